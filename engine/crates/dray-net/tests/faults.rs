@@ -1,4 +1,4 @@
-//! Network faults in a session: changed bytes, cut streams, silence.
+//! Network faults during a session: changed bytes, cut streams, and silence.
 
 mod common;
 
@@ -18,13 +18,15 @@ use std::collections::HashSet;
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-/// Number of bytes that a dialler of a clear stream sends before its first object.
+/// Number of bytes that a dialler sends on a clear stream before its first object: preamble and
+/// JOIN.
 const BEFORE_FIRST_OBJECT: u64 = 8 + 64;
 
-/// Number of bytes of the head of an object with one data segment, with its frame's prefix.
+/// Number of bytes in the head of an object with one data segment, including the prefix of its
+/// frame.
 const HEAD_BYTES: u64 = 12 + 16 + 33;
 
-/// Starts a site whose data streams pass a proxy.
+/// Starts a site whose data streams pass through a proxy.
 fn site_behind(proxy: &Proxy, change: &dyn Fn(&mut Serve)) -> Site {
     let advertise = proxy.address.to_string();
     let site = Site::start(&Change {
@@ -44,7 +46,7 @@ fn a_changed_payload_is_reported_and_the_next_objects_arrive() {
     let site = site_behind(&proxy, &|_| {});
     let (source, sink, pool) = site.push(&site.dial(), connect(1, true));
     let (_, mut stream) = next_stream(&source.link.events);
-    // Within the second of three objects.
+    // The changed byte is in the second of three objects.
     let offset = BEFORE_FIRST_OBJECT + HEAD_BYTES + 50_000 + HEAD_BYTES + 31_234;
     proxy.flip(Flip {
         is_to_listener: true,
@@ -109,7 +111,7 @@ fn a_changed_byte_under_tls_ends_its_stream() {
     );
 }
 
-/// Sends until the stream fails.
+/// Sends objects until the stream fails.
 fn send_until_dead(stream: &mut dyn dray_link::link::BlockSender) {
     let begin = Instant::now();
     while Object::noise(9, 1 << 20).send(stream).is_ok() {
@@ -137,8 +139,8 @@ fn a_source_that_drives_dials_a_new_stream_for_a_dead_one() {
             third.0 >= 2 && fourth.0 >= 2 && third != fourth,
             "new numbers"
         );
-        // As the machine does. After this it is irrelevant if a join was in transit when the
-        // streams were cut.
+        // Send the messages that a source's machine sends after a loss. After them it does not
+        // matter whether a JOIN was in transit when the streams were cut.
         let mut control = source.link.control;
         for stream in [first, second] {
             let blocks = vec![BlockId(9)];
@@ -180,7 +182,7 @@ fn streams_are_opened_when_they_are_wanted_and_one_that_is_not_missed_is_not_rep
     assert!(events.try_recv().is_err(), "one was wanted");
     source.growth.want(3);
     streams.extend([next_stream(events), next_stream(events)]);
-    // At most the granted number is opened.
+    // At most the granted number of streams is opened.
     source.growth.want(9);
     streams.push(next_stream(events));
     assert_eq!(source.growth.errors(), 0);
@@ -196,7 +198,7 @@ fn streams_are_opened_when_they_are_wanted_and_one_that_is_not_missed_is_not_rep
     let (_, mut stream) = streams.pop().expect("three");
     stream.give_up(&lost);
     drop(stream);
-    // Two are fewer than requested.
+    // Two streams are live, which is fewer than requested.
     let (number, _stream) = next_stream(events);
     assert_eq!(number, StreamId(4));
 }
@@ -262,7 +264,8 @@ fn a_sink_that_drives_dials_a_new_stream_for_a_dead_one() {
         sink::Input::StreamLost(_, lost) => assert_eq!(lost, first),
         other => panic!("the stream's end was due, not {other:?}"),
     }
-    // The passive source has not noticed the loss, and still accepts the new stream.
+    // The passive source has not noticed the loss of the first stream, and still accepts the new
+    // stream.
     let (second, mut two) = next_stream(&source.link.events);
     assert_ne!(first, second);
     let object = Object::noise(1, 5000);
@@ -271,8 +274,8 @@ fn a_sink_that_drives_dials_a_new_stream_for_a_dead_one() {
     send_until_dead(&mut *one);
 }
 
-/// Waits until the source has received reports of `count` streams closed by the other end; returns
-/// the streams.
+/// Waits until the source has got reports of `count` streams that the other end has closed. Returns
+/// these streams.
 fn next_left(events: &SourceEvents, count: usize) -> HashSet<StreamId> {
     let until = Instant::now() + Duration::from_secs(10);
     let mut left = HashSet::new();
@@ -280,7 +283,7 @@ fn next_left(events: &SourceEvents, count: usize) -> HashSet<StreamId> {
         let wait = until.saturating_duration_since(Instant::now());
         match events.recv_timeout(wait).expect("closed streams were due") {
             SourceEvent::Left(stream, _) => assert!(left.insert(stream), "twice"),
-            // A sink that drives dials new ones.
+            // If the sink is the driver, it dials new streams.
             SourceEvent::Input(source::Input::Message(..)) | SourceEvent::Stream(..) => {}
             _ => panic!("only closed streams were due"),
         }
@@ -288,7 +291,8 @@ fn next_left(events: &SourceEvents, count: usize) -> HashSet<StreamId> {
     left
 }
 
-/// Cuts both streams of a session while they are idle: the source receives a report of each, once.
+/// Cuts both streams of a session while they are idle. The source must get exactly one report for
+/// each.
 fn cut_idle(proxy: &Proxy, (source, sink): (&SourceEvents, &SinkEvents), pool: &Pool) {
     let (first, mut one) = next_stream(source);
     let (second, _two) = next_stream(source);
@@ -342,7 +346,7 @@ fn without_any_stream_the_session_ends_though_more_are_wanted() {
     let proxy = Proxy::start();
     let site = site_behind(&proxy, &|_| {});
     let mut dial = site.dial();
-    // Long enough that the request for streams arrives between two attempts.
+    // The delay is long enough for the request for streams to arrive between two attempts.
     dial.retry = RetryPolicy {
         attempts_max: 3,
         backoff: Duration::from_millis(300),
@@ -368,7 +372,7 @@ fn without_any_stream_the_session_ends_though_more_are_wanted() {
 fn first_streams_under_way_are_not_opened_once_more_when_some_are_wanted() {
     let proxy = Proxy::start();
     let site = site_behind(&proxy, &|_| {});
-    // New streams are not refused, but carry no bytes.
+    // New streams are accepted, but no bytes pass.
     proxy.freeze();
     let mut dial = site.dial();
     dial.streams_first = 3;
@@ -425,7 +429,7 @@ fn streams_that_carry_nothing_are_not_dialled_for_ever() {
     let lost = loop {
         match source.link.events.recv_timeout(PATIENCE).expect("an event") {
             SourceEvent::Stream(_, mut stream) => {
-                // The first send may well seem to succeed.
+                // The first send may seem to succeed, because the socket accepts the bytes.
                 send_until_dead(&mut *stream);
                 streams.push(stream);
                 count += 1;
@@ -461,7 +465,8 @@ fn streams_are_dialled_again_as_long_as_objects_come_through() {
         object.expect(&sink.link.events, &pool);
         let states = vec![(object.head.id, BlockState::Written)];
         to_source.send(&Message::BlockSync(states)).expect("sent");
-        // Before the cut; otherwise the source cannot know that the object arrived.
+        // Wait for the sink's report before the cut. Otherwise the source cannot know that the
+        // object has arrived.
         let begin = Instant::now();
         while source.link.events.is_empty() && begin.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(1));
@@ -483,7 +488,7 @@ fn a_peer_that_falls_silent_is_lost_in_time_at_both_ends() {
         ..Change::default()
     });
     proxy.set_target(site.address);
-    // Both control and data connections pass the proxy.
+    // Control and data connections both pass through the proxy.
     let mut dial = site.dial_at(proxy.address);
     dial.timing = hasty();
     let (source, sink, _) = site.push(&dial, connect(1, false));

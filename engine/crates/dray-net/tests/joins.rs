@@ -1,4 +1,4 @@
-//! Streams that may join a session, and the refusal of those that may not.
+//! Streams that may join a session, and the refusal of other streams.
 
 mod common;
 
@@ -94,7 +94,7 @@ fn a_join_needs_the_key_a_fresh_number_a_granted_place_and_the_agreed_security()
         joins(&site, accept.ticket, accept.key, StreamId(0)).is_none(),
         "clear, not asked for"
     );
-    // The ticket ends with its session.
+    // A ticket is not valid any more after its session has ended.
     drop((control, site.sinks.recv_timeout(PATIENCE)));
     let mut gone = false;
     for number in 10..20 {
@@ -112,7 +112,7 @@ fn a_join_to_a_session_that_has_just_ended_is_not_reported() {
     drop((control, site.sinks.recv_timeout(PATIENCE)));
     let begin = Instant::now();
     let mut number = 0;
-    // The session may not have ended yet.
+    // The session may still be ending, so try several times.
     while joins(&site, ticket, key, StreamId(number)).is_some() {
         assert!(begin.elapsed() < PATIENCE, "the session goes on");
         number += 1;
@@ -128,19 +128,20 @@ fn a_join_to_a_session_that_has_just_ended_is_not_reported() {
 #[test]
 fn a_caller_that_leaves_before_a_request_is_not_reported() {
     let site = Site::start(&Change::default());
-    // A connection that sent half a JOIN is reported as rejected.
+    // A connection that sends only half of a JOIN is reported as rejected.
     let half = raw(&site, b"DRAY\x02\x01\x00\x00half a JOIN");
     half.shutdown(Shutdown::Write).expect("half closed");
     let error = site.next_rejected().to_string();
     assert!(error.contains("join a stream"), "{error}");
-    // Like a program that ends while it has connections made ahead that its session does not need.
+    // These connections end as they do when a program exits while it has unused connections made
+    // ahead.
     drop(raw(&site, b""));
     drop(raw(&site, b"DRAY\x02\x00\x00\x00\x16\x03"));
     let challenged = raw(&site, b"DRAY\x02\x01\x00\x00");
     assert_eq!(challenged.peek(&mut [0]).expect("a challenge"), 1);
-    // The challenge is never read: the connection is reset.
+    // The challenge was not read, so closing the connection resets it.
     drop(challenged);
-    // Dropped without TLS's close notification.
+    // This connection closes without TLS's close notification.
     let mut secure = tls(&site, Connection::Data);
     secure.conn.complete_io(&mut secure.sock).expect("secure");
     drop(secure);
@@ -160,7 +161,7 @@ fn a_refused_driver_may_finish_the_message_it_is_sending() {
         [Message::Refuse(error)] => assert_eq!(error.kind, ErrorKind::Unauthorized),
         other => panic!("REFUSE was due, not {other:?}"),
     }
-    // After a reset, the second write would fail.
+    // If the listener had reset the connection, the second write would fail.
     for _ in 0..3 {
         let more = stream.sock.write_all(&[0; 1000]);
         more.expect("it is read, and nothing comes of it");

@@ -1,5 +1,5 @@
-//! Refused callers and their cost: each gets a plain message if it may know the reason, is admitted
-//! no further, and does not affect other sessions.
+//! Refused callers. Each gets a plain message if it may know the reason, gets no further access,
+//! and does not affect other sessions.
 
 mod common;
 
@@ -39,7 +39,7 @@ fn another_key_is_refused_naming_both() {
     assert!(site.next_rejected().to_string().contains("TLS") || site.sinks.is_empty());
 }
 
-/// Presents another end's certificate, which is public, without its key.
+/// A listener that presents another end's certificate, which is public, without having its key.
 #[derive(Debug)]
 struct Impostor(Arc<CertifiedKey>);
 
@@ -145,7 +145,7 @@ fn clear_data_needs_the_other_ends_consent() {
     });
     let error = refusal(push(&site.dial(), connect(1, true)));
     assert_eq!(error.kind, ErrorKind::Unsupported);
-    // Under TLS the same end accepts sessions.
+    // The same end accepts sessions with streams under TLS.
     let (source, _sink, _) = site.push(&site.dial(), connect(1, false));
     assert_eq!(source.streams, 1);
 }
@@ -181,11 +181,11 @@ fn connections_made_ahead_of_a_session_that_does_not_want_them_leave_in_good_ord
     for _ in 0..3 {
         let error = refusal(push(&stranger, connect(4, false)));
         assert_eq!(error.kind, ErrorKind::Unauthorized);
-        // The refused connection is reported, and no other.
+        // Only the refused connection is reported.
         assert!(site.next_rejected().to_string().contains("token"));
     }
     drop((source, stream, sink, pool));
-    // After another session has come through, all earlier connections have left.
+    // When another session has delivered an object, all earlier connections have closed.
     let (source, sink, pool) = site.push(&site.dial(), connect(4, false));
     let (_, mut stream) = next_stream(&source.link.events);
     object.send(&mut *stream).expect("sent");
@@ -214,7 +214,7 @@ fn a_null_end_accepts_only_drivers_that_expect_it() {
     knowing.may_keep_nothing = true;
     let dialled = push(&knowing, connect(1, false)).expect("let in");
     assert!(dialled.agreed.keeps_nothing());
-    // Another end is no null end.
+    // This site is not a null end.
     let site = Site::start(&Change::default());
     let dialled = push(&site.dial(), connect(1, false)).expect("let in");
     assert!(!dialled.agreed.keeps_nothing());
@@ -222,7 +222,7 @@ fn a_null_end_accepts_only_drivers_that_expect_it() {
         dialled,
         site.sinks.recv_timeout(PATIENCE).expect("a session"),
     ));
-    // A driver that requires a null end refuses it.
+    // A driver that requires a null end refuses this site.
     let mut asking = site.dial();
     (asking.may_keep_nothing, asking.must_keep_nothing) = (true, true);
     let error = refusal(push(&asking, connect(1, false)));
@@ -299,11 +299,11 @@ fn a_control_connection_in_clear_is_refused_before_the_token_is_read() {
     assert!(site.next_rejected().to_string().contains("in clear"));
 }
 
-/// Handshake timeout for tests that wait for it to pass; still long for a busy machine.
+/// Handshake timeout for tests that wait until it passes. It is still long enough for a busy host.
 const SHORT_HANDSHAKE: Duration = Duration::from_secs(4);
 
-/// Signals the end of a test, also if the test fails: otherwise threads that run until then would
-/// never end.
+/// Sets a flag at the end of a test, even if the test fails. Threads that run until the flag is set
+/// would otherwise never end.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -341,7 +341,7 @@ fn hostile_connections_end_while_a_good_session_works() {
         drop(over);
         good.join().expect("the good session was not harmed");
     });
-    // A new caller is admitted.
+    // A new caller is still admitted.
     let (source, ..) = site.push(&site.dial(), connect(1, false));
     drop(source);
 }
@@ -380,7 +380,7 @@ fn truncated(site: &Site) {
     site.next_rejected();
 }
 
-/// Lengths and counts that would cost memory if the listener trusted them.
+/// Sends lengths and counts that would cost memory if the listener trusted them.
 fn oversize(site: &Site) {
     for length in [HELLO_BYTES_MAX + 1, u32::MAX] {
         let mut stream = tls(site, Connection::Control);
@@ -393,7 +393,7 @@ fn oversize(site: &Site) {
     }
 }
 
-/// Sending a byte now and then does not extend the timeout.
+/// Sends one byte from time to time, which must not extend the timeout.
 fn slow(site: &Site) {
     let begin = Instant::now();
     let mut dribble = raw(site, b"DRAY\x01\x00\x00\x00");
@@ -421,13 +421,14 @@ fn a_crowd_of_strangers_shuts_nobody_out() {
         },
         ..Change::default()
     });
-    // More connections than places, and none of them leaves by itself.
+    // Open more connections than the set of pending connections can hold. None of them closes on
+    // its own.
     let crowd: Vec<_> = (0..60).map(|_| raw(&site, b"DRAY")).collect();
     let begin = Instant::now();
     let source = loop {
         match push(&site.dial(), connect(1, false)) {
             Ok(source) => break source,
-            // The threads of evicted connections need a moment to end.
+            // The threads of evicted connections need some time to end.
             Err(error) => assert!(begin.elapsed() < PATIENCE, "{error}"),
         }
     };
@@ -457,7 +458,7 @@ fn an_object_without_credit_ends_the_session_and_no_other() {
     let error = loss_at_sink(&sink.link.events);
     assert_eq!(error.kind, ErrorKind::Protocol);
     assert!(error.to_string().contains("credit"), "{error}");
-    // The source is informed.
+    // The source gets the reason for the end of the session.
     match message_at_source(&source.link.events) {
         Message::GoAway(told) => assert_eq!(told, error),
         other => panic!("GO_AWAY was due, not {other:?}"),
@@ -475,7 +476,8 @@ fn an_executor_hears_that_its_link_broke_off_before_a_peer_that_does_not_read() 
     });
     let (source, mut sink, _) = site.push(&site.dial(), connect(1, false));
     let (_, mut stream) = next_stream(&source.link.events);
-    // No reader takes the source's events, so it stops reading, and then the sink cannot write.
+    // The test does not read the events of the source. So the source stops reading from the socket,
+    // and the sink's writes then block.
     let mut control = sink.link.control;
     sink.link.control = Box::new(Nobody);
     let sent = Arc::new(AtomicU64::new(0));
@@ -502,7 +504,7 @@ fn an_executor_hears_that_its_link_broke_off_before_a_peer_that_does_not_read() 
     assert!(error.to_string().contains("credit"), "{error}");
 }
 
-/// A sender that drops all messages.
+/// A control sender that drops all messages.
 struct Nobody;
 
 impl ControlSender for Nobody {
@@ -522,7 +524,7 @@ fn a_ping_is_answered_with_its_value() {
     let mut answer = vec![0; frames(&Message::Pong(4711)).len()];
     stream.read_exact(&mut answer).expect("an answer");
     assert_eq!(answer, frames(&Message::Pong(4711)));
-    // The connection answers PING itself, so the executor receives no event.
+    // The connection itself answers a PING, so the executor gets no event.
     let sink = site.sinks.recv_timeout(PATIENCE).expect("a session");
     assert!(sink.link.events.is_empty());
 }

@@ -1,5 +1,5 @@
-//! Two ends over real sockets: every message and object arrives unchanged, independent of the end
-//! that dialled, and a session ends regularly.
+//! Sessions between two ends over real sockets. Every message and object arrives unchanged,
+//! whichever end has dialled, and a session ends regularly.
 
 mod common;
 
@@ -18,8 +18,8 @@ use std::collections::HashSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Returns random messages, the same in each run, with every kind that the network layer does not
-/// consume.
+/// Returns pseudo-random messages, the same in each run. They include every kind of message that
+/// the network layer passes to the machines.
 fn messages() -> Vec<Message> {
     let mut runner = TestRunner::deterministic();
     let strategy = dray_wire::testing::message();
@@ -47,7 +47,8 @@ fn every_message_arrives_in_order_both_ways() {
     let sent = messages();
     let mut to_sink = source.link.control;
     let mut to_source = sink.link.control;
-    // Concurrently: neither end waits until the other's queue is read.
+    // Send in both directions concurrently, so that no end waits until the other end's queue is
+    // read.
     thread::scope(|scope| {
         scope.spawn(|| {
             sent.iter()
@@ -66,7 +67,8 @@ fn every_message_arrives_in_order_both_ways() {
     });
 }
 
-/// Measures the time from dialling until an object arrives at a sink at the distance `one_way`.
+/// Measures the time from dialling until an object arrives at a sink. A byte takes the time
+/// `one_way` to reach the sink.
 fn first_object(one_way: Duration, clear: bool) -> Duration {
     let site = Site::start(&Change::default());
     let dial = site.dial_at(far(site.address, one_way));
@@ -102,11 +104,11 @@ fn first_object(one_way: Duration, clear: bool) -> Duration {
 
 #[test]
 fn the_first_object_is_there_after_three_turns_and_a_half() {
-    // The delays are those of TLS; HELLO and CONNECT; the entries of the listing; and the object,
-    // which waits for nothing else.
+    // Each of these steps takes one or two delays: TLS; HELLO and CONNECT; the entries of the
+    // listing; the object, which waits for nothing else.
     let one_way = Duration::from_millis(400);
     for clear in [false, true] {
-        // A busy host can only delay it.
+        // A busy host can delay the object, but cannot speed it up. So one fast try is enough.
         let mut tries = (0..5).map(|_| first_object(one_way, clear));
         let soon = tries.find(|took| {
             assert!(*took >= 7 * one_way, "nobody is that near: {took:?}");
@@ -130,7 +132,7 @@ fn senders_that_block_do_not_stop_their_receivers() {
     };
     let mut to_sink = source.link.control;
     let mut to_source = sink.link.control;
-    // In each direction, concurrently, far more than the sockets' buffers hold.
+    // Send far more than the buffers of the sockets hold, in both directions concurrently.
     thread::scope(|scope| {
         scope.spawn(|| (0..24).for_each(|_| to_sink.send(&long).expect("sent")));
         scope.spawn(|| (0..24).for_each(|_| to_source.send(&long).expect("sent")));
@@ -159,7 +161,7 @@ fn events_that_wait_for_a_slow_executor_are_bounded() {
             (0..40).for_each(|_| to_sink.send(&long).expect("sent"));
             (0..4000).for_each(|_| to_sink.send(&Message::Rate(Some(1))).expect("sent"));
         });
-        // No thread takes messages for a while.
+        // No thread reads messages for some time.
         thread::sleep(Duration::from_millis(500));
         assert!(
             sink.link.events.len() <= 3,
@@ -179,7 +181,8 @@ fn events_that_wait_for_a_slow_executor_are_bounded() {
     });
 }
 
-/// Objects: a pack of two files, a hole in the middle, and an object longer than one read.
+/// Returns test objects: a pack of two files, an object with a hole in the middle, and an object
+/// that is longer than one read.
 fn objects() -> Vec<Object> {
     let (first, second) = (noise(100, 5), noise(101, 70_000));
     let hole = Segment {
@@ -236,7 +239,7 @@ fn objects_arrive_whole_on_every_stream_in_clear_and_under_tls() {
             let hole = arrived(&sink.link.events);
             assert_eq!((hole.head, hole.buffer), (only_holes(77), None));
             assert_eq!(hole.verified, Ok(()));
-            // The stream ends between two objects; all objects were delivered before.
+            // Ending the stream between two objects loses no object.
             drop(stream);
             match sink_input(&sink.link.events) {
                 sink::Input::StreamLost(_, lost) => assert_eq!(lost, number),
@@ -323,7 +326,7 @@ fn a_link_that_is_dropped_ends_the_session() {
 fn sessions_are_asked_to_stop_and_the_listener_then_returns() {
     let site = Site::start(&Change::default());
     let (source, sink, pool) = site.push(&site.dial(), connect(1, false));
-    // A stream that is still connecting would find no listener, which counts as a lost session.
+    // Wait until the stream is connected: a stream that finds no listener counts as a lost session.
     let (_, mut stream) = next_stream(&source.link.events);
     let object = Object::noise(1, 1000);
     object.send(&mut *stream).expect("sent");
@@ -333,7 +336,7 @@ fn sessions_are_asked_to_stop_and_the_listener_then_returns() {
         sink::Input::Leave(error) => assert_eq!(error.status, Status::Temporary),
         other => panic!("leave was due, not {other:?}"),
     }
-    // The session still works, and new sessions are refused.
+    // The session still works after the stop, but new sessions are refused.
     let mut to_source = sink.link.control;
     to_source.send(&Message::Bye).expect("sent");
     assert_eq!(message_at_source(&source.link.events), Message::Bye);

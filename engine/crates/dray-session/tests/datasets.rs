@@ -1,4 +1,4 @@
-//! Datasets (top-level folders at the destination): the source finishes the smallest dataset first,
+//! Datasets (top-level folders at the destination). The source completes the smallest dataset
 //! before it begins another.
 
 use dray_core::options::Options;
@@ -65,7 +65,8 @@ fn listed(index: u64, parent: Option<u64>, name: &str, kind: EntryKind) -> Liste
     }
 }
 
-/// Returns folders with these numbers of files of two objects each, listed in this order.
+/// Returns the listing of folders with these numbers of files, in this order. Each file has two
+/// objects. Also returns the folder of each entry.
 fn folders(files: &[u64]) -> (Vec<Listed>, Vec<usize>) {
     let (mut entries, mut folder_of) = (Vec::new(), Vec::new());
     for (folder, files) in files.iter().enumerate() {
@@ -87,7 +88,7 @@ fn folders(files: &[u64]) -> (Vec<Listed>, Vec<usize>) {
     (entries, folder_of)
 }
 
-/// Returns the sink's decision to receive all announced files.
+/// Returns the sink's decision to receive all announced files completely.
 fn decide(entries: &[Entry]) -> Input {
     let is_file = |entry: &&Entry| matches!(entry.kind, EntryKind::File { .. });
     let want = |entry: &Entry| FileId {
@@ -112,8 +113,8 @@ fn read(range: ByteRange, file: FileIndex) -> ReadOutcome {
     }
 }
 
-/// Returns the folder of each object in the order of the reads. The listing arrives in two batches:
-/// `first` entries, and the rest after `before` objects were read.
+/// Returns the folder of each object, in the order of the reads. The listing arrives in two
+/// batches: `first` entries immediately, and all others after `before` objects were read.
 fn reads(files: &[u64], first: usize, before: usize) -> Vec<usize> {
     let (mut entries, folder_of) = folders(files);
     let later = entries.split_off(first);
@@ -162,7 +163,7 @@ fn smallest_dataset_completes_first_in_any_listing_order() {
 
 #[test]
 fn partly_listed_dataset_is_not_considered_small() {
-    // The second folder is the larger one. The first batch contains ten of its files.
+    // The second folder is larger. The first batch contains ten of its files.
     let reads = reads(&[30, 200], 43, 40);
     assert!(reads[..40].iter().all(|folder| *folder == 0), "{reads:?}");
 }

@@ -1,4 +1,4 @@
-//! Peers that exceed their limits: the session must end with a reason and hold little memory.
+//! Peers that exceed their limits. The session must end with a reason, and use little memory.
 
 use dray_core::options::Options;
 use dray_core::retry::RetryPolicy;
@@ -34,7 +34,8 @@ fn entry(size: u64) -> Entry {
     }
 }
 
-/// Returns a sink that waits for the bytes of one file, with the durable ranges `done`.
+/// Returns a sink that waits for the bytes of one file. `done` are the ranges that are already
+/// durable.
 fn open(size: u64, done: &[ByteRange]) -> Sink {
     let mut sink = Sink::new(sink::Config {
         options: Options {
@@ -212,12 +213,12 @@ fn stream_lost_with_too_many_blocks_ends_the_session() {
     assert!(asked <= HOLE_BLOCKS_MAX + 200);
 }
 
-/// Returns a source that has announced one file.
+/// Returns a source that has announced one file of `size` bytes.
 fn announced(size: u64) -> Source {
     listed(vec![entry(size)]).0
 }
 
-/// Returns a source that has listed these entries, and its effects.
+/// Returns a source that has listed these entries, and the effects of the source.
 fn listed(entries: Vec<Entry>) -> (Source, Vec<source::Effect>) {
     let mut source = Source::new(source::Config {
         options: Options::default(),
@@ -264,8 +265,8 @@ fn announced_in(effects: impl IntoIterator<Item = source::Effect>) -> usize {
     announced.sum()
 }
 
-/// Passes a message to the source. Returns the error with which the source ended the session, if
-/// any.
+/// Passes a message to the source. Returns the error with which the source ends the session.
+/// Returns `None` if the session continues.
 fn deliver(source: &mut Source, message: Message) -> Option<Error> {
     source.handle(source::Input::Message(message), Time::ZERO);
     std::iter::from_fn(|| source.poll()).find_map(|effect| match effect {
@@ -320,7 +321,7 @@ fn done_after_the_decision_or_past_the_end_is_refused() {
     assert_eq!(kind(deliver(&mut announced(8), done(4, 1))), protocol);
 }
 
-/// Returns entries with 128 KiB of attributes each.
+/// Returns `count` entries with 128 KiB of attributes each.
 fn entries_with_attributes(count: u64) -> Vec<Entry> {
     let entries_with_attributes = |index| {
         let name = format!("{index}");

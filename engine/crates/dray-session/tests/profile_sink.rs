@@ -1,4 +1,4 @@
-//! Stages in the profile of a sink: work, or waits for data.
+//! Tests of the stages in the profile of a sink: its work, and its waits for data.
 
 use dray_core::options::Options;
 use dray_core::profile::{Stage, Times};
@@ -15,7 +15,7 @@ const PEER: PeerId = PeerId(0);
 const FILE: FileIndex = FileIndex(0);
 const TARGET: TargetId = TargetId(3);
 
-/// Bytes of an object.
+/// Object size in bytes.
 const OBJECT: u64 = 4;
 
 /// A sink with a simulated clock, which advances only in [`ClockedSink::wait`].
@@ -25,7 +25,8 @@ struct ClockedSink {
 }
 
 impl ClockedSink {
-    /// Creates a sink with at most four objects that are not durable, synced in groups of two.
+    /// Creates a sink that accepts at most four objects that are not durable, and syncs groups of
+    /// two objects.
     fn new() -> Self {
         Self::begun(false)
     }
@@ -93,7 +94,7 @@ impl ClockedSink {
         self.step(Input::Inspected(vec![(FILE, Inspected::File(facts))]));
     }
 
-    /// Returns a sink with one open file of `objects` objects.
+    /// Returns a sink with one open file that has `objects` objects.
     fn open(objects: u64) -> Self {
         let mut clocked = Self::new();
         clocked.announce(objects);
@@ -130,7 +131,7 @@ impl ClockedSink {
         self.step(Input::Written(key, vec![Ok(())]))
     }
 
-    /// Waits 3 s, and checks that the sink counts them for `stage`.
+    /// Lets 3 s pass, and checks that the sink counts them for `stage`.
     #[track_caller]
     fn assert_stage(&mut self, stage: Stage) {
         let before = self.sink.profile(self.now).sink;
@@ -207,7 +208,8 @@ fn slow_writers_count_as_write_stage() {
     clocked.assert_stage(Stage::Write);
     clocked.written(0);
     clocked.written(1);
-    // The sync of the first two objects runs concurrently and does not delay writes.
+    // The sync of the first two objects runs at the same time as the writes, and does not delay
+    // them.
     clocked.assert_stage(Stage::Write);
     clocked.step(Input::Synced(Ok(Vec::new())));
     clocked.step(Input::Logged(Ok(())));
@@ -223,7 +225,8 @@ fn full_sync_group_counts_as_sync_stage() {
         clocked.written(block.into());
     }
     clocked.assert_stage(Stage::Sync);
-    // Objects with earlier credit still arrive and are written. No further objects follow.
+    // Objects for which the source already has credit still arrive and are written. No objects
+    // follow them.
     clocked.arrive(4);
     clocked.assert_stage(Stage::Sync);
     clocked.written(4);
@@ -260,7 +263,8 @@ fn finished_source_counts_as_verdict_stage() {
     clocked.wait(40);
     let end = Message::ListEnd { entries: 0 };
     clocked.step(Input::Message(PEER, end));
-    // A profile that was sent before the end of the listing does not contain the waits after it.
+    // The source sent its profile before the end of the listing, so it does not contain the waits
+    // after the end.
     clocked.step(Input::VerdictStored(Ok(())));
     assert_eq!(clocked.sink.progress().profile.source, times);
 
@@ -304,7 +308,7 @@ fn profile_is_sent_before_the_last_message_of_a_session() {
         stopped.wait(4);
         stopped.step(Input::StreamLost(PEER, StreamId(0)));
         let mut effects = stopped.step(input);
-        // A source that cancels receives the end of the session after the log is synced.
+        // The source that cancels gets the last message after the log is synced.
         effects.extend(stopped.step(Input::Synced(Ok(Vec::new()))));
         effects.extend(stopped.step(Input::Logged(Ok(()))));
         let reported = profiles(&effects);

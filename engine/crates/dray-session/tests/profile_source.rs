@@ -1,4 +1,4 @@
-//! Stages in the profile of a source: each wait counts for its reason.
+//! Tests of the stages in the profile of a source: each wait counts for the stage that causes it.
 
 use dray_core::options::Options;
 use dray_core::profile::{Stage, Times};
@@ -19,7 +19,7 @@ const FILE: FileIndex = FileIndex(0);
 const TARGET: TargetId = TargetId(3);
 const STREAM: StreamId = StreamId(0);
 
-/// Bytes of an object.
+/// Object size in bytes.
 const OBJECT: u64 = 4;
 
 /// A source with a simulated clock, which advances only in [`ClockedSource::wait`].
@@ -29,8 +29,8 @@ struct ClockedSource {
 }
 
 impl ClockedSource {
-    /// Creates a source that has the sink's READY, four buffers, two readers per target and one
-    /// stream.
+    /// Creates a source that has received the sink's READY message. It has eight buffers, two
+    /// readers per target and one stream.
     fn new() -> Self {
         let source = Source::new(Config {
             options: Options::default(),
@@ -73,7 +73,7 @@ impl ClockedSource {
         std::iter::from_fn(|| self.source.poll()).collect()
     }
 
-    /// Announces one file of `objects` objects, and ends the listing.
+    /// Announces one file with `objects` objects, and ends the listing.
     fn list(&mut self, objects: u64) {
         let size = objects * OBJECT;
         let listed = Listed {
@@ -109,7 +109,7 @@ impl ClockedSource {
         self.step(Input::Message(Message::FileIds(vec![wanted])));
     }
 
-    /// Reports that the file failed at the sink. Returns the sink's verdict as the next input.
+    /// Reports that the file has failed at the sink. Returns the input with the sink's verdict.
     fn close(&mut self) -> Input {
         let closed = FileClosed {
             index: FILE,
@@ -161,7 +161,7 @@ impl ClockedSource {
         })
     }
 
-    /// Waits 3 s, and checks that the source counts them for `stage`.
+    /// Lets 3 s pass, and checks that the source counts them for `stage`.
     #[track_caller]
     fn assert_stage(&mut self, stage: Stage) {
         let before = self.source.profile(self.now).source;
@@ -221,7 +221,7 @@ fn source_stages_from_listing_to_verdict() {
 fn slow_readers_count_as_read_stage() {
     let mut clocked = ClockedSource::with_objects(8);
     clocked.assert_stage(Stage::Read);
-    // The first object is sent immediately; both readers read the next objects.
+    // The first object is sent immediately. Both readers read the next two objects.
     clocked.read(0);
     clocked.assert_stage(Stage::Read);
     clocked.sent(0);
@@ -234,7 +234,7 @@ fn blocked_streams_count_as_network_stage() {
     for block in 0..3 {
         clocked.read(block);
     }
-    // A third object waits behind the two that the stream holds.
+    // A third object waits because the stream already holds two.
     clocked.assert_stage(Stage::Network);
     clocked.sent(0);
     clocked.assert_stage(Stage::Read);
@@ -252,7 +252,8 @@ fn missing_credit_counts_as_credit_stage_unless_streams_are_full() {
     clocked.decide();
     clocked.grant(2);
     clocked.read(0);
-    // The next object could not start even after this object is read.
+    // The next object could not start even if the read of this object ended, because there is no
+    // credit.
     clocked.assert_stage(Stage::Credit);
     clocked.read(1);
     clocked.assert_stage(Stage::Network);
@@ -267,7 +268,7 @@ fn zero_rate_counts_as_rate_stage() {
     let mut clocked = ClockedSource::with_objects(8);
     clocked.step(Input::SetRate(Some(0)));
     clocked.assert_stage(Stage::Rate);
-    // An object was read before the rate became zero, and is not sent.
+    // This object was read before the rate became zero, so it must not be sent.
     clocked.read(0);
     clocked.assert_stage(Stage::Rate);
     clocked.step(Input::SetRate(None));
@@ -278,7 +279,7 @@ fn zero_rate_counts_as_rate_stage() {
     slow.read(1);
     slow.sent(0);
     slow.sent(1);
-    // One object overdraws the empty bucket.
+    // The bucket is empty. One object may overdraw it.
     slow.wait(1);
     slow.step(Input::Tick);
     slow.read(2);
@@ -297,7 +298,8 @@ fn rate_waits_of_a_stream_move_to_the_rate_stage() {
     let times = clocked.source.profile(clocked.now).source;
     assert_eq!(times.of(Stage::Rate), Duration::from_secs(2));
     assert_eq!(times.of(Stage::Network), Duration::from_secs(1));
-    // At most the time of the network stage is moved to the rate stage: the sum stays the same.
+    // The source moves at most the time of the network stage to the rate stage, so the sum of the
+    // stages does not change.
     clocked.step(Input::Held(Duration::from_secs(9)));
     let times = clocked.source.profile(clocked.now).source;
     assert_eq!(times.of(Stage::Rate), Duration::from_secs(3));
@@ -312,13 +314,13 @@ fn object_counts_as_sent_when_the_stream_or_sink_has_it() {
     assert_eq!(clocked.source.progress().objects_sent, 0);
     clocked.sent(0);
     assert_eq!(clocked.source.progress().bytes_sent, OBJECT);
-    // The sink's answer arrives before the stream reports the object as sent.
+    // The sink's answer about the object arrives before the stream reports the object as sent.
     let durable = vec![(BlockId(1), BlockState::Durable)];
     clocked.step(Input::Message(Message::BlockSync(durable)));
     assert_eq!(clocked.source.progress().bytes_sent, 2 * OBJECT);
     clocked.sent(1);
     assert_eq!(clocked.source.progress().objects_sent, 2);
-    // Objects on a lost stream may have arrived.
+    // Objects on a lost stream count as sent, because they may have arrived.
     clocked.read(2);
     clocked.step(Input::StreamLost(STREAM));
     assert_eq!(clocked.source.progress().bytes_sent, 3 * OBJECT);
@@ -380,10 +382,10 @@ fn stopping_source_sends_its_profile_first() {
         (Input::Cancel { purge: false }, None::<Input>),
         (Input::Leave(error()), None),
         (Input::Message(cancel), None),
-        // The sink sends BYE in the middle of the session.
+        // The sink sends BYE before its verdict.
         (Input::Message(Message::Bye), None),
     ];
-    // All files have ended, but this end cannot store the verdict.
+    // All files are finished, but this end cannot store the verdict.
     let unwritten = (None, Some(Input::VerdictStored(Err(error()))));
     let stops = stops.map(|(input, then)| (Some(input), then));
     for (input, then) in stops.into_iter().chain([unwritten]) {
@@ -417,7 +419,7 @@ fn profile_of_the_sink_is_kept_separately() {
     times.add(Stage::Write, Duration::from_secs(9));
     clocked.step(Input::Message(Message::Profile(times)));
     assert_eq!(clocked.source.progress().profile.sink, times);
-    // The session neither waits for this message nor ends with it.
+    // The session neither waits for a profile nor ends because of one.
     let effects = clocked.step(Input::Message(Message::Profile(Times::default())));
     let is_end = |effect: &Effect| matches!(effect, Effect::End(Outcome::Failed(_)));
     assert!(!effects.iter().any(is_end), "{effects:?}");

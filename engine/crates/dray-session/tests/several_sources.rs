@@ -1,6 +1,6 @@
-//! Several sources with one sink: each source lists its own part of the tree and gets the results
-//! of its own entries. The sources share the credit of the sink's targets. The test is a small
-//! simulation without disks, in random order.
+//! Several sources with one sink. Each source lists its own part of the tree, and gets the results
+//! of its own entries. The sources share the credit for the sink's targets. The test is a small
+//! simulation without disks, in which events occur in a random order.
 
 use dray_core::options::Options;
 use dray_core::retry::RetryPolicy;
@@ -21,7 +21,7 @@ const OBJECT: u64 = 8;
 const FILES: u64 = 5;
 const BUFFERS: u32 = 3;
 
-/// An event at the sink or at a source.
+/// An input for the sink or for a source.
 enum Event {
     Sink(sink::Input),
     Source(usize, source::Input),
@@ -33,13 +33,13 @@ struct Simulation {
     sink: Sink,
     sources: Vec<Source>,
     listings: Vec<Option<Vec<Listed>>>,
-    /// Control messages, which keep their order in each direction.
+    /// Control messages in transit. They keep their order in each direction.
     to_sink: Vec<VecDeque<Message>>,
     to_source: Vec<VecDeque<Message>>,
     events: Vec<Event>,
     free: Vec<BufferId>,
     paths: BTreeMap<FileIndex, RelPath>,
-    /// Set if the folder of source 1 cannot be created.
+    /// True if the folder of source 1 cannot be created at the sink.
     is_blocked: bool,
     written: BTreeMap<FileIndex, u64>,
     published: Vec<RelPath>,
@@ -49,7 +49,7 @@ struct Simulation {
     sink_end: Option<Outcome>,
 }
 
-/// Returns sums that are specific to the source, so that data of another source is detected.
+/// Returns checksums that depend on the source, so that a confusion of sources is detected.
 fn sums(source: usize, range: ByteRange) -> Sums {
     Sums::of(&[source as u8, range.offset as u8, range.length as u8])
 }
@@ -59,7 +59,7 @@ fn name(text: String) -> Name {
 }
 
 fn size(file: u64) -> u64 {
-    // Sizes of a small file, one object, and several objects.
+    // The sizes include small files, a single object, and several objects.
     [3, OBJECT, 5 * OBJECT + 1, 12 * OBJECT, 7][file as usize % 5]
 }
 
@@ -307,7 +307,7 @@ impl Simulation {
         self.events.push(Event::Source(source, input));
     }
 
-    /// Handles one random event. Returns false if no event is left.
+    /// Handles one event, chosen at random. Returns false if no event is left.
     fn handle_random_event(&mut self) -> bool {
         let mut ready: Vec<usize> = (0..self.events.len()).collect();
         let count = self.sources.len();
@@ -320,7 +320,7 @@ impl Simulation {
         let source = |s: &usize| !self.to_source[*s].is_empty();
         ready.extend((0..count).filter(source).map(|s| base + count + s));
         if ready.is_empty() {
-            // Without events, advance the clock.
+            // If there are no events, advance the clock.
             self.now = self.now + Duration::from_millis(2);
             let wakes = self.sink.next_wake().is_some();
             self.handle(Event::Sink(sink::Input::Tick));
@@ -342,7 +342,7 @@ impl Simulation {
         true
     }
 
-    /// Simulates the death of a source's process and the loss of its connections.
+    /// Simulates that the process of a source is killed and its connections are lost.
     fn kill_source(&mut self, source: usize) {
         self.ends[source] = Some(Outcome::Cancelled);
         self.to_sink[source].clear();
@@ -425,8 +425,8 @@ fn other_sources_continue_when_a_source_is_lost() {
             );
         };
         assert_eq!(simulation.closed[0], FILES + 1, "seed {seed}");
-        // Each entry of the lost source fails once, and one error stands for the entries that it
-        // had not listed.
+        // Each entry of the lost source fails once. One more error stands for the entries that the
+        // source had not listed yet.
         assert!(totals.files_failed <= FILES + 2, "seed {seed}: {totals:?}");
         assert!(
             totals.files >= FILES && totals.files_failed > 0,

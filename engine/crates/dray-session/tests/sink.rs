@@ -1,4 +1,5 @@
-//! Small scenarios of the sink's state machine. The simulator found errors in each of them.
+//! Small scenarios for the sink's state machine. The simulator has found a defect with each of
+//! them.
 
 use dray_core::options::Options;
 use dray_core::{
@@ -52,7 +53,8 @@ fn started_with(claims: Vec<RelPath>, is_driver: bool) -> Sink {
     sink
 }
 
-/// Announces a file of `size` bytes to a sink, and reports the inspection of its destination.
+/// Announces a file of `size` bytes to a sink, and reports the result of inspecting its
+/// destination.
 fn announce_and_inspect(
     sink: &mut Sink,
     index: u64,
@@ -84,7 +86,7 @@ fn announce_and_inspect(
     )
 }
 
-/// Returns a sink that has received the announcement and inspection of one file of `size` bytes.
+/// Returns a sink after the announcement and inspection of one file of `size` bytes.
 fn inspected(size: u64, existing: Option<Existing>) -> (Sink, Vec<Effect>) {
     found(size, existing, None)
 }
@@ -202,7 +204,7 @@ fn returned_credit_is_not_granted_to_the_same_target() {
     );
 }
 
-/// Returns a sink with one written object, whose group is being synced.
+/// Returns a sink that has written one object and is syncing the object's group.
 fn syncing() -> Sink {
     let mut sink = open(16);
     step(&mut sink, block(0, 0, SegmentKind::Data(Sums::of(b"abcd"))));
@@ -246,7 +248,8 @@ fn source_receives_the_error_of_the_sink() {
     }
 }
 
-/// Returns a sink that is opening its file in order to continue after the first object.
+/// Returns a sink that is opening the partial file of an earlier run, of which the first object is
+/// durable.
 fn reopening() -> Sink {
     let mut done = SummedRanges::new();
     done.insert(ByteRange::between(0, 4), Sums::of(b"abcd"));
@@ -372,7 +375,8 @@ fn driving_sink_does_not_wait_after_its_verdict() {
         ),
         "{effects:?}"
     );
-    // The source sends the message nevertheless, and may then disconnect.
+    // The sink is the driver and does not wait for this message, but the source sends it and may
+    // then disconnect.
     let heard = step(&mut sink, Input::Message(PEER, Message::VerdictStored));
     assert!(heard.is_empty(), "{heard:?}");
     let lost = Error::new(
@@ -520,7 +524,8 @@ fn refused_duplicate_does_not_free_the_path() {
     }
 }
 
-/// A file without durable ranges in the log is treated as new: one object, published in one step.
+/// If the log lists a file without durable ranges, the sink treats the file as new: one object,
+/// published in one step.
 #[test]
 fn empty_log_entry_is_ignored() {
     let resume = |done| Resume {

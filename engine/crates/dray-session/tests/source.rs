@@ -22,12 +22,12 @@ fn step(source: &mut Source, input: Input) -> Vec<Effect> {
     std::iter::from_fn(|| source.poll()).collect()
 }
 
-/// Returns a source that reads the only object of its only file.
+/// Returns a source that is reading the single object of its single file.
 fn reading() -> Source {
     reading_of(true)
 }
 
-/// Returns a source that has received no message from its sink.
+/// Returns a source that has not received a message from its sink.
 fn new(announces_early: bool) -> Source {
     of(announces_early, false)
 }
@@ -63,17 +63,17 @@ fn ready_of(object_bytes_max: u64, pack_bytes_max: u64) -> Input {
     }))
 }
 
-/// Returns a source like [`reading`]; `finished` ends the listing.
+/// Returns a source like [`reading`]. `finished` is true if the listing is complete.
 fn reading_of(finished: bool) -> Source {
     begun(new(false), 1 << 20, finished)
 }
 
-/// Returns a source like [`reading`], which drives the transfer if `is_driver` is set.
+/// Returns a source like [`reading`]. `is_driver` is true if this end is the driver.
 fn driving(is_driver: bool) -> Source {
     begun(of(false, is_driver), 1 << 20, true)
 }
 
-/// Returns a source like [`reading`], whose sink packs files of at most `pack_bytes_max` bytes.
+/// Returns a source like [`reading`]. Its sink accepts packs of at most `pack_bytes_max` bytes.
 fn with_pack(pack_bytes_max: u64) -> Source {
     begun(new(false), pack_bytes_max, true)
 }
@@ -88,7 +88,7 @@ fn begun(mut source: Source, pack_bytes_max: u64, finished: bool) -> Source {
     source
 }
 
-/// Lists a file, and lets the sink request it.
+/// Lists a file, and lets the sink request the file.
 fn announce(source: &mut Source, index: FileIndex, size: u64, finished: bool) -> Vec<Effect> {
     list(source, index, size, finished);
     want(source, index, 1 << 20)
@@ -153,7 +153,7 @@ fn entries_may_be_announced_before_ready_and_no_data_is_read_before() {
         ),
         "{effects:?}"
     );
-    // The sink's objects are smaller than the objects that the source would choose.
+    // The sink requests smaller objects than the source would choose.
     step(&mut source, ready(4));
     want(&mut source, FILE, 4);
     let credit = Message::Credit(vec![(TARGET, 4)]);
@@ -208,7 +208,7 @@ fn reader_limit_is_lifted_when_a_target_blocks_again() {
     step(&mut source, Input::ReadDone { block, outcome });
     let credit = Message::Credit(vec![(TARGET, 4)]);
     step(&mut source, Input::Message(credit));
-    // Announce a further file of two objects.
+    // Announce another file, which has two objects.
     let begun = announce(&mut source, FileIndex(1), 2 << 20, true);
     assert_eq!(read(&begun), 1, "one at a time");
     let wake = source.next_wake().expect("it looks again");
@@ -237,7 +237,7 @@ fn unstored_verdict_keeps_the_log() {
     assert_eq!(effects.last(), Some(&end), "its files are there");
 }
 
-/// Totals of a sink that has published the file.
+/// The totals in the verdict of a sink that has published the file.
 const ONE_FILE: Totals = Totals {
     files: 1,
     files_adopted: 0,
@@ -247,7 +247,7 @@ const ONE_FILE: Totals = Totals {
     bytes: 8,
 };
 
-/// Returns the outcome of a read of the whole file.
+/// Returns the result of a read of the whole file.
 fn whole() -> ReadOutcome {
     ReadOutcome {
         segments: vec![Segment {
@@ -262,7 +262,7 @@ fn whole() -> ReadOutcome {
     }
 }
 
-/// Sends the read object to the sink.
+/// Passes the end of the read to the source, which then sends the object.
 fn send(source: &mut Source) {
     let outcome = whole();
     let block = BlockId(0);
@@ -284,7 +284,7 @@ fn close(source: &mut Source, result: Result<Sums, Error>) -> Vec<Effect> {
     step(source, Input::Message(Message::FileClose(vec![closed])))
 }
 
-/// Returns the reason of the session's end if the source reports a violation of the protocol.
+/// Returns the reason for the end of the session if the source has reported a protocol violation.
 fn broken(effects: &[Effect]) -> Option<String> {
     let ends = effects
         .iter()
@@ -304,7 +304,7 @@ fn verdict(source: &mut Source, totals: Totals) -> Vec<Effect> {
 
 #[test]
 fn verdict_with_an_open_entry_is_refused() {
-    // The states before publication: listed; requested and read; sent; written; durable.
+    // Sources in the states before publication: listed, read, sent, written, durable.
     let mut listed = new(false);
     step(&mut listed, ready(1 << 20));
     list(&mut listed, FILE, 8, true);
@@ -326,7 +326,7 @@ fn verdict_with_an_open_entry_is_refused() {
 
 #[test]
 fn close_before_durable_bytes_is_refused() {
-    // The file is larger than files that their publication makes durable.
+    // The file is too large for a pack, so its publication does not make it durable.
     let large = |state: Option<BlockState>| {
         let mut source = with_pack(2);
         if let Some(state) = state {
@@ -345,13 +345,14 @@ fn close_before_durable_bytes_is_refused() {
         Some("entry 0 closed as published, with 0 of 8 bytes durable")
     );
     assert_eq!(broken(&large(Some(BlockState::Durable))), None);
-    // For a small file it suffices that its object was sent.
+    // The sink may close a small file as soon as its object was sent.
     let mut small = reading();
     assert!(broken(&close(&mut small, Ok(Sums::EMPTY))).is_some());
     let mut small = reading();
     send(&mut small);
     assert_eq!(broken(&close(&mut small, Ok(Sums::EMPTY))), None);
-    // The sink refuses a small file.
+    // After the sink has refused the object of a small file, it must not report the file as
+    // published.
     let mut small = reading();
     send(&mut small);
     let busy = Error::new(ErrorKind::Busy, End::Sink, "write");
@@ -406,14 +407,14 @@ fn verdict_must_match_the_closed_entries() {
             Some("a verdict of 0 files, although the sink reported 1")
         );
         assert_eq!(broken(&verdict(&mut done(is_driver), ONE_FILE)), None);
-        // A sink that drives may have further sources.
+        // If the sink is the driver, it may have other sources, so its totals may be higher.
         let effects = verdict(&mut done(is_driver), more);
         assert_eq!(broken(&effects).is_some(), is_driver);
     }
     let mut source = done(true);
     verdict(&mut source, ONE_FILE);
     assert!(broken(&verdict(&mut source, ONE_FILE)).is_some(), "twice");
-    // A verdict must not hide a failed file.
+    // A verdict that does not count a failed file must be refused.
     let mut failed = driving(true);
     close(
         &mut failed,
@@ -466,7 +467,7 @@ fn zero_rate_of_either_end_stops_reads_and_sends() {
     let peers: fn(Option<u64>) -> Input = |rate| Input::Message(Message::Rate(rate));
     for (rate, opened) in [(own, None), (peers, Some(1 << 30))] {
         let (shut, open) = (|| rate(Some(0)), || rate(opened));
-        // Data that was read before the rate became zero is not sent.
+        // Data that was read before the rate became zero must not be sent.
         let mut source = reading();
         let reported = step(&mut source, shut());
         let is_own = reported == [Effect::Message(Message::Rate(Some(0)))];
@@ -478,11 +479,11 @@ fn zero_rate_of_either_end_stops_reads_and_sends() {
         let mut effects = step(&mut source, open());
         assert!(!source.progress().is_held_there);
         if is_own {
-            // The source notifies the other end that data moves again.
+            // The source reports to the other end that data moves again.
             assert_eq!(effects.remove(0), Effect::Message(Message::Rate(None)));
         }
         assert!(matches!(effects[..], [Effect::Send { .. }]), "{effects:?}");
-        // A read that must be retried waits as well, even if its retry time has passed.
+        // A read that must be retried also waits while the rate is zero, even if its retry is due.
         let mut source = reading();
         let outcome = ReadOutcome {
             failed: vec![(FILE, Error::new(ErrorKind::Io, End::Source, "read"))],
@@ -499,7 +500,7 @@ fn zero_rate_of_either_end_stops_reads_and_sends() {
         ));
         assert_eq!(source.poll(), None, "it waits");
         source.handle(open(), late);
-        // The bucket is empty at first.
+        // The token bucket is empty at first, so no read starts immediately.
         source.handle(Input::Tick, late + Duration::from_secs(1));
         let mut effects = std::iter::from_fn(|| source.poll());
         assert!(effects.any(|effect| matches!(effect, Effect::Read { .. })));

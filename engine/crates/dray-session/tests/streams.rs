@@ -1,5 +1,5 @@
-//! Stuck streams: the source ends a stream whose objects no longer arrive, and sends them on the
-//! others.
+//! Stuck streams. The source ends a stream whose objects no longer arrive, and sends these objects
+//! on other streams.
 
 use dray_core::options::Options;
 use dray_core::profile::Stage;
@@ -20,27 +20,27 @@ const OBJECTS: u64 = 200;
 const TARGET: TargetId = TargetId(0);
 const FROZEN: StreamId = StreamId(0);
 
-/// A sink and three streams, one of which is frozen: it accepts objects and delivers none. An
-/// object takes 100 ms on the other streams.
+/// A sink and three streams. One stream is frozen: it accepts objects and delivers none. On the
+/// other streams an object takes 100 ms.
 struct Simulation {
     source: Source,
     now: Time,
     inputs: VecDeque<Input>,
-    /// Blocks on the frozen stream.
+    /// Blocks that were passed to the frozen stream.
     on_frozen: Vec<BlockId>,
-    /// Number of times that each object was sent, by its offset.
+    /// Number of times that each object was sent, by offset of the object.
     sent: BTreeMap<u64, u32>,
     blocks: BTreeMap<BlockId, u64>,
-    /// Number of delivered objects of each stream.
+    /// Number of objects that each stream has delivered.
     carried: BTreeMap<StreamId, u32>,
     done: u64,
     given_up: Vec<(StreamId, Time)>,
     notices: u32,
-    /// Number of objects that the sockets of the frozen stream accept.
+    /// Number of objects that the socket of the frozen stream accepts.
     sockets_take: usize,
-    /// Set if the sink answers at all.
+    /// True if the sink answers.
     sink_lives: bool,
-    /// Set if all streams are frozen and the source is not notified of lost streams.
+    /// True if all streams are frozen and the source gets no report of their loss.
     all_frozen: bool,
 }
 
@@ -138,7 +138,7 @@ impl Simulation {
                 *self.carried.entry(stream).or_default() += 1;
                 *self.sent.entry(self.blocks[&block]).or_default() += 1;
                 if stream == FROZEN || self.all_frozen {
-                    // The runtime reports objects that the sockets accept as sent.
+                    // If the socket accepts an object, the runtime reports it as sent.
                     self.on_frozen.push(block);
                     if self.on_frozen.len() <= self.sockets_take {
                         self.inputs.push_back(Input::Sent { block });
@@ -174,7 +174,8 @@ impl Simulation {
         }
     }
 
-    /// Handles one input every 100 ms, and wakes the machine at its requested time.
+    /// Passes one input to the source every 100 ms, and wakes the source at the time that it
+    /// requests.
     fn run(&mut self, seconds: u64) {
         let until = self.now + Duration::from_secs(seconds);
         while self.now < until {
@@ -235,7 +236,8 @@ fn driving_source_ignores_the_stream_count_of_the_sink() {
 fn unused_streams_do_not_count_as_slow_sink() {
     let mut simulation = Simulation::new();
     simulation.inputs.push_front(Input::SetStreams(1));
-    // The credit fills the queue of the only stream in use, whose sockets accept no object.
+    // Both objects for which there is credit are queued on the only stream in use, and its socket
+    // accepts none.
     simulation.inputs.pop_back();
     let credit = Message::Credit(vec![(TARGET, 2)]);
     simulation.inputs.push_back(Input::Message(credit));
@@ -283,7 +285,7 @@ fn stuck_stream_is_ended_and_only_its_objects_are_resent() {
 #[test]
 fn stuck_stream_gets_no_more_objects_than_others() {
     let mut simulation = Simulation::new();
-    // The sockets of the frozen stream accept all objects.
+    // The socket of the frozen stream accepts all objects.
     simulation.sockets_take = usize::MAX;
     simulation.run(20);
     let (frozen, done) = (simulation.on_frozen.len() as u64, simulation.done);

@@ -1,5 +1,5 @@
-//! Number of readers and writers per target: each end increases it while its own observations show
-//! more throughput.
+//! Number of readers and writers per target. Each end increases its number while its own
+//! measurements show a higher throughput.
 
 use dray_core::options::Options;
 use dray_core::retry::RetryPolicy;
@@ -21,36 +21,36 @@ const FILE: FileIndex = FileIndex(0);
 const TARGET: TargetId = TargetId(3);
 const BUFFERS: u32 = 128;
 
-/// Bytes of an object.
+/// Object size in bytes.
 const OBJECT: u64 = 4;
 
-/// Round-trip time between the ends.
+/// Network round trip between the two ends.
 const ROUND_TRIP: Duration = Duration::from_millis(1);
 
 const FIXED: ThreadCount = ThreadCount::Fixed(4);
 const TUNED: ThreadCount = ThreadCount::Tuned { first: 4, most: 64 };
 
-/// Duration of an operation as a function of the number of concurrent operations.
+/// Duration of an operation, given the number of concurrent operations.
 type DurationOf = fn(u32) -> Duration;
 
-/// Distant storage: any number of operations can wait concurrently.
+/// Distant storage: the duration is independent of the number of concurrent operations.
 const fn distant(_: u32) -> Duration {
     Duration::from_millis(100)
 }
 
-/// A disk that seeks: with `at_once` concurrent operations each takes more than `at_once` times as
-/// long.
+/// A disk that seeks: with `at_once` concurrent operations, each takes more than `at_once` times as
+/// long as a single operation.
 fn seeks(at_once: u32) -> Duration {
     Duration::from_secs_f64(0.005 * f64::from(at_once).powf(1.4))
 }
 
-/// Results of a simulated run.
+/// Result of a simulated run.
 #[derive(Debug)]
 struct RunResult {
     objects: u64,
-    /// Maximum number of concurrent operations seen.
+    /// Maximum number of concurrent operations during the run.
     concurrent_max: u32,
-    /// Number of threads per target at the end.
+    /// Number of threads per target at the end of the run.
     threads: u32,
 }
 
@@ -83,8 +83,8 @@ impl RunResult {
     };
 }
 
-/// Inputs for a state machine in order of time: inputs that are due now, and results of operations
-/// in progress.
+/// Inputs for a state machine: inputs that are due now, and the results of operations in progress,
+/// by end time.
 struct Inputs<I> {
     due: VecDeque<I>,
     later: BTreeMap<(Time, u64), I>,
@@ -107,8 +107,8 @@ impl<I> Inputs<I> {
         self.later.insert((self.now + delay, self.number), input);
     }
 
-    /// Returns the next input. Advances the clock to the end of the operation if the input is its
-    /// result.
+    /// Returns the next input. If it is the result of an operation, advances the clock to the end
+    /// of that operation.
     fn next(&mut self) -> I {
         self.due.pop_front().unwrap_or_else(|| {
             let ((at, _), input) = self.later.pop_first().expect("an operation is under way");
@@ -134,7 +134,7 @@ fn new_source(readers: ThreadCount) -> Source {
     })
 }
 
-/// Returns the inputs that make a source read one file of `objects` objects.
+/// Returns the inputs after which a source reads one file of `objects` objects.
 fn first_source_inputs(objects: u64) -> [source::Input; 5] {
     let listed = Listed {
         entry: entry(objects),
@@ -168,7 +168,7 @@ fn first_source_inputs(objects: u64) -> [source::Input; 5] {
     ]
 }
 
-/// Runs a source whose sink accepts all objects.
+/// Runs a source with a sink that accepts all objects.
 fn read_for(seconds: u64, readers: ThreadCount, duration_of: DurationOf) -> RunResult {
     let mut source = new_source(readers);
     let mut inputs = Inputs::new(first_source_inputs(1_000_000));
@@ -233,7 +233,7 @@ fn new_sink(writers: ThreadCount) -> Sink {
     })
 }
 
-/// Returns the inputs that make a sink receive one file of `objects` objects.
+/// Returns the inputs after which a sink receives one file of `objects` objects.
 fn first_sink_inputs(objects: u64) -> [sink::Input; 5] {
     let facts = Facts {
         existing: None,
@@ -249,7 +249,7 @@ fn first_sink_inputs(objects: u64) -> [sink::Input; 5] {
     ]
 }
 
-/// Returns the arrival of object `number` of the file.
+/// Returns the input for the arrival of object `number` of the file.
 fn arrival(number: u64, buffer: Option<BufferId>) -> sink::Input {
     let range = ByteRange {
         offset: number * OBJECT,
@@ -267,7 +267,7 @@ fn arrival(number: u64, buffer: Option<BufferId>) -> sink::Input {
     }
 }
 
-/// Runs a sink whose source sends as much as its credit permits.
+/// Runs a sink with a source that sends as much as its credit permits.
 fn write_for(seconds: u64, writers: ThreadCount, duration_of: DurationOf) -> RunResult {
     let mut sink = new_sink(writers);
     let mut inputs = Inputs::new(first_sink_inputs(1_000_000));
@@ -330,7 +330,8 @@ fn distant_storage_gets_more_writers() {
     let tuned = write_for(30, TUNED, distant);
     assert_eq!((fixed.concurrent_max, fixed.threads), (4, 4));
     assert!(tuned.concurrent_max <= 64, "{tuned:?}");
-    // With tuning only a window of credit is granted, so that waiting objects do not fill the pool.
+    // With a tuned number, the sink grants credit for a window only, so that waiting objects do not
+    // fill the pool.
     assert!(tuned.objects > 3 * fixed.objects, "{fixed:?}, {tuned:?}");
 }
 

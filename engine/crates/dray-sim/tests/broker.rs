@@ -20,7 +20,8 @@ fn bde_both_deadlines_are_met_and_the_third_task_is_throttled_and_idle_never() {
             report.idle_seconds
         );
         let rate = |task, seconds| bde::rate_at(&conductor, task, seconds);
-        // Alone it has the whole rate; beside the others a small part, but never zero.
+        // Alone, the third task gets the whole rate. Together with the others it gets a small part,
+        // but never zero.
         let alone = rate(2, 30);
         assert!(alone > 9.9, "{alone}");
         assert!((0.1..0.2 * alone).contains(&rate(2, 95)), "{}", rate(2, 95));
@@ -29,7 +30,8 @@ fn bde_both_deadlines_are_met_and_the_third_task_is_throttled_and_idle_never() {
             "{}",
             rate(2, 250)
         );
-        // Minimum rates for the deadlines, from the first moment on: bytes by remaining time.
+        // From its first moment, each task gets at least the rate that its deadline requires:
+        // remaining bytes divided by remaining time.
         assert!(rate(0, 95) >= 1.33 && rate(1, 201) >= 5.33);
     }
 }
@@ -38,7 +40,8 @@ fn bde_both_deadlines_are_met_and_the_third_task_is_throttled_and_idle_never() {
 fn bde_the_shared_resource_shows_the_paper_s_order_of_rates() {
     let (_, conductor) = bde::brokered(Topology::Shared, None);
     let rate = |task, seconds| bde::rate_at(&conductor, task, seconds);
-    // The paper: T1 6 and T3 2 at 95 s; T2 8, T1 2 and T3 0.5 at 200 s.
+    // Rates in the paper, in Gbit/s: at 95 s, T1 has 6 and T3 has 2. At 200 s, T2 has 8, T1 has 2
+    // and T3 has 0.5.
     assert!(rate(0, 95) > rate(2, 95));
     assert!((6.5..8.5).contains(&rate(1, 205)), "{}", rate(1, 205));
     assert!((1.5..3.0).contains(&rate(0, 205)), "{}", rate(0, 205));
@@ -52,7 +55,7 @@ fn bde_equal_shares_and_first_come_miss_the_second_task() {
         let report = bde::plain(Topology::Shared, rule);
         assert_eq!(bde::is_met(&report, &load), [true, false], "{rule:?}");
     }
-    // 200 GB at a third of 10.5 Gbit/s.
+    // 200 GB at a third of 10.5 Gbit/s take 457 s.
     let seconds = bde::plain(Topology::Shared, Plain::Fair).transfers[1].seconds();
     let third = seconds.expect("it ends");
     assert!((third - 457.1).abs() < 1.0, "{third}");
@@ -67,7 +70,8 @@ fn bde_a_fourth_task_is_refused_and_taken_on_with_what_it_is_offered() {
         assert_eq!(bde::is_met(&report, &topology.load(FOURTH.3)), [true, true]);
         let offered = bde::offer(topology);
         assert!(offered > FOURTH.3.expect("it has a deadline"));
-        // Not later than necessary: the two need this long together, and a few seconds are added.
+        // The offered deadline is not later than necessary: the two tasks together need this time,
+        // and the offer adds a few seconds.
         let rate = if topology == Topology::Shared {
             10.5
         } else {
@@ -89,7 +93,7 @@ fn bde_a_fourth_task_is_refused_and_taken_on_with_what_it_is_offered() {
     }
 }
 
-/// A part of the whole experiment, which `dray-sim experiment loads` runs.
+/// Runs a part of the experiment that `dray-sim experiment loads` runs completely.
 #[test]
 fn loads_nothing_promised_is_late_little_is_refused_and_noise_harms_the_broker_least() {
     const SEEDS: u64 = 4;

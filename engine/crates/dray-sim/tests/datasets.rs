@@ -1,5 +1,5 @@
-//! Datasets over links of which some are stuck: the dataset nearest to completion comes first, and
-//! a stuck link is given up.
+//! Datasets on links of which one stalls. The dataset closest to completion comes first, and
+//! objects on the stalled link are read from their replicas.
 
 use dray_sim::experiments::datasets::{SEEDS, Way, run};
 
@@ -16,7 +16,7 @@ fn datasets_are_complete_a_quarter_sooner_for_two_percent_of_extra_bytes() {
             ours.objects.1 > 0,
             "seed {seed}: nothing was under way on the stuck link"
         );
-        // The order alone, without giving up a link.
+        // The gain of the order alone, without reading from replicas.
         let part = nearest.mean() / fcfs.mean();
         assert!(part <= 0.95, "seed {seed}: {part} by the order alone");
         assert_eq!(nearest.objects.1, 0);

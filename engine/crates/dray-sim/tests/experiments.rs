@@ -1,5 +1,5 @@
-//! Published experiments in the fluid model: the papers' numbers, the required improvements of
-//! ours, and the results on the pages.
+//! Published experiments in the fluid model. The tests check the numbers of the papers, the
+//! required improvements of dray, and that the published pages contain the current results.
 
 use dray_core::Time;
 use dray_sched::policy::Name;
@@ -12,7 +12,7 @@ fn liu_table_2_comes_out_within_8_percent() {
     for (policy, paper) in TABLE_2 {
         let fluid = seconds(&two_sets(Engine::Fluid, policy));
         let theirs = seconds(&two_sets(Engine::Theirs, policy));
-        // Our engine is different: it is compared with the ideal one.
+        // Dray's engine differs from the paper's, so compare it with the fluid model instead.
         let ours = seconds(&two_sets(Engine::Ours, policy));
         for at in 0..3 {
             for (model, bound) in [(fluid, 0.08), (theirs, 0.07)] {
@@ -31,7 +31,7 @@ fn liu_table_2_comes_out_within_8_percent() {
 
 #[test]
 fn liu_their_round_robin_is_explained_by_saved_turns() {
-    // The total time was fitted; the end of tray05 was not.
+    // The model was fitted to the total time, but not to the end of tray05.
     let [_, tray05, wall] = seconds(&two_sets(Engine::Theirs, Name::RoundRobin));
     assert!((wall / 1043.0 - 1.0).abs() < 0.001, "{wall}");
     assert!((tray05 / 677.0 - 1.0).abs() < 0.035, "{tray05}");
@@ -43,7 +43,7 @@ fn liu_priority_preempts_within_one_object_s_time() {
     let object = 1_048_576.0 / (415e6 / 8.0);
     let cut = preemption(&report).as_secs_f64();
     assert!(cut > 0.0 && cut <= object, "{cut} of {object}");
-    // And no other transfer was served until the urgent one was done.
+    // The urgent transfer ran without interruption until its end.
     let urgent = &report.transfers[1];
     assert_eq!((urgent.turns.len(), urgent.preemptions), (1, 0));
     assert_eq!(report.transfers[0].preemptions, 1);
@@ -73,7 +73,7 @@ fn liu_figure_13_two_pairs_take_as_long_as_the_longer() {
         assert!(wall <= 1.05 * long.max(short), "{engine:?}");
         let alone = 58e9 / (415e6 / 8.0);
         assert!(wall <= 1.05 * alone, "{engine:?}: {wall}, alone {alone}");
-        // One after the other, as by a client that knows one pair, takes the sum.
+        // A client that runs one pair after the other needs the sum of both times.
         let one_by_one = two_pairs(engine, Name::Fcfs);
         let sum = 93e9 / (415e6 / 8.0);
         let [_, _, wall] = seconds(&one_by_one);
@@ -103,7 +103,7 @@ fn nothing_is_idle_in_any_run() {
 #[test]
 fn the_pages_show_what_comes_out() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
-    // The loads take minutes; the broker's tests run a part of them.
+    // The experiment "loads" takes minutes. tests/broker.rs runs a part of it.
     for name in experiments::ALL.into_iter().filter(|name| *name != "loads") {
         let results = experiments::run(name).expect("it is there");
         let path = root.join(format!("docs/explanation/experiments/{name}.json"));

@@ -1,4 +1,5 @@
-//! Measures the cost of a choice: every object of the source needs one.
+//! Measures the time that the choice of an object takes. The source makes this choice for every
+//! object.
 
 use dray_core::options::Order;
 use dray_core::{FileIndex, Layout, RangeSet, TargetId, Time};
@@ -22,7 +23,7 @@ fn seconds(targets: u32, objects_each: u64) -> (u64, f64) {
     }
     let began = Instant::now();
     for index in 0..FILES {
-        // One byte more than whole objects, so that no file is small.
+        // The size is one byte more than whole objects, so that no file counts as small.
         let size = objects_each * OBJECT + 1;
         objects.add(Work {
             index: FileIndex(index),
@@ -49,7 +50,7 @@ fn seconds(targets: u32, objects_each: u64) -> (u64, f64) {
     (picks, began.elapsed().as_secs_f64())
 }
 
-/// `cargo test --release -p dray-sim --test picks -- --ignored --nocapture`
+/// Run with `cargo test --release -p dray-sim --test picks -- --ignored --nocapture`.
 #[test]
 #[ignore = "measures; wants a release build"]
 fn a_choice_among_many_files_is_cheap() {

@@ -1,15 +1,16 @@
-//! Seeds in the everyday test run: no promise is broken, the same seed gives the same trace, and
-//! every planted defect is detected. `make sim` runs more of them.
+//! Seeds for the everyday test run. No promise may be broken, the same seed must give the same
+//! trace, and every planted defect must be detected. `make sim` runs more seeds.
 
 use dray_session::mutants::Mutant as MachineMutant;
 use dray_sim::faults::{Coverage, FAULTS_MIN};
 use dray_sim::mutants::Mutant;
 use dray_sim::run_seed;
 
-/// Number of seeds of the quick set. A release build runs the full set, whose table must be full.
+/// Number of seeds. A debug build runs a quick set. A release build runs the full set, in which
+/// every possible combination of fault and phase must occur.
 const SEEDS: u64 = if cfg!(debug_assertions) { 200 } else { 2000 };
 
-/// Minimum number of hits of each cell of the table over the full set.
+/// Minimum number of times that each possible combination must occur in the full set.
 const HITS_MIN: u64 = 20;
 
 #[test]

@@ -1,5 +1,5 @@
-//! One of eight targets at a tenth of its speed: how much data bypasses it, and its cost for the
-//! others.
+//! One of eight storage targets has a tenth of its normal speed. The tests check how much data
+//! bypasses it, and how much it delays the others.
 
 use dray_core::options::Order;
 use dray_sim::experiments::slow_target;
@@ -24,7 +24,7 @@ fn until_the_tail_far_more_goes_than_file_after_file_and_the_others_lose_nothing
             assert!(times >= 1.8, "{end:?} {bound:?}: {times} times file order");
             let others = ours.others(SLOW) / free.others(SLOW);
             assert!(others <= 1.05, "{end:?} {bound:?}: others at {others}");
-            // The slow target runs at its own speed all the time.
+            // The slow target determines the duration, and is busy all the time.
             let alone = 10.0 * free.seconds();
             assert!(ours.seconds() <= 1.01 * alone, "{}", ours.seconds());
         }
@@ -39,7 +39,7 @@ fn congestion_that_moves_costs_what_it_must_and_no_more() {
         let moving = run(Order::Layout, end, Bound::Link, slow);
         let times = moving.seconds() / free.seconds();
         assert!(times <= 1.10, "{end:?}: {times} times the run without");
-        // Without spare capacity each target loses the time of its congestion.
+        // Without spare capacity, each target loses the time in which it was congested.
         let free = run(Order::Layout, end, Bound::Targets, Slow::Nowhere);
         let moving = run(Order::Layout, end, Bound::Targets, slow);
         let times = moving.seconds() / least_with_moving(free.seconds());
@@ -55,9 +55,10 @@ fn a_congested_target_holds_few_buffers_at_either_end_and_never_none() {
     let millis = Duration::from_millis;
     let slow = Slow::Fixed(SLOW);
     let course = run(Order::Layout, At::Source, Bound::Targets, slow);
-    // After the congestion was detected, and before the others are done.
+    // In this period the congestion is detected, and the other targets are not finished yet.
     assert_eq!(course.crowd(SLOW, [millis(500), millis(1400)]), 1);
-    // At the sink its share of the pool is sixteen buffers; its writers take four, one may follow.
+    // The share of the slow target is sixteen of the sink's buffers. But it may hold only four
+    // objects for its writers and one more.
     let sink = |slow| run_with(8 * BUFFERS, Order::Layout, At::Sink, Bound::Targets, slow);
     let crowd = sink(slow)
         .expect("it ends")
@@ -65,7 +66,8 @@ fn a_congested_target_holds_few_buffers_at_either_end_and_never_none() {
     assert!((4..=5).contains(&crowd), "{crowd} under way");
     let free = sink(Slow::Nowhere).expect("it ends");
     assert_eq!(free.crowd(SLOW, [millis(500), millis(1400)]), 16);
-    // After the other targets have finished it has all its readers, as far as its credit permits.
+    // After the other targets have finished, the slow target may use all its readers, as far as
+    // credit permits.
     let source = run_with(8 * BUFFERS, Order::Layout, At::Source, Bound::Targets, slow);
     let crowd = source
         .expect("it ends")

@@ -1,11 +1,11 @@
-//! Tuners on four paths: ours reaches the required throughput, and leaves the range where the far
-//! side fails.
+//! Tuners on four network paths. Dray's tuner must reach the required throughput, and must leave
+//! numbers at which the other end fails.
 
 use dray_sim::experiments::tuner;
 use tuner::paths::PATHS;
 use tuner::{Came, Who, all, of_drawn, quantile};
 
-/// Fewer seeds than the published page has, from the same set.
+/// Number of seeds: fewer than on the published page, from the same set.
 const SEEDS: u64 = 50;
 
 fn good(runs: &[Came]) -> usize {
@@ -33,7 +33,8 @@ fn ours_is_better_than_the_rule_of_liu_and_others_and_than_nothing() {
         let [nobody, dtl, ours] =
             [Who::Nobody, Who::Dtl, Who::Ours].map(|who| all(path, who, SEEDS));
         assert!(median(&ours) > median(&dtl), "{}", path.name);
-        // Where the default is already the best setting, exploring costs something.
+        // On the path "clean" the default is already the best setting, so trying other settings
+        // costs throughput.
         let least = if path.name == "clean" { 0.95 } else { 1.2 };
         let times = median(&ours) / median(&nobody);
         assert!(times >= least, "{}: {times} times nobody", path.name);

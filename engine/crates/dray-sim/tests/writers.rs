@@ -1,4 +1,5 @@
-//! Many writers of one destination: no promise is broken, and each planted defect is detected.
+//! Several transfers write to one destination. No promise may be broken, and each planted defect
+//! must be detected.
 
 use dray_sim::writers::{Mutant, run_seed};
 use std::collections::BTreeMap;

@@ -10,7 +10,7 @@ fn write(sys: &Path, path: &str, text: &str) {
     fs::write(path, text).expect("written");
 }
 
-/// Makes a block device with this number.
+/// Creates a block device with this device number.
 fn number(sys: &Path, number: &str, device: &str) {
     let at = sys.join("dev/block");
     fs::create_dir_all(&at).expect("made");
@@ -18,9 +18,9 @@ fn number(sys: &Path, number: &str, device: &str) {
     symlink(format!("../../devices/{device}"), at.join(number)).expect("linked");
 }
 
-/// A host of two sockets with 64 processors each, in the kernel's format: an NVMe drive at the
-/// second socket, a disk with a partition at the first, a card without a node, and logical
-/// volumes over them.
+/// A host with two sockets of 64 processors each, in the kernel's format. It has an NVMe drive at
+/// the second socket, a disk with a partition at the first socket, a network card without a node,
+/// and logical volumes on these devices.
 fn two_sockets() -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     let sys = folder.path();
@@ -96,7 +96,8 @@ fn only_processors_that_may_be_used_count() {
     assert_eq!(nodes.near_cpu(3).map(<[usize]>::len), Some(32));
 }
 
-/// A host of two processors of two nodes each: a node in the same package is nearer.
+/// A host with two processor packages of two nodes each. Two nodes in the same package are closer
+/// to each other than nodes of different packages.
 #[test]
 fn the_next_nearest_node_replaces_one_with_too_few_processors() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! Connections that a test makes by hand, byte for byte.
+//! Connections that a test builds byte for byte, without the code of `dray-net`.
 
 use super::{PATIENCE, Site, TOKEN};
 use dray_core::StreamId;
@@ -15,7 +15,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// Opens a TLS connection and sends its preamble, for use by the test.
+/// Opens a TLS connection and sends its preamble. The test sends all other bytes.
 pub fn tls(
     site: &Site,
     connection: Connection,
@@ -64,7 +64,8 @@ pub fn answers(stream: &mut impl Read) -> Vec<Message> {
     messages
 }
 
-/// Begins a session by hand and returns its ACCEPT. The caller must keep the connection.
+/// Begins a session on this connection and returns the ACCEPT message. The caller must keep the
+/// connection open.
 pub fn accepted(
     stream: &mut rustls::StreamOwned<rustls::ClientConnection, TcpStream>,
     wanted: &Connect,
@@ -85,7 +86,8 @@ pub fn accepted(
     }
 }
 
-/// Joins in clear, and returns the connection if the stream stays open.
+/// Joins a session with a clear stream. Returns the connection if the listener keeps the stream
+/// open.
 pub fn joins(site: &Site, ticket: [u8; 16], key: [u8; 32], stream: StreamId) -> Option<TcpStream> {
     let mut socket = raw(site, b"DRAY\x02\x01\x00\x00");
     let mut frame = [0; CHALLENGE_FRAME_BYTES];
@@ -99,7 +101,7 @@ pub fn joins(site: &Site, ticket: [u8; 16], key: [u8; 32], stream: StreamId) -> 
         proof: proof.as_ref().try_into().expect("32 bytes"),
     };
     socket.write_all(&encode_join(&join)).expect("sent");
-    // An open stream sends nothing.
+    // The listener sends nothing on an open stream.
     let wait = Some(Duration::from_millis(500));
     socket.set_read_timeout(wait).expect("set");
     socket

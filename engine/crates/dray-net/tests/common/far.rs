@@ -1,6 +1,6 @@
-//! A distant listener: bytes arrive after a fixed delay, at any rate.
+//! A distant listener. Bytes arrive after a fixed delay, at any rate.
 //!
-//! It does not delay TCP's own handshake, which ends before the proxy sees the connection.
+//! The TCP handshake is not delayed, because it ends before the proxy sees the connection.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Returns an address from which bytes need `one_way` to reach `target`.
+/// Returns an address from which bytes take the time `one_way` to reach `target`.
 pub fn far(target: SocketAddr, one_way: Duration) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
     let address = listener.local_addr().expect("an address");

@@ -1,4 +1,5 @@
-//! Two ends on the loopback without machines: the test is the executor of both.
+//! Two ends on the loopback interface, without state machines. The test acts as the executor of
+//! both ends.
 
 #![allow(
     dead_code,
@@ -32,17 +33,17 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 pub const TOKEN: &[u8] = b"a token for tests";
-/// Long enough for a loaded machine; every wait of a passing test is far shorter.
+/// Time limit for a wait, long enough for a busy host. In a passing test all waits are far shorter.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 pub const OBJECT_BYTES: u64 = 1 << 20;
 
-/// A link of the passive end, with the value that keeps its session open.
+/// A link of the passive end. Its session stays open until this value is dropped.
 pub struct OpenLink<L> {
     pub link: L,
     _open: Sender<Infallible>,
 }
 
-/// Passes the links of sessions to the test.
+/// A handler that passes the links of its sessions to the test.
 pub struct ToTest {
     buffers: u32,
     pools: Sender<Arc<Pool>>,
@@ -90,7 +91,7 @@ fn hold<L>(to: &Sender<OpenLink<L>>, link: L) {
     }
 }
 
-/// A passive end that runs in the test's process.
+/// A passive end that runs in the process of the test.
 pub struct Site {
     pub address: SocketAddr,
     pub pin: Fingerprint,
@@ -103,7 +104,7 @@ pub struct Site {
     thread: Option<JoinHandle<Result<()>>>,
 }
 
-/// Settings that a test changes in a site.
+/// Settings of a site that a test changes.
 pub struct Change<'a> {
     pub buffers: u32,
     pub serve: &'a dyn Fn(&mut Serve),
@@ -164,7 +165,7 @@ impl Site {
         self.dial_at(self.address)
     }
 
-    /// As [`Self::dial`], through a proxy.
+    /// As [`Self::dial`], for another address, such as that of a proxy.
     pub fn dial_at(&self, address: SocketAddr) -> Dial {
         let mut dial = Dial::new(address.to_string(), self.pin, token());
         dial.bind = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
@@ -175,8 +176,8 @@ impl Site {
         dial
     }
 
-    /// Begins a session whose passive end is a sink: returns the source's link, the sink's, and the
-    /// sink's pool.
+    /// Begins a session whose passive end is a sink. Returns the link of the source, the link of
+    /// the sink, and the pool of the sink.
     pub fn push(
         &self,
         dial: &Dial,
@@ -188,7 +189,8 @@ impl Site {
         (source, sink, pool)
     }
 
-    /// Begins a session whose passive end is a source.
+    /// Begins a session whose passive end is a source. Returns the link of the sink, the link of
+    /// the source, and the pool of the sink.
     pub fn pull(
         &self,
         dial: &Dial,
@@ -200,7 +202,7 @@ impl Site {
         (sink, source, pool)
     }
 
-    /// Returns the reason for which the next connection was refused.
+    /// Returns the error with which the next connection was refused.
     pub fn next_rejected(&self) -> Error {
         self.rejected.recv_timeout(PATIENCE).expect("a rejection")
     }
@@ -209,7 +211,7 @@ impl Site {
 impl Drop for Site {
     fn drop(&mut self) {
         self.stopper.abort();
-        // Sessions that the test did not take are dropped, including sessions that are just
+        // Drop the sessions that the test has not received, including sessions that are just
         // beginning.
         self.sinks = never();
         self.sources = never();
@@ -238,7 +240,7 @@ pub fn connect(streams: u16, clear_data: bool) -> Connect {
     }
 }
 
-/// Returns timeouts short enough that a test detects silence.
+/// Returns timeouts that are short enough for a test to detect a silent peer.
 pub fn hasty() -> Timing {
     Timing {
         ping_after: Duration::from_millis(40),
@@ -257,13 +259,14 @@ fn source_event(events: &SourceEvents) -> SourceEvent {
         .expect("an event at the source")
 }
 
-/// Returns the next input of a source's machine; earlier streams are added to `streams`.
+/// Returns the next input for the machine of a source. Adds streams that arrive before it to
+/// `streams`.
 pub fn source_input(events: &SourceEvents, streams: &mut Streams) -> source::Input {
     loop {
         match source_event(events) {
             SourceEvent::Input(input) => return input,
             SourceEvent::Stream(stream, sender) => streams.push((stream, sender)),
-            // A test that cuts streams checks for these itself.
+            // A test that cuts streams handles these events itself.
             SourceEvent::Left(..) => {}
             SourceEvent::Listed { .. } => panic!("nobody lists"),
             SourceEvent::Shared(_) => panic!("nothing is shared"),
@@ -274,7 +277,7 @@ pub fn source_input(events: &SourceEvents, streams: &mut Streams) -> source::Inp
 
 pub type Streams = Vec<(StreamId, Box<dyn BlockSender>)>;
 
-/// Waits for the next stream of a source.
+/// Waits for the next stream of a source and returns it.
 pub fn next_stream(events: &SourceEvents) -> (StreamId, Box<dyn BlockSender>) {
     loop {
         match source_event(events) {
@@ -296,7 +299,7 @@ pub fn sink_input(events: &SinkEvents) -> sink::Input {
     }
 }
 
-/// An object that arrived.
+/// An object that has arrived at a sink.
 pub struct Arrived {
     pub head: BlockHead,
     pub buffer: Option<BufferId>,
@@ -319,7 +322,7 @@ pub fn arrived(events: &SinkEvents) -> Arrived {
     }
 }
 
-/// Returns bytes that differ for each `number`.
+/// Returns pseudo-random bytes, different for each `number`.
 pub fn noise(number: u64, length: usize) -> Vec<u8> {
     let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let next = |_| {
@@ -331,7 +334,7 @@ pub fn noise(number: u64, length: usize) -> Vec<u8> {
     (0..length).map(next).collect()
 }
 
-/// An object to send: a head, and a buffer with its payload.
+/// An object to send: its head, and a pool whose buffer contains the payload.
 pub struct Object {
     pub head: BlockHead,
     pub bytes: Vec<u8>,
@@ -370,8 +373,8 @@ impl Object {
         )
     }
 
-    /// Receives the object from a sink's link, compares every byte, and returns its buffer to the
-    /// pool.
+    /// Receives the object from the link of a sink, compares every byte, and returns the buffer to
+    /// the pool.
     pub fn expect(&self, events: &SinkEvents, pool: &Pool) {
         let arrived = arrived(events);
         assert_eq!(arrived.head, self.head);
@@ -396,7 +399,7 @@ pub fn data(file: u64, offset: u64, bytes: &[u8]) -> Segment {
     }
 }
 
-/// Waits for the next message at a sink; streams may end meanwhile.
+/// Waits for the next message at a sink. Ignores streams that end during the wait.
 pub fn message_at_sink(events: &SinkEvents) -> Message {
     loop {
         match sink_input(events) {
@@ -407,7 +410,7 @@ pub fn message_at_sink(events: &SinkEvents) -> Message {
     }
 }
 
-/// Waits for the next message at a source; earlier streams are dropped, which ends them.
+/// Waits for the next message at a source. Drops streams that arrive before it, which ends them.
 pub fn message_at_source(events: &SourceEvents) -> Message {
     match source_input(events, &mut Streams::new()) {
         source::Input::Message(message) => message,
@@ -415,7 +418,7 @@ pub fn message_at_source(events: &SourceEvents) -> Message {
     }
 }
 
-/// Waits for the loss of the peer at a sink; ignores earlier events.
+/// Waits until a sink gets the report that its peer is lost. Ignores earlier events.
 pub fn loss_at_sink(events: &SinkEvents) -> Error {
     loop {
         if let sink::Input::PeerLost(_, error) = sink_input(events) {
@@ -424,7 +427,7 @@ pub fn loss_at_sink(events: &SinkEvents) -> Error {
     }
 }
 
-/// Waits for the loss of the peer at a source; ignores earlier events.
+/// Waits until a source gets the report that its peer is lost. Ignores earlier events.
 pub fn loss_at_source(events: &SourceEvents) -> Error {
     let mut streams = Streams::new();
     loop {
@@ -434,7 +437,7 @@ pub fn loss_at_source(events: &SourceEvents) -> Error {
     }
 }
 
-/// Returns the error of a session that did not begin.
+/// Returns the error of a dial call that must have failed.
 pub fn refusal<L>(outcome: Result<Dialled<L>>) -> Error {
     match outcome {
         Ok(_) => panic!("a session began"),

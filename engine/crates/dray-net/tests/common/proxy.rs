@@ -1,4 +1,4 @@
-//! A proxy between the ends that can damage the traffic: forwards bytes until a test changes that.
+//! A proxy between the two ends. It forwards all bytes until a test makes it damage the traffic.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-/// A bit to change once, in a data connection.
+/// A bit that the proxy flips once in a data connection.
 #[derive(Clone, Copy)]
 pub struct Flip {
-    /// True for the direction to the listener, false for the direction back.
+    /// True for bytes to the listener, false for bytes to the dialler.
     pub is_to_listener: bool,
-    /// Number of bytes in that direction before the changed one.
+    /// Number of bytes in that direction before the byte to change.
     pub offset: u64,
 }
 
@@ -56,17 +56,17 @@ impl Proxy {
         *self.state.flip.lock().expect("whole") = Some(flip);
     }
 
-    /// Stops forwarding, and keeps all connections open.
+    /// Stops forwarding bytes, and keeps all connections open.
     pub fn freeze(&self) {
         self.state.is_frozen.store(true, Ordering::SeqCst);
     }
 
-    /// Refuses new connections.
+    /// Refuses new connections if `refuses` is true.
     pub fn refuse(&self, refuses: bool) {
         self.state.refuses.store(refuses, Ordering::SeqCst);
     }
 
-    /// Ends data connections at the first bytes after their join, from now on.
+    /// From now on, cuts each data connection at the first bytes after its JOIN.
     pub fn cut_after_join(&self) {
         self.state.cuts_after_join.store(true, Ordering::SeqCst);
     }
@@ -83,7 +83,7 @@ impl Proxy {
         });
     }
 
-    /// Returns the number of data connections seen.
+    /// Returns the number of data connections that the proxy has seen.
     pub fn data_connections(&self) -> u64 {
         self.state.data_connections.load(Ordering::SeqCst)
     }
@@ -133,7 +133,8 @@ impl State {
             let is_past_join = is_data && is_to_listener && passed + read as u64 > 72;
             if is_past_join && self.cuts_after_join.load(Ordering::SeqCst) {
                 let _ = from.shutdown(Shutdown::Both);
-                // Unread bytes would delay the reset that answers later bytes.
+                // Read the remaining bytes: unread bytes would delay the reset that later bytes
+                // cause.
                 while from.read(&mut bytes).is_ok_and(|read| read > 0) {}
                 break;
             }

@@ -1,4 +1,4 @@
-//! Promises of the broker, on constructed and on random cases.
+//! Tests of the broker's promises, with fixed and with random cases.
 
 mod decisions;
 mod plans;
@@ -11,7 +11,7 @@ use dray_core::rate::{BytesPerSecond, Class};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Unit of bytes and rates in these tests, large enough to make rounding to bytes irrelevant.
+/// Unit of bytes and rates in these tests. It is so large that rounding to bytes does not matter.
 const MEGA: u64 = 1_000_000;
 
 fn at(seconds: u64) -> Time {
@@ -34,7 +34,7 @@ fn due(key: u64, megas: u64, deadline: u64, resources: &[u32]) -> Wish {
     background(key, megas, resources).due(at(deadline))
 }
 
-/// Returns a broker over resources of these capacities.
+/// Returns a broker with resources of these capacities in MB/s.
 fn broker(capacities: &[u64]) -> Broker {
     let mut broker = Broker::new(Config::default());
     for (id, megas) in (0..).zip(capacities) {
@@ -43,7 +43,8 @@ fn broker(capacities: &[u64]) -> Broker {
     broker
 }
 
-/// Draws a realistic request: some are background, some are reserved in advance, some have floors.
+/// Returns a random realistic request. Some requests are background, some are reserved in advance,
+/// and some have floors.
 fn drawn(draw: &mut Rng, key: u64, now: u64, resources: u32) -> Wish {
     let mut used: Vec<u32> = (0..resources).filter(|_| draw.below(2) == 0).collect();
     if used.is_empty() {
@@ -68,7 +69,7 @@ fn drawn(draw: &mut Rng, key: u64, now: u64, resources: u32) -> Wish {
     wish
 }
 
-/// Returns a broker with as many of some random requests as it accepts, and its number of
+/// Returns a broker that has accepted as many of `wishes` random requests as fit, and its number of
 /// resources.
 fn loaded(draw: &mut Rng, wishes: u64) -> (Broker, u32) {
     let resources = 1 + draw.below(4);
@@ -86,7 +87,7 @@ fn is_accepted(answer: &Answer) -> bool {
     matches!(answer, Answer::Accepted(_))
 }
 
-/// Returns the promises that the broker predicts as missed.
+/// Returns the promises that the broker reports as missed.
 fn foretold(broker: &Broker, now: Time) -> Vec<Miss> {
     broker.misses(&broker.kept(now), now)
 }

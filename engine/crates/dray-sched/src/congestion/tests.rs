@@ -15,22 +15,22 @@ fn one(bytes: u64) -> Option<Moved> {
     Some(Moved { bytes, files: 1 })
 }
 
-/// Targets that are read as often as `congestion` allows, each with a number of disks; operations
-/// wait while all disks are busy.
+/// Simulated targets, each with a number of disks. Each target is read as often as `congestion`
+/// allows. Operations wait while all disks of the target are busy.
 struct Bench {
     congestion: Congestion,
     now: Time,
-    /// Milliseconds per object, by target.
+    /// Service time per object in milliseconds, by target.
     service: Vec<u64>,
     bytes: Vec<u64>,
     files: Vec<usize>,
-    /// Start of each operation under way, by its end, target and number.
+    /// Start time of each operation in progress, by end time, target and sequence number.
     under_way: BTreeMap<(Time, u32, u64), Time>,
     disk_free: Vec<Time>,
     count: Vec<u32>,
     done: Vec<u64>,
     number: u64,
-    /// Number of changes of a target's bound.
+    /// Number of times that the bound of a target has changed.
     changes: u32,
 }
 
@@ -140,8 +140,8 @@ fn congestion_that_moves_is_followed() {
 
 #[test]
 fn one_at_the_border_does_not_flap() {
-    // With one operation under way the target is as fast as its siblings with four; with four it is
-    // slower.
+    // With one concurrent operation this target is as fast as the others with four. With four
+    // concurrent operations it is slower.
     let mut bench = Bench::new(&[10, 10, 10, 40]);
     bench.run(Duration::from_secs(60));
     assert!(bench.changes < 60, "{} changes in a minute", bench.changes);
@@ -186,7 +186,7 @@ fn what_nobody_feels_is_no_congestion() {
 fn one_that_says_nothing_is_late_then_stuck() {
     let mut bench = Bench::new(&[10, 10, 10, 10]);
     bench.run(Duration::from_secs(1));
-    // Its operations under way take an hour from now on.
+    // From now on, operations on target 2 take an hour.
     bench.disk_free[2] = bench.now + Duration::from_secs(3600);
     bench.service[2] = 3_600_000;
     bench.run(Duration::from_secs(1));
@@ -226,15 +226,16 @@ fn what_failed_says_nothing_about_its_target() {
 fn patience_has_an_end() {
     let mut bench = Bench::new(&[10, 10, 10, 40]);
     bench.run(Duration::from_secs(600));
-    // A recovered target gets the full bound within this many rounds of one object, however often a
-    // raise was wrong before.
+    // After a target has recovered, it gets its full bound within this number of rounds of one
+    // object, however often an earlier increase was wrong.
     bench.service[3] = 10;
     bench.run(millis(10) * (3 * PATIENCE_MAX + 20));
     assert_eq!(bench.bound(3), 4);
 }
 
 proptest! {
-    /// For any input the bound is at least one and at most the maximum, and two runs agree.
+    /// For all inputs the bound is at least one and at most the maximum, and two runs give the same
+    /// result.
     #[test]
     fn bounds_stay_in_their_bounds(
         most in 1..9_u32,

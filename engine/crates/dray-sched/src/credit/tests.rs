@@ -37,7 +37,8 @@ fn a_congested_target_holds_what_its_writers_can_take() {
         assert!(ledger.take_back(TargetId(1)) && ledger.hold(TargetId(1), Time::ZERO));
     }
     assert_eq!(ledger.grants(Time::ZERO, congested), []);
-    // Four more fit its writers: the ledger grants them once, not again at each call.
+    // The target's writers can accept four more objects. The ledger grants them once, not at each
+    // call.
     ledger.free(TargetId(1));
     assert_eq!(ledger.grants(Time::ZERO, congested), [(TargetId(1), 4)]);
     assert_eq!(ledger.grants(Time::ZERO, congested), []);
@@ -58,7 +59,7 @@ fn a_congested_target_holds_what_its_writers_can_take() {
 fn a_long_way_is_filled_for_a_congested_target_too() {
     let mut ledger = CreditLedger::new(32);
     ledger.add_target(TargetId(0));
-    // Each object is written on arrival, while newly granted ones are on their way.
+    // Each object is written on arrival, while objects with newer credit are in transit.
     let mut on_the_way = 0;
     for _ in 0..100 {
         on_the_way += ledger
@@ -73,8 +74,9 @@ fn a_long_way_is_filled_for_a_congested_target_too() {
     assert!(on_the_way > 28, "{on_the_way}");
 }
 
-/// Timing of the objects: round-trip time of the first object; of the others; minimum interval
-/// between two objects; reported round-trip time of the network. In milliseconds.
+/// Timing of the simulated objects in milliseconds: time from the grant to the arrival for the
+/// first object; the same for all other objects; minimum interval between two arrivals; measured
+/// round trip of the network, if any.
 struct Way {
     first: u64,
     there_and_back: u64,
@@ -82,8 +84,8 @@ struct Way {
     network: Option<u64>,
 }
 
-/// At most one object per millisecond, all with the same round-trip time, without a network
-/// measurement.
+/// Returns a path with at most one arrival per millisecond. All objects take `way` milliseconds,
+/// and the round trip of the network is not measured.
 const fn plain(way: u64) -> Way {
     Way {
         first: way,
@@ -93,7 +95,8 @@ const fn plain(way: u64) -> Way {
     }
 }
 
-/// Grants all it may, and returns the maximum credit out after `objects` objects have arrived.
+/// Grants as much credit as the ledger allows. Returns the maximum credit that was outstanding
+/// until `objects` objects had arrived.
 fn window_after(objects: u32, way: &Way) -> u32 {
     let mut ledger = CreditLedger::new(1024);
     ledger.add_target(TargetId(0));
@@ -101,7 +104,7 @@ fn window_after(objects: u32, way: &Way) -> u32 {
         ledger.set_round_trip(Duration::from_millis(network));
     }
     let at = |milliseconds: u64| Time::from_nanos(milliseconds * 1_000_000);
-    // Arrival times of the granted objects.
+    // Arrival times of the objects in transit.
     let mut to_come = std::collections::VecDeque::new();
     let mut now = 1;
     for object in 0..objects {
@@ -134,7 +137,8 @@ fn a_window_stays_where_what_came_lies_at_the_sink() {
     let mut here = 0;
     for burst in 1..200 {
         ledger.grants(at(10 * burst), |_| false);
-        // A burst of all objects, as after a pause of a host that both ends share.
+        // All objects in transit arrive in one burst, as after a pause of a host that runs both
+        // ends.
         while ledger.out() > here {
             assert!(ledger.take_back(TargetId(0)) && ledger.hold(TargetId(0), at(10 * burst + 9)));
             here += 1;
@@ -184,7 +188,7 @@ fn a_first_object_that_waited_for_decisions_makes_no_window_wide() {
 
 #[test]
 fn a_source_whose_storage_is_slow_and_takes_many_reads_gets_credit_for_them() {
-    // Each read takes 400 ms; as many run concurrently as there is credit for.
+    // A read takes 400 ms. The number of concurrent reads is limited only by credit.
     let way = Way {
         first: 400,
         there_and_back: 400,

@@ -114,7 +114,7 @@ fn a_slow_source_target_never_holds_all_readers() {
         let Some(assignment) = objects.pick(Time::ZERO) else {
             break;
         };
-        // Target 0 never answers; target 1 answers immediately.
+        // Reads on target 0 never end. Reads on target 1 end immediately.
         if assignment.source == TargetId(1) {
             read_ended(&mut objects, TargetId(1));
         }
@@ -124,8 +124,9 @@ fn a_slow_source_target_never_holds_all_readers() {
     assert_eq!(reading[&TargetId(1)], 96);
 }
 
-/// Reads until `until`; target 0 takes ten times as long as the others. Returns the number of picks
-/// per target, and the maximum number under way on target 0 since `from`.
+/// Reads until the time `until` (in ms). Target 0 takes ten times as long as the others. Returns
+/// the number of picks per target, and the maximum number of concurrent reads on target 0 from the
+/// time `from` on.
 fn read_for(objects: &mut Objects, from: u64, until: u64) -> (BTreeMap<TargetId, u32>, usize) {
     let (mut picked, mut most) = (BTreeMap::new(), 0);
     let mut under_way: BTreeMap<(u64, u64), (TargetId, Time)> = BTreeMap::new();
@@ -201,8 +202,8 @@ fn a_file_of_a_target_that_is_given_up_is_read_elsewhere_once() {
     assert!(objects.is_idle());
 }
 
-/// Adds files of `objects` objects each, all in one pair; returns the datasets in the order of
-/// their completion.
+/// Adds one file for each pair (dataset, number of objects), all on one pair of targets. Returns
+/// the datasets in the order of their completion.
 fn completed(sizes: &[(u64, u64)]) -> Vec<u64> {
     let mut objects = Objects::new(Order::Layout, LIMITS);
     objects.grant(TargetId(0), 10_000);
@@ -301,7 +302,7 @@ fn a_large_dataset_is_not_passed_for_ever() {
     for index in 0..100 {
         objects.add(in_set(index, 0, 1000));
     }
-    // A smaller dataset is added before each pick.
+    // Add a smaller dataset before each pick.
     let mut of_the_first = 0;
     for step in 0..1000 {
         objects.add(in_set(1000 + step, 1 + step, 20));
@@ -332,7 +333,7 @@ fn holes_close_what_lies_in_them() {
     let mut objects = Objects::new(Order::Layout, LIMITS);
     objects.grant(TargetId(0), 100);
     objects.add(work(0, 100, 0, 0));
-    // One of its objects is being read.
+    // The first object of the file is being read.
     let first = objects.pick(Time::ZERO).expect("an object");
     assert_eq!(first.parts, [(FileIndex(0), ByteRange::between(0, 10))]);
     let hole = |objects: &mut Objects, from, to, most| {
@@ -396,7 +397,7 @@ fn objects_at_random_leave_few_pieces() {
 }
 
 proptest! {
-    /// Every byte of every file goes exactly once, for any order, layout and failure.
+    /// Every byte of every file is sent exactly once, for all orders, layouts and failures.
     #[test]
     fn every_object_goes_once(
         order in orders(),

@@ -1,4 +1,4 @@
-//! One file of cases for each policy, and a small simulation for all of them.
+//! Tests of the policies: one file of cases for each policy, and a simulation for all of them.
 
 mod fair;
 mod fcfs;
@@ -67,7 +67,7 @@ fn the_longest_held_are_released_when_too_many_are_held() {
     assert_eq!((none.run, none.hold), (vec!["f"], vec!["d", "e"]));
     assert!(none.release.is_empty());
     assert_eq!(decide(3, &[&transfers[5]]).release, ["b", "c"]);
-    // A newly held transfer comes last.
+    // A newly held transfer is the last one to give up its session.
     assert_eq!(decide(0, &[&transfers[1]]).release, ["c", "a", "d", "e"]);
 }
 
@@ -75,7 +75,7 @@ fn the_longest_held_are_released_when_too_many_are_held() {
 fn names_are_read_as_they_are_written() {
     for name in Name::ALL {
         assert_eq!(Name::parse(name.as_str()), Some(name));
-        // The API writes a name as the configuration does.
+        // The API and the configuration use the same name.
         let written = serde_json::to_value(name).expect("JSON");
         assert_eq!(written, name.as_str());
     }

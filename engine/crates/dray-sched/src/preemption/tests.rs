@@ -79,7 +79,8 @@ fn a_promised_transfer_is_released_only_for_a_hurried_one_and_never_returns() {
     );
     let late = newcomer("alice", FullLimit::OfAll, NOW - 5);
     assert_eq!(released(&tomorrow, &[late]), ["tomorrow"]);
-    // A transfer never takes a slot back from the one that took it, however much time passes.
+    // A transfer that lost its slot never takes it back from the transfer that took it, at any
+    // later time.
     let hurry = HURRY.as_secs();
     for own in [
         NOW - 5,
@@ -166,18 +167,18 @@ fn one_session_is_released_for_each_newcomer_and_few_at_a_time() {
 const LINK: ResourceId = ResourceId(0);
 const STEP: u64 = 20;
 
-/// Promised transfers on one link, and the only slot.
+/// Promised transfers on one link with one session slot.
 struct OneSlot {
     broker: Broker,
     left: BTreeMap<u64, u64>,
     holder: Option<u64>,
-    /// For each pair of a transfer that took the slot and the one that lost it: the link's rate
-    /// then, and its highest rate since.
+    /// For each pair of transfers of which the first took the slot from the second: the rate of the
+    /// link at that time, and its highest rate since.
     taken: BTreeMap<(u64, u64), (u64, u64)>,
 }
 
 impl OneSlot {
-    /// Creates promises of these numbers of bytes and due times.
+    /// Creates promises with these pairs of size in bytes and deadline in seconds.
     fn new(wishes: &[(u64, u64)]) -> Self {
         let mut broker = Broker::new(Config::default());
         broker.set_resource(LINK, Some(BytesPerSecond(100)));
@@ -199,7 +200,7 @@ impl OneSlot {
         start.expect("the transfer is promised")
     }
 
-    /// Advances one step, in which this many hundredths of the rate are used.
+    /// Simulates one step. The transfer with the slot uses `hundredths` percent of the rate.
     fn step(&mut self, now: Time, rate: u64, hundredths: u64) {
         self.broker.set_resource(LINK, Some(BytesPerSecond(rate)));
         self.taken

@@ -85,7 +85,7 @@ fn floors_come_first_and_the_rest_goes_by_weight() {
     let other = tree.add_leaf(root, Share::default(), None);
     let grants = tree.allocate();
     assert_eq!((rate(&grants, owed), rate(&grants, other)), (700, 300));
-    // A floor deep in the tree holds against the weights above it.
+    // A floor below an inner node takes precedence over the weights of higher nodes.
     let mut tree = capacity(1_000);
     let root = tree.root();
     let (left, right) = (tree.add(root, weight(1)), tree.add(root, weight(199)));
@@ -93,7 +93,7 @@ fn floors_come_first_and_the_rest_goes_by_weight() {
     let other = tree.add_leaf(right, Share::default(), None);
     let grants = tree.allocate();
     assert_eq!((rate(&grants, owed), rate(&grants, other)), (801, 199));
-    // An unused floor costs no other node.
+    // A floor that its leaf cannot use takes nothing from other nodes.
     let mut tree = capacity(1_000);
     let root = tree.root();
     let idle = Some(BytesPerSecond(5));
@@ -128,7 +128,7 @@ fn without_a_capacity_only_caps_and_demands_bind() {
     let grants = tree.allocate();
     assert_eq!(grants.rate(free), None);
     assert_eq!(grants.rate(bound), Some(BytesPerSecond(7)));
-    // Weights of zero, and an empty tree, cause no division by zero.
+    // Weights of zero and an empty tree must not cause a division by zero.
     assert_eq!(
         Tree::new(None).allocate().rate(root),
         Some(BytesPerSecond(0))
@@ -157,7 +157,7 @@ fn ten_thousand_leaves_are_shared_at_once() {
     assert_eq!(sum, 12_500_000_000);
 }
 
-/// A random leaf: owner, weight, floor, cap, demand.
+/// A random leaf: owner, weight, floor, cap and demand.
 type Drawn = (usize, u32, u64, Option<u64>, Option<u64>);
 
 fn drawn() -> impl Strategy<Value = Vec<Drawn>> {
@@ -172,7 +172,7 @@ struct Built {
     leaves: Vec<NodeId>,
 }
 
-/// Builds a tree of two peers with two owners each.
+/// Builds a tree with two peers, two owners for each peer, and these leaves.
 fn built(capacity: u64, leaves: &[Drawn], owner_cap: Option<u64>) -> Built {
     let mut tree = self::capacity(capacity);
     let root = tree.root();
@@ -226,7 +226,7 @@ proptest! {
                 && owner_cap.is_some_and(|cap| self::rate(&grants, built.owners[0]) == cap);
             idle |= *rate < use_max(leaf) && !is_owner_full;
         }
-        // Some leaf wants more: then the whole capacity is granted.
+        // If some leaf could use more, the whole capacity is granted.
         prop_assert!(!idle || sum == capacity);
         let inner: u64 = built.owners.iter().map(|owner| rate(&grants, *owner)).sum();
         prop_assert_eq!(inner, sum);
@@ -255,7 +255,7 @@ proptest! {
         if grants.is_short() {
             return Ok(());
         }
-        // The rate of a leaf beyond its floor, and its weight.
+        // Returns the rate of a leaf above its floor, and its weight.
         let level = |at: usize| {
             let beyond = rate(&grants, built.leaves[at]) - leaves[at].2.min(use_max(&leaves[at]));
             (beyond, u64::from(leaves[at].1.max(1)))
@@ -266,7 +266,8 @@ proptest! {
                 if leaves[one].0 != leaves[other].0 || !is_hungry {
                     continue;
                 }
-                // No leaf has a higher level than a leaf that wants more, except for rounding.
+                // No leaf gets more for its weight than a leaf that could use more, apart from
+                // rounding.
                 let ((own, own_weight), (their, their_weight)) = (level(one), level(other));
                 prop_assert!(
                     their.saturating_sub(1) * own_weight <= (own + 1) * their_weight,
@@ -284,7 +285,7 @@ proptest! {
         let large = built(capacity + more, &leaves, None);
         let (before, after) = (small.tree.allocate(), large.tree.allocate());
         for leaf in &small.leaves {
-            // One byte of rounding per level.
+            // Tolerate one byte of rounding at each level.
             prop_assert!(rate(&before, *leaf) <= rate(&after, *leaf) + 3);
         }
     }
@@ -319,7 +320,7 @@ const MIB: u64 = 1024 * 1024;
 const OBJECT: u64 = MIB;
 const TICK: Duration = Duration::from_millis(200);
 
-/// One transfer over virtual time: a source of `able` bytes per second, behind a pace gate.
+/// A simulated transfer: a source of `able` bytes per second behind a pace gate.
 struct Worker {
     able: u64,
     gate: Pacer,
@@ -327,7 +328,7 @@ struct Worker {
     granted: Option<BytesPerSecond>,
     made: u64,
     moved: u64,
-    /// History of `moved` in milliseconds; the demand sees it with this delay.
+    /// Values of `moved`, one for each millisecond. The demand sees them with the delay `delay`.
     news: VecDeque<u64>,
     delay: usize,
 }
@@ -346,8 +347,8 @@ impl Worker {
         }
     }
 
-    /// Creates a worker with a remote gate: grants take half the delay to arrive, and counts as
-    /// long to return; the test applies both delays to the counts.
+    /// Creates a transfer whose gate is at the other end. A grant takes half of the delay to
+    /// arrive, and a count takes the other half to return. The test delays the counts by the sum.
     fn far(able: u64, delay_ms: usize) -> Self {
         Self {
             delay: delay_ms,
@@ -363,9 +364,9 @@ impl Worker {
         }
     }
 
-    /// Simulates a millisecond: the source produces what it can, and the gate passes what it may.
+    /// Simulates one millisecond: the source produces bytes, and the gate lets bytes pass.
     fn work(&mut self, now: Time) {
-        // A source runs ahead of its gate by at most an object.
+        // The source is at most one object ahead of its gate.
         self.made = (self.made + self.able / 1_000).min(self.moved + 2 * OBJECT);
         while self.made >= self.moved + OBJECT && self.gate.wait_until(now).is_none() {
             self.gate.spend(OBJECT);
@@ -378,7 +379,8 @@ impl Worker {
     }
 }
 
-/// Runs workers below one capacity; returns the mean rates from `from` to `until`, in milliseconds.
+/// Runs transfers that share one capacity. Returns their mean rates between the times `from` and
+/// `until` (in ms).
 fn run(
     workers: &mut [Worker],
     capacity: u64,
@@ -431,10 +433,10 @@ fn what_a_slow_one_leaves_is_used_and_comes_back_when_it_wakes() {
         };
         let slept = run(&mut workers(), capacity, (2_000, 6_000), 6_000, wake);
         assert!(slept[0] + OBJECT >= slow, "{slow}: {slept:?}");
-        // In addition to its use, the slow leaf keeps some headroom.
+        // The slow leaf is granted some more than it uses, so tolerate that headroom.
         let spare = capacity - slow - slow / 4 - 5 * MIB;
         assert!(slept[1] >= spare, "{slow}: {slept:?}");
-        // A second after it woke it has its half.
+        // One second after the slow leaf has become fast, it gets half of the capacity.
         let woken = run(&mut workers(), capacity, (7_000, 9_000), 9_000, wake);
         assert!(woken[0] >= 47 * MIB, "{slow}: {woken:?}");
         assert!(woken[1] >= 47 * MIB, "{slow}: {woken:?}");
@@ -466,7 +468,7 @@ fn a_fast_one_that_is_limited_by_itself_keeps_only_its_headroom() {
 
 #[test]
 fn hungry_ones_are_not_taken_for_idle_between_two_objects() {
-    // Each of the 200 moves one object in two seconds, three times the window.
+    // Each of the 200 leaves moves one object in two seconds, which is three times the window.
     let mut workers: Vec<_> = (0..200).map(|_| Worker::new(1_000 * MIB)).collect();
     workers.push(Worker::new(1_000 * MIB));
     let means = run(&mut workers, 100 * MIB, (4_000, 24_000), 24_000, |_, _| {});
@@ -477,8 +479,8 @@ fn hungry_ones_are_not_taken_for_idle_between_two_objects() {
     assert!(sum >= 95 * MIB, "{}", sum / MIB);
 }
 
-/// Returns the bytes that a leaf moves in 20 s when its gate is granted `here` and another end sets
-/// `other`.
+/// Returns the number of bytes that a leaf moves in 20 s. This end grants `here`, and another end
+/// sets the rate `other` at the same gate.
 fn behind_another_end(here: u64, other: impl Fn(u64) -> u64, object: u64) -> u64 {
     let mut demand = Demand::new(object);
     let mut gate = Pacer::unlimited();
@@ -503,7 +505,7 @@ fn behind_another_end(here: u64, other: impl Fn(u64) -> u64, object: u64) -> u64
 
 #[test]
 fn who_is_limited_by_the_other_end_is_not_taken_for_idle_between_two_objects() {
-    // The rates of two ends meet at one gate: the lower one applies, in full.
+    // If two ends set rates at one gate, the lower rate applies and is fully used.
     for (here, other, object) in [
         (3 * MIB, MIB, MIB),
         (16 * MIB, MIB, MIB),
@@ -517,7 +519,7 @@ fn who_is_limited_by_the_other_end_is_not_taken_for_idle_between_two_objects() {
             20 * other
         );
     }
-    // Lowered after five seconds.
+    // The other end lowers the rate after five seconds.
     let lowered = |milli| if milli < 5_000 { 8 * MIB } else { MIB };
     let moved = behind_another_end(8 * MIB, lowered, MIB);
     assert!(moved >= (5 * 8 + 15 - 2) * MIB, "{}", moved / MIB);
@@ -547,11 +549,12 @@ fn many_idle_ones_hold_next_to_nothing() {
 
 #[test]
 fn many_hungry_ones_share_evenly_though_an_object_is_more_than_a_round_s_share() {
-    // Each of the 40 has 0.5 MiB per round of 200 ms, half an object.
+    // Each of the 40 leaves gets half an object (0.5 MiB) in a round of 200 ms.
     let mut workers: Vec<_> = (0..40).map(|_| Worker::new(1_000 * MIB)).collect();
     let means = run(&mut workers, 100 * MIB, (2_000, 12_000), 12_000, |_, _| {});
     let sum: u64 = means.iter().sum();
-    // They move in step, so each may lack one object of its 25 at the end of the count.
+    // The leaves move in step, so each may miss one of its 25 objects at the end of the
+    // measurement.
     assert!(sum >= 95 * MIB, "{}", sum / MIB);
     let (least, most) = (means.iter().min(), means.iter().max());
     assert!(
@@ -579,7 +582,7 @@ fn what_is_not_limited_asks_for_all_it_can_get() {
     let mut demand = Demand::new(OBJECT);
     assert_eq!(demand.observe(Time::ZERO, None, 0), None);
     assert_eq!(demand.observe(Time::ZERO + TICK, None, 5), None);
-    // A decreasing counter or a stopped clock does not cause a panic.
+    // A decreasing counter or a stopped clock must not cause a panic.
     assert_eq!(
         demand.observe(Time::ZERO + TICK, Some(BytesPerSecond(1)), 0),
         None

@@ -10,8 +10,8 @@ fn at(millis: u64) -> Time {
     Time::ZERO + Duration::from_millis(millis)
 }
 
-/// Lets time pass and looks each tenth of a second; the sink answers immediately. Returns the
-/// streams given up, with the time.
+/// Advances the time in steps of a tenth of a second, and checks the streams at each step. The sink
+/// answers immediately. Returns the streams given up, with the times.
 fn pass(streams: &mut Streams, from: u64, until: u64) -> Vec<(StreamId, u64)> {
     let mut given_up = Vec::new();
     for millis in (from..until).step_by(100) {
@@ -24,8 +24,8 @@ fn pass(streams: &mut Streams, from: u64, until: u64) -> Vec<(StreamId, u64)> {
     given_up
 }
 
-/// Hands one stream an object that never arrives, and the other `count` objects that arrive after
-/// 10 ms each.
+/// Passes one object that never arrives to stream ONE. Passes `count` objects to stream OTHER, each
+/// of which arrives after 10 ms.
 fn overtaken_by(count: u32) -> Streams {
     let mut streams = Streams::default();
     streams.handed(ONE, BlockId(0), TARGET, at(0));
@@ -55,13 +55,14 @@ fn a_stream_that_is_overtaken_and_of_which_nothing_comes_is_given_up_once() {
 
 #[test]
 fn a_target_that_stands_still_is_no_streams_fault() {
-    // Its writers end out of order, then its storage stalls with objects of both streams.
+    // The target's writers finish objects out of order. Then its storage stalls, with objects of
+    // both streams in transit.
     let mut streams = overtaken_by(3);
     for number in 10..30 {
         streams.handed(OTHER, BlockId(number), TARGET, at(40));
     }
     assert_eq!(pass(&mut streams, 40, 100_000), []);
-    // Storage resumes, but the objects on one stream do not arrive.
+    // The storage resumes, but the objects on stream ONE do not arrive.
     for number in 10..30 {
         streams.answered(BlockId(number), at(100_000 + number));
     }
@@ -87,7 +88,8 @@ fn what_was_overtaken_before_the_last_of_its_stream_came_is_not_forgotten() {
     }
     streams.handed(OTHER, BlockId(2), TARGET, at(0));
     streams.answered(BlockId(2), at(10));
-    // The first object was at the sink already; the one behind it is not, and all others are done.
+    // The first object had already arrived at the sink. The next object on the same stream has not,
+    // and all other objects are done.
     streams.answered(BlockId(0), at(20));
     let given_up = pass(&mut streams, 0, 10_000);
     assert!(matches!(given_up[..], [(ONE, _)]), "{given_up:?}");
@@ -97,7 +99,7 @@ fn what_was_overtaken_before_the_last_of_its_stream_came_is_not_forgotten() {
 fn a_stream_of_which_anything_comes_is_not_stuck() {
     let mut streams = overtaken_by(OVERTAKEN_BY);
     let mut given_up = Vec::new();
-    // Its file still waits for its first object; the other objects arrive.
+    // The first object on stream ONE is never answered, but later objects on that stream arrive.
     for second in 1..60 {
         streams.handed(ONE, BlockId(1000 + second), TARGET, at(1000 * second));
         given_up.extend(pass(&mut streams, 1000 * second, 1000 * second + 1000));
@@ -111,8 +113,8 @@ fn a_slow_target_is_no_fault_of_a_stream() {
     let mut streams = Streams::default();
     let slow = TargetId(8);
     let mut given_up = Vec::new();
-    // One stream carries objects of a slow target, in the order of writing: one in twenty seconds.
-    // The other carries objects of a fast target all the time.
+    // Stream ONE carries objects of a slow target, which are written in order, one every twenty
+    // seconds. Stream OTHER carries objects of a fast target all the time.
     for number in 0..5 {
         streams.handed(ONE, BlockId(10_000 + number), slow, at(0));
     }
@@ -139,7 +141,7 @@ fn of_a_sink_that_stands_still_no_stream_is_given_up() {
         }
     }
     assert_eq!(asked, 11, "each five seconds");
-    // The sink resumes, and sends its earlier reports first.
+    // The sink resumes. Its reports from before the stall arrive first.
     streams.heard(at(60_000));
     streams.answered(BlockId(0), at(60_001));
     assert_eq!(pass(&mut streams, 60_001, 100_000), []);
@@ -166,7 +168,7 @@ fn a_lone_stream_is_not_judged() {
 fn each_that_was_given_up_makes_the_next_wait_twice_as_long() {
     let mut streams = Streams::default();
     let (mut waits, mut number, mut now) = (Vec::new(), 0, 0);
-    // Every stream that replaces the first carries nothing either.
+    // Streams that replace the first one are stuck too.
     for stream in 10..18 {
         streams.handed(StreamId(stream), BlockId(number), TARGET, at(now));
         for _ in 0..OVERTAKEN_BY {

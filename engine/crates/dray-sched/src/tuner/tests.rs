@@ -34,7 +34,8 @@ const fn sample(bytes: u64) -> Sample {
     }
 }
 
-/// Returns the settings over `seconds` of a path that answers each setting with a sample.
+/// Runs a tuner for `seconds`. `path` returns the sample for each setting. Returns the settings
+/// over time.
 fn run(tuner: &mut Tuner, seconds: u32, path: impl Fn(Setting) -> Sample) -> Vec<Setting> {
     let mut now = tuner.setting();
     (0..seconds * 4)
@@ -45,7 +46,7 @@ fn run(tuner: &mut Tuner, seconds: u32, path: impl Fn(Setting) -> Sample) -> Vec
         .collect()
 }
 
-/// Returns a path with streams of 10 MB/s each, up to `full` streams.
+/// Returns a path on which each stream adds 10 MB/s, up to `full` streams.
 fn line(full: u32) -> impl Fn(Setting) -> Sample {
     move |setting| sample(2_500_000 * u64::from(setting.streams.min(full)))
 }
@@ -128,7 +129,7 @@ fn where_the_bottleneck_is_not_known_all_are_tried_in_turn() {
 #[test]
 fn objects_grow_where_each_costs_the_storage_much_and_stay_where_they_may_not() {
     let path = |setting: Setting| Sample {
-        // Four milliseconds per object, and 1 GB/s.
+        // Each object takes 4 ms plus its size at 1 GB/s.
         bytes: (setting.object_bytes as f64 / (4e-3 + setting.object_bytes as f64 / 1e9)) as u64,
         bottleneck: Some(Bottleneck::Write),
         ..sample(0)
@@ -169,7 +170,7 @@ fn what_is_refused_is_left_at_once_and_touched_twice_at_the_most() {
     assert!((1..=4).contains(&beyond.len()), "{beyond:?}");
     assert!(tuner.remembered().most.streams <= 20);
     assert!(tuner.remembered().setting.streams >= 16);
-    // With the remembered ceiling, the number is not exceeded at all.
+    // With the remembered ceiling, the tuner never exceeds the number that failed.
     let mut tuner = Tuner::recall(&BOUNDS, &tuner.remembered());
     let settings = run(&mut tuner, 600, line(64));
     assert!(settings.iter().all(|setting| setting.streams <= 20));
@@ -194,7 +195,7 @@ fn one_stream_that_breaks_where_all_went_well_changes_nothing() {
     let before = tuner.remembered();
     let now = tuner.told(&refused(line(16)(tuner.setting()), 1));
     assert_eq!(tuner.remembered(), before);
-    // Two errors within a short time do count.
+    // Two errors within a short time reduce the number.
     for _ in 0..4 {
         tuner.told(&line(16)(now));
     }
@@ -249,16 +250,18 @@ fn dtl_keeps_to_its_prose() {
         assert_eq!(dtl.told(&sample(100)).streams, 8);
     }
     assert_eq!(dtl.told(&sample(100)).streams, 12);
-    // Above 1.3 times: more threads; in between: the same number.
+    // If the throughput is above 1.3 times the last one, DTL adds threads. Between 0.7 and 1.3
+    // times it keeps the number.
     assert_eq!(five(&mut dtl, 131), 16);
     assert_eq!(five(&mut dtl, 170), 16);
-    // Below 0.7 times after a step without growth: more. Below it after growth: fewer.
+    // If the throughput falls below 0.7 times after a step without an increase, DTL adds threads.
+    // If it falls after an increase, DTL removes threads.
     assert_eq!(five(&mut dtl, 118), 20);
     assert_eq!(five(&mut dtl, 82), 16);
     assert_eq!(five(&mut dtl, 57), 20);
     assert_eq!(dtl.threads(), 20);
     assert_eq!(dtl.setting().writers, 20);
-    // Figure 3 would have exchanged the last three: 12, 16, 12.
+    // By Figure 3 of the paper the last three steps would be 12, 16, 12.
     let mut bounded = Dtl::new(BOUNDS, 64);
     assert_eq!(five(&mut bounded, 100), 64);
 }
@@ -268,15 +271,15 @@ fn what_is_found_in_a_moment_is_not_kept() {
     let mut tuner = Tuner::new(&BOUNDS, setting(4));
     run(&mut tuner, 5, line(16));
     assert_eq!(tuner.found(), None);
-    // A failure at a higher number is a finding immediately.
+    // A failure at a higher number is a result immediately.
     tuner.told(&refused(line(16)(tuner.setting()), 9));
     tuner.told(&refused(line(16)(tuner.setting()), 9));
     assert!(tuner.found().is_some_and(|found| found.most.streams < 64));
     let mut tuner = Tuner::new(&BOUNDS, setting(4));
     run(&mut tuner, 30, line(16));
     assert_eq!(tuner.found(), Some(tuner.remembered()));
-    // With another stage as bottleneck, where only streams may move, no two numbers were compared:
-    // no finding.
+    // If only the number of streams may change and another stage is the bottleneck, no two numbers
+    // are compared, so there is no result.
     let only = |streams| Setting {
         streams,
         ..setting(1)
@@ -291,7 +294,7 @@ fn what_is_found_in_a_moment_is_not_kept() {
         ..sample(1_000_000)
     });
     assert_eq!(tuner.found(), None);
-    // A transfer bounded by a rate gives no finding either.
+    // A transfer that is limited by a rate gives no result either.
     let mut tuner = Tuner::new(&BOUNDS, setting(4));
     run(&mut tuner, 60, |_| Sample {
         bottleneck: Some(Bottleneck::Other),
@@ -300,7 +303,7 @@ fn what_is_found_in_a_moment_is_not_kept() {
     assert_eq!(tuner.found(), None);
 }
 
-/// Returns the best number of streams, and the highest one that has not failed.
+/// Returns the best number of streams, and the highest number that has not failed.
 const fn streams(known: &Remembered) -> (u32, u32) {
     (known.setting.streams, known.most.streams)
 }
@@ -321,13 +324,13 @@ fn a_bound_of_one_transfer_is_not_remembered_of_the_pair() {
     run(&mut tuner, 60, line(40));
     let known = tuner.remembered();
     assert!(known.setting.streams >= 16, "{known:?}");
-    // The next transfer may have eight, and uses them: that is no evidence against the earlier
-    // finding.
+    // The next transfer may use at most eight streams. That it uses eight does not refute the
+    // earlier result.
     let mut tuner = Tuner::recall(&most(8), &known);
     assert_eq!(tuner.setting().streams, 8);
     run(&mut tuner, 60, line(40));
     assert_eq!(streams(&tuner.remembered()), streams(&known));
-    // A failed number stays known, and is left out where the bound is lower.
+    // A number that failed stays known. A bound that is lower than the number does not change this.
     let known = Remembered {
         setting: setting(12),
         most: setting(14),
@@ -335,7 +338,7 @@ fn a_bound_of_one_transfer_is_not_remembered_of_the_pair() {
     let mut tuner = Tuner::recall(&most(8), &known);
     run(&mut tuner, 60, line(40));
     assert_eq!(streams(&tuner.remembered()), (12, 14));
-    // Higher throughput with fewer streams is a new finding.
+    // A higher throughput with fewer streams is a new result.
     let mut tuner = Tuner::recall(&most(8), &known);
     run(&mut tuner, 60, |setting| {
         let streams = u64::from(setting.streams);
@@ -393,11 +396,12 @@ fn the_memory_forgets_what_is_old_and_what_failed_long_ago() {
     memory.keep(pair("a", "c"), known(5), day(0));
     assert_eq!(memory.of(&pair("a", "b"), day(30)), Some(failed));
     assert_eq!(memory.of(&pair("a", "b"), day(31)), None);
-    // A setting in daily use stays known; an untried ceiling does not renew the failure.
+    // A setting that is used every day stays known. A ceiling that was not tested again does not
+    // renew the failure.
     memory.keep(pair("a", "b"), failed, day(20));
     assert_eq!(memory.of(&pair("a", "b"), day(30)), Some(failed));
     assert_eq!(memory.of(&pair("a", "b"), day(31)), Some(known(10)));
-    // A failure at another number does.
+    // A failure at a lower number does renew it.
     let lower = Remembered {
         most: setting(11),
         ..known(10)
@@ -407,15 +411,15 @@ fn the_memory_forgets_what_is_old_and_what_failed_long_ago() {
     assert_eq!(memory.entries().count(), 2);
     memory.keep(pair("x", "y"), known(1), day(40));
     assert_eq!(memory.entries().count(), 2, "a to c is gone");
-    // A concurrent session that did not know of the failure, or read it from the memory, does not
-    // renew it.
+    // A concurrent session does not renew the failure if it did not know of the failure or has read
+    // it from the memory.
     memory.keep(pair("s", "t"), failed, day(40));
     memory.keep(pair("s", "t"), known(30), day(50));
     memory.keep(pair("s", "t"), failed, day(60));
     let of = |day| memory.of(&pair("s", "t"), day).map(|known| known.most);
     assert_eq!(of(day(70)), Some(setting(12)));
     assert_eq!(of(day(71)), Some(Setting::UNBOUNDED));
-    // A clock that was far ahead.
+    // The clock was far ahead when this entry was stored.
     memory.keep(pair("a", "z"), known(7), day(4_000));
     assert_eq!(memory.of(&pair("a", "z"), day(40)), None);
 }

@@ -13,7 +13,7 @@ fn at(seconds: f64) -> Time {
     Time::from_nanos((seconds * 1e9) as u64)
 }
 
-/// Runs transfers one after the other, in order of arrival.
+/// A conductor that runs transfers one after the other, in the order of arrival.
 struct InOrder;
 
 impl Conductor for InOrder {
@@ -26,7 +26,8 @@ impl Conductor for InOrder {
     }
 }
 
-/// Runs all transfers concurrently, each with its floor as its weight, or one.
+/// A conductor that runs all transfers concurrently. The weight of a transfer is its floor, or 1
+/// without a floor.
 struct Together;
 
 impl Conductor for Together {
@@ -42,7 +43,7 @@ impl Conductor for Together {
     }
 }
 
-/// Returns the orders of a function.
+/// A conductor that returns the orders of a function.
 struct Scripted<F: FnMut(&Scene<'_>) -> Orders>(F);
 
 impl<F: FnMut(&Scene<'_>) -> Orders> Conductor for Scripted<F> {
@@ -124,13 +125,14 @@ fn a_change_of_capacity_applies_immediately_and_is_reported() {
     load.resources[0].changes = vec![(at(5.0), 50.0), (at(9.0), 0.0), (at(11.0), 200.0)];
     let only = load.submit(Transfer::new("a", at(0.0), 1_000, &[line]));
     let report = run(&load, &mut InOrder).expect("sound");
-    // 500 in 5 s, 200 in 4 s, none for 2 s, 300 in 1.5 s.
+    // The transfer moves 500 bytes in 5 s, 200 bytes in 4 s, none for 2 s, and 300 bytes in 1.5 s.
     assert_eq!(report.of(only).finished, Some(at(12.5)));
     assert_eq!(report.of(only).preemptions, 1);
-    // A conductor without knowledge keeps its order, and gets the available rate.
+    // A conductor that does not know the changes keeps its order, and the transfer gets the
+    // available rate.
     load.knowledge = Knowledge::Assumed;
     let report = run(&load, &mut InOrder).expect("sound");
-    // From 11 s on the available rate is half of its order.
+    // From 11 s on, the available rate is half of the order.
     assert_eq!(report.of(only).finished, Some(at(14.0)));
     assert_eq!(report.of(only).preemptions, 0);
 }
@@ -173,12 +175,14 @@ fn a_held_transfer_ends_its_object_and_a_start_costs_its_latency() {
         rates(&highest.map_or(vec![], |seen| vec![(seen.index.0, 100.0)]))
     });
     let report = run(&load, &mut by_priority).expect("sound");
-    // Begun at 1 s, stopped at 6 s with 500 bytes; its second object ends at 9 s.
+    // The transfer begins at 1 s and is stopped at 6 s with 500 bytes. It completes its second
+    // object at 9 s.
     let low = report.of(low);
     assert_eq!(low.turns[0].to, at(9.0));
     assert_eq!(low.turns[0].bytes, 800.0);
     assert_eq!(low.preemptions, 1);
-    // The other's second of latency passed meanwhile; then 600 bytes, then two seconds more.
+    // The start latency of the other transfer ends before 9 s. That transfer then moves 600 bytes.
+    // The first transfer resumes with a latency of two seconds.
     assert_eq!(report.of(high).finished, Some(at(15.0)));
     assert_eq!(finished(low), 29.0);
     assert_eq!(low.turns[1].from, at(15.0));
@@ -291,7 +295,7 @@ fn a_refused_transfer_leaves_and_idleness_is_counted() {
     assert!(report.of(refused).is_refused && report.of(refused).finished.is_none());
     assert_eq!(report.of(taken).finished, Some(at(20.0)));
     assert_eq!(report.of(later).finished, Some(at(32.0)));
-    // Half of the line while one of them was present and could have used it.
+    // Half of the line was idle while a transfer that could have used it was present.
     assert_eq!((report.idle_seconds, report.idle_bytes), (22.0, 1_100.0));
 }
 
@@ -368,7 +372,7 @@ fn a_conductor_that_never_ends_is_found() {
     assert_eq!(fault.what, Wrong::Endless);
 }
 
-/// Returns a random load of many transfers over some resources that change.
+/// Returns a random load: many transfers on several resources whose capacities change.
 fn drawn(seed: u64) -> Load {
     let mut draw = Rng::new(seed);
     let mut load = Load::default();

@@ -33,7 +33,7 @@ fn a_deadline_gets_what_it_needs_and_the_rest_goes_by_class() {
     let rates = broker.rates(NOW);
     let of = |key| &rates.rates[key];
     let planned = of(1).planned.0;
-    // A hundred a second, plus the small excess of plans.
+    // The planned rate is 100 MB/s plus the small excess of plans.
     assert!((100 * MEGA..101 * MEGA).contains(&planned), "{planned}");
     let spare = 1_000 * MEGA - planned;
     let background = rates.given(TransferKey(1)).expect("bounded").0;
@@ -74,7 +74,7 @@ fn a_floor_is_had_at_once_and_as_long_as_it_runs() {
     stream.floor = rate(60);
     stream.ceiling = Some(rate(60));
     takes(&mut broker, stream.clone());
-    // The held rate takes the rest for ever.
+    // The reserved rate has no end, so no capacity is ever left for a second one.
     let mut second = stream.clone();
     second.key = TransferKey(2);
     second.floor = rate(41);
@@ -98,7 +98,7 @@ fn what_cannot_be_is_refused_with_its_reason_and_an_offer_that_holds() {
     let mut broker = broker(&[100, 1_000]);
     takes(&mut broker, due(1, 7_000, 100, &[0, 1]));
     takes(&mut broker, due(2, 90_000, 1_000, &[1]));
-    // 3 000 MB are left of the first until 100 s.
+    // The first transfer still has 3,000 MB to move until 100 s.
     let wish = due(3, 4_000, 50, &[0, 1]);
     let refusal = refused(broker.admit(std::slice::from_ref(&wish), NOW));
     assert_eq!(refusal.key, TransferKey(3));
@@ -112,7 +112,7 @@ fn what_cannot_be_is_refused_with_its_reason_and_an_offer_that_holds() {
         "nothing was taken on"
     );
     let offer = refusal.offer.expect("there is one");
-    // Both together need slightly more than 110 s of the first resource.
+    // The two transfers together need slightly more than 110 s of the first resource.
     assert!((at(110)..=at(122)).contains(&offer[0].1), "{offer:?}");
     let mut again = wish;
     again.deadline = Some(offer[0].1);
@@ -135,7 +135,7 @@ fn the_obstacle_is_what_is_in_the_way() {
     let mut over = due(1, 1, 10, &[0]);
     over.not_before = Some(at(10));
     assert_eq!(obstacle(over.clone()), Obstacle::Window);
-    // Without a size the transfer gets no promise, but its deadline has passed nevertheless.
+    // A transfer of unknown size gets no promise, but its deadline must not have passed either.
     over.bytes = None;
     assert_eq!(obstacle(over.clone()), Obstacle::Window);
     (over.not_before, over.deadline) = (None, Some(NOW));
@@ -191,7 +191,7 @@ fn a_reservation_ahead_is_kept_free_and_used_until_then() {
     ahead.not_before = Some(at(100));
     takes(&mut broker, ahead);
     assert_eq!(given(&mut broker, 1), 0);
-    // It fits before the hold, and with the rest of the time after it.
+    // The transfer fits into the time before the reservation and the capacity during it.
     takes(&mut broker, due(2, 9_900, 100, &[0]));
     let refusal = refused(broker.would(&[due(3, 600, 150, &[0])], NOW));
     assert!(refusal.offer.is_some());
@@ -239,10 +239,11 @@ fn when_capacity_falls_the_fewest_are_given_up_and_told_at_once() {
     let kept = vec![TransferKey(1), TransferKey(3), TransferKey(4)];
     assert_eq!(miss.key, TransferKey(2));
     assert_eq!(miss.cause, Cause::Resource(ResourceId(0), kept));
-    // 9 000 MB at 40 MB/s.
+    // 9,000 MB at 40 MB/s take 225 s.
     let earliest = miss.earliest.expect("some day").as_nanos() / super::SECOND;
     assert!((220..=230).contains(&earliest), "{earliest}");
-    // The lost transfer continues at the spare rate, and is promised again once it fits again.
+    // The lost transfer continues at the spare rate. It is promised again when the capacity is
+    // enough.
     assert!(rates.given(TransferKey(2)) > Some(rate(0)));
     broker.set_resource(ResourceId(0), Some(rate(100)));
     assert_eq!(foretold(&broker, NOW), []);
@@ -281,7 +282,7 @@ fn what_was_late_is_told_and_owed_nothing_more() {
     takes(&mut broker, due(1, 5_000, 100, &[0]));
     let misses = foretold(&broker, at(100));
     assert_eq!((misses.len(), &misses[0].cause), (1, &Cause::Over));
-    // Another promise is accepted in its place.
+    // The broker accepts another promise in place of the missed one.
     assert!(
         broker
             .take_on(&[due(2, 9_900, 200, &[0])], at(100))
@@ -315,7 +316,7 @@ fn an_eta_is_between_the_best_and_the_worst_of_times() {
     takes(&mut broker, background(1, 1_000, &[0]));
     takes(&mut broker, background(2, 500, &[0]));
     let eta = broker.eta(TransferKey(1), NOW).expect("known");
-    // Concurrently for ten seconds, then alone.
+    // The two transfers run concurrently for ten seconds, then one runs alone.
     assert_eq!((eta.early, eta.late), (at(15), Some(at(15))));
     for seconds in 0..100 {
         let megas = if seconds % 5 == 0 { 50 } else { 100 };
@@ -346,7 +347,7 @@ fn a_change_keeps_what_is_known_and_a_weight_is_no_question() {
     assert_eq!(foretold(&broker, NOW)[0].cause, Cause::Slow);
     assert!(broker.change(&due(1, 6_000, 110, &[0]), NOW).is_some());
     assert_eq!(foretold(&broker, NOW)[0].cause, Cause::Slow);
-    // Too late to request the promise again.
+    // It is too late for a new promise, so the change must not request one.
     broker.weigh(TransferKey(1), Class::Realtime, 7);
     let (wish, is_promised) = broker.wish(TransferKey(1)).expect("there");
     assert_eq!((wish.class, wish.weight), (Class::Realtime, 7));
@@ -369,7 +370,7 @@ fn a_grant_says_what_moves_now_and_what_does_where_it_begins() {
 #[test]
 fn when_each_could_be_done_instead_follows_from_one_look_at_what_the_plans_leave() {
     let mut broker = broker(&[200]);
-    // One promise is kept and two are given up; the resource is free after the first.
+    // The broker keeps one promise and gives up two. The resource is free after the first transfer.
     for (key, megas, deadline) in [(1, 1_000, 20), (2, 9_000, 110), (3, 9_250, 111)] {
         takes(&mut broker, due(key, megas, deadline, &[0]));
     }
@@ -380,7 +381,7 @@ fn when_each_could_be_done_instead_follows_from_one_look_at_what_the_plans_leave
         assert_eq!(miss.cause, others);
         Some((miss.key.0, miss.earliest?.since(NOW).as_secs()))
     });
-    // 1 000 MB before each of them, at 50 MB/s.
+    // At 50 MB/s, each has to wait until the first transfer has moved its 1,000 MB.
     let found: Vec<_> = found.collect();
     let [(2, 199..=200), (3, 204..=205)] = found.as_slice() else {
         panic!("{found:?}");
@@ -394,7 +395,7 @@ fn who_cannot_use_all_that_is_left_leaves_it_to_the_next() {
         let _ = broker.measure(ResourceId(0), rate(megas), at(since));
     }
     broker.restore([due(1, 1_000, 300, &[0]), due(2, 1_000, 400, &[0])]);
-    // Its source provides no more.
+    // The source of the first transfer is slow, so a higher rate would be useless.
     broker.set_use(TransferKey(1), Some(rate(11)));
     let rates = broker.rates(at(101));
     let planned = |key| {
@@ -411,7 +412,8 @@ fn where_capacities_go_up_and_down_what_is_left_goes_to_who_is_due_first() {
     for (since, megas) in [(0, 150), (50, 250), (100, 200)] {
         let _ = broker.measure(ResourceId(0), rate(megas), at(since));
     }
-    // The second needs nearly all that its ceiling permits, so the first cannot have all.
+    // The second transfer needs nearly all that its ceiling permits, so the first cannot get the
+    // whole capacity.
     let mut second = due(2, 9_500, 201, &[0]);
     second.ceiling = Some(rate(100));
     broker.restore([
@@ -442,11 +444,11 @@ fn the_latest_start_leaves_time_for_every_byte_and_none_is_put_off_for_want_of_k
     assert_eq!(starts(&broker, 2), Some(at(490)), "the slower of both");
     assert_eq!(starts(&broker, 3), Some(at(480)), "its own bound");
     assert_eq!(starts(&broker, 4), None);
-    // Rounded up: a fraction of a nanosecond counts as one.
+    // A fraction of a nanosecond is rounded up.
     broker.progress(TransferKey(1), 1_000 * MEGA + 1);
     assert!(starts(&broker, 1) < Some(at(490)));
-    // Transfers with a floor must start immediately; so must transfers without a known resource, or
-    // on a resource of zero capacity.
+    // These transfers must start immediately: those with a floor, those without a known resource,
+    // and those on a resource of zero capacity.
     let mut owed = background(5, 100, &[1]);
     owed.floor = rate(1);
     owed.not_before = Some(at(20));

@@ -27,7 +27,7 @@ fn need(capacities: &[u64], demands: Vec<Demand>) -> Need {
     }
 }
 
-/// Returns true if there is a plan, and checks it.
+/// Returns true if a plan is found, and checks that plan.
 fn finds(need: &Need) -> bool {
     let Some(plan) = search::find(need) else {
         return false;
@@ -71,7 +71,7 @@ fn what_is_held_is_not_planned_with() {
     assert!(finds(&need));
     need.holds[0].rate = 41 * MEGA;
     assert!(!finds(&need));
-    // With a hold for half of the time, the need fits again.
+    // If the rate is reserved for half of the time only, the need fits again.
     need.holds[0].until = Some(at(5));
     assert!(finds(&need));
     need.holds[0].rate = 101 * MEGA;
@@ -79,8 +79,8 @@ fn what_is_held_is_not_planned_with() {
     assert!(!finds(&need), "more is held than there is");
 }
 
-/// The third needs both links, and gets the second one early only; the first, due before it, fills
-/// the first link at that time unless the planner sees that it can wait.
+/// The third demand needs both links, and can use the second link early only. The first demand is
+/// due earlier, and fills the first link at that time unless the planner sees that it can wait.
 #[test]
 fn what_filling_misses_on_two_resources_the_program_finds() {
     let due_first = demand(1, 900, 0, 19, &[0]);
@@ -148,8 +148,8 @@ fn parts_with_nothing_in_common_are_planned_apart() {
     }
 }
 
-/// Builds a need from a plan, so that there is one: first amounts, then windows and bytes from
-/// them.
+/// Builds a need that has a plan: draws the amounts of the plan first, and derives windows and
+/// bytes from them.
 fn planted(draw: &mut Rng, resources: usize) -> Need {
     let intervals = 2 + draw.below(5) as usize;
     let mut cuts = vec![0u64];
@@ -178,7 +178,7 @@ fn planted(draw: &mut Rng, resources: usize) -> Need {
             let nanos = cuts[interval + 1] - cuts[interval];
             let free = uses.iter().map(|at| room[*at][interval]).min().unwrap_or(0);
             let free = free.min(ceiling.map_or(u64::MAX, |rate| rate * nanos));
-            // All of it or a part: full intervals are the hard case.
+            // Use all free capacity or a part of it, because full intervals are the hard case.
             let part = match draw.below(3) {
                 0 => 0,
                 1 => free,
@@ -216,15 +216,15 @@ fn a_plan_that_is_there_is_found() {
             by_program += 1;
         }
     }
-    // Otherwise the test would not exercise the program.
+    // Make sure that the test uses both methods.
     assert!(
         by_program > 100 && by_filling > 300,
         "{by_filling} {by_program}"
     );
 }
 
-/// On one resource without ceilings filling is exact, so the program has to agree with it, and on
-/// several it must never refuse a need that filling can plan.
+/// Filling is exact on one resource without ceilings, so linear programming must give the same
+/// answer there. On several resources it must never refuse a need that filling can plan.
 #[test]
 fn the_program_and_filling_agree_where_filling_is_exact() {
     let (mut fit, mut unfit) = (0, 0);
@@ -266,18 +266,18 @@ fn the_program_and_filling_agree_where_filling_is_exact() {
 
 #[test]
 fn the_bound_is_what_moves_at_the_best() {
-    // Ten seconds of 100 MB/s, for 1 500 MB.
+    // The demands have 1,500 MB, but only 1,000 MB fit: 100 MB/s for ten seconds.
     let wanted = need(
         &[100],
         vec![demand(1, 900, 0, 10, &[0]), demand(2, 600, 0, 10, &[0])],
     );
     let bound = bytes_bound(&wanted).expect("something moves");
     assert!((bound / 1e6 - 1_000.0).abs() < 0.1, "{bound}");
-    // All bytes fit.
+    // All bytes fit, so the bound equals the demand.
     let wanted = need(&[100, 50], vec![demand(1, 400, 0, 10, &[0, 1])]);
     let bound = bytes_bound(&wanted).expect("something moves");
     assert!((bound / 1e6 - 400.0).abs() < 0.1, "{bound}");
-    // Never below the bytes of any plan.
+    // The bound is never below the number of bytes in a plan.
     for seed in 0..300 {
         let mut draw = Rng::new(50_000 + seed);
         let mut need = planted(&mut draw, 3);

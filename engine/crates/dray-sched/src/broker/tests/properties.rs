@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const NOW: Time = Time::ZERO;
 
-/// Checks the capacity of each resource, and that no transfer could have had more.
+/// Checks that no resource exceeds its capacity, and that no transfer could get more.
 fn check_rates(broker: &Broker, rates: &Rates, now: Time) {
     let mut used = vec![0u128; broker.resources.len()];
     for rate in &rates.rates {
@@ -49,13 +49,13 @@ fn nothing_is_idle_that_somebody_could_use_and_nothing_is_overdrawn() {
         let mut draw = Rng::new(seed);
         let (mut broker, _) = loaded(&mut draw, 12);
         if seed % 2 == 0 {
-            // Also with less capacity than was promised.
+            // Half of the cases have less capacity than was promised.
             broker.set_resource(ResourceId(0), Some(rate(1 + draw.below(60))));
         }
         let rates = broker.rates(NOW);
         check_rates(&broker, &rates, NOW);
         for rate in &rates.rates {
-            // Rates are rounded up, each by less than a byte.
+            // Planned rates are rounded up, so tolerate a few bytes per second.
             let has_planned = rate.planned.0 <= rate.given.expect("known").0 + 12;
             assert!(has_planned || seed % 2 == 0, "seed {seed}: {rate:?}");
         }
@@ -109,7 +109,7 @@ fn what_is_offered_is_taken_on() {
             "seed {seed}"
         );
         assert!(is_accepted(&broker.would(&later, NOW)), "seed {seed}");
-        // The offer is still valid a little later, if every transfer has run at its rate.
+        // The offer is still valid five seconds later, if every transfer has run at its rate.
         let soon = NOW + Duration::from_secs(5);
         run(&mut broker, NOW, soon);
         assert!(is_accepted(&broker.admit(&later, soon)), "seed {seed}");
@@ -155,8 +155,8 @@ fn what_is_easier_than_what_was_taken_on_is_taken_on() {
     assert!(accepted > 300, "{accepted}");
 }
 
-/// Moves all transfers at their rates until `until`; returns those that finished, with the time.
-/// Whole bytes, rounded down.
+/// Moves all transfers at their rates from `from` to `until`, in whole bytes, rounded down. Returns
+/// the transfers that finished, with their finish times.
 fn run(broker: &mut Broker, from: Time, until: Time) -> Vec<(Wish, Time)> {
     let mut now = from;
     let mut done = Vec::new();
@@ -179,7 +179,7 @@ fn run(broker: &mut Broker, from: Time, until: Time) -> Vec<(Wish, Time)> {
             let Some(left) = wish.bytes else { continue };
             let left = left.saturating_sub(u64::try_from(moved).expect("small"));
             broker.progress(rate.key, left);
-            // Less than is worth a message.
+            // The remainder is too small to matter.
             if left <= 1 {
                 broker.end(rate.key);
                 done.push((wish, next));
@@ -190,7 +190,7 @@ fn run(broker: &mut Broker, from: Time, until: Time) -> Vec<(Wish, Time)> {
     done
 }
 
-/// Transfers are added, end, and change; every promise is kept and every transfer finishes.
+/// Transfers are added, ended and changed. Every promise is kept and every transfer finishes.
 #[test]
 fn no_reshuffle_loses_a_promise_or_a_transfer() {
     let (mut promised, mut background_done) = (0, 0);
@@ -205,7 +205,7 @@ fn no_reshuffle_loses_a_promise_or_a_transfer() {
             now = next;
             let mut wish = drawn(&mut draw, key, now, resources);
             if wish.class == Class::Realtime && wish.bytes.is_some() {
-                // A transfer that ends.
+                // This transfer has a floor and will be ended later.
                 wish.floor = rate(5);
                 wish.ceiling = None;
             }
@@ -281,7 +281,7 @@ fn fewer_are_given_up_than_by_being_late_together() {
         let misses = foretold(&broker, NOW);
         assert!(misses.len() <= promises);
         let kept = broker.kept(NOW);
-        // A kept promise has a plan, so it is not late.
+        // A kept promise has a valid plan, so it is not late.
         for (part, plan) in &kept.parts {
             assert_eq!(plan::check(part, plan), Ok(()), "seed {seed}");
         }

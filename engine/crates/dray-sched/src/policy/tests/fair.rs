@@ -159,7 +159,7 @@ fn full_owners_and_peers_delay_no_other() {
     assert!(choice.hold.is_empty());
 }
 
-/// Serves one at a time, `rounds` times; counts the starts of each owner.
+/// Starts one transfer at a time, `rounds` times. Returns the number of starts of each owner.
 fn serve(
     turns: &mut Fair,
     limits: &Limits,
@@ -168,7 +168,7 @@ fn serve(
 ) -> BTreeMap<&'static str, usize> {
     let mut counts = BTreeMap::new();
     for _ in 0..rounds {
-        // The first owner has submitted many transfers, before all others.
+        // The first owner has submitted many transfers before all other owners.
         let queue: Vec<_> = owners
             .iter()
             .enumerate()
@@ -205,7 +205,7 @@ fn owners_take_turns_by_weight() {
     assert_eq!(counts["light"], 100);
     assert_eq!(counts["plain"], 100);
     assert_eq!(counts["heavy"], 300);
-    // A weight of zero is the lowest weight, but not zero turns.
+    // A weight of zero counts as the lowest weight, so the owner still gets turns.
     let counts = serve(&mut turns, &limits, &["light", "feather"], 202);
     assert!((1..=3).contains(&counts["feather"]), "{counts:?}");
 }
@@ -215,10 +215,10 @@ fn absence_saves_no_turns() {
     let mut turns = fair();
     let limits = limits(1);
     serve(&mut turns, &limits, &["busy", "other"], 100);
-    // A party that arrives later is served immediately, and then in turn.
+    // An owner that arrives later is served immediately, and then in turn.
     let counts = serve(&mut turns, &limits, &["busy", "other", "late"], 30);
     assert_eq!(counts["late"], 10);
-    // A party that could not start for a while has saved no turns either.
+    // An owner that could not start because of a limit has not saved up turns either.
     let held = Limits {
         owners: [(
             "other".to_owned(),
@@ -243,7 +243,7 @@ fn a_stream_of_urgent_transfers_does_not_turn_the_others_order() {
     let mut turns = fair();
     let mut counts = BTreeMap::<&str, usize>::new();
     for round in 0..60 {
-        // Every second slot goes to a higher priority.
+        // Every second slot goes to a transfer with a higher priority.
         let mut queue = vec![waiting("c", "c", 1), waiting("d", "d", 2)];
         if round % 2 == 0 {
             queue.push(Transfer {
@@ -286,7 +286,8 @@ fn activities_of_an_owner_take_turns_by_weight() {
             *counts.entry(id).or_default() += 1;
         }
     }
-    // Half for each owner; of a's half, a sixth, a half and a third for its activities.
+    // Each owner gets half of the starts. Of the half of owner a, the activities get a sixth, a
+    // half and a third.
     let expected = [("b", 300), ("bulk", 50), ("none", 100), ("physics", 150)];
     for (id, count) in expected {
         assert!(counts[id].abs_diff(count) <= 1, "{counts:?}");
@@ -299,7 +300,7 @@ fn the_longest_waiting_transfer_gets_one_start_per_patience() {
     let mut starts = Vec::new();
     for minute in 1..=60 {
         let now = NOW + Duration::from_secs(60 * minute);
-        // Each minute there is one slot, and a new urgent transfer.
+        // Each minute one slot is free, and a new urgent transfer arrives.
         let low = |id, submitted| Transfer {
             priority: 0,
             ..waiting(id, "patient", submitted)
@@ -444,7 +445,7 @@ proptest! {
                 prop_assert!(one.peer.is_none_or(|peer| with(peer) <= peer_max));
                 prop_assert!(one.not_before.is_none_or(|time| time <= NOW));
             } else {
-                // The transfers left waiting could not have started.
+                // A transfer still waits only if a limit or its `not_before` prevents its start.
                 prop_assert!(
                     all.len() >= running_max
                         || of(one.owner) >= max_of(one.owner)
@@ -486,7 +487,8 @@ proptest! {
     fn no_owner_waits_longer_than_a_round_of_all_owners(
         backlog in prop::collection::vec(1..40usize, 2..5), slots in 1..3usize,
     ) {
-        // Each start ends immediately; a waiting party must be served within one round of turns.
+        // Each transfer ends immediately after its start. Every waiting owner must be served within
+        // one round of turns.
         let mut turns = fair();
         let mut since = vec![0; backlog.len()];
         for _ in 0..30 {

@@ -96,7 +96,7 @@ fn a_limit_of_one_transfer_leaves_the_turn_to_the_pair_s_next() {
 fn a_pair_with_a_long_line_lets_the_others_in() {
     let mut policy = Pairs::new(1);
     let mut served = Vec::new();
-    // Each transfer starts, and has ended when the next is chosen.
+    // Each transfer starts, and ends before the next decision.
     let mut transfers = vec![
         one("a1", "a", "x", 1),
         one("a2", "a", "x", 2),

@@ -18,7 +18,8 @@ fn one(id: &str, priority: u8) -> Transfer<'_> {
     }
 }
 
-/// Name, transfers, seconds, those that run and those that are held.
+/// A case: name, transfers, time in seconds, transfers that must run, and transfers that must be
+/// held.
 type Case<'a> = (&'a str, Vec<Transfer<'a>>, u64, Vec<&'a str>, Vec<&'a str>);
 
 fn assert_decisions(cases: Vec<Case<'_>>) {
@@ -140,7 +141,7 @@ fn the_next_decision_is_due_when_a_waiting_transfer_rises_above() {
         at(1_000),
     );
     assert_eq!(decision.look_again, Some(at(5_000)));
-    // Time before `not_before` does not count as waiting.
+    // The time before `not_before` does not count as waiting.
     let lower = Transfer {
         priority: 4,
         ..later
@@ -156,8 +157,8 @@ fn the_next_decision_is_due_when_a_waiting_transfer_rises_above() {
     assert_eq!(decision.look_again, Some(at(5_200)));
 }
 
-/// Runs a policy with one slot and two transfers until `until`; returns each change of the running
-/// transfer with its time.
+/// Runs two transfers with priorities `low` and `high` on one slot until the time `until`. Returns
+/// each change of the running transfer with its time.
 fn play(low: u8, high: u8, until: u64) -> Vec<(u64, &'static str)> {
     let mut policy = Priority::new(1, AGING);
     let mut transfers = [one("low", low), one("high", high)].map(|one| Transfer {
@@ -187,7 +188,7 @@ fn play(low: u8, high: u8, until: u64) -> Vec<(u64, &'static str)> {
 
 #[test]
 fn a_risen_transfer_keeps_its_slot_for_one_aging() {
-    // The low one rises eight steps, runs for one `aging`, and must rise again.
+    // The low transfer rises by eight steps, runs for one `aging`, and must then rise again.
     assert_eq!(
         play(2, 9, 2_000),
         [
@@ -198,7 +199,7 @@ fn a_risen_transfer_keeps_its_slot_for_one_aging() {
             (1_800, "high")
         ]
     );
-    // Equal transfers alternate: each runs until the other has risen by one.
+    // Transfers of equal priority alternate: each runs until the other has risen by one step.
     assert_eq!(
         play(3, 3, 350),
         [(0, "high"), (100, "low"), (200, "high"), (300, "low")]

@@ -1,8 +1,8 @@
 use super::super::{Limits, Pair, Policy, RoundRobin, RoundRobinBy, Transfer, View};
 use super::{NOW, decide, running};
 
-/// Simulates transfers of two owners; a transfer that runs moves a given number of bytes per
-/// decision.
+/// Simulates transfers of several owners. Each running transfer moves a fixed number of bytes
+/// between two decisions.
 struct Play {
     policy: RoundRobin,
     transfers: Vec<Transfer<'static>>,
@@ -44,7 +44,8 @@ impl Play {
         one.served += bytes;
     }
 
-    /// Returns the transfer that ran at each of `looks` decisions; each moves `bytes`.
+    /// Returns the names of the transfers that ran at `looks` consecutive decisions. Each moves
+    /// `bytes` bytes.
     fn story(&mut self, bytes: u64, looks: usize) -> String {
         (0..looks)
             .map(|_| {
@@ -67,13 +68,14 @@ fn turns_end_when_the_quota_is_used_up() {
 #[test]
 fn the_excess_is_deducted_from_the_next_turn() {
     let mut play = Play::new(400, &[("a", "x"), ("b", "y")]);
-    // 300 per decision: two decisions per turn, 200 in excess; the next turn has 200 and moves 300.
+    // Each decision moves 300 bytes, so the first turn takes two decisions and exceeds the quota by
+    // 200 bytes. The next turn has the remaining 200 bytes, which take one decision.
     assert_eq!(play.story(300, 12), "aabbababaabb");
-    // A huge object costs as many turns as it was long.
+    // A very large object costs as many turns as its size contains quotas.
     let mut play = Play::new(400, &[("a", "x"), ("b", "y")]);
     assert_eq!(play.run(), "a");
     play.moves("a", 2_000);
-    // Its debt is four turns; the other party has five.
+    // Party x has a debt of four turns, so party y gets five turns first.
     assert_eq!(play.story(400, 6), "bbbbba");
 }
 
@@ -82,7 +84,7 @@ fn the_quota_of_a_party_is_shared_by_its_transfers() {
     let mut play = Play::new(400, &[("a", "x"), ("A", "x"), ("b", "y")]);
     assert_eq!(play.story(100, 4), "aaaa");
     assert_eq!(play.story(100, 4), "bbbb");
-    // One ends in the middle of the turn: the other continues with the rest of the turn.
+    // One transfer ends in the middle of the turn. The other continues with the rest of the turn.
     assert_eq!(play.story(100, 2), "aa");
     let gone = play.transfers.remove(0);
     let limits = Limits::of(9);
@@ -112,7 +114,7 @@ fn a_party_that_leaves_with_a_debt_still_owes_it() {
         owner: "x",
         ..Transfer::new("c", 9)
     });
-    // Its excess is four turns: the other party has five turns before its next.
+    // The party has a debt of four turns, so the other party gets five turns first.
     assert_eq!(play.story(400, 6), "bbbbbc");
 }
 
@@ -120,7 +122,7 @@ fn a_party_that_leaves_with_a_debt_still_owes_it() {
 fn a_lone_party_owes_nothing_and_absence_saves_no_quota() {
     let mut play = Play::new(400, &[("a", "x")]);
     assert_eq!(play.run(), "a");
-    // Ten turns and half of the next.
+    // Party x moves ten quotas and half of the next.
     play.moves("a", 4_200);
     play.transfers.push(Transfer {
         owner: "y",
@@ -139,9 +141,9 @@ fn the_next_decision_is_due_when_the_quota_is_used_up() {
     let mut policy = RoundRobin::new(2, 400, RoundRobinBy::Owners);
     let transfers = [one("a", "x"), one("b", "x"), one("c", "y")];
     let decision = decide(&mut policy, &transfers, &Limits::of(9), NOW);
-    // Two run concurrently, with half of the quota each.
+    // Two transfers run concurrently, each with half of the quota.
     assert_eq!(decision.look_after, [("a", 1_200), ("b", 1_200)]);
-    // No party waits, so no further decision is needed.
+    // No other party waits, so no further decision is needed.
     let mut policy = RoundRobin::new(9, 400, RoundRobinBy::Owners);
     assert!(
         decide(&mut policy, &transfers, &Limits::of(9), NOW)

@@ -11,7 +11,7 @@ use std::time::Duration;
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 const CLASSES: [Class; 3] = [Class::Realtime, Class::Deadline, Class::Background];
 
-/// A transfer, and the bytes it has left.
+/// A simulated transfer, with the number of bytes that it has left.
 struct SimulatedTransfer {
     id: String,
     submitted: u64,
@@ -102,12 +102,13 @@ fn limits(draw: &mut Rng) -> Limits {
     }
 }
 
-/// Returns true if another transfer of the pair runs: `pairs` permits one per pair.
+/// Returns true if another transfer of the same pair runs, because policy `pairs` permits one for
+/// each pair.
 fn of_one_pair(run: &[&Transfer<'_>], one: &Transfer<'_>) -> bool {
     run.iter().any(|other| other.pair == one.pair)
 }
 
-/// Checks the properties common to all decisions of all policies.
+/// Checks the properties that decisions of all policies have.
 fn check(view: &View<'_, '_>, decision: &Decision<'_>, is_fair: bool, now: Time) {
     let find = |id: &str| {
         view.transfers
@@ -131,7 +132,8 @@ fn check(view: &View<'_, '_>, decision: &Decision<'_>, is_fair: bool, now: Time)
             && run.len() <= limits.running_max
     };
     for one in &run {
-        // `fair` never holds; another policy may have started more than the limits now permit.
+        // Policy `fair` never holds a transfer. So more transfers may run than the limits permit,
+        // if another policy started them.
         assert!(
             is_within(one) || (is_fair && one.phase == Phase::Running),
             "{one:?}"
@@ -150,8 +152,8 @@ fn check(view: &View<'_, '_>, decision: &Decision<'_>, is_fair: bool, now: Time)
         decision.hold.iter().collect()
     );
     assert!(!is_fair || held.is_empty());
-    // A transfer of a higher class keeps its slot, unless another with the same owner or peer took
-    // it.
+    // A transfer of a higher class keeps its slot, unless a transfer with the same owner or peer
+    // has taken the slot.
     for one in decision.hold.iter().map(|id| find(id)) {
         let is_below = |other: &&Transfer<'_>| {
             other.class > one.class && other.owner != one.owner && other.peer != one.peer
@@ -173,7 +175,7 @@ fn check(view: &View<'_, '_>, decision: &Decision<'_>, is_fair: bool, now: Time)
         .filter(|one| one.phase != Phase::Waiting)
         .count();
     assert!(idle_held - decision.release.len() <= limits.held_max);
-    // No slot stays empty that a transfer could use.
+    // No slot may stay free if a transfer could use it.
     let is_ready = |one: &&Transfer<'_>| one.not_before.is_none_or(|time| time <= now);
     if run.is_empty() {
         assert_eq!(idle.filter(is_ready).count(), 0, "somebody could run");
@@ -187,7 +189,7 @@ fn check(view: &View<'_, '_>, decision: &Decision<'_>, is_fair: bool, now: Time)
     }
 }
 
-/// Simulates until all transfers have ended; returns the number of decisions.
+/// Simulates until all transfers have ended. Returns the number of decisions.
 fn play(seed: u64, names: &[Name]) -> usize {
     let draw = &mut Rng::new(seed);
     let pick = |draw: &mut Rng| names[draw.below(names.len() as u64) as usize];
@@ -265,8 +267,9 @@ fn a_change_of_policy_loses_no_transfer() {
     }
 }
 
-/// Simulates one patient transfer against an endless stream of newcomers; returns the seconds until
-/// it has moved its bytes. There is one slot, and each newcomer needs it for `length` seconds.
+/// Simulates one patient transfer and an endless stream of new transfers, with one slot. Each new
+/// transfer needs the slot for `length` seconds. Returns the time in seconds until the patient
+/// transfer has ended.
 fn patient(settings: &Settings, length: u64) -> u64 {
     let mut scheduler = Scheduler::new(settings.clone());
     let mut job = SimulatedTransfer::drawn(&mut Rng::new(1), 1_000, Time::ZERO);
@@ -284,7 +287,7 @@ fn patient(settings: &Settings, length: u64) -> u64 {
     let mut ended = Vec::new();
     for second in 0..10_000 {
         let now = Time::from_nanos(second * 1_000_000_000);
-        // Two newcomers are always in line, both submitted before the patient transfer.
+        // Two new transfers are always waiting. Both were submitted before the patient transfer.
         while jobs.len() < 3 {
             let mut one = SimulatedTransfer::drawn(&mut Rng::new(2), second, now);
             one.id = format!("{second} {}", jobs.len());
@@ -337,15 +340,15 @@ fn no_transfer_starves_behind_a_stream_of_others() {
         patience: Duration::from_secs(600),
         ..Settings::of(name)
     };
-    // Turn by turn, thirty seconds each.
+    // Turns of thirty seconds alternate.
     assert!(patient(&with(Name::RoundRobin), 10) <= 130);
-    // One transfer of the newcomers, then the patient one.
+    // One of the new transfers runs first, then the patient transfer.
     assert!(patient(&with(Name::Pairs), 50) <= 120);
-    // Thirty steps up, one minute each, and its own minute.
+    // The patient transfer rises by thirty steps of one minute, then runs for its own minute.
     let priority = patient(&with(Name::Priority), 50);
     assert!(priority <= 2_000, "{priority}");
-    // After ten minutes, the next slot goes to it.
+    // After ten minutes, the patient transfer gets the next slot.
     assert!(patient(&with(Name::Fair), 50) <= 720);
-    // The newcomers of the first thousand seconds were submitted before it.
+    // The transfers of the first thousand seconds were submitted before the patient transfer.
     assert!(patient(&with(Name::Fcfs), 50) <= 1_110);
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 const STEP: Duration = Duration::from_millis(50);
 const TUNED: ThreadCount = ThreadCount::Tuned { first: 4, most: 64 };
 
-/// Simulates `seconds` of storage whose bytes per second are `carries` of the number of
-/// threads. Returns the number of threads at each step.
+/// Simulates storage for `seconds`. `carries` returns its throughput in bytes per second for a
+/// number of threads. Returns the number of threads at each step.
 fn run(
     tuner: &mut ThreadTuner,
     seconds: u32,
@@ -29,7 +29,8 @@ fn run(
 fn threads_that_each_wait_become_as_many_as_help() {
     for work in [Work::Reading, Work::Writing] {
         let mut tuner = ThreadTuner::new(work, TUNED);
-        // Thirty run concurrently; more do not help.
+        // The storage can run thirty operations concurrently. More threads do not increase the
+        // throughput.
         let carries = |threads: u32| f64::from(threads.min(30)) * 1e6;
         let counts = run(&mut tuner, 40, |_| true, carries);
         let last = &counts[counts.len() / 2..];
@@ -43,8 +44,8 @@ fn threads_that_each_wait_become_as_many_as_help() {
 fn storage_that_gets_worse_is_not_driven_into_the_ground() {
     for work in [Work::Reading, Work::Writing] {
         let mut tuner = ThreadTuner::new(work, TUNED);
-        // A disk that seeks: one reader has its full rate, twice as many have three quarters of
-        // it.
+        // A disk that seeks: one reader gets the full rate, and with twice as many readers the
+        // total is three quarters of it.
         let carries = |threads: u32| 1e8 / f64::from(threads).powf(0.4);
         let counts = run(&mut tuner, 60, |_| true, carries);
         assert!(counts.iter().all(|count| *count <= 16), "{counts:?}");
@@ -59,7 +60,7 @@ fn while_something_else_bounds_nothing_is_concluded() {
     let mut tuner = ThreadTuner::new(Work::Reading, TUNED);
     let counts = run(&mut tuner, 30, |_| false, |_| 1e6);
     assert!(counts.iter().all(|count| *count == 4), "{counts:?}");
-    // Eight threads are enough: with eight no object waits any more.
+    // With eight threads no object waits any more.
     let counts = run(
         &mut tuner,
         30,
@@ -95,7 +96,7 @@ fn storage_that_refuses_is_asked_by_fewer() {
         tuner.stand(true);
         now = now + STEP;
         bytes += u64::from(tuner.count()) * 50_000;
-        // The error of a missing file says nothing about load.
+        // An error for a missing file says nothing about the load of the storage.
         tuner.failed(&gone);
         if tuner.count() > 12 {
             (0..3).for_each(|_| tuner.failed(&busy));

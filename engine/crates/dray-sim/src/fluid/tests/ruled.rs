@@ -1,4 +1,5 @@
-//! Policies in the fluid model: their promises in time and bytes, not only their choices.
+//! Policies in the fluid model. The tests check promises about time and bytes, not only the choices
+//! of a policy.
 
 use super::super::{
     Conductor, Load, Orders, Report, Resource, Ruled, Scene, Switching, Transfer, TransferIndex,
@@ -18,7 +19,7 @@ fn play(load: &Load, settings: &Settings, limits: Limits) -> Report {
     run(load, &mut conductor).unwrap_or_else(|fault| panic!("{settings:?}: {fault}"))
 }
 
-/// Returns a random load: transfers of three owners and some pairs over a line.
+/// Returns a random load: transfers of three owners and several pairs of endpoints on one line.
 fn drawn(seed: u64) -> Load {
     let mut draw = Rng::new(seed);
     let mut load = Load::default();
@@ -64,7 +65,7 @@ fn every_policy_uses_the_link_while_transfers_are_present() {
     }
 }
 
-/// Changes the policy every few events.
+/// A conductor that changes the policy every few events.
 struct Fickle<'l> {
     ruled: Ruled<'l>,
     draw: Rng,
@@ -137,7 +138,7 @@ fn a_higher_priority_moves_within_one_object_s_time() {
 fn turns_are_as_long_as_the_quota_though_objects_are_not_cut() {
     let mut load = Load::default();
     let line = load.share(Resource::steady("line", 50e6));
-    // Two and a half objects make a turn.
+    // A turn of 400 MB has two and a half objects.
     load.switching.object_bytes = 160 * MB;
     for owner in ["a", "b", "c"] {
         load.submit(Transfer {
@@ -146,7 +147,8 @@ fn turns_are_as_long_as_the_quota_though_objects_are_not_cut() {
         });
     }
     let report = play(&load, &Settings::of(Name::RoundRobin), Limits::of(9));
-    // While all three are present, none is ahead by more than a turn and an object.
+    // While all three transfers are present, no transfer is ahead of another by more than a turn
+    // and an object.
     for second in 0..2_300 {
         let moved = [0, 1, 2].map(|one| {
             report
@@ -161,7 +163,7 @@ fn turns_are_as_long_as_the_quota_though_objects_are_not_cut() {
         );
     }
     for record in &report.transfers {
-        // The last turn has the remaining bytes.
+        // The last turn moves the bytes that remain, so do not check it.
         let turns = &record.turns[..record.turns.len() - 1];
         assert!(
             turns
@@ -177,7 +179,7 @@ fn turns_are_as_long_as_the_quota_though_objects_are_not_cut() {
 fn a_huge_overdraft_is_paid_back() {
     let mut load = Load::default();
     let line = load.share(Resource::steady("line", 50e6));
-    // An object of five turns cannot be interrupted.
+    // An object has five times the size of a turn, and cannot be interrupted.
     load.switching = Switching {
         object_bytes: 2_000 * MB,
         ..Switching::default()
@@ -193,7 +195,7 @@ fn a_huge_overdraft_is_paid_back() {
         });
     }
     let report = play(&load, &Settings::of(Name::RoundRobin), Limits::of(9));
-    // For each 2 GB that it moves in one object the other moves 2 GB too: five turns of four.
+    // For each object of 2 GB, the other party also moves 2 GB, in five turns. Each takes 40 s.
     let turns = &report.of(huge).turns;
     let times: Vec<_> = turns.iter().map(|turn| (turn.from, turn.to)).collect();
     let expected = [(0.0, 40.0), (80.0, 120.0), (160.0, 200.0)];
