@@ -12,10 +12,11 @@ use std::sync::Arc;
 /// Adds a data stream that has joined to its link.
 ///
 /// # Errors
-/// If the link has ended, if the stream number was used before, if the granted number of streams is
-/// alive, or if the system refuses a thread. If the system refuses a thread, a passive end without
-/// other streams ends the link and sends the driver the reason, because the driver would otherwise
-/// only see that its streams close.
+/// - If the link has ended.
+/// - If the stream number was used before, or the granted number of streams is alive.
+/// - If the system refuses a thread. A passive end without other streams then ends the link and
+///   sends the driver the reason, because the driver would otherwise only see that its streams
+///   close.
 pub(super) fn attach(hub: &Arc<Hub>, stream: StreamId, mut channel: Channel) -> Result<()> {
     let registration = hub.register(stream, channel.socket().stream())?;
     let started = hub

@@ -143,8 +143,7 @@ impl ControlConnection {
     /// direction.
     pub(super) fn close(&self) {
         self.closing.store(true, Ordering::Release);
-        // The write timeout for a peer that does not read is the same as the wait for a peer that
-        // does not close.
+        // If the peer does not read, give up after the same time as for a peer that does not close.
         let _ = self
             .socket
             .stream()

@@ -90,7 +90,7 @@ impl Dial {
 pub struct Dialled<L> {
     /// The link for an executor. Dropping the link without running an executor ends the session.
     pub link: L,
-    /// Parameters that both ends agreed on; the machine's configuration must respect them.
+    /// Parameters that both ends agreed on. The configuration of the machine must stay within them.
     pub agreed: Agreed,
     /// Number of data streams that the passive end has granted.
     pub streams: u16,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub struct Request {
     /// The CONNECT message. Its paths are not checked yet.
     pub connect: Connect,
-    /// Parameters that both ends agreed on; the machine's configuration must respect them.
+    /// Parameters that both ends agreed on. The configuration of the machine must stay within them.
     pub agreed: Agreed,
     /// Identity and address of the driver.
     pub caller: Caller,

@@ -95,7 +95,7 @@ impl Default for Timing {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(10),
-            // docs/design/wire-protocol.md, section 2.4.
+            // As in docs/design/wire-protocol.md, section 2.4.
             handshake: Duration::from_secs(10),
             // The time includes the recovery of a long log when the store opens: guess, revisit.
             prepare: Duration::from_secs(60),

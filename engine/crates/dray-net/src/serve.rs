@@ -12,8 +12,8 @@ pub struct Serve {
     pub limits: Limits,
     /// True if data streams may run in clear.
     pub allow_clear_data: bool,
-    /// True if this end discards the data that it receives. Only drivers that declare that they
-    /// expect this may write.
+    /// True if this end discards the data that it receives. Only a driver that declares that it
+    /// expects a discarding end may write.
     pub keeps_nothing: bool,
     /// True if a driver that discards the data may read from this end. The handler must not report
     /// the data of such a driver as durable.

@@ -1,6 +1,6 @@
-//! Detects congested storage targets: compares the duration of their reads or writes with the
-//! durations at the other targets of the same end, and limits the number of concurrent operations
-//! on a congested target (LADS, section 4).
+//! Detects congested storage targets (LADS, section 4). The module compares the duration of reads
+//! or writes on each target with the durations on the other targets of the same end. It limits the
+//! number of concurrent operations on a congested target.
 //!
 //! A target is *slow* while its operations take several times as long as those of the median
 //! target, both per file and per byte. Both measures are needed, because small objects cost more

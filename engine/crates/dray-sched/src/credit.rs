@@ -171,7 +171,7 @@ impl CreditLedger {
                 }
                 let room = self.pool - self.out;
                 let window = share.min(account.window.objects());
-                // Small grants wait until together they are worth a message.
+                // Delay a small grant, so that one message can grant several credits.
                 let worth = (window / 8).max(1);
                 let mut grant = window.saturating_sub(account.out).min(room);
                 let mut is_worth = grant >= worth;

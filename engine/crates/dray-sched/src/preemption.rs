@@ -27,7 +27,7 @@ pub const HURRY: Duration = Duration::from_secs(60);
 /// revisit.
 pub const LEAVING_MAX: usize = 8;
 
-/// A running session that could end for another transfer.
+/// A session that could end to free its slot for another transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Session {
     /// Identifier of the transfer.

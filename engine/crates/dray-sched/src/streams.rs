@@ -46,14 +46,15 @@ const QUIET_MIN: Duration = Duration::from_secs(120);
 /// revisit).
 const QUIET_MAX: Duration = Duration::from_secs(480);
 
-/// Minimum wait after the sink has answered that it is alive. Reports about the stream that the
-/// sink sent earlier arrive before this answer is handled (guess, revisit).
+/// Minimum time without progress after the sink has answered that it is alive. Reports that the
+/// sink sent before this answer have arrived by then (guess, revisit).
 const ANSWERED_MIN: Duration = Duration::from_secs(2);
 
 /// Divisor for the weight of one object in the average duration (guess, revisit).
 const WEIGHT: u32 = 4;
 
-/// How long, and by how many objects, a stream's oldest object of a target has been overtaken.
+/// For a stream's oldest object of a target: the time at which later objects began to overtake it,
+/// and their number.
 #[derive(Debug)]
 struct Overtaken {
     since: Time,
@@ -306,8 +307,8 @@ impl Streams {
                 false => now + OVERTAKEN_MIN,
             }
         });
-        // If storage stalls for this time, only one stream is given up, because the time then
-        // doubles.
+        // This wait doubles with each stream given up. So a stall of the storage costs one stream,
+        // not all streams.
         let quiet = stream.stirred + self.doubled(QUIET_MIN, QUIET_MAX);
         overtaken.chain([quiet]).min()
     }

@@ -174,11 +174,11 @@ pub enum Bottleneck {
 /// out, broken off), not errors such as a missing permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Errors {
-    /// Streams that were refused or broke.
+    /// Number of streams that were refused or broke.
     pub streams: u32,
-    /// Failed reads.
+    /// Number of reads that failed.
     pub reads: u32,
-    /// Failed writes.
+    /// Number of writes that failed.
     pub writes: u32,
 }
 
@@ -263,8 +263,8 @@ pub struct Tuner {
     settles: Duration,
     late_errors: Duration,
     window: Window,
-    /// Number of windows in which some knob could have affected the bottleneck. Other windows tell
-    /// nothing.
+    /// Number of windows in which some knob could have affected the bottleneck. Other windows
+    /// contain no information about the setting.
     windows: u32,
     bottleneck: Option<Bottleneck>,
     /// Upper limits at the start, before any error in this transfer.
@@ -369,8 +369,8 @@ impl Tuner {
             false => now,
         };
         let before = self.recalled().setting.at(knob);
-        // If the bound of this transfer is lower than that of an earlier one, the larger value
-        // remains the best: it has not been refuted.
+        // This transfer has a lower bound than an earlier one. That its best value equals the bound
+        // does not refute the larger value of the earlier transfer.
         let is_bounded = best == self.began.at(knob) && before > best;
         match is_bounded && !self.has_failed(knob) {
             true => before.min(self.recalled().most.at(knob)),

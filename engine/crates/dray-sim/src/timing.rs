@@ -16,7 +16,7 @@ pub enum At {
     Sink,
 }
 
-/// Which target is slow, and when.
+/// The slow target, and the time in which it is slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slow {
     /// No target is slow.

@@ -107,7 +107,7 @@ pub struct Report {
     pub trace: Vec<String>,
 }
 
-/// A world.
+/// A simulated destination, with all sessions that write to it and all planned faults.
 pub struct World {
     /// Virtual time.
     pub now: Time,

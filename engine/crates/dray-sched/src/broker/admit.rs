@@ -31,7 +31,7 @@ pub enum Answer {
 /// Guarantees and estimates for one accepted request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// The transfer.
+    /// Key of the transfer.
     pub key: TransferKey,
     /// True if a finish time or a rate is promised.
     pub is_promised: bool,
@@ -151,7 +151,8 @@ impl Broker {
             if let Some(unknown) = (wish.resources.iter()).find(|id| self.index(**id).is_none()) {
                 return refuse(wish.key, Obstacle::Unknown(*unknown));
             }
-            // No plan is made for such a request, so check here whether its deadline has passed.
+            // No plan is made for a request of unknown size or on unknown capacities. So check here
+            // whether its deadline has passed.
             let is_planned = wish.bytes.is_some() && self.can_promise(wish);
             if !is_planned && (wish.deadline).is_some_and(|due| due <= wish.start(now)) {
                 return refuse(wish.key, Obstacle::Window);

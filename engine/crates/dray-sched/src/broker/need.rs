@@ -14,7 +14,7 @@ pub(crate) const fn padded(bytes: u64) -> u64 {
 /// Bytes that must move within a time window, at any rate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Demand {
-    /// The transfer.
+    /// Key of the transfer.
     pub key: TransferKey,
     /// Number of bytes to move.
     pub bytes: u64,
@@ -31,7 +31,7 @@ pub struct Demand {
 /// A rate that is reserved for a transfer over a period of time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hold {
-    /// The transfer.
+    /// Key of the transfer.
     pub key: TransferKey,
     /// Reserved rate in bytes per second.
     pub rate: u64,

@@ -40,7 +40,7 @@ pub enum Reason {
 /// Rate of one transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// The transfer.
+    /// Key of the transfer.
     pub key: TransferKey,
     /// Rate that the plan contains for now.
     pub planned: BytesPerSecond,
@@ -53,7 +53,7 @@ pub struct Rate {
 /// Change of a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
-    /// The transfer.
+    /// Key of the transfer.
     pub key: TransferKey,
     /// Previous rate. Zero for a new transfer.
     pub old: Option<BytesPerSecond>,
@@ -265,7 +265,8 @@ impl Broker {
             let of_plan = |left: &Left| left.done(wish, &self.indices(wish));
             let earliest = match (by_itself(taken, now), &cause) {
                 (Some(time), _) => time,
-                // A slow transfer keeps its own planned capacity, so leave its plan out.
+                // The plan reserves capacity for the slow transfer itself. So compute the free
+                // capacity without its plan.
                 (None, Cause::Slow) => of_plan(&Left::new(self, kept, Some(wish.key), now)),
                 (None, _) => of_plan(left.get_or_init(|| Left::new(self, kept, None, now))),
             };

@@ -20,7 +20,7 @@ const SECOND_CHANCES_MAX: usize = 4;
 /// A promise that will be missed, as far as the capacities are known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Miss {
-    /// The transfer.
+    /// Key of the transfer.
     pub key: TransferKey,
     /// Cause of the miss.
     pub cause: Cause,

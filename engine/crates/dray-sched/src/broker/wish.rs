@@ -15,7 +15,7 @@ pub struct ResourceId(pub u32);
 /// The request of a transfer. For an admitted transfer, this is the request for the remainder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wish {
-    /// The transfer.
+    /// Key of the transfer.
     pub key: TransferKey,
     /// Class of the transfer. It determines the precedence for spare capacity and if capacity is
     /// short.
@@ -31,11 +31,11 @@ pub struct Wish {
     pub bytes: Option<u64>,
     /// Time by which the transfer must have finished.
     pub deadline: Option<Time>,
-    /// Earliest start.
+    /// Earliest time at which the transfer may start.
     pub not_before: Option<Time>,
     /// Minimum rate while the transfer runs. Zero if there is none.
     pub floor: BytesPerSecond,
-    /// Maximum rate.
+    /// Maximum rate. `None` if there is none.
     pub ceiling: Option<BytesPerSecond>,
     /// Resources through which each byte passes.
     pub resources: Vec<ResourceId>,

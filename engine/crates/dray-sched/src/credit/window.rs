@@ -122,8 +122,8 @@ impl Window {
         self.way.get_or_insert_with(|| now.since(began));
         self.left = self.left.saturating_sub(1);
         if self.left == 0 {
-            // After a burst few objects are in transit, and so few arrivals say nothing about the
-            // window.
+            // After a burst only a few objects are in transit, and their arrival would say nothing
+            // about the window. So let the round end after at least half a window.
             self.left = out.saturating_sub(here).max(self.objects / 2);
             self.on_round(now.since(began), round_trip);
             self.seen = (0, 0);

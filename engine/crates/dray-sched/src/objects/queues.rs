@@ -48,7 +48,8 @@ const SMALL_CALLED: usize = 64;
 /// (guess, revisit).
 const DATASETS_COMPARED: usize = 32;
 
-/// One choice in this many takes the dataset that was listed first, however many bytes it has left.
+/// Every `FIRST_EVERY`th choice takes the dataset that was listed first, however many bytes this
+/// dataset has left.
 const FIRST_EVERY: u32 = 4;
 
 /// Files of datasets that are not in the queue yet.

@@ -266,8 +266,8 @@ proptest! {
                 if leaves[one].0 != leaves[other].0 || !is_hungry {
                     continue;
                 }
-                // No leaf gets more for its weight than a leaf that could use more, apart from
-                // rounding.
+                // If a leaf could use more, no other leaf gets more rate per unit of weight, apart
+                // from rounding.
                 let ((own, own_weight), (their, their_weight)) = (level(one), level(other));
                 prop_assert!(
                     their.saturating_sub(1) * own_weight <= (own + 1) * their_weight,

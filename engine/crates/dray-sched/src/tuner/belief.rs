@@ -95,7 +95,7 @@ impl Number {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Choice {
     pub(super) number: u64,
-    /// Expected gain relative to the number in force.
+    /// Expected relative gain in throughput over the number in force.
     pub(super) gain: f64,
 }
 
@@ -178,8 +178,8 @@ impl Belief {
         }
     }
 
-    /// Records that another number has changed. The level is then unknown, so the window contains
-    /// no other information.
+    /// Records a window in which another number has changed. The level of the throughput is then
+    /// unknown, so the window says nothing about this number.
     pub(super) const fn lose_level(&mut self) {
         self.has_level = false;
     }

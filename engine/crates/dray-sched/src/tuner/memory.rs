@@ -71,8 +71,9 @@ impl Memory {
         kept.believed(now, self.age_most)
     }
 
-    /// Stores results. The time of failure changes only if a lower number has failed. A session of
-    /// the pair that avoided the number has not tested it again, so it does not renew the failure.
+    /// Stores results. The time of the failure is renewed only if a lower number has failed. A
+    /// session may have avoided the number because of the stored failure, so its results do not
+    /// confirm the failure.
     pub fn keep(&mut self, pair: Pair, known: Remembered, now: Time) {
         let mut entries = self.entries.iter();
         let before = entries.find(|(other, _)| *other == pair);

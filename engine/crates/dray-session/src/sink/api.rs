@@ -140,7 +140,7 @@ pub enum Inspected {
 /// A part of a write: a range of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WritePart {
-    /// The file that contains the range.
+    /// Index of the file that contains the range.
     pub file: FileIndex,
     /// The range in the file.
     pub range: ByteRange,
@@ -170,7 +170,7 @@ pub enum SyncItem {
 /// A record for the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogRecord {
-    /// The file that contains the range.
+    /// Index of the file that contains the range.
     pub file: FileIndex,
     /// The range in the file.
     pub range: ByteRange,
@@ -301,7 +301,7 @@ pub enum Effect {
     /// Write an object. Skip a part if its large file is not open: the file has failed, and the
     /// runtime has closed or discarded it. The machine ignores the results of skipped parts.
     Write {
-        /// The block that contains the object.
+        /// Identifier of the block that contains the object.
         block: BlockKey,
         /// Buffer that contains the payload; `None` for a block without payload.
         buffer: Option<BufferId>,
@@ -324,7 +324,7 @@ pub enum Effect {
     },
     /// Read a complete file back from the storage before its publication.
     ReadBack {
-        /// The file.
+        /// Index of the file.
         index: FileIndex,
         /// Final path of the file.
         path: RelPath,
@@ -337,7 +337,7 @@ pub enum Effect {
     /// their checksums. The read must bypass every cache. The file may have had a write error
     /// before this run that nobody recorded, so its cached data cannot be trusted.
     CheckWritten {
-        /// The file.
+        /// Index of the file.
         index: FileIndex,
         /// The ranges, with their checksums.
         ranges: SummedRanges,
@@ -355,7 +355,7 @@ pub enum Effect {
     },
     /// Give an adopted file the mode and the extended attributes of its source.
     SetAdopted {
-        /// The file.
+        /// Index of the file.
         index: FileIndex,
         /// Path of the file.
         path: RelPath,

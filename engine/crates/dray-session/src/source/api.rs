@@ -56,7 +56,7 @@ pub struct Listed {
 /// A part of a read: a range of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadPart {
-    /// The file that contains the range.
+    /// Index of the file that contains the range.
     pub file: FileIndex,
     /// Path of the file.
     pub path: RelPath,
@@ -102,14 +102,14 @@ pub enum Input {
     Message(Message),
     /// Answer to [`Effect::Read`].
     ReadDone {
-        /// The block.
+        /// Number of the block.
         block: BlockId,
         /// Result of the read.
         outcome: ReadOutcome,
     },
     /// Answer to [`Effect::Send`]: the runtime does not need the buffer any more.
     Sent {
-        /// The block.
+        /// Number of the block.
         block: BlockId,
     },
     /// A data stream is ready.

@@ -43,9 +43,9 @@ const NOISE_LASTS: (u64, u64) = (20, 100);
 /// The time at which the broker learns of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Known {
-    /// At its submission.
+    /// The broker learns of a transfer at its submission.
     Online,
-    /// At the start, as an advance reservation.
+    /// The broker knows all transfers from the start, as advance reservations.
     Ahead,
 }
 

@@ -5,7 +5,7 @@ use dray_core::Time;
 use dray_core::rate::BytesPerSecond;
 use dray_sched::broker::{Broker, Config, Rates, Refusal, ResourceId, TransferKey, Wish};
 
-/// How transfers are admitted.
+/// Rule for the admission of transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
     /// The broker tests each request when it arrives. A refused request is not submitted again.
@@ -14,7 +14,7 @@ pub enum Admission {
     Given,
 }
 
-/// How the broker learns the capacities.
+/// Source of the broker's capacities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sizes {
     /// From the configuration, with the initial values.
