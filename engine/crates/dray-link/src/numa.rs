@@ -24,7 +24,7 @@ use std::sync::{Mutex, OnceLock};
 use std::time::Instant;
 
 /// Minimum number of usable processors in a zone. With fewer processors a transfer loses more time
-/// than distant memory costs. Guess, revisit.
+/// than it gains from near memory. Guess, revisit.
 const CPUS_MIN: usize = 4;
 
 /// Maximum average load, 0 to 1, of processors to which threads are bound. Guess, revisit.

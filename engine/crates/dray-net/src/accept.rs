@@ -168,7 +168,7 @@ impl ListenerState {
         socket::prepare(&stream).map_err(failed)?;
         let pending = self.pending.admit(&stream);
         let first = match sniff::look(&stream, patience) {
-            // If the peer closes the connection without sending, this is no failure to report.
+            // Do not report a peer that closes the connection without sending anything.
             Ok(FirstBytes::Nothing) if pending.is_held() => return Ok(()),
             Err(error) if socket::is_hung_up(&error) && pending.is_held() => return Ok(()),
             first => first.map_err(failed)?,
@@ -191,8 +191,8 @@ impl ListenerState {
             Security::Tls => {
                 let tls = ServerConnection::new(Arc::clone(&self.tls));
                 let tls = tls.map_err(|error| fail::tls(&error))?;
-                // The driver closes a connection that it made ahead if the session was refused.
-                // This is no failure to report.
+                // Do not report a driver that closes a connection that it made ahead, because its
+                // session was refused.
                 let is_unwanted = |error: &io::Error| {
                     preamble.connection == Connection::Data
                         && socket::is_hung_up(error)

@@ -104,7 +104,8 @@ impl BlockSender for StreamSender {
 
 impl Drop for StreamSender {
     fn drop(&mut self) {
-        // Between two objects this ends the stream regularly. After a failure it has no effect.
+        // Ends the stream regularly if no object is being sent. After a failure the call has no
+        // effect.
         self.channel.end();
     }
 }

@@ -228,8 +228,8 @@ fn begin(
     let threads = control::Threads::reserve(&hub)?;
     let (out, connection) = control::start(greeting.finish()?, dial.timing, &hub, &threads)?;
     hub.set_control(connection);
-    // Open the streams on another thread: the executor announces files over the control connection
-    // before the first stream is open.
+    // Open the streams on another thread, because the executor can announce files over the control
+    // connection before a stream is open.
     let (opener, opened) = (Arc::clone(&hub), Arc::clone(&streams));
     hub.spawn("dray-open", move || opened.open_first(&opener, &ahead))?;
     let (redialler, retry) = (Arc::clone(&hub), dial.retry);

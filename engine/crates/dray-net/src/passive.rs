@@ -224,8 +224,7 @@ impl ListenerState {
                 Err(_) if hub.is_over() => Ok(()),
                 attached => attached,
             },
-            // The stream was still connecting when its session ended, so this is no failure to
-            // report.
+            // Do not report this stream: it was still connecting when its session ended.
             JoinTarget::Ended => Ok(()),
             JoinTarget::Nothing => {
                 Err(

@@ -213,8 +213,8 @@ impl Redialler<'_> {
     }
 
     /// Ends the link if no stream is live, because no data can move without streams. The link
-    /// continues if another lost stream is still noted, as that one may have retries left. A noted
-    /// request for more streams does not count.
+    /// continues if the loss of another stream waits to be handled, because that stream may have
+    /// retries left. A waiting request for more streams does not count.
     fn give_up(&mut self, last: Error) {
         self.noted.extend(self.notes.try_iter());
         let is_another = self.noted.iter().any(|note| matches!(note, Note::Lost(_)));

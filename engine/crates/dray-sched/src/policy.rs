@@ -266,8 +266,8 @@ pub struct Settings {
     /// A waiting transfer rises by one step of priority per interval of this length
     /// ([`Name::Priority`]).
     pub aging: Duration,
-    /// Once per interval of this length, the transfer that has waited longest is started first, if
-    /// it has waited longer than this ([`Name::Fair`]).
+    /// A transfer that has waited longer than this time is started first. At most one transfer per
+    /// interval of this length is started in this way ([`Name::Fair`]).
     pub patience: Duration,
 }
 

@@ -415,8 +415,9 @@ impl Tuner {
         &mut self.known[knob.place()]
     }
 
-    /// Changes the setting towards the wanted one. Decreases are immediate. Increases are small, so
-    /// that only few streams meet a refusal. Returns true if the setting has changed.
+    /// Changes the setting in force step by step to the wanted setting. Decreases are immediate.
+    /// Increases are small, because the other end may refuse additional streams. Returns true if
+    /// the setting has changed.
     fn walk(&mut self) -> bool {
         let before = self.now;
         for knob in Knob::ALL {

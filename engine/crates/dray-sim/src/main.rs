@@ -19,7 +19,8 @@ use std::process::ExitCode;
 /// [`SEEDS_FULL`] seeds.
 const HITS_MIN: u64 = 20;
 
-/// Number of seeds from which on every possible combination must have occurred often enough.
+/// Minimum number of seeds of a run in which every possible combination of fault and phase must
+/// occur at least [`HITS_MIN`] times.
 const SEEDS_FULL: u64 = 2000;
 
 const USAGE: &str = "\

@@ -266,8 +266,8 @@ impl Broker {
         wishes.iter().map(grant).collect()
     }
 
-    /// Builds a refusal with its reason and offer. Every number in it is found by repeating the
-    /// admission test.
+    /// Builds a refusal with its reason and offer. Every number in the refusal is found by
+    /// repeating the admission test.
     fn refusal(&self, wishes: &[Wish], now: Time) -> Refusal {
         // Find the first request that does not fit together with the requests before it.
         let at = (0..wishes.len())

@@ -88,7 +88,7 @@ impl Broker {
     }
 }
 
-/// Capacity of each resource that is not planned, for each interval of the plans.
+/// Capacity of each resource that the plans leave free, for each interval of the plans.
 #[derive(Debug, Clone)]
 pub(super) struct Left {
     /// Start of each interval. The last interval has no end.

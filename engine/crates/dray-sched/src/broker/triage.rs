@@ -91,8 +91,8 @@ pub(crate) fn keep(outlooks: &Outlooks<'_>, wishes: &Wishes<'_>) -> Kept {
             kept.parts.push((bare, plan));
             continue;
         }
-        // All promises fit with the high outlook, so none is given up. The earliest deadline gets
-        // all the capacity that it needs.
+        // All promises fit with the high outlook, so no promise is given up. The earliest deadline
+        // gets all the capacity that it needs.
         bare.capacities.clone_from(&outlooks.high.capacities);
         if let Some(plan) = search::find_early(&bare) {
             kept.parts.push((bare, plan));

@@ -75,8 +75,8 @@ impl Objects {
         let file = self.files.get(&index);
         let blocked = file.is_some_and(|file| file.ordered_window.is_some());
         let open = file.and_then(|file| file.open.get(&pair));
-        // A single file may create at most a quarter of the ranges, and all files together at most
-        // the maximum.
+        // Random picks leave separate ranges of a file. A single file may have at most a quarter of
+        // the maximum number of ranges, and all files together at most the maximum.
         let pieces_max = self.limits.pieces_max / self.files.len().max(4);
         let blocked = blocked || open.is_some_and(|open| open.run_count() > pieces_max);
         let (Some(open), false) = (open, blocked) else {

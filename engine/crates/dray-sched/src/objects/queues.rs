@@ -48,7 +48,7 @@ const SMALL_CALLED: usize = 64;
 /// (guess, revisit).
 const DATASETS_COMPARED: usize = 32;
 
-/// Every `FIRST_EVERY`th choice takes the dataset that was listed first, however many bytes this
+/// One choice in `FIRST_EVERY` takes the dataset that was listed first, however many bytes this
 /// dataset has left.
 const FIRST_EVERY: u32 = 4;
 

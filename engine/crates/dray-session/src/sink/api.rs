@@ -47,7 +47,7 @@ pub struct Config {
     pub sync_interval: Duration,
     /// Number of the driver's try. The sink ignores a CANCEL for another try.
     pub attempt: u32,
-    /// True if this end is the driver. Only the driver needs the verdict then, so the sink does not
+    /// True if this end is the driver. No other end needs the verdict then, so the sink does not
     /// wait until the source has stored it.
     pub is_driver: bool,
 }

@@ -16,7 +16,8 @@ impl Sink {
     pub fn check_invariants(&self) -> Result<(), &'static str> {
         let buffers = self.blocks.values().filter_map(|block| block.buffer);
         ensure(are_of_pool(buffers, self.config.buffers), POOL)?;
-        // After its write a block has no segments: it has passed them to the group as records.
+        // A block has segments until its write ends. After the write the segments are records of a
+        // group, which `check_group` checks.
         let segments = self.blocks.values().flat_map(|block| &block.segments);
         let live = segments.filter(|segment| self.live.contains_key(&segment.file));
         let ranges = live.map(|segment| (segment.file, segment.range));

@@ -157,8 +157,8 @@ const fn per_second() -> usize {
 pub struct Came {
     /// Bytes moved, as a fraction of the bytes that the best fixed number moves.
     pub part: f64,
-    /// Time in seconds until the number in force would reach nine tenths of the maximum throughput
-    /// without disturbances.
+    /// Time in seconds until the tuner chose a number that would reach nine tenths of the maximum
+    /// throughput without disturbances. `None` if it never did.
     pub seconds: Option<f64>,
     /// Number of times that the tuner chose a number at which the other end fails, after one at
     /// which it does not.
