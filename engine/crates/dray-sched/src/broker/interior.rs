@@ -1,13 +1,12 @@
 //! Makes plans by linear programming, for demands on several resources or with ceilings for which
 //! filling finds no plan.
 //!
-//! The linear program minimises the sum of the shortfalls of all demands, each relative to the size
-//! of its demand. The method is Mehrotra's predictor-corrector method (Wright, Primal-Dual
-//! Interior-Point Methods, 1997, chapter 10). It starts at a point that is feasible for the primal
-//! and the dual problem. A resource constrains only demands in the same interval. So the normal
-//! equations consist of one small block for each interval and one dense block for the demands. The
-//! cost of each of about twenty steps is O(n^3 + K n^2 R), with n demands, K intervals and R
-//! resources.
+//! The linear program minimises the sum of all shortfalls, each relative to the size of its demand.
+//! The method is Mehrotra's predictor-corrector method (Wright, Primal-Dual Interior-Point Methods,
+//! 1997, chapter 10). It starts at a point that is feasible for the primal and the dual problem. A
+//! resource constrains only demands in the same interval. So the normal equations consist of one
+//! small block for each interval and one dense block for the demands. Each of about twenty steps
+//! costs O(n^3 + K n^2 R), with n demands, K intervals and R resources.
 //!
 //! This is the only part of the broker with floating-point numbers. A solution is only a proposal:
 //! it is rounded down to bytes, filled up, and accepted only if the result is a plan. A refusal
@@ -22,11 +21,10 @@ use super::plan::{Plan, short_max};
 /// Maximum number of steps of the method. About twenty are usual.
 const STEPS_MAX: usize = 80;
 
-/// The demands count as fitting up to this sum of shortfalls, each as a fraction of the size of its
-/// demand. The value is smaller than the shortfall that [`short_max`] allows.
+/// Sum of relative shortfalls up to which the demands count as fitting; below [`short_max`].
 const LACK_MAX: f64 = 1e-4;
 
-/// The method stops when the gap between objective and bound is below this value.
+/// The method stops when the gap between objective and bound is smaller than this.
 const GAP_MAX: f64 = 1e-7;
 
 /// A step goes at most this fraction of the distance to the border of the feasible region.
@@ -51,10 +49,9 @@ pub(crate) fn plan(need: &Need, grid: &Grid) -> Option<Plan> {
     rounded(need, grid, &program)
 }
 
-/// Returns an upper bound for the number of bytes of the demands that any plan can move. Bytes of
-/// incomplete demands count too, so no set of completely moved demands has more bytes. The bound
-/// comes from the dual problem, so it is valid even if the method has not converged. Returns `None`
-/// if no byte can move.
+/// Returns an upper bound for the bytes of the demands that any plan can move. Bytes of incomplete
+/// demands count too. The bound comes from the dual problem, so it is valid even if the method has
+/// not converged. Returns `None` if no byte can move.
 #[must_use]
 pub fn bytes_bound(need: &Need) -> Option<f64> {
     let grid = Grid::new(need);
@@ -64,8 +61,7 @@ pub fn bytes_bound(need: &Need) -> Option<f64> {
     Some((all - bound.max(0.0)) * program.unit)
 }
 
-/// Converts floating-point amounts to bytes: rounds down within the capacity, then places the
-/// remaining bytes where they fit.
+/// Converts floating-point amounts to bytes. Rounds down, then places the rest where it fits.
 fn rounded(need: &Need, grid: &Grid, program: &Program) -> Option<Plan> {
     let mut grid = grid.clone();
     let mut amounts = vec![vec![0u64; grid.intervals()]; need.demands.len()];
@@ -103,7 +99,7 @@ struct Cell {
     most: Option<f64>,
 }
 
-/// One capacity constraint of the program: a resource in an interval.
+/// One capacity constraint: a resource in an interval.
 struct Row {
     room: f64,
 }
@@ -340,8 +336,7 @@ impl Program {
         best.max(self.bound())
     }
 
-    /// Makes one predictor step and one corrector step. Returns false if rounding prevents
-    /// progress.
+    /// Makes a predictor step and a corrector step. Returns false if rounding prevents progress.
     fn step(&mut self) -> bool {
         let factors = self.factors();
         let affine = self.direction(&factors, 0.0, None);
@@ -480,8 +475,7 @@ impl Program {
                 for (other, of_other) in cells.iter().zip(&local).take(at + 1) {
                     let sum: f64 = of_other.iter().map(|one| column[*one]).sum();
                     let (high, low) = (demand, self.cells[*other].demand);
-                    // The cells of an interval are in the order of their demands, so `high` is not
-                    // below `low`.
+                    // Cells of an interval are in the order of their demands: `high` >= `low`.
                     lower[high * count + low] -= d[*cell] * d[*other] * sum;
                 }
             }
@@ -498,8 +492,8 @@ impl Program {
         self.rows_of[cell].iter().filter_map(place).collect()
     }
 
-    /// Returns Newton's direction towards the point at which all primal-dual products equal `mu`.
-    /// Includes the second-order correction from `affine`, if given.
+    /// Returns Newton's direction to the point at which all primal-dual products equal `mu`, with
+    /// the second-order correction from `affine`, if given.
     fn direction(&self, factors: &Factors, mu: f64, affine: Option<&Step>) -> Step {
         let target = |one: &[f64], two: &[f64], by: Option<(&[f64], &[f64])>| -> Vec<f64> {
             (0..one.len())
@@ -513,8 +507,7 @@ impl Program {
         let rv = target(&self.v, &self.w, affine.map(|a| (&a.v[..], &a.w[..])));
         let ry = target(&self.y, &self.zy, affine.map(|a| (&a.y[..], &a.zy[..])));
         let rs = target(&self.s, &self.zs, affine.map(|a| (&a.s[..], &a.zs[..])));
-        // Start from the residuals of the constraints. They are not exactly zero because of
-        // rounding.
+        // Residuals of the constraints, which are not exactly zero because of rounding.
         let mut hp = self.sizes.clone();
         let mut hq: Vec<f64> = self.rows.iter().map(|row| row.room).collect();
         for demand in 0..hp.len() {

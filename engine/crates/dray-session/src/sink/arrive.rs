@@ -13,14 +13,12 @@ use dray_sched::congestion::Moved;
 use dray_wire::bounds::HOLE_BLOCKS_MAX;
 use dray_wire::message::{BlockHead, BlockState, Segment, SegmentKind};
 
-/// Maximum number of streams that a source may report as lost while this end still considers them
-/// usable.
+/// Maximum number of streams that a source reports as lost before this end detects their loss.
 const ASKED_STREAMS_MAX: usize = 1024;
 
-/// Maximum number of ranges of block numbers that the sink remembers for each source. If there are
-/// more ranges, the sink fills the oldest gap: the block numbers in the gap then count as seen.
-/// This is safe because a pool has far fewer buffers. A block number that is so far behind the
-/// newest one was never sent, because its read failed.
+/// Maximum number of ranges of block numbers that the sink remembers for each source. Beyond it the
+/// sink fills the oldest gap, so its block numbers count as seen. A pool has far fewer buffers. A
+/// block number so far behind the newest one was never sent, because its read failed.
 const SEEN_RUNS_MAX: usize = 1 << 16;
 
 #[derive(Debug)]
@@ -145,8 +143,7 @@ impl Sink {
         self.blocks.insert(BlockKey { block, ..key }, again);
     }
 
-    /// Records that a block number was seen. Returns true if the source is known and the number is
-    /// new.
+    /// Records a block number as seen. Returns true if the source is known and the number is new.
     fn mark_seen(&mut self, key: BlockKey) -> bool {
         let Some(known) = self.peers.get_mut(&key.peer) else {
             return false;
@@ -395,7 +392,6 @@ impl Sink {
     /// Adds the written parts of live files to the group that the next sync makes durable.
     ///
     /// # Errors
-    ///
     /// If no part of the block belongs to a live file.
     fn gather_parts(
         &mut self,
@@ -484,8 +480,7 @@ impl Sink {
             self.count_wanting(key.peer, false);
         }
         if !small {
-            // A hole that is lost is cheap to send again. So the bytes of holes do not count as
-            // unsafe, and do not delay credit.
+            // A lost hole is cheap to send again, so it is not unsafe and does not delay credit.
             let data_bytes = match segment.kind {
                 SegmentKind::Data(_) => segment.range.length,
                 SegmentKind::Hole => 0,
@@ -514,9 +509,8 @@ impl Sink {
         }
     }
 
-    /// Handles a source's question about the objects on a stream that the source has lost. Answers
-    /// only after this end has detected the loss too, because objects of the stream may arrive
-    /// until then.
+    /// Handles a source's question about the objects on a stream that it has lost. Answers after
+    /// this end has detected the loss too, because objects of the stream may arrive until then.
     pub(super) fn on_asked(&mut self, peer: PeerId, stream: StreamId, blocks: Vec<BlockId>) {
         let Some(known) = self.peers.get_mut(&peer) else {
             return;
