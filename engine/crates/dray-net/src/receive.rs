@@ -215,7 +215,7 @@ impl<'a> Check<'a> {
         check
     }
 
-    /// Compares segments that are complete, and advances to the next data segment that is not.
+    /// Compares segments that are complete, and advances to the next incomplete data segment.
     fn step(&mut self) {
         loop {
             match self.current {

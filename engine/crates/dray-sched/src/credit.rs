@@ -178,7 +178,7 @@ impl CreditLedger {
                 if is_congested(*target) {
                     // A congested target gets credit once for each written object. The amount
                     // depends on the objects that have arrived. Objects in transit do not count,
-                    // because the network path may be long.
+                    // because on a long path the target needs more of them to stay busy.
                     let due = std::mem::take(&mut account.due);
                     grant = grant.min(due.max(WINDOW_MIN.saturating_sub(account.out)));
                     is_worth = grant > 0;

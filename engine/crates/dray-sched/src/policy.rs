@@ -276,7 +276,7 @@ impl Default for Settings {
         Self {
             name: Name::Fair,
             max_running: None,
-            // Liu et al., 2010, figure 14.
+            // Quota of Liu et al., 2010, figure 14.
             quota: 400_000_000,
             round_robin_by: RoundRobinBy::Owners,
             // A rise by nine steps takes 45 minutes. Urgent transfers keep their precedence for

@@ -34,11 +34,11 @@ pub enum Mutant {
     NoSecondLook,
     /// If two writers begin the same file, the one with the smaller log name writes immediately.
     DoesNotWait,
-    /// The other log ends an adopted file before the adopting log's records are durable.
+    /// The other log ends an inherited file before the records in the inheriting log are durable.
     EndsFirst,
-    /// Files are adopted even from logs that are in use.
+    /// Files are inherited even from logs that are in use.
     TakesHeld,
-    /// No file is adopted.
+    /// No file is inherited.
     NeverAdopts,
 }
 

@@ -123,7 +123,8 @@ impl Broker {
         let wishes: Wishes<'_> = (self.promises(now))
             .map(|(wish, resources)| (wish.key, (wish, resources)))
             .collect();
-        // If the caller asks for a single outlook, use its capacities for all three.
+        // If the caller asks for a single outlook, use the capacities of this outlook for all
+        // three.
         let at = |other: Outlook| match outlook {
             Outlook::Mean => self.need_at(other, now),
             _ => self.need_at(outlook, now),
@@ -292,9 +293,9 @@ fn by_itself(taken: &Taken, now: Time) -> Option<Option<Time>> {
 }
 
 /// Gives the transfer with the earliest deadline all capacity, if all promises of the part still
-/// fit after these rates were in force for the time `holds`. Early bytes are safe if capacity falls
-/// later. Returns `None` if the promises would not fit. This can happen with several resources or
-/// with ceilings.
+/// fit after these rates were in force for the time `holds`. Bytes that move early are safe if the
+/// capacity falls later. Returns `None` if the promises would not fit. This can happen with several
+/// resources or with ceilings.
 fn early(
     need: &Need,
     present: &[Option<u64>],

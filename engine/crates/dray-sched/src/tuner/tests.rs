@@ -401,7 +401,7 @@ fn the_memory_forgets_what_is_old_and_what_failed_long_ago() {
     memory.keep(pair("a", "b"), failed, day(20));
     assert_eq!(memory.of(&pair("a", "b"), day(30)), Some(failed));
     assert_eq!(memory.of(&pair("a", "b"), day(31)), Some(known(10)));
-    // A failure at a lower number does renew it.
+    // A failure at a lower number renews the time of the failure.
     let lower = Remembered {
         most: setting(11),
         ..known(10)

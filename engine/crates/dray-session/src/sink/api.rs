@@ -334,8 +334,8 @@ pub enum Effect {
         small: bool,
     },
     /// Read back the ranges that this run wrote to the partial file of an earlier run, and compare
-    /// their checksums. The read must bypass every cache. The file may have had a write error
-    /// before this run that nobody recorded, so its cached data cannot be trusted.
+    /// their checksums. The read must bypass every cache: a write error that was not recorded may
+    /// have made the inode doubtful, so cached data cannot be trusted.
     CheckWritten {
         /// Index of the file.
         index: FileIndex,

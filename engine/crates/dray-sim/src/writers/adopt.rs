@@ -64,7 +64,8 @@ impl Writer {
             path: path.clone(),
         };
         if at.mutant == Some(Mutant::EndsFirst) {
-            // The mutant `EndsFirst`: a kill between the two steps loses the file from both logs.
+            // With the mutant `EndsFirst`, a kill between the two steps loses the file from both
+            // logs.
             return Ok(true);
         }
         self.adopt(path, (&mut file, &found), &theirs)?;
