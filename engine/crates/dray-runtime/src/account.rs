@@ -1,25 +1,25 @@
-//! Runs a thread as another account: it has only that account's permissions to read, make and
-//! remove files.
+//! Changes a thread to another account of this host. Afterwards the thread has only the permissions
+//! of that account.
 //!
-//! Only the calling thread changes, and threads that it starts later; other threads of the process
-//! keep their user. The change is permanent: the thread ends as that account.
+//! Only the calling thread changes, and the threads that it starts later. Other threads of the
+//! process keep their user. The change is permanent.
 //!
 //! The change covers the effective user (and with it the file system user), the effective group,
-//! the supplementary groups, and the capabilities, which are all dropped. The *real* user stays the
-//! process's own, on purpose: a process with a thread's real or saved user may send it signals, and
-//! one SIGKILL to a thread ends the whole process.
+//! the supplementary groups, and the capabilities, which are all dropped. The *real* user remains
+//! the user of the process. Otherwise processes of the account could send signals to the thread,
+//! and a SIGKILL to one thread ends the whole process.
 //!
-//! Invariant owned here: after [`become_account`] has succeeded, no capability is left and the user
-//! is not an administrator. After an error the thread is in an intermediate state: it must do
-//! nothing more.
+//! Invariant of this module: after [`become_account`] has succeeded, the thread has no capability
+//! and its user is not an administrator. After an error the thread is in an intermediate state, and
+//! the caller must end it without further work.
 
 use dray_core::{End, Error, ErrorKind, Result};
 use rustix::fs::{Gid, Uid};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use std::ffi::CString;
 
-/// Lowest user number of people in common distributions; lower numbers are the system's own
-/// (Debian, RHEL and SUSE alike: `UID_MIN` in `login.defs`).
+/// Lowest user number of a personal account in common distributions. Debian, RHEL and SUSE reserve
+/// lower numbers for the system (`UID_MIN` in `login.defs`).
 pub const UID_MIN_DEFAULT: u32 = 1_000;
 
 /// An account of this host.
@@ -29,20 +29,17 @@ pub struct Account {
     pub uid: u32,
     /// Primary group number.
     pub gid: u32,
-    /// Numbers of all its groups.
+    /// Numbers of all groups of the account.
     pub groups: Vec<u32>,
 }
 
 /// Looks up accounts.
 pub trait Accounts: Send + Sync {
-    /// Returns the account of this name; `None` if there is none.
-    ///
-    /// # Errors
-    /// If the look-up itself fails.
+    /// Returns the account called `name`, or `None` if it does not exist.
     fn find(&self, name: &str) -> Result<Option<Account>>;
 }
 
-/// The accounts of this host, from any source that it is configured to use (NSS).
+/// The accounts of this host, from all sources that the host is configured to use (NSS).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HostAccounts;
 
@@ -53,7 +50,7 @@ impl Accounts for HostAccounts {
                 .cause(format!("{name:?}: {errno}"))
                 .remedy("check that `getent passwd` works on this host")
         };
-        // A name with a zero byte is no account's name.
+        // An account name cannot contain a zero byte.
         let Ok(in_c) = CString::new(name) else {
             return Ok(None);
         };
@@ -69,10 +66,7 @@ impl Accounts for HostAccounts {
     }
 }
 
-/// Checks that this process may become other accounts.
-///
-/// # Errors
-/// [`ErrorKind::PermissionDenied`] names the missing capabilities.
+/// Checks that this process has the capabilities to change its threads to other accounts.
 pub fn check_rights() -> Result<()> {
     let needed = CapabilitySet::SETUID | CapabilitySet::SETGID;
     let has = rustix::thread::capabilities(None).map(|sets| sets.effective);
@@ -88,12 +82,13 @@ pub fn check_rights() -> Result<()> {
     .remedy("start it as root, or give it these capabilities"))
 }
 
-/// Changes the calling thread to the account `name`, for good. Refuses accounts below `uid_min`,
-/// and every administrator's account.
+/// Changes the calling thread permanently to the account `name`. Refuses accounts with a user
+/// number below `uid_min`, and accounts of administrators.
 ///
 /// # Errors
 /// [`ErrorKind::PermissionDenied`] if the account does not exist or may not be used, or if this
-/// process lacks the capabilities. The thread must do nothing more then.
+/// process lacks the capabilities. After an error the caller must end the thread without further
+/// work.
 pub fn become_account(name: &str, uid_min: u32, accounts: &dyn Accounts) -> Result<()> {
     let account = accounts.find(name)?.ok_or_else(|| {
         refused(format!(
@@ -105,7 +100,7 @@ pub fn become_account(name: &str, uid_min: u32, accounts: &dyn Accounts) -> Resu
             "the account {name:?} is the administrator's"
         )));
     }
-    // These numbers mean "leave unchanged" to the system.
+    // The system calls read these two numbers as "leave unchanged".
     if account.uid == u32::MAX || account.gid == u32::MAX {
         return Err(refused(format!("the account {name:?} has no number")));
     }
@@ -137,7 +132,7 @@ fn refused(cause: String) -> Error {
     .remedy("map the principal to an account of this host, or make the account")
 }
 
-/// Sets the groups first: without the user's capabilities they cannot be set any more.
+/// Sets the groups before the user: the change of user can drop the capability to set groups.
 fn enter(account: &Account) -> rustix::io::Result<()> {
     let groups: Vec<Gid> = account
         .groups
@@ -148,8 +143,8 @@ fn enter(account: &Account) -> rustix::io::Result<()> {
     rustix::thread::set_thread_groups(&groups)?;
     rustix::thread::set_thread_res_gid(None, gid, None)?;
     rustix::thread::set_thread_res_uid(None, uid, None)?;
-    // The change of user drops them from root's threads, but not from those of a process that has
-    // them in another way.
+    // The change of user drops the capabilities of a thread of root only. A service that got single
+    // capabilities under another user keeps them until this call.
     let none = CapabilitySets {
         effective: CapabilitySet::empty(),
         permitted: CapabilitySet::empty(),

@@ -1,7 +1,8 @@
-//! The configuration of both machines: buffers, threads, limits, and requirements on the content of
-//! a single file.
+//! The configuration of the source machine and the sink machine: buffers, threads, limits, and
+//! requirements on the content of a single file.
 //!
-//! Every program that runs a transfer uses it, so that each can resume transfers of the others.
+//! All programs that run a transfer use this module. So each program can resume a transfer that
+//! another one began.
 
 use crate::sink::{self, Destination};
 use crate::source::{self, Root};
@@ -14,35 +15,36 @@ use dray_wire::message::{Limits, Selection};
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// Default size of all buffers of an end, in bytes.
+/// Default total size of the buffers of one end, in bytes.
 pub const POOL_BYTES_DEFAULT: u64 = 256 << 20;
 
-/// Minimum number of buffers of an end: enough that reading, sending and writing overlap.
+/// Minimum number of buffers of an end. With fewer buffers, reading, sending and writing would not
+/// overlap.
 pub const BUFFERS_MIN: u64 = 8;
-/// Maximum number of buffers of an end: each has a number of 32 bits and a few bytes of
-/// bookkeeping.
+/// Maximum number of buffers of an end. Each buffer has a 32-bit id and a few bytes of bookkeeping.
 const BUFFERS_MAX: u64 = 1 << 20;
 
-/// Default number of concurrent reads, and of concurrent writes, on a storage target (LADS runs a
-/// handful of I/O threads for each OST; guess, revisit).
+/// Default number of concurrent reads, and of concurrent writes, on a storage target. LADS runs a
+/// handful of I/O threads for each OST (guess, revisit).
 pub const THREADS_PER_TARGET: u32 = 4;
 
-/// Default number of concurrent writes to a server: each waits for a round trip (guess, revisit).
+/// Default number of concurrent writes to a server. The number is larger than for a local disk,
+/// because each write waits for a network round trip (guess, revisit).
 const THREADS_TO_SERVER: u32 = 16;
 
-/// Maximum number of threads per storage target, configured or tuned (guess, revisit: no target
-/// needs more concurrent waits, and a host has up to 64 such targets).
+/// Maximum number of threads per storage target, configured or tuned. A host has up to 64 targets
+/// with threads of their own (guess, revisit).
 pub const THREADS_MAX: u32 = 64;
 
 /// Number of threads that read or write each storage target of this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Threads {
-    /// The default for the kind of target.
+    /// The default number for this kind of target.
     #[default]
     Usual,
     /// This number, at most [`THREADS_MAX`].
     Fixed(u32),
-    /// Tuned while a transfer runs, starting from the default.
+    /// A number that is tuned while a transfer runs. Tuning starts from the default.
     Tuned,
 }
 
@@ -76,36 +78,38 @@ impl Threads {
     }
 }
 
-/// Maximum number of entries that are announced and not closed: more than the files of a sync
-/// group, in about 32 MiB of bookkeeping at both ends together (guess, revisit).
+/// Maximum number of entries that are announced and not closed. It exceeds the number of files in a
+/// sync group. Both ends together need about 32 MiB of bookkeeping for this many entries (guess,
+/// revisit).
 const LIVE_ENTRIES_MAX: u32 = 1 << 15;
 
-/// Maximum number of objects of a file in transit to a store without random writes (a guess that
-/// keeps them close together; only future stores need it).
+/// Maximum number of objects of one file in transit to a store without random writes. A small
+/// number keeps the objects close together. No present store needs this limit (guess).
 const ORDERED_WINDOW: u32 = 16;
 
-/// Maximum number of bytes of a sync group. Together with [`SYNC_INTERVAL`] it bounds the work that
-/// a fault costs.
+/// Maximum number of bytes of a sync group. Together with [`SYNC_INTERVAL`] this number bounds the
+/// data that must be sent again after a fault.
 const SYNC_GROUP_BYTES: u64 = 64 << 20;
-/// Maximum duration of a sync group.
+/// Maximum time between two syncs of a group.
 const SYNC_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Buffers of an end.
+/// Number and size of the buffers of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Buffers {
     /// Number of buffers.
     pub count: u32,
-    /// Bytes of each buffer.
+    /// Size of each buffer in bytes.
     pub bytes: u64,
 }
 
 impl Buffers {
-    /// Returns as many buffers of `bytes` as fit into `pool` bytes, but at least [`BUFFERS_MIN`].
+    /// Returns the number of buffers of `bytes` bytes that fit into `pool` bytes, but at least
+    /// [`BUFFERS_MIN`].
     #[must_use]
     pub fn new(pool: u64, bytes: u64) -> Self {
         let count = (pool / bytes.max(1)).clamp(BUFFERS_MIN, BUFFERS_MAX);
         Self {
-            // Always fits, because of the clamp above.
+            // The number fits into 32 bits, because of the clamp above.
             count: u32::try_from(count).unwrap_or(u32::MAX),
             bytes,
         }
@@ -115,18 +119,18 @@ impl Buffers {
 /// Properties of a single file that the sink's machine must know.
 #[derive(Debug, Clone, Default)]
 pub struct Content {
-    /// Required checksum.
+    /// Required checksum of the file.
     pub demanded: Option<Checksum>,
-    /// Byte range of the file that is transferred.
+    /// The only byte range of the file that is transferred; `None` for the whole file.
     pub range: Option<ByteRange>,
-    /// Facts about the content other than size, time and range, encoded by the caller; may be
-    /// empty. A log that was begun with other facts is stale.
+    /// Further properties of the content, apart from size, time and range, in an encoding of the
+    /// caller. May be empty. A log with other properties is stale.
     pub named: Vec<u8>,
 }
 
 impl Content {
-    /// Returns the identity of the content beyond size and time: another range of a file is another
-    /// content.
+    /// Returns the identity of the content, apart from size and time. Two different ranges of a
+    /// file are different contents.
     #[must_use]
     pub fn identity(&self) -> Vec<u8> {
         let mut identity = match self.range {
@@ -141,7 +145,7 @@ impl Content {
     }
 }
 
-/// Returns the limits that this end declares.
+/// Returns the limits that this end declares to its peer.
 #[must_use]
 pub fn limits(buffers: Buffers) -> Limits {
     Limits {
@@ -151,7 +155,7 @@ pub fn limits(buffers: Buffers) -> Limits {
     }
 }
 
-/// Returns the configuration of the source's machine, for an end that does not drive the transfer.
+/// Returns the configuration of the source machine, for an end that does not drive the transfer.
 #[must_use]
 fn source_config(
     options: Options,
@@ -174,8 +178,8 @@ fn source_config(
     }
 }
 
-/// Returns the configuration of the sink's machine. `ends` holds the capabilities of its own store,
-/// and of the source's store if they are known.
+/// Returns the configuration of the sink machine. `ends` holds the capabilities of the sink's
+/// store, and of the source's store if they are known.
 #[must_use]
 fn sink_config(
     options: Options,
@@ -195,7 +199,7 @@ fn sink_config(
         buffer_bytes: buffers.bytes.min(limits.object_bytes_max),
         writers: Threads::Usual.writers(&own, buffers),
         live_entries_max: limits.live_entries_max,
-        // The destination adds them.
+        // The destination adds the claims later.
         claims: Vec::new(),
         precision_nanoseconds: own.time_precision_nanoseconds.max(source_precision),
         ordered_window: (!own.random_write).then_some(ORDERED_WINDOW),
@@ -208,8 +212,8 @@ fn sink_config(
 }
 
 /// The settings that the source machine and the sink machine of a session have in common. Each
-/// program that runs a transfer builds one value, and derives the arguments of [`source::run`] and
-/// [`sink::run`] from it.
+/// program that runs a transfer builds one `TransferPlan`, and derives the arguments of
+/// [`source::run`] and [`sink::run`] from it.
 #[derive(Debug, Clone)]
 pub struct TransferPlan {
     options: Options,
@@ -221,7 +225,7 @@ pub struct TransferPlan {
 }
 
 impl TransferPlan {
-    /// The plan of an end whose buffers hold objects as the options say.
+    /// Returns the plan of an end with `buffers`, which hold one object each.
     #[must_use]
     pub fn new(
         options: Options,
@@ -240,8 +244,8 @@ impl TransferPlan {
         }
     }
 
-    /// The plan of a copy with both ends in this process, which share `pool` bytes. An earlier run
-    /// may have cut files into larger objects: the copy resumes in those.
+    /// Returns the plan of a copy with both ends in this process. The ends share `pool` bytes. If
+    /// an earlier run cut the files into larger objects, the copy keeps that object size.
     #[must_use]
     pub fn local(
         options: Options,
@@ -258,7 +262,7 @@ impl TransferPlan {
         Self::new(options, content, buffers, limits(buffers), session)
     }
 
-    /// The same for the end that drives the session.
+    /// Returns the same plan for the end that drives the session.
     #[must_use]
     pub fn driving(self) -> Self {
         Self {
@@ -267,14 +271,14 @@ impl TransferPlan {
         }
     }
 
-    /// The same with at most so many entries announced and not closed.
+    /// Returns the same plan with at most `entries_max` entries announced and not closed.
     #[must_use]
     pub fn with_live_entries(mut self, entries_max: u32) -> Self {
         self.limits.live_entries_max = entries_max;
         self
     }
 
-    /// The source, with `threads` readers of each storage target.
+    /// Returns the arguments of a source with `threads` readers of each storage target.
     #[must_use]
     pub fn source(
         &self,
@@ -294,8 +298,8 @@ impl TransferPlan {
         }
     }
 
-    /// The sink, with `threads` writers of each storage target. `source` is what the source's
-    /// storage can do, where that is known.
+    /// Returns the arguments of a sink with `threads` writers of each storage target. `source`
+    /// holds the capabilities of the source's store, if they are known.
     #[must_use]
     pub fn sink(
         &self,
@@ -324,7 +328,7 @@ impl TransferPlan {
     }
 }
 
-/// Returns a number that differs in each call; not for secrets.
+/// Returns a number that differs in each call. The number is too predictable for secrets.
 fn random() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }

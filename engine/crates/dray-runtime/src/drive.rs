@@ -1,10 +1,12 @@
-//! The driver's side of a transfer with another host: a session, and further sessions after a lost
-//! connection, until the transfer ends. The command line and the endpoint both use it.
+//! The driver's side of a transfer with another host. The driver starts a session, and further
+//! sessions after a lost connection, until the transfer ends. The command line and the endpoint
+//! both use this module.
 //!
 //! Goals: the caller defines a transfer, observes it ([`Watch`]) and can change it while it runs
 //! ([`Handle`]).
 //!
-//! Non-goals: the choice of the transfer to run, and the retries after a session's own attempts.
+//! Non-goals: the choice of the transfer to run, and retries after the number of sessions in
+//! [`Task::retries`].
 
 mod counts;
 mod least;
@@ -31,8 +33,8 @@ use dray_wire::negotiate::Agreed;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// First delay between sessions. The delay doubles up to [`BACKOFF_MAX`]; each is 50 to 100 % of
-/// its value.
+/// First delay between two sessions. The delay doubles after each session, up to [`BACKOFF_MAX`].
+/// The actual delay is a random 50 to 100 % of this value.
 const BACKOFF: Duration = Duration::from_secs(1);
 /// Longest delay between sessions; see [`BACKOFF`].
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
@@ -42,26 +44,26 @@ const BACKOFF_MAX: Duration = Duration::from_secs(30);
 pub struct Task {
     /// Name of the transfer.
     pub transfer: TransferId,
-    /// Number of its first session, from 1.
+    /// Number of the first session of this task, from 1.
     pub first_session: u32,
-    /// The selected entries, and the new name.
+    /// The selected entries, and their new name at the destination.
     pub selection: Selection,
     /// Options of the transfer.
     pub options: Options,
     /// Requirements on the content of a single file.
     pub content: Content,
-    /// Bytes of this end's buffers in total.
+    /// Total size of this end's buffers in bytes.
     pub pool_bytes: u64,
     /// Number of data streams.
     pub streams: StreamCount,
-    /// Bounds within which that number is tuned while the transfer runs.
+    /// Bounds of the number of streams, if that number is tuned.
     pub tuning: Tuning,
     /// Number of threads of each storage target at this end.
     pub threads: Threads,
-    /// True if data streams run in clear.
+    /// True if the data streams are not encrypted.
     pub clear_data: bool,
-    /// Number of consecutive sessions that may be lost without new durable data before the transfer
-    /// is given up.
+    /// Maximum number of consecutive sessions that are lost without new durable data. After that
+    /// the transfer is given up.
     pub retries: u32,
 }
 
@@ -111,12 +113,12 @@ impl Task {
 
 /// Observer of a transfer across all its sessions.
 pub trait Watch: Observer {
-    /// A session begins: its counters start at zero.
+    /// Called when a session begins. Its counters start at zero.
     fn session(&self, number: u32) {
         let _ = number;
     }
 
-    /// A session was lost, and another will be tried.
+    /// Called when a session was lost and a further session will be tried.
     fn trying_again(&self, error: Error) {
         let _ = error;
     }
@@ -125,18 +127,19 @@ pub trait Watch: Observer {
 /// Final state of a transfer.
 #[derive(Debug, Clone)]
 pub enum Ending {
-    /// All entries were processed; some files may have failed.
+    /// All entries were processed. Single files may have failed.
     Done {
         /// Number of files that failed.
         failed: u64,
     },
-    /// A user stopped it.
+    /// A user stopped the transfer.
     Cancelled,
-    /// The other end refused it, another transfer holds the lease, or too few files were found.
+    /// The other end refused the transfer, another transfer holds the lease, or too few files were
+    /// found.
     Refused(Error),
     /// The other end cannot be reached.
     Unreachable(Error),
-    /// It ended early.
+    /// The transfer failed before all entries were processed.
     Interrupted(Error),
 }
 
@@ -151,7 +154,7 @@ impl Ending {
             },
             Outcome::Cancelled => Self::Cancelled,
             Outcome::Refused(error) => Self::Refused(error),
-            // The same command would meet the new holder of the lease again.
+            // Repeating the same command is useless while another transfer holds the lease.
             Outcome::Failed(error)
                 if matches!(error.kind, ErrorKind::LeaseLost | ErrorKind::LeaseHeld) =>
             {
@@ -165,21 +168,22 @@ impl Ending {
 /// Result of a transfer.
 #[derive(Debug, Clone)]
 pub struct Ended {
-    /// Final state.
+    /// Final state of the transfer.
     pub ending: Ending,
-    /// Counters of the last session; bytes sent and read and the profile are the sums of all
-    /// sessions.
+    /// Counters of the last session. The bytes sent, the bytes read and the profile are sums over
+    /// all sessions.
     pub progress: Progress,
-    /// Tuned values with which the next transfer between the same two ends may begin.
+    /// Tuned values, to start the next transfer between the same two ends.
     pub found: Option<Remembered>,
 }
 
-/// Pushes a local source to a remote sink. `to` is the destination folder there, followed by the
-/// names that will be written in it; `open` returns the roots to read, once for all sessions.
+/// Pushes a local source to a remote sink. `to` is the remote destination folder, followed by the
+/// names that will be written in it. `open` returns the roots to read. It is called once, for all
+/// sessions.
 ///
 /// # Errors
-/// If the first session does not begin: an end that is unreachable at the first attempt is not
-/// retried.
+/// If the first session does not begin: the driver does not retry an end that was unreachable at
+/// first.
 pub fn push(
     task: &Task,
     dial: &Dial,
@@ -245,7 +249,7 @@ pub fn push(
     })
 }
 
-/// The plan of a session that this end drives.
+/// Returns the plan of a session that this end drives.
 fn plan(task: &Task, buffers: Buffers, limits: Limits, number: u32) -> TransferPlan {
     let (options, content) = (task.options.clone(), task.content.clone());
     TransferPlan::new(options, content, buffers, limits, number).driving()
@@ -261,7 +265,7 @@ fn begins(task: &Task, dial: &Dial, buffers: Buffers, found: &TunerResults) -> (
     (dial, streams)
 }
 
-/// Pulls a remote source to a local sink. `from` holds the paths to read there; `open` opens the
+/// Pulls a remote source to a local sink. `from` holds the remote paths to read. `open` opens the
 /// destination again for each session.
 ///
 /// # Errors
@@ -278,7 +282,8 @@ pub fn pull(
     let pool = Arc::new(Pool::new(buffers.count, buffers.bytes)?);
     let found = TunerResults::new(task.tuning.known);
     let ended = sessions(task, handle, watch, |number| {
-        // Dials first: if the other end is unreachable, no file is created here.
+        // Dial before the destination is opened: if the other end is unreachable, no file is
+        // created at this end.
         let (mut dial, streams) = begins(task, dial, buffers, &found);
         let connect = connect(task, number, Role::Source, from, streams);
         dial.shared = handle.shared_rates();
@@ -328,8 +333,8 @@ pub fn pull(
     })
 }
 
-/// Turns the outcome of a session that was lost before its first stream into an error: such a
-/// session has not begun.
+/// Returns an error if a session was lost before its first stream: such a session counts as not
+/// begun.
 fn had_streams(outcome: Outcome, growth: &Growth) -> Result<Outcome> {
     match outcome {
         Outcome::Failed(error) if is_lost(&error) && !growth.had_streams() => Err(error),
@@ -367,8 +372,8 @@ pub fn copy(
     })
 }
 
-/// Returns a notice if the sink is older than the option to trust: it reads back the data of an
-/// earlier run, whatever `--resume` says.
+/// Returns a notice if the user chose to trust earlier data and the sink does not know that option.
+/// An old sink always reads back the data of an earlier run.
 fn unread_resume(options: &Options, agreed: &Agreed) -> Option<Error> {
     let is_unread = options.resume == ResumeMode::Trust && !agreed.has(optional::RESUME);
     is_unread.then(|| {
@@ -382,7 +387,7 @@ fn unread_resume(options: &Options, agreed: &Agreed) -> Option<Error> {
     })
 }
 
-/// Returns the notice that precedes a transfer to an end that keeps no data.
+/// Returns the notice that the sink of this transfer discards all data.
 fn nothing_kept() -> Event {
     let notice = Error::new(ErrorKind::Unsupported, End::Sink, "keep what is sent");
     let notice = notice
@@ -391,7 +396,7 @@ fn nothing_kept() -> Event {
     Event::Notice(notice)
 }
 
-/// Runs sessions until one ends the transfer.
+/// Runs sessions until a session ends the transfer.
 fn sessions(
     task: &Task,
     handle: &Handle,
@@ -405,8 +410,8 @@ fn sessions(
     };
     let mut sums = Sent::default();
     let mut last = Progress::default();
-    // Attempts since the durable data last grew. They start again with each growth: a transfer of a
-    // week may meet any number of faults.
+    // Number of sessions since the durable data last grew. Each growth resets the number, because a
+    // transfer that takes a week may survive any number of faults.
     let (mut tries, mut most_safe) = (0, (0, 0));
     for number in task.first_session.. {
         tries += 1;
@@ -428,7 +433,7 @@ fn sessions(
                     }
                 }
             }
-            // An end that is unreachable at the first attempt is not retried.
+            // The driver does not retry an end that was unreachable at first.
             Err(error) if number == task.first_session => return Err(error),
             Err(error) if is_lost(&error) || error.kind == ErrorKind::LeaseHeld => error,
             Err(error) => return Ok(sums.ended(Ending::Interrupted(error), last)),
@@ -457,10 +462,10 @@ pub fn is_lost(error: &Error) -> bool {
         )
 }
 
-/// Returns a random number that spreads delays; not for secrets.
+/// Returns a random number that varies the delays. The number is too predictable for secrets.
 fn draw() -> u32 {
     use std::hash::{BuildHasher, RandomState};
-    // The upper half of 64 mixed bits.
+    // Take the upper half of a 64-bit hash.
     (RandomState::new().hash_one(0) >> 32) as u32
 }
 

@@ -1,5 +1,5 @@
-//! The loop that both executors share: waits for events, passes them to the machine and executes
-//! effects, until the end.
+//! The event loop of both executors. The loop waits for events, passes them to the machine and
+//! executes the machine's effects, until the session ends.
 
 use crate::observe::Observer;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
@@ -17,29 +17,30 @@ use std::time::{Duration, Instant};
 /// Interval between reports of the counters to the observer.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Maximum number of events passed to the machine before its effects are executed.
+/// Maximum number of events that the machine gets before the loop executes its effects.
 const EVENTS_AT_ONCE: usize = 64;
 
-/// Maximum number of items of control messages (decisions, ends of entries, states of blocks) that
-/// wait to be sent. A session has at most a few for each live entry and each block (guess, revisit:
-/// some 64 MiB).
+/// Maximum number of items that wait in control messages to the peer. Items are decisions, ends of
+/// entries and states of blocks. A session has at most a few items for each live entry and each
+/// block (guess, revisit: the maximum takes about 64 MiB).
 const UNREAD_MAX: usize = 1 << 18;
 
-/// An executor, as its loop uses it.
+/// The part of an executor that the event loop calls.
 pub(crate) trait Executor {
-    /// Type of its events.
+    /// Type of the executor's events.
     type Event;
 
-    /// Takes an event.
+    /// Passes an event to the machine.
     fn hand_in(&mut self, event: Self::Event);
 
     /// Executes all pending effects of the machine.
     fn carry_out(&mut self);
 
-    /// Returns the outcome, once it has ended.
+    /// Returns the outcome once the session has ended.
     fn outcome(&mut self) -> Option<Outcome>;
 
-    /// Returns the time until the machine's next wake-up; `None` for no wake-up.
+    /// Returns the time until the machine's next wake-up, or `None` if the machine has set no
+    /// wake-up.
     fn until_wake(&self) -> Option<Duration>;
 
     /// Wakes the machine.
@@ -49,7 +50,7 @@ pub(crate) trait Executor {
     fn progress(&self) -> Progress;
 }
 
-/// Runs an executor to its end.
+/// Runs an executor until its session ends.
 pub(crate) fn run<C: Executor>(
     executor: &mut C,
     events: &Receiver<C::Event>,
@@ -86,21 +87,22 @@ pub(crate) fn run<C: Executor>(
                 return Outcome::Failed(error);
             }
         }
-        // Also while events keep coming: a due wake-up does not wait for a pause.
+        // A due wake-up runs even if more events are waiting. Otherwise a constant flow of events
+        // would delay it without limit.
         if executor.until_wake().is_some_and(|wake| wake.is_zero()) {
             executor.tick();
         }
     }
 }
 
-/// The executor's end of the control connection's queue. It counts waiting items instead of
-/// messages: a message may have tens of thousands.
+/// The executor's end of the queue of control messages. The outbox counts the waiting items and not
+/// the messages, because one message may have tens of thousands of items.
 pub(crate) struct Outbox {
     messages: Sender<Message>,
     waiting: Arc<AtomicUsize>,
 }
 
-/// The other end of an [`Outbox`].
+/// The sending thread's end of an [`Outbox`].
 struct Unsent {
     messages: Receiver<Message>,
     waiting: Arc<AtomicUsize>,
@@ -123,13 +125,13 @@ fn outbox() -> (Outbox, Unsent) {
 }
 
 impl Outbox {
-    /// Queues a message. Returns an error for the machine if the peer reads so slowly that this end
-    /// would queue its answers without limit. A peer that keeps to its limits and reads does not
-    /// come near.
+    /// Queues a message. Returns an error if the peer reads so slowly that the queue would grow
+    /// without limit. A peer that reads its messages and respects its limits stays far below the
+    /// maximum.
     pub(crate) fn send(&self, message: Message, peer: End) -> Option<Error> {
         let items = items(&message);
         let before = self.waiting.fetch_add(items, Ordering::Relaxed);
-        // If the sending thread has ended, the event channel already has an event about it.
+        // If the sending thread has ended, it has already reported that to the event channel.
         let _ = self.messages.send(message);
         (before + items > UNREAD_MAX).then(|| {
             Error::new(ErrorKind::LimitExceeded, peer, "answer the other end")
@@ -139,7 +141,7 @@ impl Outbox {
     }
 }
 
-/// Returns the number of items in a message, a measure of its size.
+/// Returns the number of items in a message, as a measure of its size.
 fn items(message: &Message) -> usize {
     1 + match message {
         Message::NewFiles(items) => items.len(),
@@ -157,12 +159,13 @@ fn items(message: &Message) -> usize {
 /// The sender of control messages to the peer, and a function that closes the link.
 pub(crate) type Control = (Box<dyn ControlSender>, Box<dyn FnOnce() + Send>);
 
-/// Starts the thread that sends `end`'s control messages, and returns their queue. The link closes
-/// when the thread ends. `broken` receives the error if it panics.
+/// Starts the thread that sends the control messages of `end`, and returns the queue of these
+/// messages. The thread closes the link when it ends. `broken` receives the error if the thread
+/// panics.
 ///
 /// # Errors
-/// If the system cannot start another thread; the peer has been informed then, and the link is
-/// closed.
+/// If the system cannot start another thread. In that case the peer has received the error, and the
+/// link is closed.
 pub(crate) fn start_control<'scope>(
     scope: &'scope Scope<'scope, '_>,
     control: Control,
@@ -181,12 +184,12 @@ pub(crate) fn start_control<'scope>(
     if let Err(error) = started {
         return Err(turn_away(control, error.at(end)));
     }
-    // The thread waits for exactly one value.
+    // The new thread receives exactly one value, so this send does not block.
     let _ = control_in.send(control);
     Ok(outbox)
 }
 
-/// Tells the peer the reason for refusing the link, and closes it.
+/// Sends the peer the reason for refusing the link, and closes the link.
 pub(crate) fn turn_away((mut control, close): Control, error: Error) -> Error {
     let _ = control.send(&Message::GoAway(error.clone()));
     close();
@@ -194,15 +197,12 @@ pub(crate) fn turn_away((mut control, close): Control, error: Error) -> Error {
 }
 
 /// Sends control messages until the executor has ended, then closes the link in every case.
-///
-/// # Errors
-/// If the sender panicked.
 fn run_control((mut control, close): Control, unsent: &Unsent) -> Result<()> {
     let sent = caught("send control messages", || {
         for message in &unsent.messages {
             if control.send(&message).is_err() {
-                // The receiving thread reports the loss to the machine; later messages cannot be
-                // delivered.
+                // Stop sending: the link is broken, and the receiving thread reports that to the
+                // machine.
                 break;
             }
             unsent.waiting.fetch_sub(items(&message), Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Changes a running transfer from another thread, in any of its sessions.
+//! Changes a running transfer from another thread, in the current session and in later ones.
 
 use crate::local;
 use crossbeam_channel::Sender;
@@ -18,11 +18,11 @@ pub(crate) enum Live {
 
 #[derive(Default)]
 struct Wishes {
-    /// Set when the transfer must stop; true if partial data must be deleted too.
+    /// Set when the transfer must stop. True if the partial data must be deleted too.
     stop: Option<bool>,
-    /// The rate limit, `None` until one was set.
+    /// The rate limit that was set last; `None` if it was never set.
     rate: Option<Option<u64>>,
-    /// Rates that its sessions share with sessions of other transfers.
+    /// Rates that the sessions of this transfer share with sessions of other transfers.
     shared: Option<SharedRates>,
     live: Option<Live>,
 }
@@ -32,7 +32,7 @@ struct Wishes {
 pub struct Handle(Arc<(Mutex<Wishes>, Condvar)>);
 
 impl Handle {
-    /// Creates the handle of a transfer that is also subject to these rates, from its first byte.
+    /// Creates the handle of a transfer that is subject to the `shared` rates from its first byte.
     #[must_use]
     pub fn sharing(shared: SharedRates) -> Self {
         let handle = Self::default();
@@ -40,8 +40,8 @@ impl Handle {
         handle
     }
 
-    /// Returns the rates that its sessions share with other sessions. A sink passes them to its
-    /// receivers at their start.
+    /// Returns the rates that the sessions of this transfer share with other sessions. A sink
+    /// passes the rates to its receivers when they start.
     #[must_use]
     pub fn shared_rates(&self) -> SharedRates {
         self.wishes().shared.get_or_insert_default().clone()
@@ -51,7 +51,7 @@ impl Handle {
         self.0.0.lock_unpoisoned()
     }
 
-    /// Requests a stop. Durable data is kept, unless `purge` is set.
+    /// Stops the transfer. Durable data is kept, unless `purge` is set.
     pub fn cancel(&self, purge: bool) {
         let mut wishes = self.wishes();
         wishes.stop = Some(purge);
@@ -61,8 +61,9 @@ impl Handle {
         self.0.1.notify_all();
     }
 
-    /// Ends the current session and keeps durable data; the other end receives the reason. This is
-    /// no cancellation: a driver may start another session, unless the error forbids it.
+    /// Ends the current session and keeps the durable data. The other end receives `error` as the
+    /// reason. The transfer is not cancelled: a driver may start another session, unless `error` is
+    /// permanent.
     pub fn leave(&self, error: Error) {
         match &self.wishes().live {
             Some(Live::Source(events)) => {
@@ -77,8 +78,8 @@ impl Handle {
         }
     }
 
-    /// Sets the limit in bytes per second from now on. `None` removes the limit; 0 pauses the
-    /// transfer even within an object, and keeps the session.
+    /// Sets the rate limit in bytes per second. `None` removes the limit. 0 pauses the transfer,
+    /// even within an object, and keeps the session.
     pub fn set_rate(&self, rate: Option<u64>) {
         let mut wishes = self.wishes();
         wishes.rate = Some(rate);
@@ -87,7 +88,7 @@ impl Handle {
         }
     }
 
-    /// Returns the rate limit that was set last, if any.
+    /// Returns the rate limit that was set last, or `None` if no limit was ever set.
     #[must_use]
     pub fn rate(&self) -> Option<Option<u64>> {
         self.wishes().rate
@@ -99,7 +100,8 @@ impl Handle {
         self.wishes().stop.is_some()
     }
 
-    /// Attaches a session's executor, and passes it the requests made before the session began.
+    /// Attaches the executor of a session. The executor gets the requests that were made before the
+    /// session began.
     pub(crate) fn attach(&self, live: Live) {
         let mut wishes = self.wishes();
         if let (Live::Source(events), Some(shared)) = (&live, &wishes.shared) {
@@ -114,7 +116,7 @@ impl Handle {
         wishes.live = Some(live);
     }
 
-    /// Attaches a copy on this host, and passes it the requests made before it began.
+    /// Attaches a copy on this host. The copy gets the requests that were made before it began.
     pub fn attach_local(&self, stopper: &local::Stopper) {
         self.attach(Live::Source(stopper.events().clone()));
     }
@@ -130,7 +132,7 @@ impl Handle {
         self.attach(Live::Sink(events.clone()));
     }
 
-    /// Waits for `wait`; returns false early if a stop is requested.
+    /// Waits for `wait`, and returns true. Returns false early if a stop is requested.
     pub(crate) fn sleep(&self, wait: Duration) -> bool {
         let until = Instant::now() + wait;
         let mut wishes = self.wishes();
@@ -148,7 +150,7 @@ impl Handle {
 
 impl Live {
     fn cancel(&self, purge: bool) {
-        // An executor that has ended does not receive it.
+        // If the executor has ended, sending fails. The executor then needs no request.
         match self {
             Self::Source(events) => {
                 let cancel = dray_session::source::Input::Cancel { purge };

@@ -1,9 +1,10 @@
 //! Executes the decisions of the machines of dray-session: threads, files and buffers.
 //!
-//! An executor thread per machine ([`source::run`], [`sink::run`]) owns the machine, passes results
-//! to it and carries out its effects. Readers, writers and tasks belong to storage targets, senders
-//! and receivers to streams. Buffers are preallocated ([`dray_link::pool`]) and referred to by id. This crate
-//! makes no decisions.
+//! Each machine has an executor thread ([`source::run`], [`sink::run`]). The executor passes
+//! results to the machine and carries out the machine's effects. Readers, writers and background
+//! tasks belong to storage targets. Senders and receivers belong to streams. Buffers are
+//! preallocated ([`dray_link::pool`]), and messages refer to them by id. This crate makes no
+//! decisions.
 
 pub mod account;
 pub mod assembly;

@@ -1,5 +1,5 @@
-//! Both ends in one process: control messages pass through channels, and buffers change owners
-//! without a copy.
+//! A transfer with both ends in one process. Control messages pass through channels, and the two
+//! ends exchange buffers without a copy of their bytes.
 
 use crate::observe::Observer;
 use crate::{sink, source};
@@ -15,7 +15,8 @@ use dray_wire::message::{BlockHead, Message, Totals};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Stream of an in-process link: passing a buffer takes no time, so one is enough.
+/// The only stream of an in-process link. Passing a buffer takes no time, so more streams would not
+/// help.
 const STREAM: StreamId = StreamId(0);
 
 /// Stops a transfer that runs in this process.
@@ -23,13 +24,13 @@ const STREAM: StreamId = StreamId(0);
 pub struct Stopper(Sender<SourceEvent>);
 
 impl Stopper {
-    /// Returns the channel of the source's executor.
+    /// Returns the event channel of the source's executor.
     #[must_use]
     pub const fn events(&self) -> &Sender<SourceEvent> {
         &self.0
     }
 
-    /// Requests a stop; durable data is kept.
+    /// Requests a stop. Durable data is kept, unless `purge` is set.
     pub fn stop(&self, purge: bool) {
         let input = dray_session::source::Input::Cancel { purge };
         let _ = self.0.send(SourceEvent::Input(input));
@@ -46,7 +47,7 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Returns the source's counters, with those that only the sink has.
+    /// Returns the source's counters, completed with the counters that only the sink has.
     #[must_use]
     pub const fn progress(&self) -> Progress {
         Progress {
@@ -56,8 +57,9 @@ impl Ends {
         }
     }
 
-    /// Merges both outcomes: the end that failed by itself knows the reason; the other was only
-    /// informed. The counters are those of [`Ends::progress`].
+    /// Merges both outcomes into one. If one end failed, the other end only reports that its peer
+    /// is gone, so the outcome of the failed end is returned. The counters are those of
+    /// [`Ends::progress`].
     #[must_use]
     pub fn into_outcome(self) -> (Outcome, Progress) {
         let is_echo =
@@ -74,10 +76,10 @@ impl Ends {
 }
 
 /// Runs both ends of a transfer. `started` gets the stopper. The observer receives the source's
-/// events, and the sink's notices.
+/// events and the sink's notices.
 ///
 /// # Errors
-/// Before any data moves, as [`source::run`].
+/// As [`source::run`], before any data moves.
 pub fn run(
     source: source::Setup,
     sink: sink::Setup,
@@ -117,8 +119,8 @@ pub fn run(
     };
     let check = sink.destination.final_check();
     let ends = std::thread::scope(|scope| {
-        // Each end reports its end to the other, as a network's receivers do: the other must not
-        // wait.
+        // Each end informs the other when it ends, as the receivers of a network link do. Otherwise
+        // the other end would wait forever.
         let sink = threads::start(scope, || {
             let ended = sink::run(sink, &pool, sink_link, &at_sink);
             let lost = dray_session::source::Input::PeerLost(gone().at(End::Sink));
@@ -128,7 +130,7 @@ pub fn run(
         let source = source::run(source, source_link, &at_source);
         let lost = dray_session::sink::Input::PeerLost(PeerId(0), gone().at(End::Source));
         let _ = sink_events_in.send(SinkEvent::Input(lost));
-        // Neither end panics: a panic inside becomes its outcome.
+        // A panic inside an end becomes the outcome of that end, so the join itself does not fail.
         let failed = |_| {
             let error = Error::new(ErrorKind::Internal, End::Sink, "run the sink");
             (Outcome::Failed(error), Progress::default())
@@ -145,7 +147,7 @@ pub fn run(
     ends
 }
 
-/// Counters that only the sink has.
+/// Counters that the source does not have.
 #[derive(Default)]
 struct SinkOnly {
     writers: AtomicU32,
@@ -162,7 +164,8 @@ impl SinkOnly {
     }
 }
 
-/// Passes on the sink's notices and its own counters only: the source reports the rest as well.
+/// Passes on the sink's notices and the counters that only the sink has. The source reports all
+/// other events and counters.
 struct AtSink<'a> {
     observer: &'a dyn Observer,
     sink_only: &'a SinkOnly,
@@ -245,18 +248,19 @@ impl BlockSender for HandOver {
         pace: &mut Pace<'_>,
     ) -> Result<()> {
         let mut buffer = None;
-        // The whole object is passed at once, so wait until its last byte may pass.
+        // The whole object changes its owner in one step, so wait until the rate permits its last
+        // byte.
         if !pace.pass(head.payload_bytes().unwrap_or(0)) {
             return Err(gone());
         }
         if let (Some(payload), true) = (payload, head.payload_bytes() != Some(0)) {
-            // Credit was spent for the object, so a buffer is free.
+            // The sink granted credit for this object, so one of its buffers is free.
             let id = self.pool.take().ok_or_else(gone)?;
             let mut free = self.pool.buffer(id).ok_or_else(gone)?;
             std::mem::swap(&mut *free, payload);
             buffer = Some(id);
         }
-        // The bytes stay where they were read, so they cannot be corrupted on the way.
+        // The bytes remain in the same memory, so no checksum is needed for the way to the sink.
         let input = dray_session::sink::Input::BlockArrived {
             peer: PeerId(0),
             head: head.clone(),

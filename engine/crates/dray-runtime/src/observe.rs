@@ -5,10 +5,10 @@ use dray_session::source::Listed;
 use dray_session::{Event, Progress};
 use dray_wire::message::{BlockHead, Totals};
 
-/// Observer of a transfer. Called from the executor's thread: a method must not block unless its
-/// description allows it.
+/// Observer of a transfer. The executor's thread calls these methods, so a method must not block
+/// unless its description allows it.
 pub trait Observer: Sync {
-    /// Receives an event.
+    /// Receives an event of the session.
     fn event(&self, event: &Event) {
         let _ = event;
     }
@@ -18,22 +18,23 @@ pub trait Observer: Sync {
         let _ = progress;
     }
 
-    /// Receives listed entries (at a source).
+    /// Receives listed entries. Called at a source only.
     fn listed(&self, entries: &[Listed]) {
         let _ = entries;
     }
 
-    /// Receives the head of an object that was passed to a stream (at a source), or that arrived
-    /// (at a sink, which does not know the stream).
+    /// Receives the head of an object. A source calls this method when it passes the object to a
+    /// stream. A sink calls it when the object has arrived; it does not know the stream.
     fn object(&self, stream: Option<StreamId>, head: &BlockHead) {
         let _ = (stream, head);
     }
 
-    /// Stores the totals durably, if the observer keeps them beyond this process: after this
-    /// returns, the log, which holds the same information, may be deleted. May block.
+    /// Stores the totals durably, if the observer keeps totals beyond the end of this process.
+    /// After this method returns, the sink may delete the log, which holds the same information.
+    /// May block.
     ///
     /// # Errors
-    /// If the totals could not be stored; then the log stays.
+    /// If the totals could not be stored. The sink then keeps the log.
     fn store_verdict(&self, totals: &Totals) -> Result<()> {
         let _ = totals;
         Ok(())
@@ -46,11 +47,12 @@ pub struct Silent;
 
 impl Observer for Silent {}
 
-/// Passes on the reports of a transfer to a null sink, without those that describe data as durable.
+/// Passes on the reports of a transfer to a null sink, without the events that describe data as
+/// durable.
 pub struct Unkept<'a>(pub &'a dyn Observer);
 
 impl Unkept<'_> {
-    /// Returns the counters, marked as those of a transfer that keeps no data.
+    /// Returns the counters, marked as those of a transfer whose sink discards all data.
     #[must_use]
     pub fn of(progress: &Progress) -> Progress {
         Progress {
@@ -79,7 +81,7 @@ impl Observer for Unkept<'_> {
         self.0.object(stream, head);
     }
 
-    /// Stores nothing: the data is not kept, so no verdict is due.
+    /// Stores nothing, because a null sink keeps no data and no log.
     fn store_verdict(&self, _totals: &Totals) -> Result<()> {
         Ok(())
     }

@@ -14,23 +14,23 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes of compiled patterns with wildcards, of all sessions of this process.
+/// Total size in bytes of the compiled wildcard patterns of all sessions of this process.
 static COMPILED: AtomicUsize = AtomicUsize::new(0);
 
-/// Maximum of [`COMPILED`]; the default allows two requests at their limit.
+/// Maximum of [`COMPILED`]. The default allows two requests at their limit.
 static COMPILED_MAX: AtomicUsize = AtomicUsize::new(2 * WILD_BYTES_MAX);
 
 /// Held while patterns with wildcards are compiled.
 static COMPILING: Mutex<()> = Mutex::new(());
 
-/// Sets the memory in bytes that the compiled patterns of all sessions may use, for a process with
-/// many sessions. A single request at its limit always fits.
+/// Sets the memory in bytes that the compiled patterns of all sessions may use together. A process
+/// with many sessions calls this function. A single request at its limit always fits.
 pub fn bound_memory(bytes: u64) {
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX) / COMPILED_BYTES_PER_BYTE;
     COMPILED_MAX.store(bytes.max(WILD_BYTES_MAX), Ordering::Relaxed);
 }
 
-/// A share of the total size of compiled patterns, released on drop.
+/// One selection's share of [`COMPILED`]. Dropping the share releases it.
 #[derive(Debug, Default)]
 struct Share(usize);
 
@@ -38,7 +38,7 @@ impl Share {
     /// Reserves `bytes` bytes of patterns.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`] if the other sessions hold too many.
+    /// [`ErrorKind::Busy`] if the patterns of other sessions use too much of the limit.
     fn take(bytes: usize) -> Result<Self> {
         let most = COMPILED_MAX.load(Ordering::Relaxed);
         let more = |taken: usize| taken.checked_add(bytes).filter(|taken| *taken <= most);
@@ -121,12 +121,14 @@ impl Filter {
     /// Compiles the patterns.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`] names the malformed pattern; [`ErrorKind::LimitExceeded`] if
-    /// there are too many; [`ErrorKind::Busy`] if the patterns of other sessions use up the limit.
+    /// - [`ErrorKind::InvalidRequest`] names a malformed pattern.
+    /// - [`ErrorKind::LimitExceeded`] if there are too many patterns.
+    /// - [`ErrorKind::Busy`] if the patterns of other sessions use too much of the limit.
     pub fn new(selection: &Selection) -> Result<Self> {
         let bytes = patterns::check(&selection.include, &selection.exclude)?;
         let share = Share::take(bytes)?;
-        // Compilation temporarily needs more memory than its result, so it is serialised.
+        // Compilation temporarily needs more memory than its result, so only one thread compiles at
+        // a time.
         let _one = COMPILING.lock_unpoisoned();
         Ok(Self {
             _share: share,
@@ -135,8 +137,8 @@ impl Filter {
         })
     }
 
-    /// Returns true if the listing enters a folder. Only an exclude pattern prevents it: included
-    /// entries may lie at any depth below.
+    /// Returns true if the listing enters a folder. Only an exclude pattern can keep it out: a
+    /// folder that no include pattern matches may still contain included entries.
     #[must_use]
     pub fn enters(&self, folder: &RelPath) -> bool {
         !self.exclude.match_path(folder)

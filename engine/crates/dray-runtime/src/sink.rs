@@ -1,4 +1,4 @@
-//! The sink's executor: inspects, writes, syncs, logs and publishes as its machine requests.
+//! The sink's executor: inspects, writes, syncs, logs and publishes as the sink machine requests.
 
 mod adopt;
 mod asked;
@@ -74,26 +74,26 @@ use sync::SyncPath;
 use tasks::BackgroundTask;
 use write::{WriteJob, WriteJobPart};
 
-/// Number of threads that publish and set attributes.
+/// Number of threads that publish files and set attributes.
 const CHORE_THREADS: usize = 2;
 
-/// Number of threads that read back. A read may take hours, and final names of other files must not
-/// wait for it.
+/// Number of threads that read files back. Reading a large file back may take hours. Other threads
+/// publish files, so no final name waits for such a read.
 const READ_BACK_THREADS: usize = 2;
 
-/// Maximum number of files published by one task.
+/// Maximum number of files that one task publishes.
 const PUBLISH_CHUNK: usize = 128;
 
-/// Input of a sink's executor.
+/// Arguments of a sink's executor.
 pub struct Setup {
     /// The destination, with its log and lease.
     pub destination: Destination,
-    /// The machine's configuration; `buffers` and `buffer_bytes` determine the pool, `writers` the
-    /// threads.
+    /// The machine's configuration. Its `buffers` and `buffer_bytes` determine the size of the
+    /// pool, and its `writers` the number of threads.
     pub machine: Config,
 }
 
-/// Runs a sink to its end on the calling thread. The link's receivers fill `pool`.
+/// Runs a sink on the calling thread until the session ends. The link's receivers fill `pool`.
 pub fn run(
     setup: Setup,
     pool: &Pool,
@@ -135,8 +135,8 @@ fn conduct_all(
         let control_out = event_loop::start_control(scope, control, End::Sink, move |error| {
             let _ = broken.send(SinkEvent::Broken(error));
         })?;
-        // Inspecting and preparing keep their order, so one thread does them; so do syncs and
-        // records.
+        // Inspecting and preparing must keep their order, so one thread does both. The same holds
+        // for syncs and log records.
         let (names_out, names) = unbounded();
         let (log_out, log) = unbounded();
         let (chores_out, chores) = unbounded();
@@ -176,7 +176,7 @@ fn conduct_all(
             small: HashMap::default(),
             outcome: None,
         };
-        // The rate first: it must reach the source before the source may send.
+        // Set the rate before all other events. The source must know the rate before it may send.
         let early: Vec<_> = link.events.try_iter().collect();
         let is_rate = |event: &_| matches!(event, SinkEvent::Input(Input::SetRate(_)));
         let (rates, others): (Vec<_>, Vec<_>) = early.into_iter().partition(is_rate);
@@ -184,7 +184,7 @@ fn conduct_all(
         executor.hand_in(SinkEvent::Input(Input::PeerUp(PeerId(0))));
         others.into_iter().for_each(|event| executor.hand_in(event));
         let outcome = event_loop::run(&mut executor, &link.events, observer);
-        // In every case: its threads are about to be joined.
+        // Release all waiting threads after every outcome, because the scope joins them next.
         space.hurry();
         let progress = Progress {
             bytes_read_back: space.read_back.bytes(),
@@ -209,7 +209,7 @@ struct SinkExecutor<'scope, 'env> {
     reads: Sender<BackgroundTask>,
     writers: TargetPools<WriteJob, Writers>,
     open: HashMap<FileIndex, Arc<OpenFile>>,
-    /// Small files that were written and have no final name yet.
+    /// Small files that are written and not published yet.
     small: HashMap<FileIndex, RelPath>,
     outcome: Option<Outcome>,
 }
@@ -295,8 +295,8 @@ impl Executor for SinkExecutor<'_, '_> {
 
     fn tick(&mut self) {
         self.machine.handle(Input::Tick, self.clock.now());
-        // Queued objects may need more writers, if the writers of earlier objects have begun to
-        // wait.
+        // The writers of earlier objects may have begun to wait for the storage. Queued objects
+        // then need further writers.
         self.with_writers(|writers, start| writers.start_more(start));
     }
 
@@ -312,8 +312,9 @@ impl Executor for SinkExecutor<'_, '_> {
 impl SinkExecutor<'_, '_> {
     fn send(&mut self, peer: PeerId, message: Message) {
         if matches!(message, Message::Bye) {
-            // The session's last message: a peer that receives it may start again immediately, and
-            // must not wait for a lease that is held while thousands of files are removed.
+            // This message is the session's last one. The peer may start again as soon as it gets
+            // the message, and must not find the lease held while this end removes thousands of
+            // files. So remove them now.
             self.space.clear_small();
         }
         if let Some(error) = self.control.send(message, End::Source) {
@@ -364,8 +365,9 @@ impl SinkExecutor<'_, '_> {
         self.later(Lane::Log, BackgroundTask::Log(records.collect()));
     }
 
-    /// The partial file of an entry whose ranges are synced or logged. The machine acknowledges
-    /// these ranges afterwards, so a missing file must end the session: it may not be skipped.
+    /// Returns the partial file of an entry whose ranges are synced or logged. The machine
+    /// acknowledges these ranges afterwards. A missing file is an error in the machine, and must
+    /// not be skipped.
     fn open_file(&self, index: FileIndex) -> &Arc<OpenFile> {
         self.open
             .get(&index)
@@ -373,7 +375,7 @@ impl SinkExecutor<'_, '_> {
     }
 
     fn publish(&mut self, items: Vec<PublishItem>) {
-        // An empty file is written only now.
+        // A small file without bytes was never written, so it is first seen here.
         let small = items.iter().filter(|item| item.small);
         self.small
             .extend(small.map(|item| (item.index, item.path.clone())));
@@ -402,7 +404,7 @@ impl SinkExecutor<'_, '_> {
         self.machine.handle(stored, self.clock.now());
     }
 
-    /// Begins an effect that one background task does as it is.
+    /// Passes an effect to a background task without further preparation.
     fn begin_task(&self, effect: Effect) {
         let open = |index| self.open.get(&index).cloned();
         let (lane, task) = match effect {
@@ -421,7 +423,7 @@ impl SinkExecutor<'_, '_> {
                     object_bytes,
                     resume,
                 };
-                // Ranges of an earlier run are read first.
+                // A resumed file is read first, so the threads for reading prepare it.
                 (if resume { Lane::Reads } else { Lane::Names }, task)
             }
             Effect::ReadBack {
@@ -488,11 +490,11 @@ impl SinkExecutor<'_, '_> {
             Lane::Chores => &self.chores,
             Lane::Reads => &self.reads,
         };
-        // The threads live as long as this executor.
+        // The threads live as long as this executor, so the channel is open.
         let _ = jobs.send(chore);
     }
 
-    /// Passes an object to the writers of its target, which are started on demand.
+    /// Passes an object to the writers of its target. Writers are started on demand.
     fn write(&mut self, target: TargetId, job: WriteJob) {
         let space = self.space;
         let share = || Writers {
@@ -502,7 +504,7 @@ impl SinkExecutor<'_, '_> {
         self.with_writers(|writers, start| writers.give(target, job, share, start));
     }
 
-    /// Calls `act` with the writers, and the function that starts one of them.
+    /// Calls `act` with the writers, and with the function that starts a writer.
     fn with_writers(
         &mut self,
         act: impl FnOnce(&mut TargetPools<WriteJob, Writers>, &StartWriter<'_>) -> Result<()>,

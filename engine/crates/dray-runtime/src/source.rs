@@ -1,4 +1,4 @@
-//! The source's executor: lists, reads and sends as its machine requests.
+//! The source's executor: lists, reads and sends as the source machine requests.
 
 mod list;
 mod read;
@@ -34,30 +34,31 @@ use std::time::Duration;
 /// A path to read: a file, or a folder with all its contents.
 #[derive(Clone)]
 pub struct Root {
-    /// The store that holds it.
+    /// The store that contains the path.
     pub store: Arc<dyn Store>,
-    /// Its path in the store.
+    /// The path in the store.
     pub path: RelPath,
-    /// Prefix that callers write before the store's paths: `/`, `/data/`, `https://host/`.
+    /// Prefix of all paths of this store as callers write them: `/`, `/data/`, `https://host/`.
     pub top: Arc<str>,
-    /// Its name in this transfer, if that differs from its name on disk (for a followed link, the
-    /// link's name).
+    /// Name of the root in this transfer, if it differs from the name on disk. A followed link
+    /// keeps the link's name.
     pub name: Option<Name>,
-    /// For a folder: its contents only, not the folder itself.
+    /// True to read the contents of a folder without the folder itself.
     pub contents: bool,
 }
 
-/// Input of a source's executor.
+/// Arguments of a source's executor.
 pub struct Setup {
     /// The paths to read, in order.
     pub roots: Vec<Root>,
-    /// The entries selected from them.
+    /// The selection of entries below the roots.
     pub selection: Selection,
-    /// The machine's configuration; `buffers` and `buffer_bytes` determine the pool.
+    /// The machine's configuration. Its `buffers` and `buffer_bytes` determine the size of the
+    /// pool.
     pub machine: Config,
 }
 
-/// Runs a source to its end on the calling thread.
+/// Runs a source on the calling thread until the session ends.
 ///
 /// # Errors
 /// If patterns are malformed or the buffers cannot be allocated, before any data moves. A root that
@@ -118,19 +119,19 @@ fn conduct_all(
             control: control_out,
             list_jobs,
             segments_max,
-            // The machine limits the concurrent reads of a target; targets that share threads get
-            // no higher limit.
+            // The machine limits the concurrent reads of each target. Targets beyond the maximum
+            // share threads, and together they get the limit of a single target.
             readers: TargetPools::new(readers_most, threads::busy_max()),
             streams: HashMap::default(),
             gate: Arc::default(),
             origins: HashMap::default(),
             outcome: None,
         };
-        // Rates are set first: bytes sent earlier would exceed them.
+        // Set the rates before all other events. Otherwise the first bytes could exceed the limit.
         let early: Vec<_> = link.events.try_iter().collect();
         let (bounds, others): (Vec<_>, Vec<_>) = early.into_iter().partition(is_bound);
         bounds.into_iter().for_each(|event| executor.hand_in(event));
-        // The machine may begin before the sink's first message.
+        // The machine can begin listing before the sink's first message arrives.
         executor.tick();
         others.into_iter().for_each(|event| executor.hand_in(event));
         let outcome = event_loop::run(&mut executor, &link.events, observer);
@@ -147,10 +148,7 @@ const fn is_bound(event: &SourceEvent) -> bool {
     )
 }
 
-/// Lists the entries that a transfer of these roots would announce; moves no data.
-///
-/// # Errors
-/// If patterns are malformed.
+/// Lists the entries that a transfer of these roots would announce. Moves no data.
 pub fn list_all(
     roots: Vec<Root>,
     selection: &Selection,
@@ -180,7 +178,7 @@ struct SourceExecutor<'scope, 'env> {
     outcome: Option<Outcome>,
 }
 
-/// A stream's thread.
+/// The channel of a stream's thread, and a function that cuts the stream.
 struct Stream {
     jobs: Sender<StreamJob>,
     cut: Option<Box<dyn Fn() + Send>>,
@@ -191,13 +189,14 @@ enum StreamJob {
         head: BlockHead,
         buffer: Option<BufferId>,
     },
-    /// The stream was cut for this reason.
+    /// The stream was cut because of this error.
     GiveUp(Error),
 }
 
 impl Drop for SourceExecutor<'_, '_> {
     fn drop(&mut self) {
-        // A stream may be paced in the middle of an object, and the scope joins its thread.
+        // The pace may hold a stream's thread in the middle of an object. Release the thread,
+        // because the scope joins it.
         self.gate.shut_down();
     }
 }
@@ -220,7 +219,8 @@ impl Executor for SourceExecutor<'_, '_> {
                     });
                 });
                 if let Err(error) = started {
-                    // Its sender was dropped, which closed the stream; the others continue.
+                    // The failed start dropped the sender, which closed the stream. The other
+                    // streams continue.
                     self.streams.remove(&stream);
                     if self.streams.is_empty() {
                         self.hand_in(SourceEvent::Broken(error));
@@ -267,7 +267,7 @@ impl Executor for SourceExecutor<'_, '_> {
         while let Some(effect) = self.machine.poll() {
             match effect {
                 Effect::List { max } => {
-                    // The machine sends a single request and waits for the answer.
+                    // The machine waits for the answer to its request before it sends the next one.
                     let _ = self.list_jobs.send(max);
                 }
                 Effect::Message(message) => {
@@ -341,7 +341,7 @@ impl Executor for SourceExecutor<'_, '_> {
 
 impl SourceExecutor<'_, '_> {
     fn give_up(&mut self, stream: StreamId, error: Error) {
-        // Its thread may wait for a socket that accepts no bytes.
+        // The stream's thread may wait for a socket that accepts no bytes.
         let known = self.streams.get(&stream);
         if let Some(cut) = known.and_then(|known| known.cut.as_ref()) {
             cut();
@@ -351,12 +351,12 @@ impl SourceExecutor<'_, '_> {
 
     fn tell_stream(&mut self, stream: StreamId, job: StreamJob) {
         if let Some(known) = self.streams.get(&stream) {
-            // If its thread has ended, the event channel already holds the report.
+            // If the stream's thread has ended, it has already reported that to the event channel.
             let _ = known.jobs.send(job);
         }
     }
 
-    /// Passes a read to the readers of its target, which are started on demand.
+    /// Passes a read to the readers of its target. Readers are started on demand.
     fn read(&mut self, target: TargetId, job: ReadJob) {
         let store = job.parts.first().map(|part| Arc::clone(&part.origin.store));
         let device = || store.and_then(|store| store.device_of(target));

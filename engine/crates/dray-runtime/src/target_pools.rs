@@ -1,14 +1,13 @@
-//! Threads that belong to storage targets: a slow target delays its own threads and no others.
+//! Pools of threads, one for each storage target. A slow target delays only its own threads.
 //!
-//! Each target has up to a given number of threads, started when there are jobs for them. The
-//! number may change while they run: surplus threads end at their next job, and no thread is waited
-//! for.
+//! Each pool starts threads when jobs arrive, up to a maximum number. The maximum may change at any
+//! time: a surplus thread ends before its next job, and the caller does not wait for it.
 //!
-//! For storage without waits there are only as many threads as are useful
+//! If the storage causes no waits, a pool starts only as many threads as the processors can use
 //! ([`dray_sched::blocking`]).
 //!
-//! Invariant: every given job is taken, however the number changes: at least one thread of each
-//! used target stays. A job is left only if the system cannot start even one.
+//! Invariant: every job is executed, however the maximum changes, because each pool keeps at least
+//! one thread. A job remains in the queue only if the system cannot start any thread of the pool.
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use dray_core::{Result, TargetId};
@@ -18,26 +17,26 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
-/// Maximum number of targets with threads of their own; further ones share theirs.
+/// Maximum number of targets with a pool of their own. Further targets share a pool with others.
 const POOLS_MAX: usize = 64;
 
 /// State shared by the threads of one target.
 struct PoolState {
-    /// Number of jobs given and not done.
+    /// Number of jobs in the queue or in execution.
     open: AtomicU32,
     /// Number of running threads.
     running: AtomicU32,
     /// Maximum number of threads of each target.
     allowed: Arc<AtomicU32>,
-    /// Waits of the last jobs, as [`Waits::bits`].
+    /// Waits of the latest jobs, in the format of [`Waits::bits`].
     waits: AtomicU8,
-    /// Time at which a job last began or ended, in milliseconds of [`millis`].
+    /// Time at which a job last began or ended, as returned by [`millis`].
     moved: AtomicU64,
-    /// Number of useful threads while none waits.
+    /// Maximum number of threads while the storage causes no waits.
     busy_max: u32,
 }
 
-/// Returns the milliseconds since the first call.
+/// Returns the milliseconds since the first call of this function.
 fn millis() -> u64 {
     static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
     u64::try_from(FIRST.elapsed().as_millis()).unwrap_or(u64::MAX)
@@ -49,13 +48,15 @@ impl PoolState {
         let allowed = self.allowed.load(Ordering::Relaxed).max(1);
         let stands = millis().saturating_sub(self.moved.load(Ordering::Relaxed));
         match u128::from(stands) >= WAITS_AFTER.as_millis() {
-            // All running threads have been at their jobs for that long, or have none.
+            // No job has begun or ended for `WAITS_AFTER`, so all running threads wait for the
+            // storage.
             true => allowed,
             false => allowed.min(self.enough().unwrap_or(u32::MAX)),
         }
     }
 
-    /// Returns true if further threads could take queued jobs.
+    /// Returns true if more jobs are open than threads run, and the maximum permits further
+    /// threads.
     fn is_held_back(&self) -> bool {
         let running = self.running.load(Ordering::Relaxed);
         self.open.load(Ordering::Relaxed) > running
@@ -66,7 +67,7 @@ impl PoolState {
         Waits::of_bits(self.waits.load(Ordering::Relaxed)).enough(self.busy_max)
     }
 
-    /// Counts one more thread, if there is a job without a thread and the maximum permits it.
+    /// Counts one more thread and returns true, if a job has no thread and the maximum permits it.
     fn may_start(&self) -> bool {
         let running = self.running.load(Ordering::Relaxed);
         let is_needed = self.open.load(Ordering::Relaxed) > running;
@@ -77,7 +78,7 @@ impl PoolState {
         may_start
     }
 
-    /// Counts one thread less, if there are too many.
+    /// Counts one thread less and returns true, if too many threads run.
     fn must_end(&self) -> bool {
         let one_less = |running: u32| {
             let is_too_many = running > self.most();
@@ -89,14 +90,14 @@ impl PoolState {
     }
 }
 
-/// The jobs of one thread of a target.
+/// The job queue as one thread of a target uses it.
 pub(crate) struct Worker<J> {
     jobs: Receiver<J>,
     crew: Arc<PoolState>,
 }
 
 impl<J> Worker<J> {
-    /// Returns the next job; `None` if the thread is to end.
+    /// Returns the next job, or `None` if the thread must end.
     pub(crate) fn next(&self) -> Option<J> {
         match self.crew.must_end() {
             true => None,
@@ -104,7 +105,7 @@ impl<J> Worker<J> {
         }
     }
 
-    /// Executes a job, and records its waits.
+    /// Executes a job, and records whether it waited.
     pub(crate) fn work<T>(&self, work: impl FnOnce() -> T) -> T {
         let waits = Waiting::begin();
         self.crew.moved.store(millis(), Ordering::Relaxed);
@@ -113,7 +114,8 @@ impl<J> Worker<J> {
         done
     }
 
-    /// Returns the number of useful threads, if the storage causes no waits.
+    /// Returns the number of threads that are enough if the storage causes no waits; `None` if it
+    /// does.
     pub(crate) fn enough(&self) -> Option<u32> {
         self.crew.enough()
     }
@@ -154,8 +156,8 @@ impl<J, S> TargetPool<J, S> {
     }
 }
 
-/// The threads of each target, by their job channel, with their shared state. They end when this is
-/// dropped.
+/// The thread pools of all targets: the job channel and the shared state of each. The threads end
+/// when this value is dropped.
 pub(crate) struct TargetPools<J, S> {
     groups: Vec<TargetPool<J, S>>,
     allowed: Arc<AtomicU32>,
@@ -163,8 +165,8 @@ pub(crate) struct TargetPools<J, S> {
 }
 
 impl<J, S> TargetPools<J, S> {
-    /// Returns pools with up to `threads` threads for each target, at least one, and up to
-    /// `busy_max` while its storage causes no waits.
+    /// Returns pools with up to `threads` threads for each target, at least one. While the storage
+    /// of a target causes no waits, its pool has up to `busy_max` threads.
     pub(crate) fn new(threads: u32, busy_max: u32) -> Self {
         Self {
             groups: Vec::new(),
@@ -178,11 +180,12 @@ impl<J, S> TargetPools<J, S> {
         self.allowed.store(threads.max(1), Ordering::Relaxed);
     }
 
-    /// Gives a job to the threads of a target. `share` makes their shared state when the target is
-    /// first used; `start` starts one of them. If it cannot, the running threads do the job.
+    /// Queues a job for the threads of a target. `share` makes their shared state when the target
+    /// is first used. `start` starts one thread. If `start` fails, the running threads execute the
+    /// job.
     ///
     /// # Errors
-    /// The error of `start`, if no thread runs.
+    /// The error of `start`, if the pool has no running thread.
     pub(crate) fn give(
         &mut self,
         target: TargetId,
@@ -214,21 +217,18 @@ impl<J, S> TargetPools<J, S> {
         });
         let group = &self.groups[place];
         group.crew.open.fetch_add(1, Ordering::Relaxed);
-        // Its receiver is in the group.
+        // The group owns a receiver of this channel, so the send cannot fail.
         let _ = group.jobs.send(job);
         group.start_more(&start)
     }
 
-    /// Returns true if further threads could take queued jobs once the running ones begin to wait:
-    /// then call [`Self::start_more`] again after [`WAITS_AFTER`].
+    /// Returns true if a pool may need further threads once its running threads begin to wait. The
+    /// caller then calls [`Self::start_more`] again after [`WAITS_AFTER`].
     pub(crate) fn are_held_back(&self) -> bool {
         self.groups.iter().any(|group| group.crew.is_held_back())
     }
 
-    /// Starts threads for jobs that were given before.
-    ///
-    /// # Errors
-    /// As [`Self::give`].
+    /// Starts threads for jobs that are already queued.
     pub(crate) fn start_more(&self, start: impl Fn(Worker<J>, &S) -> Result<()>) -> Result<()> {
         let mut groups = self.groups.iter();
         groups.try_for_each(|group| group.start_more(&start))

@@ -1,11 +1,13 @@
-//! Tunes the streams of a transfer that this end drives: reports the throughput to the tuner, and
-//! applies its settings. If this end writes, it opens streams like one that reads, and has the
-//! other end use that many.
+//! Tunes the number of streams of a transfer that this end drives. The observer of a session
+//! reports the throughput to the tuner and applies the tuner's settings. A sink that drives also
+//! opens the streams, and has the source use as many.
 //!
-//! Goals: the results are available to further sessions, and to a caller that keeps them.
+//! Goals: the results are available to further sessions, and to a caller that stores them.
 //!
-//! Non-goals: the choice of settings ([`dray_sched::tuner`]); readers and writers, which each end's
-//! machine tunes by itself ([`dray_sched::tuner::threads`]); the size of objects, which is fixed.
+//! Non-goals:
+//! - the choice of settings ([`dray_sched::tuner`]);
+//! - readers and writers, which the machine of each end tunes ([`dray_sched::tuner::threads`]);
+//! - the size of objects, which does not change during a transfer.
 
 mod bottleneck;
 pub mod memory;
@@ -27,36 +29,38 @@ use dray_wire::message::{BlockHead, Role, Totals};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Initial number of streams of a tuned transfer: as of one that is not tuned.
+/// Initial number of streams of a tuned transfer. It equals the default of other transfers.
 pub const STREAMS_FIRST: u16 = dray_core::options::STREAMS_USUAL;
 
-/// Maximum number of streams of a tuner: the default grant of an end.
+/// Maximum number of streams that a tuner chooses. It equals the maximum that an end grants by
+/// default.
 pub const STREAMS_MOST: u16 = 64;
 
-/// Minimum number of streams: without another stream a stalled one cannot be detected.
+/// Minimum number of streams. A stalled stream can be detected only by comparison with another one.
 const STREAMS_LEAST: u32 = 2;
 
-/// Maximum time before a smaller number of streams is measured; it is measured earlier if the data
-/// on the closed streams has arrived.
+/// Maximum delay before the tuner measures a reduced number of streams. The tuner measures earlier
+/// if all data on the closed streams has arrived.
 const DRAINS_MOST: Duration = Duration::from_secs(5);
 
-/// The same if this end writes: it does not know the data on the closed streams. As long as a
-/// window of the tuner, so that one is left out (guess, revisit).
+/// Delay before a sink measures a reduced number of streams, because a sink does not know the
+/// amount of data on the closed streams. The delay equals one window of the tuner, so that one
+/// window is left out (guess, revisit).
 const DRAINS_THERE: Duration = Duration::from_secs(1);
 
-/// Interval between two samples: as in the simulator's experiments.
+/// Interval between two samples. The simulator's experiments use the same interval.
 const SAMPLE: Duration = Duration::from_millis(250);
 
 /// Results of the tuner, over all sessions of a transfer.
 pub(crate) struct TunerResults {
-    /// Setting for the beginning of the next session.
+    /// Initial setting of the next session.
     next: Mutex<Option<Remembered>>,
-    /// Setting worth keeping beyond the transfer.
+    /// Setting worth storing beyond the transfer.
     kept: Mutex<Option<Remembered>>,
 }
 
 impl TunerResults {
-    /// Returns results that begin with a known setting.
+    /// Returns results that begin with the setting `known` from an earlier transfer.
     pub(crate) const fn new(known: Option<Remembered>) -> Self {
         Self {
             next: Mutex::new(known),
@@ -64,13 +68,14 @@ impl TunerResults {
         }
     }
 
-    /// Returns the setting worth keeping.
+    /// Returns the setting worth storing beyond the transfer.
     pub(crate) fn kept(&self) -> Option<Remembered> {
         *self.kept.lock_unpoisoned()
     }
 
-    /// Returns the initial number of streams of the next session, with up to `streams_most`
-    /// granted: no more than the default. A larger known number is opened after the first sample.
+    /// Returns the initial number of streams of the next session, at most the default and at most
+    /// `streams_most`. If a larger number is known, the further streams are opened after the first
+    /// sample.
     pub(crate) fn first(&self, streams_most: u16, options: &Options) -> u16 {
         let streams = first(&self.tuner(streams_most, options));
         u16::try_from(streams).unwrap_or(streams_most)
@@ -102,9 +107,9 @@ fn first(tuner: &Tuner) -> u32 {
 
 /// The machine that receives the tuner's settings.
 pub(crate) enum Machine {
-    /// This end reads.
+    /// This end is the source.
     Source(Sender<SourceEvent>),
-    /// This end writes.
+    /// This end is the sink.
     Sink(Sender<SinkEvent>),
 }
 
@@ -117,7 +122,7 @@ impl Machine {
     }
 
     fn set_streams(&self, streams: u32) {
-        // A machine that has ended ignores it.
+        // A machine that has ended needs no setting.
         let _ = match self {
             Self::Source(events) => {
                 let input = source::Input::SetStreams(streams);
@@ -133,13 +138,13 @@ impl Machine {
 
 /// The tuned session.
 pub(crate) struct Session<'a> {
-    /// Its machine at this end.
+    /// The session's machine at this end.
     pub(crate) machine: Machine,
-    /// Its streams.
+    /// The session's streams.
     pub(crate) growth: Growth,
     /// Maximum number of streams.
     pub(crate) granted: u16,
-    /// The handle that controls its rate.
+    /// The handle that controls the rate of the transfer.
     pub(crate) handle: &'a Handle,
     /// Options of the transfer.
     pub(crate) options: &'a Options,
@@ -150,20 +155,20 @@ struct State {
     streams: u32,
     at: Instant,
     written: u64,
-    /// Bytes that had passed here, including those of unfinished objects.
+    /// Bytes transferred until the last sample, including those of unfinished objects.
     passed: u64,
     errors: u32,
     held: BottleneckFinder,
     drains_until: Option<Instant>,
-    /// True if it ever chose another number than the known one.
+    /// True if the tuner ever chose another number than the known one.
     has_moved: bool,
-    /// Maximum number of concurrent live streams.
+    /// Maximum number of streams that were open at the same time.
     live_most: u32,
 }
 
-/// Limits a result to the number of streams that existed: the tuner is informed only once that a
-/// stream could not be opened, and a requested number is not yet a reached one. A number above this
-/// session's grant stays.
+/// Limits the number of streams in a result to the largest number that was open. The tuner may have
+/// requested streams that could not be opened. A known number above `granted` is not limited,
+/// because this session could not try it.
 fn had(mut found: Remembered, granted: u16, live_most: u32) -> Remembered {
     let streams = &mut found.setting.streams;
     if *streams <= u32::from(granted) {
@@ -172,8 +177,8 @@ fn had(mut found: Remembered, granted: u16, live_most: u32) -> Remembered {
     found
 }
 
-/// Returns the stream errors that depend on the number of streams. If all streams break together, a
-/// single one would have broken too: a cable, the other end's restart.
+/// Returns the stream errors that count against the number of streams. If all streams broke
+/// together, the cause was something else, such as a cable or a restart of the other end.
 const fn of_the_number(errors: u32, live: u32) -> u32 {
     match live {
         0 => 0,
@@ -181,7 +186,7 @@ const fn of_the_number(errors: u32, live: u32) -> u32 {
     }
 }
 
-/// Observes one session for its streams, and passes all events on to the transfer's observer.
+/// Observes the streams of one session, and passes all events on to the transfer's observer.
 pub(crate) struct Tuned<'a> {
     watch: &'a dyn Observer,
     session: Session<'a>,
@@ -190,7 +195,7 @@ pub(crate) struct Tuned<'a> {
 }
 
 impl<'a> Tuned<'a> {
-    /// Begins with the earlier results.
+    /// Begins a session with the results of earlier sessions.
     pub(crate) fn new(
         watch: &'a dyn Observer,
         session: Session<'a>,
@@ -229,7 +234,8 @@ impl<'a> Tuned<'a> {
         }
     }
 
-    /// Returns the permitted bytes per second of the session, by its handle and by the request.
+    /// Returns the permitted bytes per second of the session: the lower of the handle's limit and
+    /// the request's limit.
     fn rate(&self) -> Option<u64> {
         let given = self.session.handle.rate().flatten();
         given.into_iter().chain(self.session.options.rate).min()
@@ -247,21 +253,23 @@ impl<'a> Tuned<'a> {
         let written = progress.bytes_written.saturating_sub(state.written);
         let passed = self.session.handle.shared_rates().moved();
         let seen = Interval {
-            // At a low rate the objects of all streams finish at about the same time, at long
-            // intervals.
+            // At a low rate, objects finish rarely and many at the same time. The bytes that passed
+            // the pace gate give a smoother rate.
             bytes: written.max(passed.saturating_sub(state.passed)),
             took,
             rate: self.rate(),
         };
         let bottleneck = state.held.look(progress, &seen);
-        // A larger known number is opened after the first sample, and measured from then on.
+        // A known number above the default is requested after the first sample. Samples count from
+        // then on.
         let known = state.tuner.setting().streams;
         let is_asked = state.streams == known;
         let sample = Sample {
             bytes: written,
             took,
             errors: Errors {
-                // Streams that broke before the number was requested do not count against it.
+                // Streams that broke before the tuner requested this number do not count against
+                // it.
                 streams: match is_asked {
                     true => of_the_number(errors.wrapping_sub(state.errors), live),
                     false => 0,
@@ -290,7 +298,7 @@ impl<'a> Tuned<'a> {
         }
     }
 
-    /// Returns the expected time until data on closed streams has arrived.
+    /// Returns the expected time until the data on closed streams has arrived.
     fn drains(&self, progress: &Progress, sample: &Sample) -> Duration {
         if matches!(self.session.machine, Machine::Sink(_)) {
             return DRAINS_THERE;
@@ -309,7 +317,7 @@ impl Observer for Tuned<'_> {
     fn progress(&self, progress: &Progress) {
         match self.session.machine {
             Machine::Source(_) => self.watch.progress(progress),
-            // A sink receives data on any stream; only this end knows their number.
+            // A sink machine does not count its streams, so this observer adds their number.
             Machine::Sink(_) => {
                 let live = u32::try_from(self.session.growth.live()).unwrap_or(u32::MAX);
                 let mut told = *progress;
@@ -385,9 +393,9 @@ mod tests {
         assert_eq!(first(None, 1), 1);
         assert_eq!(first(Some((3, u32::MAX)), 64), 3);
         assert_eq!(first(Some((20, 3)), 64), 3, "more fails");
-        // A kilobyte does not justify twenty handshakes.
+        // A transfer of one kilobyte does not justify twenty handshakes.
         assert_eq!(first(Some((20, u32::MAX)), 64), STREAMS_FIRST);
-        // A second stream is needed to detect that one stalls.
+        // A stalled stream can be detected only by comparison with a second one.
         assert_eq!(first(Some((1, 1)), 64), 2);
     }
 }

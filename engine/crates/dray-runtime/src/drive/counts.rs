@@ -1,4 +1,4 @@
-//! Counters across the sessions of a transfer, and counters that a single end does not know.
+//! Sums of counters over all sessions of a transfer, and counters that one end alone does not have.
 
 use super::{Ended, Ending};
 use crate::observe::Observer;
@@ -15,13 +15,13 @@ pub(super) struct Sent {
     bytes: u64,
     read: u64,
     read_back: u64,
-    /// Durable bytes that the attempt did not send. Later sessions also find bytes that earlier
-    /// sessions of this driver have sent.
+    /// Durable bytes that this attempt did not send. A later session also finds bytes that an
+    /// earlier session of the same driver has sent.
     found: Found,
-    /// Number of objects resumed by the first session.
+    /// Number of objects that the first session resumed.
     objects_resumed: Option<u64>,
-    /// Number of files that earlier sessions have published, and of files that the last session
-    /// found.
+    /// Number of files that earlier sessions have published, and number of files that the last
+    /// session found at the destination.
     files: (u64, u64),
     profile: Profile,
 }
@@ -65,7 +65,8 @@ impl Sent {
     }
 }
 
-/// Counts arriving objects: a sink's machine does not know the number that the source has sent.
+/// Counts arriving objects on behalf of a sink. The sink machine does not know the number of
+/// objects that the source has sent.
 pub(super) struct Arrivals<'a> {
     observer: &'a dyn Observer,
     objects: AtomicU64,
@@ -86,8 +87,8 @@ impl<'a> Arrivals<'a> {
         Progress {
             objects_sent: self.objects.load(Ordering::Relaxed),
             bytes_sent: bytes,
-            // Sent bytes were read; bytes that were read and lost in transit are not known at this
-            // end.
+            // All bytes that arrived were read at the source. This end does not know the bytes that
+            // were read and then lost in transit.
             bytes_read: bytes,
             ..progress
         }

@@ -1,11 +1,13 @@
-//! Fails a copy that found nothing to copy: a mistyped pattern must not look like a success.
+//! Reports a copy without any file as a failure, so that a mistyped pattern does not look like a
+//! success.
 
 use super::{Ended, Ending};
 use dray_core::{End, Error, ErrorKind};
 
 impl Ended {
-    /// Refuses a session that succeeded with fewer than `files_min` files. Files that already exist
-    /// at the destination count, and so do links. `remedy` tells the caller how to allow fewer.
+    /// Refuses a session that succeeded with fewer than `files_min` files. Links count as files,
+    /// and so do files that existed at the destination before. `remedy` tells the user how to allow
+    /// fewer.
     #[must_use]
     pub fn with_least(self, files_min: u64, remedy: &str) -> Self {
         let progress = &self.progress;

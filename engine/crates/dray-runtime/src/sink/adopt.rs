@@ -1,9 +1,10 @@
-//! Adopts unfinished files of other transfers' logs, and refuses files that another transfer is
-//! writing.
+//! Adopts unfinished files from the logs of other transfers, and refuses files that another
+//! transfer is writing.
 //!
-//! Invariants owned here: a file that is open in a held log is not touched; adopted ranges are
-//! durable in our log before the other log ends the file; nothing else of another transfer is
-//! removed.
+//! Invariants of this module:
+//! - A file that is open in a held log is not touched.
+//! - Adopted ranges are durable in our own log before the other log ends the file.
+//! - No other data of another transfer is removed.
 
 use super::destination::Destination;
 use super::files::Space;
@@ -28,7 +29,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
-/// A wanted file, and its path in another log.
+/// A file that this transfer wants to adopt, and its path in the other log.
 struct Wanted<'a> {
     path: &'a RelPath,
     key: &'a ContentKey,
@@ -41,11 +42,11 @@ impl Space {
         guard.is_some().then_some(guard)
     }
 
-    /// Called before these entries are inspected: records the entries that other transfers write,
-    /// and adopts files from logs without a holder.
+    /// Looks for other writers of `items` before these entries are inspected. Refuses the entries
+    /// that other transfers write, and adopts files from logs without a holder.
     ///
     /// # Errors
-    /// [`ErrorKind::LeaseLost`], and errors that leave our log in doubt.
+    /// [`ErrorKind::LeaseLost`], and errors that leave our own log in doubt.
     pub(super) fn meet(&self, items: &[InspectItem]) -> Result<()> {
         let Some(mut guard) = self.neighbours() else {
             return Ok(());
@@ -84,7 +85,8 @@ impl Space {
                     }
                 }
                 Err(error) if error.kind == ErrorKind::LeaseLost => return Err(error),
-                // If the other writers of a file are unknown, it is not touched.
+                // If the other writers of a file are unknown, this transfer does not touch the
+                // file.
                 Ok(Err(error)) | Err(error) => {
                     others.refused.insert(path.clone(), error);
                 }
@@ -106,7 +108,7 @@ impl Space {
         Ok(())
     }
 
-    /// Waits, once for each log, for a holder that is about to end.
+    /// Waits for the holder of a log, which may be about to end. Waits only once for each log.
     fn wait_for(
         &self,
         neighbours: &Neighbours,
@@ -130,9 +132,9 @@ impl Space {
         }
     }
 
-    /// If two transfers died while both claimed a file, or while one adopted it, and run again
-    /// concurrently, each finds the file in the other's log. One of them drops the file, so that
-    /// the other can resume it.
+    /// Drops our record of a file if the other log has a better claim to the file. Two logs name
+    /// one file if both transfers died after claiming it, or while one adopted it. If both run
+    /// again concurrently, the transfer with the better claim must be able to resume the file.
     fn give_up(&self, other: &Speaker, path: &RelPath) -> Result<()> {
         self.check_lease()?;
         let mut guard = self.destination()?;
@@ -160,8 +162,8 @@ impl Space {
         Ok(())
     }
 
-    /// Returns true if another log has more bytes of a file than ours. If both have as many, the
-    /// smaller log name wins.
+    /// Returns true if the other log has more bytes of a file than ours. If both have the same
+    /// number of bytes, the smaller log name decides.
     fn has_more(&self, other: &Speaker, ours: &LoggedFile) -> Result<bool> {
         let opened = other
             .place
@@ -185,29 +187,29 @@ impl Space {
         Ok(theirs > ours || theirs == ours && is_smaller)
     }
 
-    /// Returns the error for a file that another transfer writes.
+    /// Returns the error for a file that another transfer writes, or `None` for any other file.
     pub(super) fn refused(&self, path: &RelPath) -> Option<dray_core::Error> {
         self.others.lock_unpoisoned().refused.get(path).cloned()
     }
 
-    /// Returns the ranges of a file that was just adopted.
+    /// Returns the ranges of a file that was just adopted, once.
     pub(super) fn adopted(&self, path: &RelPath) -> Option<Resume> {
         self.others.lock_unpoisoned().adopted.remove(path)
     }
 
-    /// Adopts files of a log without a holder. If another transfer takes the log meanwhile, it is
-    /// left alone; files that cannot be trusted stay where they are.
+    /// Adopts files from a log without a holder. If another transfer takes the log first, this
+    /// function does nothing. Files whose records cannot be trusted are not adopted.
     fn take_over(
         &self,
         from: &Speaker,
         wanted: &[Wanted<'_>],
         others: &mut OtherClaims,
     ) -> Result<()> {
-        // A log of another owner is ignored before its lease is taken.
+        // Skip the log of another owner before its lease is taken.
         if from.owner != self.destination()?.owner {
             return Ok(());
         }
-        // A log that cannot be opened cannot be adopted from, and blocks nothing.
+        // A log that cannot be opened offers no files to adopt, and does not stop this transfer.
         let Ok(Some((lease, mut file, recovery))) = self.take_log(from) else {
             return Ok(());
         };
@@ -229,13 +231,14 @@ impl Space {
             return Ok(());
         }
         destination.log.commit_durably()?;
-        // A record that stays in both logs is true in both, and ours is the held one.
+        // Ignore errors: a record that remains in both logs is correct in both, and our log is the
+        // held one.
         let _ = self.end_theirs(from, &lease, (file, recovery), &ends, destination);
         Ok(())
     }
 
-    /// Takes the log's lease and returns its recovered content; `None` if another transfer holds
-    /// it, or if it is deleted.
+    /// Takes the log's lease and returns the log's recovered content. Returns `None` if another
+    /// transfer holds the lease, or if the log no longer exists.
     #[expect(clippy::type_complexity, reason = "used once, where it is taken apart")]
     fn take_log(
         &self,
@@ -257,7 +260,8 @@ impl Space {
         let file = match opened {
             Ok(file) => file,
             Err(error) if error.kind == ErrorKind::NotFound => {
-                // Its last holder has removed the log; this process created the lease.
+                // The last holder has removed the log, and `lock_lease` has created a new lease.
+                // Remove the lease.
                 let told = |error| about_folder(error, &self.words, LogStep::Remove);
                 from.place.remove().map_err(told)?;
                 return Ok(None);
@@ -272,8 +276,8 @@ impl Space {
         Ok(Some((taken, file, recovery)))
     }
 
-    /// Copies a file's records from another log to ours, if they can be trusted; returns the ranges
-    /// to resume.
+    /// Copies a file's records from another log to ours, if the records can be trusted. Returns the
+    /// ranges to resume.
     fn take_file(
         &self,
         destination: &mut Destination,
@@ -298,7 +302,7 @@ impl Space {
         }
         let own_path = destination.prefix.join_path(path)?;
         if let Some(ours) = destination.log.file(&own_path) {
-            // A run that died during an adoption has left the file in both logs.
+            // Both logs name the same partial file: an earlier run died during this adoption.
             let is_same = ours.partial.inode == theirs.partial.inode
                 && ours.partial.name == theirs.partial.name;
             if !is_same {
@@ -325,13 +329,15 @@ impl Space {
         let log = (log, recovery);
         let number = adopt(&mut destination.log, &own_path, log, theirs, device)?;
         if synced.is_err() {
-            // The correct pieces are copied to another partial file before any write.
+            // Marked as doubtful, the file is copied to a new partial file before anything is
+            // written.
             destination.log.file_doubtful(number)?;
         }
         Ok(Some(probe::resume_of(trusted)))
     }
 
-    /// Ends the adopted files in the other log, and removes that log if no unfinished files remain.
+    /// Ends the adopted files in the other log. Removes that log if it has no other unfinished
+    /// files.
     fn end_theirs(
         &self,
         from: &Speaker,
@@ -360,11 +366,11 @@ impl Space {
         Ok(())
     }
 
-    /// Decides, after a file was begun and recorded in our log, whether this transfer may write it.
-    /// If two writers begin one file concurrently, at most one keeps it.
+    /// Decides whether this transfer may write a file that it has just recorded in its log. If two
+    /// transfers begin the same file concurrently, at most one of them may write it.
     ///
     /// # Errors
-    /// [`ErrorKind::LeaseHeld`] names the transfer that writes it.
+    /// [`ErrorKind::LeaseHeld`] names the other transfer.
     pub(super) fn settle_claim(&self, path: &RelPath) -> Result<()> {
         let until = Instant::now() + HOLDER_PATIENCE;
         let mut before: Vec<((bool, RelPath), dray_core::Error)> = Vec::new();
@@ -387,7 +393,8 @@ impl Space {
                 }
                 (held, left, self.names.own_log().cloned())
             };
-            // The former writer has died or has finished: the next attempt adopts the file.
+            // The other writer has ended since the last look. Fail now: the next attempt adopts its
+            // file.
             if let Some((_, error)) = before.into_iter().find(|(id, _)| left.contains(id)) {
                 return Err(error);
             }

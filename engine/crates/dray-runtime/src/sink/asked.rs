@@ -1,7 +1,7 @@
 //! Compares the entries that a source announces with the driver's request.
 //!
-//! A source chooses its announcements. Without this check a pull of one file could bring a folder,
-//! a link, or entries that `--exclude` names.
+//! A source is free in its announcements. Without this check, the source of a one-file pull could
+//! also send a folder, a link, or entries that `--exclude` names.
 
 use crate::select::Filter;
 use dray_core::maps::HashSet;
@@ -10,10 +10,10 @@ use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
 use dray_session::sink::InspectTask;
 use dray_wire::message::Selection;
 
-/// The entries that a source may announce.
+/// The request, with which a sink compares the source's entries.
 pub struct Asked {
     filter: Filter,
-    /// Names of the requested sources: patterns do not apply to them.
+    /// Names of the requested sources. The patterns do not apply to these names.
     named: HashSet<Name>,
     is_recursive: bool,
     keeps_links: bool,
@@ -21,10 +21,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Returns the request for a pull of `paths`, in the form of CONNECT.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidRequest`] for an invalid pattern.
+    /// Returns the request of a pull of `paths`, in the format of CONNECT.
     pub fn new(selection: &Selection, paths: &[Vec<u8>]) -> Result<Self> {
         let is_one = |path: &&Vec<u8>| !path.is_empty() && !path.ends_with(b"/");
         let own = paths.iter().filter(is_one);

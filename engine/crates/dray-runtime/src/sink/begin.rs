@@ -10,7 +10,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 impl Space {
-    /// Begins a new partial file; the file's earlier number in the log is dropped.
+    /// Begins a new partial file. If the log has an earlier number of this file, ends that number.
     pub(super) fn begin_anew(
         &self,
         path: &RelPath,
@@ -22,8 +22,8 @@ impl Space {
         let logged_path = destination.prefix.join_path(path)?;
         let logged = destination.log.file(&logged_path).cloned();
         if let Some(logged) = logged {
-            // Commit before making the partial file again, or its old records would apply to the
-            // new one.
+            // Commit before the partial file is made again. Otherwise the old records would apply
+            // to the new file.
             destination.log.end_file(logged.number, Ending::Dropped)?;
             self.commit(destination)?;
             let is_same_boot = destination.is_same_boot();
@@ -55,7 +55,8 @@ impl Space {
                 born: id.born,
             },
         };
-        // Appended immediately: another transfer that is about to begin the file reads our log.
+        // Append the record immediately: another transfer that is about to begin the same file
+        // reads our log.
         let begun = destination.log.begin_file(begin).and_then(|number| {
             destination.log.say()?;
             Ok(number)
@@ -63,7 +64,7 @@ impl Space {
         match begun {
             Ok(number) => Ok(self.handles.adopt(path, size, number, name, partial, true)),
             Err(error) => {
-                // The log does not name it, so no later run would look for it.
+                // Remove the partial file now: no log names it, so no later run would look for it.
                 let _ = self.noting(path, partial.abort());
                 self.names.release(path, &name);
                 Err(error)

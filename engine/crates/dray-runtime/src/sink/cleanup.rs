@@ -1,8 +1,9 @@
-//! Removes partial data: of failed files, of files that no run resumes, and all of it on a purge.
+//! Removes partial data: of failed files, of files that no run resumes, and everything on a purge.
 //!
-//! Invariant: as long as a log names a partial file, no other file gets that name. A file that is
-//! dropped for good is removed before its records: an interruption then leaves no file that is not
-//! in a log.
+//! Invariants:
+//! - While a log names a partial file, no other file gets that name.
+//! - A file that is dropped for good is removed before its records. After an interruption, each
+//!   remaining file is therefore still in a log.
 
 use crate::sink::destination::Destination;
 use crate::sink::files::{Space, folder_of};
@@ -17,8 +18,8 @@ use dray_log::{Ending, LoggedFile, ObjectLog};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Returns true if another log names the same partial file: a run that died during an adoption has
-/// left the file in two logs.
+/// Returns true if another log names the same partial file. A run that died during an adoption
+/// leaves the file in two logs.
 fn is_shared(
     neighbours: Option<&mut Neighbours>,
     path: &RelPath,
@@ -36,8 +37,8 @@ fn is_shared(
 }
 
 impl Space {
-    /// Removes the partial file of a file that is no longer in the log; another writer's file of
-    /// the same name stays.
+    /// Removes the partial file of a file that is no longer in the log. If another transfer has
+    /// made a new partial file of that name, the new file stays.
     pub(super) fn drop_partial(
         &self,
         path: &RelPath,
@@ -65,7 +66,7 @@ impl Space {
             return;
         };
         let ended = destination.log.end_file(open.number, Ending::Dropped);
-        // Remove it only after the log no longer names it.
+        // The log must no longer name the partial file when it is removed.
         if ended.and_then(|()| self.commit(&mut destination)).is_ok() {
             let aborted = self.handles.of(open).and_then(|partial| partial.abort());
             let _ = self.noting(&open.path, aborted);
@@ -73,11 +74,11 @@ impl Space {
         }
     }
 
-    /// At the end of the session, whatever its outcome: removes partial data that no run can
-    /// resume. Called after all writing threads have ended.
+    /// Removes partial data that no run can resume. Called at the end of the session after every
+    /// outcome, when all writing threads have ended.
     pub(super) fn clear_away(&self) {
         self.clear_small();
-        // Files that cannot be removed now stay until the next run takes their names.
+        // Ignore errors: a later run that needs the name of such a file removes the file.
         if self.check_lease().is_err() {
             return;
         }
@@ -92,14 +93,15 @@ impl Space {
         let _ = self.drop_files(&mut destination, neighbours.as_mut(), |path, file| {
             met.contains(path) && file.done.bytes() == 0
         });
-        // A log without unfinished files is of no use to another run, and a run with another
-        // transfer id would not remove it.
+        // No run can use a log without unfinished files, and a run with another transfer id would
+        // not remove the log. So remove it now.
         if destination.log.files().next().is_none() {
             let _ = destination.remove_log();
         }
     }
 
-    /// Removes small files without a final name: they have no records, so no run can resume them.
+    /// Removes small files without a final name. These files have no records, so no run can resume
+    /// them.
     pub(super) fn clear_small(&self) {
         let left: Vec<RelPath> = self.small.lock_unpoisoned().keys().cloned().collect();
         for path in left {
@@ -110,15 +112,14 @@ impl Space {
         }
     }
 
-    /// At the end of the transfer: removes all partial data, except that of failed files, which the
-    /// next run resumes.
+    /// Removes partial data at the end of the transfer. Keeps only the partial files of failed
+    /// files, which the next run resumes.
     pub(super) fn finish_log(
         &self,
         keeps: Option<&BTreeSet<RelPath>>,
         is_listed: bool,
     ) -> Result<()> {
-        // While the lease excludes other writers, and before the log that names our files is
-        // removed.
+        // Do this while the lease excludes other writers, and before the log is removed.
         self.clear_small();
         self.check_lease()?;
         self.tidy_logs(self.names.own_log());
@@ -126,12 +127,12 @@ impl Space {
         let mut neighbours = self.neighbours.lock_unpoisoned();
         let mut destination = self.destination()?;
         let met = self.met.lock_unpoisoned();
-        // The log belongs to this transfer alone, but it did not meet files that could not be
-        // listed.
+        // If the listing was incomplete, files in the log that the source did not announce may
+        // still exist there. Keep them.
         self.drop_files(&mut destination, neighbours.as_mut(), |path, file| {
             let is_kept = keeps.is_none_or(|keeps| keeps.contains(path));
             let is_met = met.contains(path);
-            // Keeping a file without durable ranges is useless.
+            // A partial file without durable ranges is of no use to a later run.
             !is_kept && (is_listed || is_met) || is_met && file.done.bytes() == 0
         })?;
         self.remove_if_empty(&mut destination)
@@ -147,8 +148,8 @@ impl Space {
         }
     }
 
-    /// Removes all partial data and the log. Partial data that another transfer has left, and of
-    /// which this one has adopted no file, belongs to the other transfer.
+    /// Removes all partial data and the log. A partial file that another transfer has left, and
+    /// that this transfer has not adopted, belongs to the other transfer and stays.
     pub(super) fn purge(&self) -> Result<()> {
         self.clear_small();
         self.check_lease()?;
@@ -189,7 +190,8 @@ impl Space {
                 dropped.push((path, file.clone()));
             }
         }
-        // The log forgets them last: an interruption then leaves no file that is not in a log.
+        // End the records after the files are removed. After an interruption, each remaining file
+        // is then still in a log.
         for (path, file) in &dropped {
             self.check_lease()?;
             match is_shared(neighbours.as_deref_mut(), path, file)? {

@@ -1,21 +1,23 @@
 //! Checks whether an existing file has the demanded content.
 //!
-//! Invariant owned here: a demanded checksum is compared with bytes that this run has read. A
-//! file's owner can write any checksum beside it.
+//! Invariant of this module: a demanded checksum is compared with bytes that this run has read. A
+//! checksum that is stored with the file is not trusted, because the owner of the file can write
+//! any value.
 
 use dray_core::checksum::Summer;
 use dray_core::{ContentKey, End, Error, ErrorKind, RelPath, Result, Sums};
 use dray_link::pool::PIECE_BYTES;
 use dray_store::{FileKind, FileState, ReadPurpose, Store};
 
-/// Returns the checksums of the file at `path` if the decision needs them: a checksum is demanded,
-/// and size and time equal the source's. `is_over` ends the read.
+/// Returns the checksums of the file at `path`, if the decision about the file needs them. They are
+/// needed if a checksum is demanded, and size and time equal the source's. The read ends early when
+/// `is_over` returns true.
 ///
-/// If the store's server computes checksums ([`dray_store::Capabilities::compares_sums`]), requests
-/// one instead.
+/// If the store's server computes checksums ([`dray_store::Capabilities::compares_sums`]), this
+/// function requests a checksum from the server instead.
 ///
 /// # Errors
-/// Errors of the store; [`ErrorKind::Cancelled`] after `is_over`.
+/// Errors of the store. [`ErrorKind::Cancelled`] if `is_over` ended the read.
 pub(super) fn sums(
     store: &dyn Store,
     path: &RelPath,
@@ -52,6 +54,6 @@ pub(super) fn sums(
         summer.update(&piece[..got]);
         at += got as u64;
     }
-    // The checksums of a file that changed during the read are invalid.
+    // If the file's size changed during the read, the checksums belong to no known content.
     Ok((at == key.size).then(|| summer.finish()))
 }

@@ -1,8 +1,8 @@
-//! Partial files of earlier runs: proves that their ranges are on the storage, and copies them to a
-//! new partial file if the old one is doubtful.
+//! Partial files of earlier runs. Before a run continues such a file, it proves that the storage
+//! has the recorded ranges. A doubtful file is copied to a new partial file.
 //!
-//! Invariant: nothing is written to an inode after a write or a sync of it has failed, whichever
-//! run saw the error.
+//! Invariant: after a write or a sync of an inode has failed in any run, no run writes to that
+//! inode.
 
 use crate::sink::files::{Space, folder_of, unless};
 use crate::sink::probe::{self, id_of};
@@ -15,15 +15,15 @@ use dray_log::{Ending, FileBegin, FileNumber, LoggedFile, ObjectLog, PartialFile
 use dray_store::{Partial, PartialRequest, ReadHandle, StoreExt, SyncItem};
 use std::sync::Arc;
 
-/// Maximum size in bytes of a record that neighbouring ranges are merged into: a range that turns
-/// out wrong later costs at most this much.
+/// Maximum size in bytes of a record that several neighbouring ranges are merged into. If one of
+/// the ranges turns out to be wrong, at most this many bytes are sent again.
 const RECORD_BYTES: u64 = 64 << 20;
 
-/// State of a file that an earlier run began.
+/// State of a partial file that an earlier run began.
 pub(super) struct Kept {
-    /// Its durable ranges.
+    /// Durable ranges of the file.
     pub(super) done: SummedRanges,
-    /// True if they were copied to a new partial file.
+    /// True if the ranges were copied to a new partial file.
     pub(super) is_moved: bool,
 }
 
@@ -31,12 +31,12 @@ pub(super) struct Kept {
 #[derive(Default)]
 struct Copied {
     done: SummedRanges,
-    /// Ranges as they are recorded in the log.
+    /// The copied ranges, as they will be recorded in the log.
     records: Vec<(ByteRange, Sums)>,
-    /// True if wrong bytes were written during the copy, so that a gap between ranges is not a
-    /// hole.
+    /// True if wrong bytes were written to the new file, so that the gaps between its ranges are
+    /// not holes.
     is_soiled: bool,
-    /// The last error of a read.
+    /// The last read error.
     unread: Option<dray_core::Error>,
 }
 
@@ -58,8 +58,8 @@ impl Copied {
 }
 
 impl Space {
-    /// Records that further writes to a partial file do not count. If the record cannot be stored,
-    /// the cause is usually the same failure; then the next run has only the sync and the
+    /// Records that further writes to a partial file do not count. If the log cannot store the
+    /// record, the disk usually has the same fault. The next run then relies on its own sync and
     /// read-back.
     pub(super) fn note_doubtful(&self, number: FileNumber) {
         if self.check_lease().is_err() {
@@ -74,8 +74,8 @@ impl Space {
     /// Continues the partial file that the log names.
     ///
     /// # Errors
-    /// `NotFound` if it is gone; `Cancelled` if the session ends meanwhile; errors of store and
-    /// log.
+    /// `NotFound` if the partial file no longer exists. `Cancelled` if the session ends first.
+    /// Errors of the store and of the log.
     pub(super) fn continue_file(
         &self,
         path: &RelPath,
@@ -87,12 +87,14 @@ impl Space {
         let found = found.filter(|found| logged.partial.is(found, is_same_boot));
         let request = PartialRequest {
             name: logged.partial.name.clone(),
-            // The id as found: the device number in the log may be of another boot.
+            // Use the id of the file that was found: the device number in the log may be of an
+            // earlier boot.
             reuse: Some(found.as_ref().map_or(probe::logged_id(logged), id_of)),
         };
         self.touch(folder_of(path));
         let partial = self.store.begin(path, key.size, &request)?;
-        // This sync reports a loss that no run has seen; a later sync would not report it again.
+        // The system reports lost writes to the first sync after the loss, and never again. This
+        // sync finds a loss that happened after the earlier run.
         let is_doubtful = logged.is_doubtful || partial.sync().is_err();
         if is_doubtful {
             self.note_doubtful(logged.number);
@@ -133,8 +135,8 @@ impl Space {
         Ok(true)
     }
 
-    /// Copies the correct pieces of a partial file to a new one, and continues with the new one.
-    /// The old one counts until the copy is durable.
+    /// Copies the correct ranges of a partial file to a new one, and continues with the new file.
+    /// The old file remains valid until the copy is durable.
     fn move_file(
         &self,
         path: &RelPath,
@@ -169,13 +171,14 @@ impl Space {
                 ))
             }
             Err(error) => {
-                // The log does not name it, so no later run would look for it.
+                // Remove the new partial file now: no log names it, so no later run would look for
+                // it.
                 let _ = partial.abort();
                 self.names.release(path, &name);
                 if error.kind != ErrorKind::NoSpace {
                     return Err(error);
                 }
-                // Without space for both, the old one is removed.
+                // The storage has no space for both files. Remove the old one and begin again.
                 let open = self.begin_anew(path, key, logged.object_bytes.get())?;
                 let done = SummedRanges::new();
                 Ok((
@@ -203,7 +206,8 @@ impl Space {
             }
         }
         match copied.unread.take() {
-            // A device on which all reads fail may be unreachable only for a moment.
+            // If not a single range could be read, the device may be unreachable only for a moment.
+            // Return the error, so that the old file is kept.
             Some(error) if copied.done.is_empty() => Err(error),
             _ => Ok(copied),
         }
@@ -278,7 +282,7 @@ impl Space {
             destination.log.done(number, *range, *sums)?;
         }
         self.commit(destination)?;
-        // A file that cannot be removed now stays until the next run takes its name.
+        // Ignore errors: a later run that needs the old file's name removes the file.
         let _ = self.drop_partial(path, logged, destination.is_same_boot());
         Ok((number, copied))
     }

@@ -1,6 +1,7 @@
-//! The destination: finds or creates the transfer's own object log, and takes its lease.
+//! The destination of a transfer: finds or creates the transfer's own object log, and takes its
+//! lease.
 //!
-//! Not for: the logs of other transfers (`neighbours`, `adopt`).
+//! The modules `neighbours` and `adopt` handle the logs of other transfers.
 
 use crate::sink::asked::Asked;
 use crate::sink::final_check::FinalCheck;
@@ -26,8 +27,8 @@ use std::sync::Arc;
 
 pub(super) type Log = UniversalLog<Box<dyn LogFile + Send>>;
 
-/// A new log without records. Dropping it removes it with its lease, which is still held, if the
-/// transfer does not begin.
+/// A new log without records. If the transfer does not begin, dropping this value removes the log
+/// and its lease, which this process still holds then.
 struct NewLog {
     place: Option<LogPlace>,
 }
@@ -42,7 +43,7 @@ impl Drop for Destination {
     fn drop(&mut self) {
         let is_lost = |lease: &Lease| lease.check().is_err();
         if self.lease.as_ref().is_some_and(is_lost) {
-            // The new log belongs to another holder now.
+            // The lease is lost, so the new log now belongs to another holder.
             self.made.stays();
         }
     }
@@ -57,16 +58,16 @@ impl Drop for NewLog {
     }
 }
 
-/// A destination that may be written: its log is open and its lease is held.
+/// A destination that this transfer may write to: its log is open and its lease is held.
 pub struct Destination {
     pub(super) store: Arc<dyn Store>,
     pub(super) log: Log,
-    /// Declared before the lease, so that it is dropped while the lease is held.
+    /// Declared before `lease`, so that the log is removed while the lease is still held.
     made: NewLog,
     lease: Option<Lease>,
-    /// Content of the log when it was opened, without its files.
+    /// Content of the log when it was opened, without its files; `None` for a new log.
     pub(super) found: Option<Recovery>,
-    /// Name of the log for messages.
+    /// Name of the log in messages.
     pub(super) log_words: String,
     pub(super) prefix: RelPath,
     /// See [`DestinationRequest::claims`].
@@ -83,13 +84,13 @@ pub struct Destination {
     pub(super) others: Option<OtherLogs>,
     /// Other transfers' logs, and the files that may be adopted from them.
     pub(super) neighbours: Option<Neighbours>,
-    /// Maximum object size of the files that may be adopted.
+    /// Maximum object size in bytes of the files that may be adopted.
     left_object_bytes: u64,
     place: Option<LogPlace>,
-    /// True if the log was removed: no more records may be written.
+    /// True after the log was removed: then no records may be written.
     pub(super) is_log_removed: bool,
     final_check: Option<Arc<dyn FinalCheck>>,
-    /// The request to the source, if this end made it.
+    /// The request that the source received, if this end made it.
     pub(super) asked: Option<Asked>,
 }
 
@@ -97,18 +98,17 @@ impl Destination {
     /// Finds or creates the transfer's log, and takes its lease.
     ///
     /// # Errors
-    /// [`ErrorKind::LeaseHeld`] names the session of this transfer that is writing there;
-    /// `PermissionDenied` if the log belongs to another owner; `LogVersion` and `LogDamaged` for a
-    /// log that cannot be read; errors of the store.
+    /// - [`ErrorKind::LeaseHeld`] names a session of this transfer that is writing to the
+    ///   destination.
+    /// - `PermissionDenied` if the log belongs to another owner.
+    /// - `LogVersion` and `LogDamaged` for a log that cannot be read.
+    /// - Errors of the store.
     pub fn open(request: DestinationRequest) -> Result<Self> {
         Self::open_marked(request, 0)
     }
 
-    /// As [`Self::open`], for a transfer with a `selection`. It is refused as a whole while another
-    /// transfer writes the same names with the same selection.
-    ///
-    /// # Errors
-    /// As [`Self::open`].
+    /// As [`Self::open`], for a transfer with a `selection`. If another transfer is writing the
+    /// same names with the same selection, this transfer is refused as a whole.
     pub fn open_for(request: DestinationRequest, selection: &Selection) -> Result<Self> {
         let (include, exclude) = (&selection.include, &selection.exclude);
         let mark = layout::request_mark(&request.claims, include, exclude);
@@ -130,7 +130,8 @@ impl Destination {
         Self::open_log(place, lease, request, boot_id)
     }
 
-    /// Reads or makes the log whose lease is held. On failure a new log is removed.
+    /// Reads or creates the log whose lease is held. On failure, a log that this call created is
+    /// removed.
     fn open_log(
         place: LogPlace,
         mut lease: Lease,
@@ -145,7 +146,8 @@ impl Destination {
         let made = NewLog {
             place: recovery.is_none().then(|| place.clone()),
         };
-        // The lease may have been lost and created again; the log's holders count as well.
+        // The epoch in the lease may be too low, because a lost lease is created again with a low
+        // epoch. The log also records the epoch of its last holder.
         let logged = recovery.as_ref().map(|recovery| recovery.tenure.epoch);
         raise_epoch(&mut lease, logged)?;
         let tenure = tenure(&request, &boot_id, lease.record.epoch, &lease.record);
@@ -175,8 +177,8 @@ impl Destination {
                 )
             }
         };
-        // Another transfer of the same request may have begun since the first look. Our lease is
-        // visible now, so the later of two transfers sees the other's.
+        // Another transfer of the same request may have begun since the first check. Both leases
+        // are visible by now, so at least one of the two transfers finds the other.
         refuse_same_request(
             &place,
             &request.words,
@@ -185,7 +187,8 @@ impl Destination {
             HOLDER_PATIENCE,
         )?;
         let mut neighbours = Neighbours::new(&request, Some(log_path.clone()));
-        // A transfer that ends successfully removes its lease.
+        // A transfer that ended successfully has removed its lease. So an existing lease proves
+        // that an earlier run was interrupted.
         let is_own = found.is_some() || lease.record.epoch > 1;
         Ok(Self {
             left: Left::find(is_own, &mut neighbours)?,
@@ -212,7 +215,8 @@ impl Destination {
         })
     }
 
-    /// Returns a destination at a store that keeps no files: the log lives as long as this process.
+    /// Returns a destination in a store that keeps no files. Its log is in memory, and ends with
+    /// this process.
     fn without_log(request: DestinationRequest, boot_id: BootId) -> Result<Self> {
         let store = request.store.as_ref();
         let record = record_of(store, &request.transfer, &boot_id, 1, 0);
@@ -251,7 +255,7 @@ impl Destination {
         self
     }
 
-    /// Compares the source's announcements with the request.
+    /// Sets the request that the source's announcements are compared with.
     #[must_use]
     pub fn only(mut self, asked: Asked) -> Self {
         self.asked = Some(asked);
@@ -263,27 +267,27 @@ impl Destination {
         self.final_check.clone()
     }
 
-    /// Returns notices from opening: damage in a log that could be read in part.
+    /// Returns the notices of [`Self::open`]: damage in a log that could still be read in part.
     #[must_use]
     pub fn notices(&self) -> &[Error] {
         &self.notices
     }
 
-    /// Returns the capabilities of its storage.
+    /// Returns the capabilities of the destination's store.
     #[must_use]
     pub fn can(&self) -> Capabilities {
         self.store.capabilities()
     }
 
-    /// Returns true if the storage discards all writes: then no range is durable.
+    /// Returns true if the store discards all writes. No range is durable in such a store.
     #[must_use]
     pub fn keeps_nothing(&self) -> bool {
         self.can().keeps_nothing
     }
 
-    /// Returns the maximum object size of unfinished files, of this transfer or of those that may
-    /// be adopted. A resume keeps that size, so buffers should be no smaller. Returns 0 if no file
-    /// is unfinished.
+    /// Returns the maximum object size in bytes of unfinished files, both of this transfer and of
+    /// other transfers whose files may be adopted. A resumed file keeps its object size, so the
+    /// buffers should be no smaller. Returns 0 if there is no unfinished file.
     #[must_use]
     pub fn object_bytes_max(&self) -> u64 {
         let files = self.log.files();
@@ -291,14 +295,14 @@ impl Destination {
         own.unwrap_or(0).max(self.left_object_bytes)
     }
 
-    /// Returns true if device numbers in the log are of this boot: those in a found log are of its
-    /// last holder's boot.
+    /// Returns true if the device numbers in the log are valid, because the log's last holder ran
+    /// in the same boot of this host. Device numbers may change with a reboot.
     pub(super) fn is_same_boot(&self) -> bool {
         let found = self.found.as_ref();
         found.is_none_or(|found| found.tenure.boot_id == self.boot_id)
     }
 
-    /// Removes log and lease, and their folder if it is empty then.
+    /// Removes the log and its lease. Removes their folder as well, if it is empty.
     pub(super) fn remove_log(&mut self) -> Result<()> {
         self.made.stays();
         if let Some(place) = &self.place {
@@ -308,14 +312,15 @@ impl Destination {
         Ok(())
     }
 
-    /// Called when the transfer begins: from now on its outcome decides about the log.
+    /// Passes the lease to the session when the transfer begins. From then on, dropping the
+    /// destination does not remove the log.
     pub(super) fn take_lease(&mut self) -> Option<Lease> {
         self.made.stays();
         self.lease.take()
     }
 }
 
-/// Refuses a log of another owner, before the lease is taken or anything is changed.
+/// Refuses a log of another owner. Called before the lease is taken or anything is changed.
 fn refuse_owner(at: &LogPlace, request: &DestinationRequest, boot_id: &BootId) -> Result<()> {
     let log = at.folder.join(&at.log)?;
     let opened = at.store.open_control(&log, ControlMode::ReadOnly);
@@ -324,7 +329,7 @@ fn refuse_owner(at: &LogPlace, request: &DestinationRequest, boot_id: &BootId) -
         Err(error) if error.kind == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
     };
-    // An unreadable log is reported after the lease is taken.
+    // An unreadable log is reported later, when the lease is held.
     let Ok(Some(found)) = Follower::begin(&mut StoredLog::new(file)) else {
         return Ok(());
     };
@@ -375,8 +380,8 @@ fn new_log(
 }
 
 fn nonce() -> u64 {
-    // It only has to differ from other logs': the standard hasher's keys are random for each
-    // process.
+    // The value only has to differ from that of other logs. The keys of the standard hasher are
+    // random in each process.
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::process::id())
 }

@@ -1,10 +1,11 @@
-//! Serialises the writers of one file where the store would make them wait for each other.
+//! Serialises the writers of one file, for stores that let only one writer at a time into a file.
 //!
-//! If another writer is writing a job's file, the job is queued for that writer, and this one takes
-//! the next job. Waiting in the store instead costs a thread, and on a busy lock a spinning core.
+//! If another writer is already writing to the file, the job is queued for that writer, and the
+//! calling writer takes its next job. Waiting inside the store would block the calling thread
+//! instead. A busy lock in the kernel would even keep a processor core spinning.
 //!
-//! Invariant: at most one writer at a time has a job of a locked file, and that writer also does
-//! the queued jobs.
+//! Invariant: at most one writer at a time executes jobs of a locked file. That writer also
+//! executes the jobs that are queued for the file.
 
 use dray_core::lock::LockExt;
 use dray_core::maps::HashMap;
@@ -13,8 +14,8 @@ use std::collections::hash_map::Entry;
 use std::hash::Hash;
 use std::sync::Mutex;
 
-/// The file locks of one storage target's writers. Files lie on several targets, and a slow target
-/// must not delay writes to others.
+/// The file locks of the writers of one storage target. Each target has its own locks, so that a
+/// slow target does not delay writes to others.
 pub(super) struct FileLocks<K, J>(Mutex<HashMap<K, VecDeque<J>>>);
 
 impl<K: Hash + Eq, J> FileLocks<K, J> {
@@ -22,8 +23,8 @@ impl<K: Hash + Eq, J> FileLocks<K, J> {
         Self(Mutex::new(HashMap::default()))
     }
 
-    /// Returns the job if it can be done now. If another writer has locked the file, queues the job
-    /// for that writer and returns `None`.
+    /// Locks the file and returns the job, which the caller then executes. If another writer has
+    /// locked the file, queues the job for that writer and returns `None`.
     pub(super) fn begin(&self, file: K, job: J) -> Option<J> {
         match self.0.lock_unpoisoned().entry(file) {
             Entry::Occupied(mut left) => {
@@ -37,8 +38,8 @@ impl<K: Hash + Eq, J> FileLocks<K, J> {
         }
     }
 
-    /// Returns the next queued job for the writer that has locked the file; without one, unlocks
-    /// the file.
+    /// Returns the next queued job, for the writer that has locked the file. Unlocks the file if no
+    /// job is queued.
     pub(super) fn next(&self, file: &K) -> Option<J> {
         let mut turns = self.0.lock_unpoisoned();
         let left = turns.get_mut(file).and_then(VecDeque::pop_front);

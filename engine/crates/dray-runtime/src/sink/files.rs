@@ -1,4 +1,5 @@
-//! The sink's files: existing entries, partial files and their records, durability, names.
+//! The files of a sink: existing entries, partial files and their records, durability, and final
+//! names.
 
 use crate::sink::asked::Asked;
 use crate::sink::destination::Destination;
@@ -23,10 +24,10 @@ use dray_store::{Attributes, PartialId, Publish};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Maximum number of notices reported at the end of a session.
+/// Maximum number of notices that a session reports at its end.
 const NOTICES_MAX: usize = 8;
 
-/// A small file that was written and has no final name yet.
+/// A small file that is written and not published yet.
 #[derive(Clone)]
 pub(super) struct Small {
     pub(super) name: Name,
@@ -34,7 +35,7 @@ pub(super) struct Small {
     pub(super) bytes: u64,
 }
 
-/// State shared by all of the sink's threads.
+/// State that all threads of the sink share.
 pub(super) struct Space {
     destination: Mutex<Destination>,
     pub(super) store: Arc<dyn dray_store::Store>,
@@ -43,37 +44,38 @@ pub(super) struct Space {
     pub(super) options: Options,
     pub(super) folders: Folders,
     pub(super) asked: Option<Asked>,
-    /// True if the transfer is to stop.
+    /// True if the transfer is stopping.
     is_over: AtomicBool,
-    /// Folders that may not be durable yet: a folder or a partial file was made in them, or their
-    /// attributes were set.
+    /// Folders that may need a sync, because an entry was made in them or their attributes were
+    /// set.
     pub(super) touched: Mutex<HashSet<RelPath>>,
     pub(super) names: Names,
-    /// Published files whose attributes were set after their content was synced: they are synced
-    /// with the folder entry.
+    /// Published files whose attributes were set after their content was synced. They are synced
+    /// again, together with their folders.
     pub(super) unsynced: Mutex<HashSet<RelPath>>,
-    /// Published files of the log whose names may not be durable yet.
+    /// Published files of the log whose final names may not be durable yet.
     pub(super) undurable: Mutex<HashSet<RelPath>>,
     pub(super) small: Mutex<HashMap<RelPath, Small>>,
-    /// Published partial files, by path, whose end in the log is not committed: until then their
-    /// old names are not free.
+    /// Paths and old partial names of published files whose end is not committed in the log yet.
+    /// Until the commit, no other file may use the partial name.
     ended: Mutex<Vec<(RelPath, Name)>>,
-    /// Unfinished files of the log that this transfer has met.
+    /// Unfinished files of the log that the source has announced in this session.
     pub(super) met: Mutex<HashSet<RelPath>>,
-    /// Other transfers' logs; `None` at a store that keeps no logs. Locked before the destination.
+    /// Other transfers' logs; `None` if the store keeps no logs. A thread that needs both locks
+    /// takes this one before the destination's.
     pub(super) neighbours: Mutex<Option<Neighbours>>,
     pub(super) others: Mutex<OtherClaims>,
-    /// Maximum object size that fits this session's buffers.
+    /// Maximum object size in bytes that fits into this session's buffers.
     pub(super) object_bytes_max: u64,
     pub(super) read_back: ReadBack,
     pub(super) strays: Strays,
     /// The destination as the user named it.
     pub(super) words: String,
-    /// Notices for the end of the session.
+    /// Notices to report at the end of the session.
     notices: Mutex<Vec<Error>>,
 }
 
-/// Returns the treatment of an existing entry.
+/// Returns the publish mode: whether an existing entry is replaced.
 pub(super) const fn how(replace: bool) -> Publish {
     if replace {
         Publish::Replace
@@ -86,7 +88,7 @@ pub(super) fn folder_of(path: &RelPath) -> RelPath {
     path.parent().unwrap_or_else(RelPath::root)
 }
 
-/// Converts an error of kind `taken` to `None`, for [`Names::claim`].
+/// Converts an error of kind `taken` to `None`, as [`Names::claim`] expects.
 pub(super) fn unless<T>(taken: ErrorKind, made: Result<T>) -> Result<Option<T>> {
     match made {
         Err(error) if error.kind == taken => Ok(None),
@@ -107,7 +109,7 @@ impl Space {
         let words = std::mem::take(&mut destination.words);
         let names = Names::new(Arc::clone(&destination.store), others);
         for (path, file) in destination.log.files() {
-            // A file whose path is outside does not belong to this transfer.
+            // A logged path outside the destination does not belong to this transfer.
             if let Ok(Some(path)) = below(&destination.prefix, path) {
                 names.take(&path, &file.partial.name);
             }
@@ -150,7 +152,8 @@ impl Space {
         std::mem::take(&mut *self.notices.lock_unpoisoned())
     }
 
-    /// Passes the result on; after a failure the folder is searched at the end.
+    /// Returns `removed`. If a removal failed, remembers to search the folder at the end of the
+    /// session.
     pub(super) fn noting<T>(&self, path: &RelPath, removed: Result<T>) -> Result<T> {
         if removed.is_err() {
             self.strays.note(&folder_of(path));
@@ -158,10 +161,11 @@ impl Space {
         removed
     }
 
-    /// Returns the locked log with its state.
+    /// Locks and returns the destination.
     ///
     /// # Errors
-    /// After a panic during its use its state is unknown.
+    /// If a thread panicked while it held the lock, because the state of the destination is unknown
+    /// then.
     pub(super) fn destination(&self) -> Result<MutexGuard<'_, Destination>> {
         self.destination.lock().map_err(|_| {
             Error::new(ErrorKind::Internal, End::Sink, "use the object log")
@@ -170,12 +174,12 @@ impl Space {
         })
     }
 
-    /// Checks that this transfer may still write.
+    /// Checks that this transfer still holds the lease.
     pub(super) fn check_lease(&self) -> Result<()> {
         self.lease.as_ref().map_or(Ok(()), Lease::check)
     }
 
-    /// As [`Self::check_lease`], for frequent calls: a recent result suffices.
+    /// As [`Self::check_lease`], for frequent calls. May use the result of a recent check.
     pub(super) fn check_lease_often(&self) -> Result<()> {
         self.lease.as_ref().map_or(Ok(()), Lease::check_often)
     }
@@ -194,8 +198,8 @@ impl Space {
         self.noted(open, written)
     }
 
-    /// After an error that may belong to an earlier write, further writes to that file do not
-    /// count.
+    /// Marks the file as doubtful if the error may concern an earlier write. Further writes to a
+    /// doubtful file do not count.
     fn noted<T>(&self, open: &OpenFile, written: Result<T>) -> Result<T> {
         if let Err(error) = &written
             && error.status == Status::Exhausted
@@ -205,7 +209,8 @@ impl Space {
         written
     }
 
-    /// Fills a part of a prepared file by sharing blocks; returns `false` if it has to be written.
+    /// Fills a part of a prepared file by sharing blocks with the source file. Returns `false` if
+    /// the part has to be written instead.
     pub(super) fn share(
         &self,
         open: &Arc<OpenFile>,
@@ -216,7 +221,7 @@ impl Space {
         self.noted(open, given)
     }
 
-    /// Makes a range a hole; in a new partial file it already is one.
+    /// Makes a range a hole. A new partial file already is one hole.
     pub(super) fn punch(&self, open: &Arc<OpenFile>, range: ByteRange) -> Result<()> {
         if open.is_one_hole() {
             Ok(())
@@ -233,14 +238,15 @@ impl Space {
         holes: &[ByteRange],
         metadata: &Metadata,
     ) -> Result<()> {
-        // Checked for each small file: a new lease holder would already have begun to write.
+        // Check before each small file: if the lease is lost, its new holder may already be
+        // writing.
         self.check_lease_often()?;
         let sums = self.wants_sums().then(|| Sums::of(bytes));
         self.make_small(path, bytes, holes, &Attributes { metadata, sums })
             .map(|_| ())
     }
 
-    /// Returns true if the store needs the checksums of files: to keep them, or to compare them.
+    /// Returns true if the store needs the checksums of files, either to keep or to compare them.
     pub(super) fn wants_sums(&self) -> bool {
         self.options.checksum_attributes || self.store.capabilities().compares_sums
     }
@@ -252,7 +258,8 @@ impl Space {
         holes: &[ByteRange],
         attributes: &Attributes<'_>,
     ) -> Result<Small> {
-        // A file that arrived again, because another file of its pack could not be written.
+        // The file may have been written before. A whole pack is sent again if one of its files
+        // failed.
         self.discard_small(path)?;
         let write = |name: &Name| {
             let written = self.store.write_small(path, name, bytes, holes, attributes);
@@ -270,8 +277,8 @@ impl Space {
         Ok(small)
     }
 
-    /// Removes a failed small file, which has no record and is of no use to the next run. Another
-    /// writer's file of the same name stays.
+    /// Removes a failed small file. A small file has no record, so the next run cannot use its
+    /// data. A file of the same name that another transfer made stays.
     pub(super) fn discard_small(&self, path: &RelPath) -> Result<()> {
         let small = self.small.lock_unpoisoned().remove(path);
         if let Some(small) = small {
@@ -282,7 +289,7 @@ impl Space {
         Ok(())
     }
 
-    /// Returns the name of a small file's partial file; `None` once it is published or discarded.
+    /// Returns the name of a small file's partial file, or `None` if it was published or discarded.
     pub(super) fn small_name(&self, path: &RelPath) -> Option<Name> {
         self.small
             .lock_unpoisoned()
@@ -300,7 +307,7 @@ impl Space {
         Ok(())
     }
 
-    /// Stops publishing, and releases threads that wait for a server's checksum before it.
+    /// Stops publishing. Releases the threads that wait for a server's checksum.
     pub(super) fn hurry(&self) {
         self.is_over.store(true, Ordering::Relaxed);
         self.read_back.stop();
@@ -309,19 +316,20 @@ impl Space {
         }
     }
 
-    /// Returns true after [`Self::hurry`].
+    /// Returns true after a call of [`Self::hurry`].
     pub(super) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }
 
     pub(super) fn publish(&self, open: Option<&Arc<OpenFile>>, item: &PublishItem) -> Result<()> {
-        // Without the lock: the answer may take long.
+        // Do not hold the lock during the comparison, because a server may take long to answer.
         let check = self.destination.lock_unpoisoned().final_check();
         if let Some(check) = check {
             check.compare(&item.sums)?;
         }
         let how = how(item.replace);
-        // A kept checksum covers only bytes that this run has read or written.
+        // The stored checksum must cover only bytes that this run has read or written. If earlier
+        // bytes were not read again, store no checksum.
         let is_unread = open.is_some_and(|open| open.is_unread());
         let keeps = self.wants_sums() && (!is_unread || self.store.capabilities().compares_sums);
         let sums = keeps.then_some(item.sums);
@@ -356,13 +364,13 @@ impl Space {
         let open = open.ok_or_else(|| no_partial("publish the file"))?;
         let partial = self.handles.of(open)?;
         partial.ready(&attributes)?;
-        // `ready` may have taken minutes, and a new lease holder would write under the same partial
-        // name.
+        // `ready` may have taken minutes. If the lease was lost, its new holder would write under
+        // the same partial name.
         self.check_lease()?;
         partial.publish(how, &attributes)?;
         open.set_published();
         self.note_unsynced(&item.path);
-        // Without durability no later step needs the name's durability.
+        // With `--durability none`, no later step waits until the name is durable.
         if self.options.durability != Durability::None {
             self.undurable.lock_unpoisoned().insert(item.path.clone());
         }
@@ -370,14 +378,14 @@ impl Space {
     }
 
     fn note_unsynced(&self, path: &RelPath) {
-        // Without durability nothing is ever synced.
+        // With `--durability none`, no file is synced.
         if self.options.durability != Durability::None {
             self.unsynced.lock_unpoisoned().insert(path.clone());
         }
     }
 
     pub(super) fn touch(&self, folder: RelPath) {
-        // As in [`Self::note_unsynced`].
+        // With `--durability none`, no folder is synced.
         if self.options.durability != Durability::None {
             self.touched.lock_unpoisoned().insert(folder);
         }
@@ -389,14 +397,13 @@ impl Space {
         Ok(())
     }
 
-    /// Closes a file. If its final name is durable, ends its record; otherwise its durable ranges
-    /// stay for the next run. If a crash may still undo the name, the record stays too, and the
-    /// next run resumes from it.
+    /// Closes a file. If its final name is durable, the log ends its record. Otherwise the record
+    /// stays for the next run, because a crash may still undo the final name.
     pub(super) fn close(&self, open: &Arc<OpenFile>) {
         let is_undurable = self.undurable.lock_unpoisoned().remove(&open.path);
         if open.is_published() && !is_undurable {
-            // Effective with the next commit; until then another run finds the final name and no
-            // partial file, and relies on that.
+            // The end takes effect with the next commit. After a crash before the commit, the next
+            // run finds the final name and no partial file, and counts the file as complete.
             let Ok(mut destination) = self.destination() else {
                 return;
             };
@@ -427,7 +434,7 @@ mod tests {
     use dray_store::{PosixOptions, PosixStore};
     use std::sync::Arc;
 
-    /// Publishes a file and returns true if the log has a record of it after closing.
+    /// Publishes a file and closes it. Returns true if the log still has a record of the file.
     fn is_kept(is_synced: bool) -> bool {
         let folder = tempfile::tempdir().expect("a folder");
         let store = PosixStore::open(folder.path(), End::Sink, PosixOptions::default());

@@ -1,6 +1,6 @@
 //! Finds logs by their claims, and examines leases.
 //!
-//! Not for: files that are open in other logs (`neighbours`).
+//! The module `neighbours` finds the logs in which a file is open.
 
 use super::lease::{HOLDER_PAUSE, held, is_at_work, read_lease};
 use super::log_file::StoredLog;
@@ -13,7 +13,7 @@ use dray_store::{ControlFile, ControlMode, Store};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The operation on a log or its lease that failed.
+/// The kind of operation on a log or a lease that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogStep {
     /// The log was read, created or written.
@@ -22,8 +22,8 @@ pub enum LogStep {
     Remove,
 }
 
-/// Makes an error of a log or a lease name the folder `words`, because the user named that. Other
-/// errors stay as they are.
+/// Replaces the path of a log or a lease in an error by the folder `words`, which the user knows.
+/// Other errors stay unchanged.
 #[must_use]
 pub fn about_folder(error: Error, words: &str, step: LogStep) -> Error {
     let is_own = |path: &RelPath| path.components().any(|name| name.is_reserved());
@@ -37,7 +37,7 @@ pub fn about_folder(error: Error, words: &str, step: LogStep) -> Error {
             format!("{words} holds the log of unfinished copies"),
         ),
     };
-    // To examine a log file, the user needs its name.
+    // The user needs the name of the log file to examine it.
     if let (ErrorKind::LogVersion | ErrorKind::LogDamaged, Some(file)) = (error.kind, &error.file) {
         cause = format!("{cause} in {file}");
     }
@@ -52,8 +52,8 @@ pub fn about_folder(error: Error, words: &str, step: LogStep) -> Error {
     }
 }
 
-/// Finds a log of any transfer whose claims cover those of the request: in the destination folder,
-/// then upward to the root.
+/// Finds a log of any transfer whose claims cover the claims of the request. Searches the
+/// destination folder first, then the folders above it up to the root.
 pub(super) fn find_covering(request: &DestinationRequest) -> Result<Option<LogPlace>> {
     let mut levels = vec![own_place(request)?];
     if let Some((store, top)) = &request.above {
@@ -74,7 +74,7 @@ pub(super) fn find_covering(request: &DestinationRequest) -> Result<Option<LogPl
     Ok(None)
 }
 
-/// Returns the log in one folder that covers the claims.
+/// Returns a log in one folder whose claims cover those of the request.
 fn look_in(at: &LogPlace, request: &DestinationRequest) -> Result<Option<LogPlace>> {
     let names = reachable(at.store.list_control(&at.folder))?.unwrap_or_default();
     let mine: Vec<RelPath> = if request.claims.is_empty() {
@@ -105,9 +105,10 @@ fn look_in(at: &LogPlace, request: &DestinationRequest) -> Result<Option<LogPlac
     Ok(None)
 }
 
-/// Refuses while another transfer of the same request holds its log beside ours: otherwise the two
-/// would collide at every file. If two begin concurrently, the one with the greater log name gives
-/// way, and the other waits for `patience`; `own` is our log's name.
+/// Returns an error if another transfer of the same request holds a log in the same folder. Two
+/// such transfers would collide at every file. If both begin concurrently, the transfer with the
+/// greater log name fails, and the other one waits for up to `patience`. `own` is the name of our
+/// log.
 pub(super) fn refuse_same_request(
     at: &LogPlace,
     words: &str,
@@ -143,18 +144,15 @@ pub(super) fn refuse_same_request(
     Ok(())
 }
 
-/// Result of examining a lease.
+/// State of a lease.
 pub(super) enum LeaseState {
-    /// A holder has the lease.
+    /// A holder has the lease. Contains the open lease file.
     Held(Box<dyn ControlFile>),
-    /// The lease is free; the epoch of its last holder, 0 without one.
+    /// The lease is free. Contains the epoch of its last holder, or 0 if it never had a holder.
     Free(u64),
 }
 
-/// Checks whether the lease at `path` is held.
-///
-/// # Errors
-/// Errors of the store.
+/// Returns the state of the lease at `path`.
 pub(super) fn look_at_lease(store: &dyn Store, path: &RelPath) -> Result<LeaseState> {
     let file = match store.open_control(path, ControlMode::Existing) {
         Ok(file) => file,

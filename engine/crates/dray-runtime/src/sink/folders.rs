@@ -1,19 +1,19 @@
-//! Folders of the destination that the inspecting thread knows.
+//! Folders of the destination whose state the inspecting thread remembers.
 
 use dray_core::RelPath;
 use dray_core::lock::LockExt;
 use dray_core::maps::HashSet;
 use std::sync::Mutex;
 
-/// Maximum number of remembered folders of each kind.
+/// Maximum number of remembered folders in each set.
 const FOLDERS_MAX: usize = 1 << 16;
 
-/// Known folders; used by the one inspecting thread.
+/// The remembered folders. Only the inspecting thread uses them.
 #[derive(Default)]
 pub(super) struct Folders {
-    /// Folders made by this transfer: they contain only its entries.
+    /// Folders that this transfer made, so they contain only its own entries.
     pub(super) fresh: Mutex<HashSet<RelPath>>,
-    /// Folders that could not be made, or may not be entered.
+    /// Folders that could not be made, or that this transfer may not enter.
     pub(super) refused: Mutex<HashSet<RelPath>>,
 }
 
@@ -24,7 +24,7 @@ impl Folders {
     }
 }
 
-/// Adds a folder; forgets all others if there are too many.
+/// Adds a folder. If the set is full, all other folders are forgotten first.
 pub(super) fn remember(folders: &Mutex<HashSet<RelPath>>, path: &RelPath) {
     let mut folders = folders.lock_unpoisoned();
     if folders.len() >= FOLDERS_MAX {

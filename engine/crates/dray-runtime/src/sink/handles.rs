@@ -1,4 +1,5 @@
-//! The handles of the sink's open partial files: a bounded number, whatever the number of files.
+//! The open handles of the sink's partial files. Their number is bounded, whatever the number of
+//! files.
 
 use dray_core::lock::LockExt;
 use dray_core::{RelPath, Result};
@@ -8,11 +9,11 @@ use dray_store::{Partial, PartialRequest, Store};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, Weak};
 
-/// Maximum number of open handles: half of the 1024 descriptors that a process has by default. The
-/// other half is for folders, streams and files being read.
+/// Maximum number of open handles. A process has 1024 descriptors by default. This constant leaves
+/// half of them for folders, streams and files that are read.
 const OPEN_MAX: usize = 512;
 
-/// Opens handles on demand, and closes the oldest if there are too many.
+/// Opens handles on demand, and closes the oldest handles if too many are open.
 pub(crate) struct Handles {
     store: Arc<dyn Store>,
     opened: Mutex<VecDeque<Weak<OpenFile>>>,
@@ -26,7 +27,7 @@ impl Handles {
         }
     }
 
-    /// Takes over a partial file that was just begun.
+    /// Takes the handle of a partial file that was just begun.
     pub(crate) fn adopt(
         &self,
         path: &RelPath,
@@ -41,10 +42,10 @@ impl Handles {
         file
     }
 
-    /// Returns the file's handle, opened again if it was closed.
+    /// Returns the file's handle. Opens the file again if its handle was closed.
     ///
     /// # Errors
-    /// `NotFound` if the partial file is gone: then none of its ranges is durable.
+    /// `NotFound` if the partial file no longer exists. In that case none of its ranges is durable.
     pub(crate) fn of(&self, file: &Arc<OpenFile>) -> Result<Arc<dyn Partial>> {
         let mut handle = file.handle();
         if let Some(handle) = &*handle {
@@ -72,7 +73,7 @@ impl Handles {
         };
         drop(opened);
         if let Some(oldest) = oldest.and_then(|file| file.upgrade()) {
-            // A thread that writes with it keeps it alive until then.
+            // A thread that is using the handle keeps it open until its call ends.
             oldest.handle().take();
         }
     }

@@ -1,5 +1,5 @@
-//! Inspects or makes entries before any data comes: makes folders and links, and for files reports
-//! the existing entry and the log's record.
+//! Inspects or makes entries before their data is sent. Makes folders and links. For a file,
+//! reports the existing entry and the record in the log.
 
 use crate::sink::files::{Space, folder_of, how, unless};
 use crate::sink::folders::remember;
@@ -18,8 +18,8 @@ impl Space {
         self.strays.pass(&folder_of(&path));
         let is_refused = |folder| self.folders.refused.lock_unpoisoned().contains(&folder);
         if path.parent().is_some_and(is_refused) {
-            // The machine has the folder's error. No entry is made in the folder, nor below, even
-            // if it was requested together with it.
+            // The machine already has the error of the folder. Entries in the folder were perhaps
+            // requested in the same batch. None of them may be made, at any depth.
             if matches!(task, InspectTask::Directory) {
                 remember(&self.folders.refused, &path);
             }
@@ -60,7 +60,7 @@ impl Space {
                 remember(&self.folders.fresh, path);
             }
             MadeDir::Existed => {
-                // A run that died may have made it, and its entry may not be durable yet.
+                // A run that died may have made this folder, and its entry may not be durable yet.
                 self.touch(folder_of(path));
             }
         }
@@ -84,15 +84,15 @@ impl Space {
                 self.names.release(path, &partial);
                 Ok(())
             }
-            // `--overwrite never` keeps an existing entry.
+            // With `--overwrite never`, an existing entry is kept.
             Err(error) if error.kind == ErrorKind::AlreadyExists => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Refuses a link in place of a file: the file may be the last copy of the data, and the link
-    /// may lead to it, from here or from its source. Permitted only with `--overwrite always`, and
-    /// never for a link to itself. A device or other special file is never replaced.
+    /// Refuses to replace a file by a link. The file may be the last copy of the data: a link that
+    /// is copied may lead to this very file, here or at the source. `--overwrite always` permits
+    /// it, except for a link to itself. A device or other special file is never replaced.
     fn refuse_link(&self, path: &RelPath, target: &[u8]) -> Result<()> {
         match self.store.stat(path)?.map(|state| state.kind) {
             Some(FileKind::Special) => return Err(special_stands("make the link")),
@@ -163,7 +163,8 @@ impl Space {
             let name = &file.partial.name;
             match store.sync_all(&[SyncItem::Partial { path, name }]) {
                 Ok(()) => destination.log.file_synced(file.number)?,
-                // The correct pieces are copied to another partial file before any write.
+                // Marked as doubtful, the file is copied to a new partial file before anything is
+                // written.
                 Err(_) => destination.log.file_doubtful(file.number)?,
             }
         }

@@ -1,6 +1,6 @@
 //! Takes the lease of a log: its record, its lock, and the check that its last holder has ended.
 //!
-//! Not for: checking a lease that was taken (`lease_watch`).
+//! The module `lease_watch` checks a lease that is already held.
 
 use crate::sink::lease_watch::{FRESH, Lease, read_slots};
 use crate::sink::log_place::LogPlace;
@@ -11,17 +11,17 @@ use dray_store::errno::too_many_open;
 use dray_store::{ControlFile, ControlMode, Store};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Pause between two checks of the lease.
+/// Pause between two attempts to take a lease.
 pub(super) const HOLDER_PAUSE: Duration = Duration::from_millis(50);
 
-/// Maximum wait for a holder to end. A holder whose source has just died is still syncing its data,
-/// and a repeated command must find the lease released.
+/// Maximum time to wait for the holder of a lease to end. A holder whose source has just died first
+/// syncs its data. A user who repeats the command immediately must find the lease released.
 pub(super) const HOLDER_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The kernel's name of the initial process id namespace, the host's own.
+/// The kernel's name of the host's own process id namespace.
 const HOST_NUMBERING: &str = "pid:[4026531836]";
 
-/// Returns the record of a lease that this process takes in `store`.
+/// Returns the record that this process writes into a lease in `store`.
 pub(super) fn record_of(
     store: &dyn Store,
     transfer: &TransferId,
@@ -48,7 +48,8 @@ pub(super) fn lock_kind(store: &dyn Store) -> LockKind {
     }
 }
 
-/// Raises a lease's epoch above its log's: the lease may have been lost and created again.
+/// Raises the epoch of a lease above the epoch in its log. A lease that was lost and created again
+/// begins with a low epoch.
 pub(super) fn raise_epoch(lease: &mut Lease, logged: Option<u64>) -> Result<()> {
     let record = &mut lease.record;
     if logged.is_some_and(|logged| logged >= record.epoch) {
@@ -60,13 +61,13 @@ pub(super) fn raise_epoch(lease: &mut Lease, logged: Option<u64>) -> Result<()> 
     lease.file.sync()
 }
 
-/// Returns the name of the holder: this program and its process number.
+/// Returns the holder's name for messages: this program and its process id.
 fn holder(process: u32) -> String {
     let version = env!("CARGO_PKG_VERSION");
     format!("dray {version} process {process}{}", numbering())
 }
 
-/// Returns the process id namespace, unless it is the host's own.
+/// Returns the name of the process id namespace, or an empty string for the host's own namespace.
 fn numbering() -> String {
     let found = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     match found.to_string_lossy().as_ref() {
@@ -75,8 +76,8 @@ fn numbering() -> String {
     }
 }
 
-/// Returns true if a former holder was a process of this host that has ended: then none of its
-/// calls is pending.
+/// Returns true if the former holder was a process of this host that has ended. None of its calls
+/// can be pending then.
 fn is_gone(before: &LeaseRecord, now: &LeaseRecord) -> bool {
     if before.boot_id != now.boot_id || before.host != now.host {
         return false;
@@ -99,8 +100,8 @@ pub(super) fn held(file: &dyn ControlFile, words: &str) -> Error {
     }
 }
 
-/// Takes the lease of a log and writes `record` of its epoch into it. Then waits until late calls
-/// of the previous holder can no longer take effect.
+/// Takes the lease of a log and writes `record` with a new epoch into it. Then waits until pending
+/// calls of the previous holder can no longer take effect.
 pub(super) fn lock_lease(
     place: &LogPlace,
     record: &dyn Fn(u64) -> LeaseRecord,
@@ -115,15 +116,17 @@ pub(super) fn lock_lease(
     let store = place.store.as_ref();
     loop {
         let file = store.open_control(&path, ControlMode::Create)?;
-        // The lock alone is not enough: it does not exclude a holder with a lock of the other kind.
+        // A lock alone is not sufficient: it does not exclude a holder that uses the other kind of
+        // lock.
         if !is_at_work(store, &path, file.as_ref())? && file.try_lock()? {
             let before = read_lease(file.as_ref())?;
             let record = record(lease::next_epoch(before.as_ref(), None)?);
             file.write_at(record.slot_offset(), &record.encode()?)?;
             if is_named(store, &path, &record)? {
                 if let Some(before) = &before {
-                    // The lease was not released: where locks do not reach, its holder may still
-                    // act on its last check, and one of its calls may still be pending.
+                    // The previous holder did not release the lease. If it runs on another host, it
+                    // may still rely on its last check of the lease, and one of its calls may be
+                    // pending. Wait for both.
                     let late = match is_gone(before, &record) {
                         true => Duration::ZERO,
                         false => store.capabilities().late_calls,
@@ -140,12 +143,12 @@ pub(super) fn lock_lease(
     }
 }
 
-/// Time for which a holder whose lock is not visible counts as alive after the last write to its
-/// lease or log. Transfers write their logs every few seconds. A holder that stalls for longer is
-/// fenced, and its durable ranges are adopted.
+/// Time for which a holder with an invisible lock counts as alive, from its last write to the lease
+/// or the log. Transfers write their logs every few seconds. A holder that writes nothing for this
+/// long is fenced, and its durable ranges are adopted.
 const UNSEEN_ALIVE: Duration = Duration::from_secs(120);
 
-/// Returns true if a holder whose kind of lock is invisible in `store` may still be active.
+/// Returns true if the holder may still be active, although `store` does not show its kind of lock.
 pub(super) fn is_at_work(
     store: &dyn Store,
     path: &RelPath,
@@ -177,8 +180,8 @@ pub(super) fn is_at_work(
     Ok(false)
 }
 
-/// Returns true if the locked file still has its name. Between opening and locking, a transfer that
-/// ended may have removed it: then the lock excludes nobody.
+/// Returns true if the locked file still has its name. A transfer that ended may have removed the
+/// file between open and lock. A lock on a removed file excludes no other process.
 pub(super) fn is_named(store: &dyn Store, path: &RelPath, record: &LeaseRecord) -> Result<bool> {
     match store.open_control(path, ControlMode::ReadOnly) {
         Ok(file) => Ok(read_lease(file.as_ref())?.as_ref() == Some(record)),
@@ -205,7 +208,7 @@ pub(super) fn boot_id() -> Result<BootId> {
     BootId::new(text.trim().as_bytes())
 }
 
-/// The name of this host, 64 characters at most.
+/// Returns the name of this host, at most 64 characters.
 #[must_use]
 pub fn host_name() -> String {
     let name = rustix::system::uname()

@@ -1,6 +1,7 @@
-//! A held lease: checks often that it is still held, from a recent read where that suffices.
+//! A held lease. Frequent checks confirm that this process still holds it; many of them use the
+//! result of a recent read.
 //!
-//! Not for: taking a lease (`lease`), and its format (`dray_log::lease`).
+//! The module `lease` takes a lease, and `dray_log::lease` has its format.
 
 use dray_core::Result;
 use dray_core::lock::LockExt;
@@ -10,24 +11,24 @@ use dray_store::ControlFile;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-/// Maximum age of a lease check for calls on every small file or object. On network storage each
-/// check is a round trip, and small files have three. A process that takes over a lease that was
-/// not released waits this long before any other call.
+/// Maximum age of a lease check that a call for a small file or an object may rely on. On network
+/// storage each check costs a round trip, and a small file has three such calls. A process that
+/// takes a lease that was not released waits at least this long before its first other call.
 pub(super) const FRESH: Duration = Duration::from_millis(10);
 
-/// The lease on a log. Dropping it releases it.
+/// A held lease on a log. Dropping this value releases the lease.
 pub(super) struct Lease {
     pub(super) file: Box<dyn ControlFile>,
     pub(super) record: LeaseRecord,
     seen: Mutex<LastCheck>,
 }
 
-/// Content of the lease's file at the last successful check.
+/// Result of the last successful check.
 #[derive(Default)]
 struct LastCheck {
-    /// Bytes of the record: equal bytes need not be decoded again.
+    /// Bytes of the record. Equal bytes need not be decoded again.
     bytes: Vec<u8>,
-    /// Time just before the read.
+    /// Time just before the bytes were read.
     before: Option<Duration>,
 }
 
@@ -44,13 +45,13 @@ impl Lease {
         self.seen.lock_unpoisoned()
     }
 
-    /// Checks that it is still held.
+    /// Checks that this process still holds the lease.
     pub(super) fn check(&self) -> Result<()> {
         self.look(&mut self.seen())
     }
 
-    /// Checks that it was held recently: one of many calling threads reads the file, and the others
-    /// use its result.
+    /// Checks that this process held the lease recently. If many threads call this method, one of
+    /// them reads the file and the others use its result.
     pub(super) fn check_often(&self) -> Result<()> {
         let mut seen = self.seen();
         match seen.before {
@@ -78,8 +79,8 @@ impl Lease {
     }
 }
 
-/// Returns the time since boot, including suspended time: another process may take over while the
-/// host sleeps.
+/// Returns the time since boot, including the time in which the host was suspended. Another host
+/// may take the lease during that time.
 pub(super) fn since_boot() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     Duration::new(
@@ -88,7 +89,7 @@ pub(super) fn since_boot() -> Duration {
     )
 }
 
-/// Reads a lease file's slots; returns the number of bytes read.
+/// Reads the slots of a lease file. Returns the number of bytes read.
 pub(super) fn read_slots(file: &dyn ControlFile, bytes: &mut [u8; LEASE_BYTES]) -> Result<usize> {
     let mut filled = 0;
     while filled < bytes.len() {
@@ -143,7 +144,7 @@ mod tests {
         write(&record(2));
         let error = lease.check().expect_err("another's, as a look says");
         assert_eq!(error.kind, ErrorKind::LeaseLost);
-        // The next check fails, too.
+        // The next check fails as well.
         assert!(lease.check_often().is_err());
 
         let lease = Lease::new(open(), record(2));

@@ -1,4 +1,4 @@
-//! The object log's file, in a store's control file.
+//! The file of an object log, in a control file of a store.
 
 use dray_core::Result;
 use dray_log::LogFile;
@@ -58,7 +58,8 @@ impl LogFile for StoredLog {
     }
 
     fn append_replacement(&mut self, bytes: &[u8]) -> Result<()> {
-        // As large as the live records of the log, which the number of unfinished files limits.
+        // `replacement` grows to the size of the log's live records, which the maximum number of
+        // unfinished files limits.
         self.replacement.extend_from_slice(bytes);
         Ok(())
     }

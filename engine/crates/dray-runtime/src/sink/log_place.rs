@@ -18,13 +18,13 @@ pub(super) struct LogPlace {
 }
 
 impl LogPlace {
-    /// Removes log and lease, and their folder if it is empty then.
+    /// Removes the log and its lease. Removes their folder as well, if it is empty.
     pub(super) fn remove(&self) -> Result<()> {
         self.store.remove_control(&self.folder.join(&self.log)?)?;
         if let Some(lease) = layout::lease_of_log(&self.log) {
             self.store.remove_control(&self.folder.join(&lease)?)?;
         }
-        // With another transfer's log beside it, the folder stays.
+        // Ignore errors: if the folder contains another transfer's log, it stays.
         let _ = self.store.remove(&self.folder);
         Ok(())
     }
@@ -35,8 +35,8 @@ pub(super) fn log_folder(top: &RelPath) -> Result<RelPath> {
     top.join(&layout::log_folder_name()?)
 }
 
-/// Returns the folders above a folder, the nearest first, each with the folder's path relative to
-/// it.
+/// Returns the folders above `folder`, the nearest first. Each result also contains the path of
+/// `folder` relative to that folder above.
 pub(super) fn folders_above(folder: &RelPath) -> Result<Vec<(RelPath, RelPath)>> {
     let mut found = Vec::new();
     let (mut at, mut seen) = (folder.clone(), RelPath::root());
@@ -48,7 +48,7 @@ pub(super) fn folders_above(folder: &RelPath) -> Result<Vec<(RelPath, RelPath)>>
     Ok(found)
 }
 
-/// Returns the location of the transfer's own log: in the destination folder.
+/// Returns the location of the transfer's own log, in the destination folder.
 pub(super) fn own_place(request: &DestinationRequest) -> Result<LogPlace> {
     Ok(LogPlace {
         store: Arc::clone(&request.store),
@@ -58,7 +58,8 @@ pub(super) fn own_place(request: &DestinationRequest) -> Result<LogPlace> {
     })
 }
 
-/// Returns a path of the log relative to the destination; `None` if it lies elsewhere.
+/// Converts a path of the log to a path relative to the destination. Returns `None` for a path
+/// outside the destination.
 pub(super) fn below(prefix: &RelPath, path: &RelPath) -> Result<Option<RelPath>> {
     if !path.starts_with(prefix) {
         return Ok(None);
@@ -70,9 +71,9 @@ pub(super) fn below(prefix: &RelPath, path: &RelPath) -> Result<Option<RelPath>>
     joined.map(Some)
 }
 
-/// Converts the errors of logs that this user may not open, or that no longer exist, to `None`, at
-/// every place. Such a log belongs to another user, or was finished and removed meanwhile: it can
-/// be neither resumed nor queried, and is skipped.
+/// Converts some errors of opening another transfer's log to `None`: the log no longer exists, or
+/// this user may not open it. The caller skips such a log, because its files can be neither resumed
+/// nor examined.
 pub(super) fn reachable<T>(opened: Result<T>) -> Result<Option<T>> {
     match opened {
         Ok(opened) => Ok(Some(opened)),

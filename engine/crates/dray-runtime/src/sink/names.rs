@@ -1,8 +1,10 @@
 //! Names of partial files.
 //!
-//! A partial file's name is derived from the final one by a hash, and a peer that chooses the final
-//! names can produce collisions. Invariant: no two files of this transfer share a partial file, and
-//! another transfer's partial file is removed only if no log names it.
+//! A partial file's name is a hash of the final name. A peer that chooses the final names can
+//! therefore produce collisions.
+//!
+//! Invariants: no two files of this transfer share a partial file, and another transfer's partial
+//! file is removed only if no log names it.
 
 use super::other_logs::{OtherLogs, PartialKey};
 use dray_core::lock::LockExt;
@@ -12,18 +14,18 @@ use dray_log::layout::{partial_name_at_turn, partial_name_of_log};
 use dray_store::{PartialId, Store};
 use std::sync::{Arc, Mutex};
 
-/// Maximum number of names tried for one partial file. Two names with one hash do not happen by
-/// chance, so this limits the cost of a hostile manifest (guess, revisit).
+/// Maximum number of names tried for one partial file. Two names do not get the same hash by
+/// chance, so this maximum limits the cost of a hostile manifest (guess, revisit).
 const TURNS_MAX: u32 = 8;
 
 /// The partial names of a transfer.
 pub(super) struct Names {
     store: Arc<dyn Store>,
-    /// Partial files of this transfer and of its log.
+    /// Partial files of this session and of this transfer's log.
     taken: Mutex<HashSet<PartialKey>>,
-    /// Other transfers' logs; `None` at a store that keeps no logs.
+    /// Other transfers' logs; `None` if the store keeps no logs.
     others: Mutex<Option<OtherLogs>>,
-    /// This transfer's log.
+    /// Name of this transfer's log; `None` if the store keeps no logs.
     own_log: Option<Name>,
 }
 
@@ -41,13 +43,13 @@ impl Names {
         }
     }
 
-    /// Returns the name of this transfer's log; `None` at a store that keeps none.
+    /// Returns the name of this transfer's log, or `None` if the store keeps no logs.
     pub(super) const fn own_log(&self) -> Option<&Name> {
         self.own_log.as_ref()
     }
 
-    /// Returns names to try for a partial file: first names common to all transfers, then names of
-    /// this transfer alone.
+    /// Returns the name to try at number `turn`. The first [`TURNS_MAX`] names are common to all
+    /// transfers. The following names are unique to this transfer.
     fn name_at(&self, final_name: &Name, turn: u32) -> Result<Option<Name>> {
         match (turn.checked_sub(TURNS_MAX), &self.own_log) {
             (None, _) => partial_name_at_turn(final_name, turn).map(Some),
@@ -56,13 +58,14 @@ impl Names {
         }
     }
 
-    /// Records that `path` has a partial file of this name. Returns true if the name was free.
+    /// Records that `path` has a partial file of this name. Returns false if another file has the
+    /// name.
     pub(super) fn take(&self, path: &RelPath, name: &Name) -> bool {
         self.taken.lock_unpoisoned().insert(place_of(path, name))
     }
 
-    /// Takes the first name for the partial file of `path`, if no other file of this transfer has
-    /// it. Does not check the store.
+    /// Takes the first name for the partial file of `path`, unless another file of this transfer
+    /// has that name. Does not check the store.
     pub(super) fn take_first(&self, path: &RelPath) -> Result<Option<Name>> {
         let Some(final_name) = path.name() else {
             return Ok(None);
@@ -71,12 +74,13 @@ impl Names {
         Ok(self.take(path, &name).then_some(name))
     }
 
-    /// Returns true if a file of this transfer, or of its log, has this partial file.
+    /// Returns true if a file of this transfer, or of its log, has a partial file of this name.
     pub(super) fn is_taken(&self, path: &RelPath, name: &Name) -> bool {
         self.taken.lock_unpoisoned().contains(&place_of(path, name))
     }
 
-    /// Returns true if [`Self::clear`] kept the last partial file because of an unreadable log.
+    /// Returns true if the last call of [`Self::clear`] kept a file because a log could not be
+    /// read.
     pub(super) fn is_unread(&self) -> bool {
         self.others
             .lock_unpoisoned()
@@ -84,8 +88,8 @@ impl Names {
             .is_some_and(OtherLogs::is_unread)
     }
 
-    /// Releases a name: the partial file no longer exists, or has its final name, and no valid
-    /// record names it.
+    /// Releases a name. The caller has removed or published the partial file, and no valid record
+    /// names it.
     pub(super) fn release(&self, path: &RelPath, name: &Name) {
         self.taken.lock_unpoisoned().remove(&place_of(path, name));
     }
@@ -94,7 +98,7 @@ impl Names {
     /// that name exists.
     ///
     /// # Errors
-    /// Errors of `make`; [`ErrorKind::LimitExceeded`] if all names are taken.
+    /// Errors of `make`. [`ErrorKind::LimitExceeded`] if all names are taken.
     pub(super) fn claim<T>(
         &self,
         path: &RelPath,
@@ -120,7 +124,7 @@ impl Names {
             };
             match made {
                 Ok(Some(made)) => {
-                    // A run that was killed during a move has left two.
+                    // A run that was killed while it moved a file has left two partial files.
                     if is_in_the_way {
                         let _ = self.clear_beside(path, &name);
                     }
@@ -138,11 +142,9 @@ impl Names {
             .remedy("rename the file, or copy it by itself"))
     }
 
-    /// Removes partial files left by a run that was killed while it moved a file to, or from, the
-    /// partial file `name`: a move takes the first free name. Files that a log names stay.
-    ///
-    /// # Errors
-    /// Errors of the store.
+    /// Removes partial files that an interrupted move has left. A run that moves a file from or to
+    /// the partial file `name` uses the first free name for the other partial file. Files that a
+    /// log names stay.
     pub(super) fn clear_beside(&self, path: &RelPath, name: &Name) -> Result<()> {
         let Some(final_name) = path.name() else {
             return Ok(());
@@ -169,13 +171,11 @@ impl Names {
     }
 
     /// Removes a partial file that this transfer has not made, unless a log names it. Returns true
-    /// if the name is free now.
-    ///
-    /// # Errors
-    /// Errors of the store.
+    /// if the name is free afterwards.
     pub(super) fn clear(&self, path: &RelPath, name: &Name) -> Result<bool> {
         let (folder, name) = place_of(path, name);
-        // Remove this file only: the logs were not checked for a file made later.
+        // Note the identity of this file first, and remove no other. The logs are not checked for a
+        // file of the same name that is made later.
         let at = folder.join(&name)?;
         let Some(found) = self.store.stat(&at)? else {
             return Ok(true);

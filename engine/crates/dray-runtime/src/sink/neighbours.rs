@@ -1,8 +1,8 @@
-//! Logs of other transfers around a destination: in the same folder, in the folders above it up to
-//! the exported root, and in the folders below it. For each file, finds the logs in which it is
-//! open, and those of them that are held.
+//! Logs of other transfers around a destination: in the destination folder, in the folders above it
+//! up to the exported root, and in the folders below it. For each file, this module finds the logs
+//! in which the file is open, and checks which of these logs are held.
 //!
-//! Not for: collisions of partial names (`other_logs`), adopting files (`adopt`).
+//! The module `other_logs` handles collisions of partial names, and `adopt` adopts files.
 
 use super::find_logs::{LeaseState, look_at_lease};
 use super::lease::held;
@@ -18,21 +18,23 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum number of remembered logs; of more, the first by name (guess, revisit). Files of the
-/// others are sent again, and partial files are created exclusively all the same.
+/// Maximum number of remembered logs. If there are more, the first ones by name are remembered
+/// (guess, revisit). Files of the other logs are sent again. Two writers still never share a
+/// partial file, because partial files are created exclusively.
 const LOGS_MAX: usize = 256;
 
 /// Maximum number of remembered unfinished files of one log (guess, revisit).
 const FILES_MAX: usize = 1 << 16;
 
-/// Time for which a list of logs counts as current where each query is a round trip. A transfer
-/// that begins meanwhile sees our log.
+/// Time for which a list of logs counts as current in a store where each query is a network round
+/// trip. A transfer that begins within this time still finds our log.
 const REMOTE_FRESH: Duration = Duration::from_secs(1);
 
-/// The same where a query costs a system call, for queries before a file is begun.
+/// Time for which a list of logs counts as current in a local store, where a query costs a system
+/// call. Used by queries before a file is begun.
 const LOCAL_FRESH: Duration = Duration::from_millis(20);
 
-/// Store of a log: the destination's, or the one that reaches above it.
+/// Store of a log: the destination's store, or the store of the exported root above it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum At {
     Destination,
@@ -44,17 +46,18 @@ type Key = (At, RelPath);
 
 struct Neighbour {
     state: FileState,
-    /// Reader of the log; `None` for a log that cannot be read: still empty, damaged, or of another
-    /// version.
+    /// Reader of the log; `None` for a log that cannot be read, because it is empty, damaged or of
+    /// another version.
     follower: Option<Follower>,
 }
 
 /// A log in which a file is open.
 pub(super) struct Speaker {
     key: Key,
-    /// Location of the log; `prefix` is the destination relative to the log's top folder.
+    /// Location of the log. Its `prefix` is the path of the destination relative to the log's top
+    /// folder.
     pub(super) place: LogPlace,
-    /// Path of the file in the log.
+    /// Path of the file as the log names it.
     pub(super) path: RelPath,
     pub(super) spoken: Spoken,
     /// Owner of the log.
@@ -76,20 +79,21 @@ impl Speaker {
 /// The logs of other transfers that this one has read.
 pub(super) struct Neighbours {
     store: Arc<dyn Store>,
-    /// The store of the exported root, and the destination in it.
+    /// The store of the exported root, and the path of the destination in it.
     above: Option<(Arc<dyn Store>, RelPath)>,
-    /// This transfer's own log, which is not a neighbour.
+    /// Path of this transfer's own log, which is not a neighbour.
     own: Option<RelPath>,
     words: String,
     known: HashMap<Key, Neighbour>,
     listed: HashMap<Key, (Duration, Vec<Name>)>,
     looked: HashSet<Key>,
-    /// Folders without logs of other transfers, with the time of the query.
+    /// Folders that have no logs of other transfers, with the time of the query.
     alone: HashMap<RelPath, Duration>,
 }
 
 impl Neighbours {
-    /// Returns the neighbours of `request`'s destination; `own` is its own log, if it has one.
+    /// Returns the neighbours of the destination of `request`. `own` is the path of the transfer's
+    /// own log, if it has one.
     pub(super) fn new(request: &DestinationRequest, own: Option<RelPath>) -> Self {
         Self {
             store: Arc::clone(&request.store),
@@ -110,13 +114,14 @@ impl Neighbours {
         }
     }
 
-    /// Discards all earlier results.
+    /// Discards the results of earlier queries. In a remote store, keeps results that are younger
+    /// than [`REMOTE_FRESH`].
     pub(super) fn look_again(&mut self) {
         self.look_after(Duration::ZERO);
     }
 
-    /// As [`Self::look_again`], but keeps recently read lists of logs. This is enough before a file
-    /// is begun, because the logs are read again after that.
+    /// As [`Self::look_again`], but keeps recent lists of logs. The caller is about to begin a
+    /// file. Recent lists are sufficient, because the logs are read again after the file was begun.
     pub(super) fn look_soon(&mut self) {
         self.look_after(LOCAL_FRESH);
     }
@@ -133,10 +138,8 @@ impl Neighbours {
     }
 
     /// Returns the logs in which the file at `path` is open, as of the last [`Self::look_again`].
-    /// Folders that `is_fresh` were made by this transfer, so no older log lies in them.
-    ///
-    /// # Errors
-    /// Errors of the store.
+    /// This transfer made the folders for which `is_fresh` returns true, so these contain no older
+    /// log.
     pub(super) fn speaking_of(
         &mut self,
         path: &RelPath,
@@ -169,8 +172,8 @@ impl Neighbours {
         Ok(found)
     }
 
-    /// Adds the logs of one folder in which `path` is open; returns the number of others' logs
-    /// there.
+    /// Adds the logs of one folder in which `path` is open. Returns the number of other transfers'
+    /// logs in that folder.
     fn speaking_in(
         &mut self,
         at: At,
@@ -226,7 +229,7 @@ impl Neighbours {
         Ok(names)
     }
 
-    /// Reads the records appended to a log since the last read.
+    /// Reads the records that were appended to a log since the last read.
     fn read(&mut self, key: &Key) -> Result<()> {
         if !self.looked.insert(key.clone()) {
             return Ok(());
@@ -262,16 +265,14 @@ impl Neighbours {
         Ok(())
     }
 
-    /// Returns the error for a file whose log, `speaker`, is held; `None` if no transfer is writing
-    /// the file.
-    ///
-    /// # Errors
-    /// Errors of the store.
+    /// Returns the error for a file that is open in the log of `speaker`, or `None` if no transfer
+    /// is writing the file.
     pub(super) fn refusal(&self, speaker: &Speaker, path: &RelPath) -> Result<Option<Error>> {
         let Some(error) = holder(&speaker.place, &self.words)? else {
             return Ok(None);
         };
-        // The file has its final name already, and its FileEnd is not written yet.
+        // The writer may already have published the file. The record FileEnd follows later. So
+        // check whether the partial file still exists.
         let folder = path.parent().unwrap_or_else(RelPath::root);
         let partial = folder.join(&speaker.spoken.partial.name)?;
         let there = self.store.stat(&partial)?;
@@ -279,11 +280,8 @@ impl Neighbours {
         Ok(is_there.then(|| error.file(path)))
     }
 
-    /// Returns the maximum object size of `owner`'s unfinished files around the destination, which
-    /// may be adopted.
-    ///
-    /// # Errors
-    /// Errors of the store.
+    /// Returns the maximum object size in bytes of the unfinished files of `owner` around the
+    /// destination. This transfer may adopt these files.
     pub(super) fn object_bytes_max(&mut self, owner: &[u8]) -> Result<u64> {
         let mut tops = vec![(At::Destination, RelPath::root(), RelPath::root())];
         if let Some((_, destination)) = &self.above {
@@ -311,10 +309,7 @@ impl Neighbours {
         Ok(most)
     }
 
-    /// Returns true if other transfers' logs lie in the destination's own folder.
-    ///
-    /// # Errors
-    /// Errors of the store.
+    /// Returns true if the destination folder itself contains logs of other transfers.
     pub(super) fn has_any(&mut self) -> Result<bool> {
         let folder = log_folder(&RelPath::root())?;
         let logs = self.logs_in(At::Destination, &folder)?;
@@ -322,11 +317,8 @@ impl Neighbours {
         Ok(logs.iter().any(|log| own.as_ref() != Some(log)))
     }
 
-    /// Returns another transfer of `owner` whose log in the destination's own folder has exactly
-    /// these claims, and unfinished files.
-    ///
-    /// # Errors
-    /// Errors of the store.
+    /// Returns another transfer of `owner` that has unfinished files and exactly these claims. Its
+    /// log is in the destination folder itself.
     pub(super) fn same_claims(
         &mut self,
         owner: &[u8],
@@ -352,17 +344,14 @@ impl Neighbours {
     }
 }
 
-/// Reads a log from its beginning; returns `None` if it cannot be read.
+/// Reads a log from its beginning. Returns `None` if the log cannot be read.
 fn begin(file: &mut StoredLog) -> Option<Follower> {
     let mut follower = Follower::begin(file).ok()??;
     let is_read = follower.follow(file, FILES_MAX).ok()?;
     is_read.then_some(follower)
 }
 
-/// Returns the error that names the holder of a log; `None` without a holder.
-///
-/// # Errors
-/// Errors of the store.
+/// Returns an error that names the holder of a log, or `None` if the log has no holder.
 pub(super) fn holder(at: &LogPlace, words: &str) -> Result<Option<Error>> {
     let Some(lease) = layout::lease_of_log(&at.log) else {
         return Ok(None);
@@ -371,7 +360,7 @@ pub(super) fn holder(at: &LogPlace, words: &str) -> Result<Option<Error>> {
     match reachable(look_at_lease(at.store.as_ref(), &lease)) {
         Ok(Some(LeaseState::Held(file))) => Ok(Some(held(file.as_ref(), words))),
         Ok(_) => Ok(None),
-        // A newer program wrote it, and may be active.
+        // A newer program wrote this lease, and may be active.
         Err(error) if error.kind == ErrorKind::LogVersion => Ok(Some(
             Error::new(ErrorKind::LeaseHeld, error.end, "write to the destination")
                 .cause(format!(

@@ -1,5 +1,5 @@
-//! Logs of other transfers that may name a partial file: those in the folders around it, up to the
-//! exported root. A log that names a file lies in no other place.
+//! Logs of other transfers that may name a partial file. They lie in the folders around the file,
+//! up to the exported root. A log elsewhere cannot name the file.
 
 use super::find_logs::{LeaseState, look_at_lease};
 use super::log_file::StoredLog;
@@ -11,44 +11,45 @@ use dray_store::{ControlMode, FileState, Store};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Maximum number of logs whose content is remembered (guess, revisit); beyond it they are read
-/// again.
+/// Maximum number of logs whose content is remembered. Further logs are read again for each query
+/// (guess, revisit).
 const KNOWN_MAX: usize = 64;
 
-/// A partial file: its folder, and its name there.
+/// A partial file: its folder, and its name in that folder.
 pub(super) type PartialKey = (RelPath, Name);
 
-/// Store of a log: the destination's, or the one that reaches above it.
+/// Store of a log: the destination's store, or the store of the exported root above it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum At {
     Destination,
     Above,
 }
 
-/// Content of a log without a holder, valid as long as nobody has held it since.
+/// Content of a log without a holder. It is valid until a transfer takes the log's lease.
 struct LogContent {
     epoch: u64,
-    /// State of the log file: another log may have been made in its place, whose epochs begin
-    /// again.
+    /// State of the log file when it was read. A new log in its place begins again with low epochs,
+    /// so the epoch alone does not identify the content.
     file: Option<FileState>,
-    /// Partial files, relative to the log's top folder.
+    /// Partial files that the log names, relative to the log's top folder.
     partials: HashSet<PartialKey>,
 }
 
-/// The other logs around a destination.
+/// The logs of other transfers around a destination.
 pub(super) struct OtherLogs {
     store: Arc<dyn Store>,
-    /// The store of the exported root, and the destination in it.
+    /// The store of the exported root, and the path of the destination in it.
     above: Option<(Arc<dyn Store>, RelPath)>,
-    /// This transfer's own log; `None` for a user that is no transfer.
+    /// This transfer's own log; `None` if the user is a sweep and not a transfer.
     own: Option<(At, RelPath)>,
     known: HashMap<(At, RelPath), LogContent>,
-    /// True if the last result was due to an unreadable log, which may name the file.
+    /// True if the last answer was a guess, because a log could not be read and may name the file.
     is_unread: bool,
 }
 
 impl OtherLogs {
-    /// Returns the logs around the destination of `request`, whose own log is `log` in `log_store`.
+    /// Returns the logs around the destination of `request`. The transfer's own log is `log` in
+    /// `log_store`.
     pub(super) fn new(
         request: &DestinationRequest,
         log_store: &Arc<dyn Store>,
@@ -67,8 +68,8 @@ impl OtherLogs {
         }
     }
 
-    /// Returns the logs around any path beneath the root of `store`, and above it where that is
-    /// known.
+    /// Returns the logs around any path below the root of `store`. If `above` is known, the logs
+    /// above the root are included.
     pub(super) fn all(store: &Arc<dyn Store>, above: Option<&(Arc<dyn Store>, RelPath)>) -> Self {
         Self {
             store: Arc::clone(store),
@@ -84,11 +85,8 @@ impl OtherLogs {
         self.own.as_ref().and_then(|(_, log)| log.name())
     }
 
-    /// Returns true if one of them names the partial file, or may be about to: then it must not be
-    /// removed.
-    ///
-    /// # Errors
-    /// Errors of the store.
+    /// Returns true if another log names the partial file, or may be about to name it. In both
+    /// cases the file must not be removed.
     pub(super) fn speak_of(&mut self, (folder, name): &PartialKey) -> Result<bool> {
         self.is_unread = false;
         let mut tops = vec![(At::Destination, folder.clone(), RelPath::root())];
@@ -107,7 +105,8 @@ impl OtherLogs {
         Ok(false)
     }
 
-    /// Returns true if the last result of [`Self::speak_of`] was due to an unreadable log.
+    /// Returns true if the last call of [`Self::speak_of`] returned true only because a log could
+    /// not be read.
     pub(super) const fn is_unread(&self) -> bool {
         self.is_unread
     }
@@ -125,7 +124,7 @@ impl OtherLogs {
         let folder = log_folder(top)?;
         let names = match store.list_control(&folder) {
             Ok(names) => names,
-            // An unreadable folder of logs may name any file.
+            // A folder of logs that this user may not read may contain a log that names the file.
             Err(error) if error.kind == ErrorKind::PermissionDenied => return Ok(self.unread()),
             Err(error) => return Err(error),
         };
@@ -150,7 +149,7 @@ impl OtherLogs {
         lease: &RelPath,
         place: &PartialKey,
     ) -> Result<bool> {
-        // Its holder may have made a partial file that the log does not name yet.
+        // The holder of a log may have made a partial file that the log does not name yet.
         let epoch = match look_at_lease(store, lease) {
             Ok(LeaseState::Free(epoch)) => epoch,
             Ok(LeaseState::Held(_)) => return Ok(true),
@@ -171,7 +170,7 @@ impl OtherLogs {
         let recovery = match recover(&mut StoredLog::new(file)) {
             Ok(Some(recovery)) => recovery,
             Ok(None) => return Ok(false),
-            // A log of another version, or a damaged one, may name any file.
+            // A log of another version, or a damaged log, may name any file.
             Err(_) => return Ok(self.unread()),
         };
         let partials: HashSet<PartialKey> = recovery
@@ -224,7 +223,8 @@ mod tests {
         }
     }
 
-    /// Makes a transfer that breaks off with one file begun; returns the name of its partial file.
+    /// Makes a transfer that begins one file and then breaks off. Returns the name of its partial
+    /// file.
     fn broken_off(store: &Arc<dyn Store>, file: &str) -> Name {
         let destination = Destination::open(request(store, "theirs")).expect("free");
         let space = Space::new(destination, Options::default(), 1 << 20);

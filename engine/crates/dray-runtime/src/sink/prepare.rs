@@ -34,8 +34,8 @@ impl Space {
         Ok((open, None))
     }
 
-    /// Preallocates a prepared file, if requested. Without the destination's lock: the file system
-    /// may be slow, and only this file waits for it.
+    /// Preallocates the space of a prepared file, if requested. Does not hold the destination's
+    /// lock, so that a slow file system delays only this file.
     fn take_space(&self, open: &Arc<OpenFile>) -> Result<()> {
         if !open.is_one_hole() {
             return Ok(());

@@ -1,5 +1,5 @@
-//! Examines a destination without changing it: existing entries and the log's records. For plans,
-//! and for the sink before it writes.
+//! Examines a destination without changing it: existing entries and the records of the log. Plans
+//! use this module, and the sink uses it before it writes.
 
 use super::compare;
 use super::find_logs::refuse_same_request;
@@ -19,25 +19,25 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The present state of a destination and the logs around it; takes no lease and makes no files.
+/// The present state of a destination and of the logs around it. Takes no lease and makes no files.
 pub struct Peek {
     request: DestinationRequest,
     boot_id: BootId,
-    /// Other transfers' logs; `None` at a store that keeps no logs.
+    /// Other transfers' logs; `None` if the store keeps no logs.
     neighbours: Option<Mutex<Neighbours>>,
-    /// Completely recovered logs, for later files.
+    /// Recovered content of complete logs, for queries about further files.
     read: Mutex<HashMap<RelPath, Arc<Recovery>>>,
 }
 
-/// Maximum number of kept recovered logs (guess, revisit).
+/// Maximum number of logs whose recovered content is kept (guess, revisit).
 const LOGS_MAX: usize = 16;
 
 impl Peek {
     /// Examines a destination.
     ///
     /// # Errors
-    /// If this host's boot id cannot be read; [`dray_core::ErrorKind::LeaseHeld`] names another
-    /// transfer that executes the same request now.
+    /// If this host's boot id cannot be read. [`dray_core::ErrorKind::LeaseHeld`] names another
+    /// transfer that is executing the same request.
     pub fn open(request: DestinationRequest, selection: &Selection) -> Result<Self> {
         let has_logs = request.store.capabilities().can_hold_log;
         if has_logs {
@@ -54,10 +54,10 @@ impl Peek {
         })
     }
 
-    /// Returns the facts about one file.
+    /// Returns the facts about one file of the destination.
     ///
     /// # Errors
-    /// [`dray_core::ErrorKind::LeaseHeld`] names a transfer that writes the file now; errors of the
+    /// [`dray_core::ErrorKind::LeaseHeld`] names a transfer that is writing the file. Errors of the
     /// store.
     pub fn look(&self, path: &RelPath, key: &ContentKey) -> Result<Facts> {
         let store = self.request.store.as_ref();
@@ -133,11 +133,11 @@ impl Peek {
     }
 }
 
-/// Compares the log's record of a file (its path there, and its ranges) with the partial file. An
-/// inner error gives the reason why no range counts.
+/// Compares the log's record of a file with the partial file. The record contains the path in the
+/// log and the ranges. An inner error gives the reason why no range counts.
 ///
 /// # Errors
-/// Errors of the store; `PermissionDenied` if the log belongs to another owner.
+/// Errors of the store. `PermissionDenied` if the log belongs to another owner.
 pub(super) fn judge(
     store: &dyn Store,
     path: &RelPath,
@@ -154,7 +154,7 @@ pub(super) fn judge(
     }
 }
 
-/// Returns the store's identity of a found partial file.
+/// Returns the store's identity of a partial file that was found.
 pub(super) const fn id_of(found: &FoundPartial) -> PartialId {
     PartialId {
         inode: found.inode,
@@ -163,7 +163,7 @@ pub(super) const fn id_of(found: &FoundPartial) -> PartialId {
     }
 }
 
-/// Returns the identity of the partial file in the log.
+/// Returns the store's identity of the partial file that the log names.
 pub(super) const fn logged_id(logged: &LoggedFile) -> PartialId {
     PartialId {
         inode: logged.partial.inode,
@@ -172,7 +172,7 @@ pub(super) const fn logged_id(logged: &LoggedFile) -> PartialId {
     }
 }
 
-/// Converts trusted ranges to the machine's input.
+/// Converts the trusted ranges of a file to an input of the machine.
 pub(super) fn resume_of(trusted: trust::Trusted) -> Resume {
     Resume {
         done: trusted.done,
@@ -180,8 +180,8 @@ pub(super) fn resume_of(trusted: trust::Trusted) -> Resume {
     }
 }
 
-/// Returns the expected layout of a file: a folder still to be made gets the layout of the one
-/// above it.
+/// Returns the expected storage layout of a file. A folder that does not exist yet will inherit the
+/// layout of the folder above it.
 fn layout_near(store: &dyn Store, path: &RelPath) -> Layout {
     let mut near = path.clone();
     loop {
@@ -193,7 +193,7 @@ fn layout_near(store: &dyn Store, path: &RelPath) -> Layout {
     }
 }
 
-/// Returns the entry under a final name.
+/// Returns the existing entry under a final name, if there is one.
 pub(super) fn existing(
     store: &dyn Store,
     path: &RelPath,

@@ -1,17 +1,17 @@
 //! Reads ranges back from the sink's storage.
 //!
-//! All reads bypass the page cache, detect holes without reading them, and stop at the next piece
-//! when the session ends.
+//! All reads bypass the page cache, detect holes without reading them, and stop before the next
+//! piece when the session ends.
 
 use dray_core::checksum::Summer;
 use dray_core::{ByteRange, End, Error, ErrorKind, Result, Sums};
 use dray_store::ReadHandle;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Bytes of one read.
+/// Size of one read in bytes.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Alignment of memory for direct reads.
+/// Alignment in bytes of the memory for direct reads.
 const ALIGNMENT: usize = 4096;
 
 /// State that the reading threads share with the threads that wait for them.
@@ -22,12 +22,12 @@ pub(super) struct ReadBack {
 }
 
 impl ReadBack {
-    /// Stops all reads.
+    /// Stops all reads before their next piece.
     pub(super) fn stop(&self) {
         self.stops.store(true, Ordering::Release);
     }
 
-    /// Returns the bytes read back so far.
+    /// Returns the number of bytes that were read back so far.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -42,11 +42,12 @@ impl ReadBack {
         Ok(())
     }
 
-    /// Passes the data of a range to `each`, piece by piece, and the length of each hole before it.
+    /// Reads a range piece by piece, and calls `each` with the data of each piece and with the
+    /// length of each hole.
     ///
     /// # Errors
-    /// [`ErrorKind::Cancelled`] after [`Self::stop`]; [`ErrorKind::ShortRead`] if the file ends
-    /// before the range; errors of the store and of `each`.
+    /// [`ErrorKind::Cancelled`] after [`Self::stop`]. [`ErrorKind::ShortRead`] if the file ends
+    /// before the range ends. Errors of the store and of `each`.
     pub(super) fn each(
         &self,
         file: &dyn ReadHandle,
@@ -93,7 +94,7 @@ impl ReadBack {
         Ok(())
     }
 
-    /// Returns the checksums of a range on the storage.
+    /// Returns the checksums of a range, computed from the bytes on the storage.
     ///
     /// # Errors
     /// As [`Self::each`].
@@ -121,8 +122,8 @@ impl ReadBack {
 
 /// A part of a range.
 pub(super) enum Piece<'a> {
-    /// Bytes.
+    /// Data bytes.
     Data(&'a [u8]),
-    /// A number of zeros that the storage does not store.
+    /// A hole of this many bytes, for which the storage has no blocks.
     Hole(u64),
 }

@@ -7,18 +7,18 @@ use std::sync::Arc;
 
 /// A request to write to a destination.
 pub struct DestinationRequest {
-    /// Store of the destination folder.
+    /// Store whose root is the destination folder.
     pub store: Arc<dyn Store>,
-    /// Store of the exported root, and path of the destination folder in it: logs of whole trees
-    /// are searched in the folders above.
+    /// Store of the exported root, and path of the destination folder in it. The folders above the
+    /// destination may contain logs of larger requests, which are searched as well.
     pub above: Option<(Arc<dyn Store>, RelPath)>,
-    /// Paths below the destination folder that will be written; empty for all of it.
+    /// Paths below the destination folder that the transfer will write; empty for the whole folder.
     pub claims: Vec<RelPath>,
-    /// The transfer.
+    /// Id of the transfer.
     pub transfer: TransferId,
-    /// Owner of the written files, from the owner mapping.
+    /// Account that owns the written files, from the mapping of principals to owners.
     pub owner: Vec<u8>,
-    /// Durability of written data.
+    /// Required durability of written data.
     pub durability: Durability,
     /// The destination as the caller named it, for messages.
     pub words: String,

@@ -1,6 +1,7 @@
-//! Writes and publishes small files in batches, for stores where each call costs a round trip.
+//! Writes and publishes small files in batches, for stores where each call costs a network round
+//! trip.
 //!
-//! Not for: choosing names (`names`); a file whose name is taken is written separately.
+//! The module `names` chooses names. A file whose partial name is taken is written separately.
 
 use crate::sink::files::{Small, Space, how};
 use dray_core::lock::LockExt;
@@ -9,8 +10,8 @@ use dray_session::sink::PublishItem;
 use dray_store::{Attributes, SmallFile, SmallName};
 use std::borrow::Cow;
 
-/// Number of files per call and per lease check. A store has about as many calls in flight (guess,
-/// revisit).
+/// Number of files per call and per lease check. A store executes about as many calls concurrently
+/// (guess, revisit).
 const AT_ONCE: usize = 64;
 
 /// A complete small file.
@@ -22,12 +23,12 @@ pub(super) struct NewSmall<'a> {
 }
 
 impl Space {
-    /// Returns true if small files are passed in batches.
+    /// Returns true if the store accepts small files in batches.
     pub(super) fn takes_many(&self) -> bool {
         self.store.capabilities().takes_many
     }
 
-    /// Writes small files. Returns a result for each.
+    /// Writes small files. Returns one result per file.
     pub(super) fn write_small_many(&self, files: &[NewSmall<'_>]) -> Vec<Result<()>> {
         let each = files.chunks(AT_ONCE);
         each.flat_map(|files| self.write_small_some(files))
@@ -42,7 +43,8 @@ impl Space {
             .iter()
             .map(|file| {
                 let sums = self.wants_sums().then(|| Sums::of(&file.content));
-                // A file that arrived again, because another file of its pack could not be written.
+                // The file may have been written before. A whole pack is sent again if one of its
+                // files failed.
                 let name = self
                     .discard_small(file.path)
                     .and_then(|()| self.names.take_first(file.path));
@@ -102,7 +104,7 @@ impl Space {
         .collect()
     }
 
-    /// Gives small files their final names. Returns a result for each.
+    /// Publishes small files. Returns one result per file.
     pub(super) fn publish_many(&self, items: &[PublishItem]) -> Vec<Result<()>> {
         let each = items.chunks(AT_ONCE);
         each.flat_map(|items| self.publish_some(items)).collect()
@@ -112,7 +114,8 @@ impl Space {
         if let Err(error) = self.check_lease_often() {
             return items.iter().map(|_| Err(error.clone())).collect();
         }
-        // The final check compares one file at a time, before its name.
+        // The final check compares one file at a time before it is published, so no batch is
+        // possible.
         let is_checked = match self.destination() {
             Ok(destination) => destination.final_check().is_some(),
             Err(error) => return items.iter().map(|_| Err(error.clone())).collect(),

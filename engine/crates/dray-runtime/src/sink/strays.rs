@@ -1,7 +1,8 @@
-//! Leftovers of interrupted runs: those found when a destination is opened, and the folders that may
-//! contain partial files without a record.
+//! Leftovers of interrupted runs. When a destination is opened, this module checks whether there
+//! are any. During the session, it remembers the folders that may contain partial files without a
+//! record.
 //!
-//! Not for: removing them (`tidy`).
+//! The module `tidy` removes the leftovers.
 
 use super::neighbours::Neighbours;
 use dray_core::lock::LockExt;
@@ -10,21 +11,22 @@ use dray_core::{RelPath, Result};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Maximum number of listed folders. The sweep finds leftovers in further ones.
+/// Maximum number of remembered folders. A sweep finds the leftovers in further folders.
 const FOLDERS_MAX: usize = 1 << 16;
 
 /// Leftovers of interrupted runs in the destination folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Left {
     Nothing,
-    /// Other transfers' logs exist; an active run may hold them.
+    /// The folder has logs of other transfers. Their transfers may be active.
     ByOthers,
-    /// This transfer's log or lease was there.
+    /// A log or a lease of this transfer existed.
     ByThis,
 }
 
 impl Left {
-    /// Finds leftovers; `is_own` is true if this transfer's log or lease existed.
+    /// Returns the kind of leftovers. `is_own` is true if a log or a lease of this transfer
+    /// existed.
     pub(super) fn find(is_own: bool, neighbours: &mut Neighbours) -> Result<Self> {
         Ok(match is_own {
             true => Self::ByThis,
@@ -36,15 +38,16 @@ impl Left {
 
 /// Folders that may contain partial files that no log names.
 pub(super) struct Strays {
-    /// True if the folders of the transfer are remembered: an earlier run was interrupted.
+    /// True if the folders that this transfer visits are remembered, because an earlier run was
+    /// interrupted.
     is_remembering: bool,
-    /// True if the folders are searched at the end.
+    /// True if the remembered folders are searched at the end of the session.
     pub(super) is_any: AtomicBool,
     pub(super) folders: Mutex<HashSet<RelPath>>,
 }
 
 impl Strays {
-    /// `left` describes the leftovers of earlier runs in the destination folder.
+    /// Returns an empty set of folders. `left` is the kind of leftovers in the destination folder.
     pub(super) fn new(left: Left) -> Self {
         Self {
             is_remembering: left != Left::Nothing,
@@ -53,7 +56,7 @@ impl Strays {
         }
     }
 
-    /// Called when the transfer inspects an entry of this folder.
+    /// Called when the transfer inspects an entry in this folder.
     pub(super) fn pass(&self, folder: &RelPath) {
         if self.is_remembering {
             self.remember(folder);

@@ -1,10 +1,12 @@
-//! Finds partial data beneath a folder that no transfer resumes, and removes it on request.
+//! Finds partial data below a folder that no transfer resumes, and removes it on request.
 //!
-//! A walk finds logs with all files that they name, leases and other remnants of removed logs, and
-//! partial files that no log names. The caller decides about their removal.
+//! A walk finds three kinds of data: logs with all files that they name, remnants of removed logs
+//! such as leases, and partial files that no log names. The caller decides which of them to remove.
 //!
-//! Invariants owned here: data of a live writer is never touched; data that changed after it was
-//! found stays; a log is removed after all files that it names.
+//! Invariants of this module:
+//! - Data of a live writer is never touched.
+//! - Data that changed after the walk found it stays.
+//! - A log is removed after all files that it names.
 
 mod purge;
 mod remove;
@@ -28,23 +30,23 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Minimum age of an orphan, whatever the caller requests: a writer on a host whose locks do not
-/// reach us may be active, and clocks of hosts differ.
+/// Minimum age of an orphan; a caller cannot lower it. A writer may be active on a host whose locks
+/// are invisible here, and the clocks of two hosts may differ.
 pub const AGE_MIN: Duration = Duration::from_secs(3600);
 
-/// Kinds of found data.
+/// Kind of the data that a walk found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     /// A log, with its lease and the partial files that it names.
     Log,
-    /// A remnant of a removed log: a lease, an unfinished replacement.
+    /// A remnant of a removed log: a lease, or an unfinished replacement of the log.
     Remnant,
     /// A partial file that no log names.
     Partial,
 }
 
 impl What {
-    /// Returns its name in reports.
+    /// Returns the name of this kind in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -55,31 +57,32 @@ impl What {
     }
 }
 
-/// Partial data, in its state when it was found.
+/// Partial data, as it was when the walk found it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// Its kind.
+    /// Kind of the data.
     pub what: What,
-    /// Path beneath the folder of the log (of a remnant: its former path) or the partial file.
+    /// Path of the log or of the partial file, relative to the walked folder. For a remnant, the
+    /// former path of the log.
     pub path: RelPath,
-    /// Owner in the log; `None` for a file without a log.
+    /// Owner as recorded in the log; `None` for a partial file without a log.
     pub owner: Option<Vec<u8>>,
-    /// The last transfer that held it, if known.
+    /// The transfer that held the log last, if known.
     pub transfer: Option<TransferId>,
     /// Number of partial files.
     pub files: u64,
-    /// Bytes of all of it on the storage.
+    /// Total size in bytes on the storage.
     pub bytes: u64,
-    /// Time of the last change of any part.
+    /// Time of the last change of any of its files.
     pub changed: ModifiedTime,
-    /// True if a writer is active: then it is no orphan at any age.
+    /// True if a writer is active. The data is then no orphan at any age.
     pub is_held: bool,
     /// Identity of a partial file without a log.
     id: Option<PartialId>,
 }
 
 impl Found {
-    /// Returns the time since the last change; zero for a time in the future.
+    /// Returns the time since the last change, or zero if that time is in the future.
     #[must_use]
     pub fn age(&self, now: SystemTime) -> Duration {
         let since_1970 = now.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -92,28 +95,30 @@ impl Found {
         }
     }
 
-    /// Returns true if it may be removed at all.
+    /// Returns true if the data may be removed: no writer is active, and the data is at least
+    /// [`AGE_MIN`] old.
     #[must_use]
     pub fn is_orphan(&self, now: SystemTime) -> bool {
         !self.is_held && self.age(now) >= AGE_MIN
     }
 }
 
-/// An event of a walk.
+/// An event that a walk reports.
 #[derive(Debug)]
 pub enum Met {
-    /// A folder is entered: the caller may pause or stop.
+    /// The walk enters a folder. The caller may pause or stop the walk here.
     Folder,
     /// Partial data was found.
     Found(Found),
-    /// A partial file that no log names, younger than [`AGE_MIN`]: its log may be about to name it.
+    /// A partial file that no log names and that is younger than [`AGE_MIN`]. A log may be about to
+    /// name it.
     Young(Found),
-    /// A log or entry that cannot be read. An unreadable log stays, and so do files that it may
-    /// name.
+    /// A log or entry that cannot be read. An unreadable log is not removed, and neither are the
+    /// files that it may name.
     Unreadable(Error),
 }
 
-/// A folder to walk, and the store above it, whose logs may name files in the folder.
+/// A folder to walk, and the store above it. Logs above the folder may name files in it.
 #[derive(Clone)]
 pub struct Place {
     store: Arc<dyn Store>,
@@ -121,8 +126,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// Returns the place of the folder at `store`'s root, which lies at `path`, absolute and
-    /// without links.
+    /// Returns the place of the folder at the root of `store`. `path` is the absolute path of that
+    /// folder, without symbolic links.
     ///
     /// # Errors
     /// If the system's root cannot be opened, or `path` cannot be reached from there.
@@ -142,7 +147,7 @@ impl Place {
     /// Opens the folder at `path`.
     ///
     /// # Errors
-    /// If it cannot be opened.
+    /// If the folder cannot be opened.
     pub fn open(path: &Path) -> Result<Self> {
         let store = PosixStore::open(path, End::Sink, PosixOptions::default())?;
         let real = path.canonicalize().map_err(|error| {
@@ -157,12 +162,10 @@ impl Place {
     }
 }
 
-/// Walks all entries of a folder without following links, and reports to `tell`. It holds one path,
-/// one log's files and a batch of names at a time, whatever the size of the tree. Partial files
-/// without a log are found if they are [`AGE_MIN`] old at `now`; younger ones are [`Met::Young`].
-///
-/// # Errors
-/// If the folder itself cannot be listed.
+/// Walks all entries of a folder without following links, and calls `tell` with each event. The
+/// walk needs memory for one path, the files of one log, and one batch of names, whatever the size
+/// of the tree. A partial file without a log is reported as [`Met::Found`] if it is at least
+/// [`AGE_MIN`] old at `now`, otherwise as [`Met::Young`].
 pub fn walk(
     place: &Place,
     now: SystemTime,
@@ -224,7 +227,7 @@ impl Walk<'_> {
         ControlFlow::Continue(())
     }
 
-    /// Enters a folder: reports its logs first, before the files that they name.
+    /// Enters a folder. Reports the logs of the folder before the files that they name.
     fn folder(&mut self, at: &RelPath) -> ControlFlow<()> {
         (self.tell)(Met::Folder)?;
         let logs = log_folder(at);
@@ -237,7 +240,7 @@ impl Walk<'_> {
         for log in units {
             let met = match survey::survey(self.store, &logs, &log, survey::Lease::Ask) {
                 Ok(Some(survey)) => Met::Found(survey.found),
-                // Finished meanwhile.
+                // The transfer has finished and removed its log since the listing.
                 Ok(None) => continue,
                 Err(error) => Met::Unreadable(error),
             };
@@ -279,8 +282,8 @@ impl Walk<'_> {
     }
 }
 
-/// Returns the identity and size of a partial file without a log: a file or a link, since folders
-/// are no partial files.
+/// Returns the identity and size of a partial file without a log; `None` for a folder, which cannot
+/// be a partial file.
 fn stray(store: &dyn Store, path: &RelPath) -> Result<Option<(PartialId, Holding)>> {
     use dray_store::FileKind::{File, Symlink};
     let state = store.stat(path)?;

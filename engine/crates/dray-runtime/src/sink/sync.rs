@@ -1,4 +1,4 @@
-//! Makes a group durable: determines the items to sync for each of the machine's items.
+//! Makes a sync group durable: maps the machine's items to the files and folders to sync.
 
 use crate::sink::files::{Space, folder_of};
 use dray_core::lock::LockExt;
@@ -8,7 +8,8 @@ use dray_link::open_file::OpenFile;
 use dray_store::SyncItem;
 use std::sync::Arc;
 
-/// An item to sync, by name, because handles may be closed meanwhile.
+/// An item to sync. Small and published files are named by path, because their handles may already
+/// be closed.
 pub(super) enum SyncPath {
     Partial(Arc<OpenFile>),
     Small(RelPath),
@@ -26,7 +27,7 @@ impl SyncPath {
 }
 
 impl Space {
-    /// Makes a group durable. Returns the paths for which this failed, each with its error.
+    /// Makes a group durable. Returns the paths that could not be synced, each with its error.
     ///
     /// # Errors
     /// If no item of the group counts as durable.
@@ -38,12 +39,14 @@ impl Space {
         for item in items {
             match item {
                 SyncPath::Partial(open) => names.push((&open.path, open.name.clone())),
-                // A file that was discarded meanwhile has failed.
+                // A small file without a partial name was discarded, because it failed. Nothing
+                // remains to sync.
                 SyncPath::Small(path) => {
                     names.extend(self.small_name(path).map(|name| (path, name)));
                 }
                 SyncPath::Published(path) => {
-                    // Before its folder: that sync then finds the journal written.
+                    // Sync the file before its folder. The sync of the folder then finds the
+                    // journal already written.
                     if self.unsynced.lock_unpoisoned().remove(path) {
                         files.push(path);
                         published.insert(path);
@@ -68,7 +71,8 @@ impl Space {
         let mut failed = Vec::new();
         let mut without = Vec::new();
         let answers = self.store.sync_each(&all).inspect_err(|_| {
-            // The error does not tell which file it concerns, and the system reports it only once.
+            // The error does not say which file it concerns, and the system reports it only once.
+            // So every file of the group is doubtful.
             for item in items {
                 if let SyncPath::Partial(open) = item {
                     self.note_doubtful(open.number);
@@ -78,12 +82,13 @@ impl Space {
         for (item, answer) in all.iter().zip(answers) {
             match (item, answer) {
                 (_, Ok(())) => {}
-                // The file had its name durably; a later removal by another program does not
-                // concern this run.
+                // The file was already durable under its final name. Another program has removed it
+                // since, which is no error of this transfer.
                 (SyncItem::File(path), Err(error))
                     if error.kind == ErrorKind::NotFound && published.contains(path) => {}
                 (SyncItem::Folder(folder), Err(error)) => {
-                    // Later entries in the folder need its sync too, unless it no longer exists.
+                    // Later entries in the folder need a successful sync of the folder too, unless
+                    // it no longer exists.
                     if error.kind != ErrorKind::NotFound {
                         self.touched.lock_unpoisoned().insert((*folder).clone());
                     }
@@ -94,7 +99,7 @@ impl Space {
                 }
             }
         }
-        // A name is durable only if all folders above it are.
+        // A name is durable only if all folders above it are durable.
         for item in items {
             let path = item.path();
             let is_lost = |(folder, _): &&(&RelPath, Error)| path.starts_with(folder);

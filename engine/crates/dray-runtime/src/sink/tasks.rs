@@ -1,5 +1,5 @@
-//! Background tasks of the sink beside writing: inspect, prepare, sync, log, read back, publish,
-//! clean up.
+//! Background tasks of the sink, apart from writing: inspect, prepare, sync, log, read back,
+//! publish, clean up.
 
 use crate::sink::continued::Kept;
 use crate::sink::files::Space;
@@ -16,7 +16,7 @@ use dray_session::sink::{Input, InspectItem, Inspected, PublishItem};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A task. Tasks of one lane are executed in order.
+/// A background task. Tasks of one lane are executed in order.
 pub(super) enum BackgroundTask {
     Inspect(Vec<InspectItem>),
     Prepare {
@@ -64,7 +64,7 @@ pub(super) enum BackgroundTask {
 /// Executes tasks until the executor has ended.
 pub(super) fn run(jobs: &Receiver<BackgroundTask>, space: &Space, events: &Sender<SinkEvent>) {
     let tell = |event| {
-        // Without an executor no result is needed.
+        // If the executor has ended, no result is needed.
         let _ = events.send(event);
     };
     for chore in jobs {
@@ -125,7 +125,7 @@ pub(super) fn run(jobs: &Receiver<BackgroundTask>, space: &Space, events: &Sende
             BackgroundTask::DiscardSmall(path) => match space.check_lease() {
                 Err(error) => Input::LeaseLost(error),
                 Ok(()) => {
-                    // A file that cannot be removed now stays until the next run takes its name.
+                    // Ignore errors: a later run that needs the name of this file removes the file.
                     let _ = space.discard_small(&path);
                     continue;
                 }
@@ -152,7 +152,7 @@ fn inspect(space: &Space, items: Vec<InspectItem>) -> Input {
     let inspected = match space.meet(&items) {
         Ok(()) => each_held(space, items, look),
         Err(error) if error.kind == ErrorKind::LeaseLost => Err(error),
-        // The other writers of these files are unknown.
+        // The other writers of these files are unknown, so all files of the batch fail.
         Err(error) => Ok(items
             .iter()
             .map(|item| (item.index, Inspected::Failed(error.clone())))
@@ -161,7 +161,7 @@ fn inspect(space: &Space, items: Vec<InspectItem>) -> Input {
     inspected.map_or_else(Input::LeaseLost, Input::Inspected)
 }
 
-/// The events of a prepared file: the ranges that it kept come first.
+/// Returns the events that report a prepared file. The ranges of an earlier run come first.
 fn prepared(
     index: FileIndex,
     result: Result<(Arc<OpenFile>, Option<Kept>), Error>,
@@ -199,7 +199,7 @@ fn publish(space: &Space, items: Vec<(Option<Arc<OpenFile>>, PublishItem)>) -> I
 }
 
 impl Space {
-    /// Changes errors of the log to name the folder that the user named.
+    /// Replaces the paths of log files in errors by the folder that the user named.
     pub(super) fn in_plain_words(&self, input: Input) -> Input {
         let told = |error| about_folder(error, &self.words, LogStep::Use);
         match input {
@@ -237,8 +237,8 @@ fn publish_many(
         .collect()
 }
 
-/// Separates a lost lease, which ends the session, from other errors, which concern the present
-/// file only.
+/// Separates two kinds of errors. A lost lease ends the session, and is the outer error. Any other
+/// error concerns only the present file.
 pub(super) fn fenced<T>(result: Result<T, Error>) -> Result<Result<T, Error>, Error> {
     match result {
         Err(error) if error.kind == ErrorKind::LeaseLost => Err(error),
@@ -254,8 +254,8 @@ fn held(space: &Space, work: impl FnOnce() -> Input) -> Input {
     }
 }
 
-/// Calls `work` with each item as long as the lease is held: a new holder would already have begun
-/// to write.
+/// Calls `work` with each item. Checks the lease before each call: if the lease is lost, its new
+/// holder may already be writing.
 fn each_held<T, U>(
     space: &Space,
     items: Vec<T>,

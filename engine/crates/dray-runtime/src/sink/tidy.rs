@@ -1,10 +1,11 @@
-//! Removes leftovers of interrupted transfers. A transfer that ends successfully removes partial
-//! files without a record, and leases and logs without resumable data. It counts the data that
-//! others may resume.
+//! Removes leftovers of interrupted transfers at the end of a successful transfer: partial files
+//! without a record, and leases and logs without resumable data. Data that other transfers may
+//! resume is only counted.
 //!
 //! Invariant: this module never removes a log that is held, nor a partial file that a log names.
 //!
-//! Not for: files that this transfer's own log names (`cleanup`), old data of others (`sweep`).
+//! The module `cleanup` removes the files of this transfer's own log, and `sweep` removes old data
+//! of other transfers.
 
 use super::files::Space;
 use super::find_logs::{LeaseState, look_at_lease};
@@ -19,11 +20,12 @@ use dray_store::{ControlMode, ListOptions, Store};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Maximum number of examined logs of other transfers, and the same where each is a round trip.
+/// Maximum number of examined logs of other transfers. The second value applies to stores where
+/// each log costs a network round trip.
 const LOGS_MAX: usize = 64;
 const REMOTE_LOGS_MAX: usize = 4;
 
-/// Limits for reading one log. The count of a larger log stops there.
+/// Limits for reading one log. Files of a larger log are not all counted.
 const LIMITS: Limits = Limits {
     files_max: 1 << 12,
     runs_max: 1 << 14,
@@ -41,15 +43,15 @@ fn unread(path: &RelPath) -> Error {
 /// Data that other transfers may resume.
 #[derive(Default)]
 struct Resumable {
-    /// True if a log without a holder was found.
+    /// True if any log without a holder was found.
     is_any: bool,
     transfers: u64,
     files: u64,
 }
 
 impl Space {
-    /// Removes partial files that no log names, in the folders where earlier runs of this transfer
-    /// may have left some. Called while the lease is held.
+    /// Removes partial files that no log names, in folders where earlier runs of this transfer may
+    /// have left them. Called while the lease is held.
     pub(super) fn remove_strays(&self) -> Result<()> {
         if !self.strays.is_any.load(Ordering::Relaxed) {
             return Ok(());
@@ -58,7 +60,8 @@ impl Space {
         for folder in folders {
             self.check_lease()?;
             let removed = self.keeping_time(&folder, || {
-                // A listed file that was missing is gone, unless it is listed again.
+                // A file that disappeared during the listing is no error. If the second listing
+                // names it again, it is an error.
                 match self.remove_strays_in(&folder, false)? {
                     true => Ok(true),
                     false => self.remove_strays_in(&folder, true),
@@ -71,8 +74,8 @@ impl Space {
         Ok(())
     }
 
-    /// Calls `remove`, and gives the folder the modification time of before: at the end of a transfer
-    /// a folder already has its source's time, and removing a partial file changes that.
+    /// Calls `remove`, then restores the modification time of the folder. Removing a partial file
+    /// changes that time, and at the end of a transfer the folder already has the source's time.
     pub(super) fn keeping_time<T>(
         &self,
         folder: &RelPath,
@@ -88,13 +91,14 @@ impl Space {
                 modified: before.modified,
                 xattrs: Vec::new(),
             };
-            // Another user's folder keeps the new time: this transfer did not set the old one.
+            // Ignore errors: the time of another user's folder cannot be restored, and this
+            // transfer did not set it.
             let _ = self.set_directory(folder, &metadata);
         }
         removed
     }
 
-    /// Returns true if all listed files existed; fails for a missing one if `is_again`.
+    /// Returns true if all listed files existed. If `is_again`, a missing file is an error.
     fn remove_strays_in(&self, folder: &RelPath, is_again: bool) -> Result<bool> {
         let options = ListOptions {
             recursive: false,
@@ -109,7 +113,7 @@ impl Space {
         for item in lister {
             let item = match item {
                 Ok(item) => item,
-                // A folder in it, which is not entered.
+                // The entry is a folder inside this one. The listing does not enter it.
                 Err(error) if error.kind == ErrorKind::IsADirectory => continue,
                 Err(error) if error.kind == ErrorKind::NotFound && !is_again => {
                     is_all = false;
@@ -141,8 +145,9 @@ impl Space {
         failed.map_or(Ok(is_all), Err)
     }
 
-    /// Removes leases and logs of other transfers in the destination folder without resumable data, and
-    /// reports what others may resume. Failures are not reported: the next transfer looks again.
+    /// Removes leases and logs of other transfers in the destination folder, if they have no
+    /// resumable data. Adds a notice about data that others may resume. Failures are not reported,
+    /// because the next transfer tries again.
     pub(super) fn tidy_logs(&self, own: Option<&Name>) {
         let mut found = Resumable::default();
         let looked = self.look_at_logs(own, &mut found);
@@ -159,7 +164,7 @@ impl Space {
                 s(transfers),
                 s(files)
             );
-            // An error of this kind without a file shows its cause only.
+            // This kind of error, without a file, is shown as its cause only.
             let operation = "remove partial data of other transfers";
             let told = Error::new(ErrorKind::AlreadyExists, End::Sink, operation).cause(cause);
             self.tell(told.remedy("list it with `dray log show`; remove it with `dray log sweep`"));
@@ -189,7 +194,8 @@ impl Space {
                 log,
                 prefix: RelPath::root(),
             };
-            // A log that is unreadable, or removed meanwhile, is skipped.
+            // Ignore errors: a log that cannot be read, or that was removed since the listing, is
+            // skipped.
             let _ = look_at_log(&at, &owner, found);
         }
         Ok(())
@@ -211,7 +217,7 @@ fn look_at_log(at: &LogPlace, owner: &[u8], found: &mut Resumable) -> Result<()>
     };
     let log = read(at)?;
     if says_nothing(log.as_ref())? {
-        // Under the lease, because its holder may have written to the log meanwhile.
+        // Check again under the lease, because a holder may have written to the log since.
         return sweep::remove_silent(at, |at| says_nothing(read(at)?.as_ref()));
     }
     let left = log.map_or(0, |log| log.files.len());
@@ -222,14 +228,14 @@ fn look_at_log(at: &LogPlace, owner: &[u8], found: &mut Resumable) -> Result<()>
     Ok(())
 }
 
-/// Returns true if this log has no resumable data: it has no unfinished files, or its files are of
-/// the same owner, were complete and got their final names.
+/// Returns true if this log has no resumable data. Either it has no unfinished files, or all its
+/// files belong to this owner, are complete and have their final names.
 fn is_over(store: &dyn Store, log: &Recovery, owner: &[u8]) -> Result<bool> {
     if log.damage.is_some() || log.over_limit > 0 {
         return Ok(false);
     }
     for (path, file) in &log.files {
-        // A power failure may lose a weak range, and then its record is needed.
+        // A power failure may lose the bytes of a weak range. Its record is needed in that case.
         let is_safe = !file.is_doubtful && !file.is_weak;
         let is_whole = is_safe && file.done.bytes() == file.key.size;
         if log.header.owner != owner
@@ -243,7 +249,7 @@ fn is_over(store: &dyn Store, log: &Recovery, owner: &[u8]) -> Result<bool> {
     Ok(true)
 }
 
-/// Returns the content of the log; `None` if it does not exist or has no header yet.
+/// Returns the content of the log, or `None` if the log does not exist or has no header yet.
 fn read(at: &LogPlace) -> Result<Option<Recovery>> {
     let path = at.folder.join(&at.log)?;
     match at.store.open_control(&path, ControlMode::ReadOnly) {

@@ -1,5 +1,5 @@
-//! Compares what the storage has with what was written: whole files (`--verify`), and ranges of an
-//! earlier run's partial file.
+//! Compares bytes on the storage with the bytes that were written: whole files (`--verify`), and
+//! ranges of a partial file of an earlier run.
 
 use crate::sink::files::{Space, folder_of, no_partial};
 use dray_core::{ByteRange, End, Error, ErrorKind, Name, RelPath, Result, SummedRanges, Sums};
@@ -31,17 +31,18 @@ impl Space {
             .read_back
             .sums(file.as_ref(), ByteRange::between(0, size))
         {
-            // The caller compares the sums and finds a mismatch.
+            // The empty checksums do not match, so the caller reports a mismatch.
             Err(error) if error.kind == ErrorKind::ShortRead => Ok(Sums::EMPTY),
             sums => sums,
         }
     }
 
-    /// Checks that the storage holds the ranges that this run wrote to an earlier run's partial
-    /// file. If it does not, further writes to that file do not count, in any run.
+    /// Checks that the storage holds the ranges that this run wrote to the partial file of an
+    /// earlier run. If it does not, the file becomes doubtful: no further write to the file counts,
+    /// in any run.
     ///
     /// # Errors
-    /// `ChecksumMismatch` if it does not; as [`ReadBack::each`].
+    /// `ChecksumMismatch` if a range differs. As [`ReadBack::each`] for errors of the read.
     pub(super) fn check_written(
         &self,
         open: Option<&Arc<OpenFile>>,

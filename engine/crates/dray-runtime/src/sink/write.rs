@@ -18,7 +18,8 @@ use std::sync::Arc;
 
 pub(super) struct WriteJobPart {
     pub(super) part: WritePart,
-    /// The prepared partial file; `None` for a small file, or one that was closed meanwhile.
+    /// The prepared partial file; `None` for a small file, and for a file that was closed in the
+    /// meantime.
     pub(super) open: Option<Arc<OpenFile>>,
 }
 
@@ -29,7 +30,7 @@ pub(super) struct WriteJob {
 }
 
 impl WriteJob {
-    /// Returns the file to lock, if its store takes one writer at a time.
+    /// Returns the file to lock, if its store lets only one writer at a time into a file.
     fn in_turn(&self) -> Option<FileIndex> {
         match self.parts.as_slice() {
             [
@@ -44,8 +45,8 @@ impl WriteJob {
     }
 }
 
-/// Writes until the executor has ended, or there are too many writers, with file locks shared by
-/// the writers of one target.
+/// Writes until the executor has ended, or until the target has too many writers. The writers of
+/// one target share the file locks.
 pub(super) fn run(
     jobs: &Worker<WriteJob>,
     turns: &FileLocks<FileIndex, WriteJob>,
@@ -70,7 +71,7 @@ pub(super) fn run(
     }
 }
 
-/// Writes one object and reports the result; returns false if the executor has ended.
+/// Writes one object and reports the result. Returns false if the executor has ended.
 fn do_one(job: &WriteJob, pool: &Pool, space: &Space, events: &Sender<SinkEvent>) -> bool {
     let input = match space.check_lease_often() {
         Err(error) => Input::LeaseLost(error),
@@ -92,7 +93,8 @@ fn do_one(job: &WriteJob, pool: &Pool, space: &Space, events: &Sender<SinkEvent>
     events.send(SinkEvent::Input(input)).is_ok()
 }
 
-/// Shares blocks with the file that the object was read from, if it is one range of a large file.
+/// Fills the destination by sharing blocks with the source file. Possible only for an object that
+/// is one range of one large file.
 fn shared(parts: &[WriteJobPart], extent: Option<&Extent>, space: &Space) -> Option<Result<bool>> {
     match (parts, extent) {
         (
@@ -108,7 +110,8 @@ fn shared(parts: &[WriteJobPart], extent: Option<&Extent>, space: &Space) -> Opt
     }
 }
 
-/// A part, or all parts of one small file, with its data; `None` if the payload is too short.
+/// One part of a large file, or all parts of one small file, with the data. The data is `None` if
+/// the payload is too short.
 type Piece<'a> = (&'a [WriteJobPart], Option<&'a [u8]>);
 
 fn cut<'a>(parts: &'a [WriteJobPart], bytes: &'a [u8]) -> Vec<Piece<'a>> {
@@ -146,7 +149,8 @@ fn write(parts: &[WriteJobPart], bytes: &[u8], space: &Space) -> Vec<Result<()>>
     results
 }
 
-/// Writes the small files among the pieces in a batch; returns the results by the pieces' indices.
+/// Writes the small files among the pieces in one batch. The result maps the index of each piece to
+/// its outcome.
 fn write_together(pieces: &[Piece<'_>], space: &Space) -> HashMap<usize, Result<()>> {
     let small = pieces
         .iter()
@@ -156,7 +160,8 @@ fn write_together(pieces: &[Piece<'_>], space: &Space) -> HashMap<usize, Result<
             let (path, metadata) = part.small.as_ref()?;
             let (content, holes) = match piece.len() == 1 && !part.hole {
                 true => (Cow::Borrowed(data), Vec::new()),
-                // A file with inconsistent parts is refused separately.
+                // A small file whose parts do not match is left to the single write, which reports
+                // the error.
                 false => gather(piece, data)
                     .map(|(content, holes)| (Cow::Owned(content), holes))
                     .ok()?,
@@ -174,7 +179,7 @@ fn write_together(pieces: &[Piece<'_>], space: &Space) -> HashMap<usize, Result<
     numbers.into_iter().zip(written).collect()
 }
 
-/// Writes one part, or all parts of one small file.
+/// Writes one part of a large file, or all parts of one small file.
 fn write_piece(piece: &[WriteJobPart], data: &[u8], space: &Space) -> Result<()> {
     let [WriteJobPart { part, open }, others @ ..] = piece else {
         return Ok(());
@@ -196,8 +201,8 @@ fn write_piece(piece: &[WriteJobPart], data: &[u8], space: &Space) -> Result<()>
     }
 }
 
-/// Assembles the content of a small file from data and holes; returns the content, and the ranges
-/// of the holes.
+/// Assembles the content of a small file from data and holes. Returns the content and the ranges of
+/// the holes.
 fn gather(piece: &[WriteJobPart], mut data: &[u8]) -> Result<(Vec<u8>, Vec<ByteRange>)> {
     let mut content = Vec::new();
     let mut holes: Vec<ByteRange> = Vec::new();

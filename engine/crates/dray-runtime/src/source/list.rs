@@ -1,5 +1,5 @@
-//! The lister: walks the roots and announces the entries that the filter accepts, in batches, on
-//! request.
+//! The lister: walks the roots on request, and announces in batches the entries that the filter
+//! accepts.
 
 use crate::select::Filter;
 use crate::source::Root;
@@ -19,11 +19,11 @@ use dray_wire::message::Selection;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// Maximum number of entries per batch if the caller sets none.
+/// Maximum number of entries per batch in [`all`].
 const ALL_BATCH: u32 = 512;
 
-/// Bytes of names, link targets and attributes after which a batch ends: an entry may have a
-/// hundred KiB of them (guess, revisit).
+/// Maximum size in bytes of the names, link targets and attributes of a batch. A single entry may
+/// have a hundred KiB of attributes (guess, revisit).
 const BATCH_BYTES: u64 = 1 << 20;
 
 struct Folder {
@@ -82,7 +82,7 @@ impl Listing {
         })
     }
 
-    /// Lists up to `max` entries; returns true with the last batch.
+    /// Lists up to `max` entries. Returns true with the last batch.
     fn batch(&mut self, max: u32) -> (Batch, bool) {
         let mut batch = Batch::default();
         while batch.counted < max && batch.failed.len() < max as usize && batch.bytes < BATCH_BYTES
@@ -171,7 +171,7 @@ impl Listing {
         });
     }
 
-    /// Lists the end of the folder that was entered last.
+    /// Announces the end of the folder that the lister entered last.
     fn end_folder(&mut self, item: dray_store::Listed, batch: &mut Batch) {
         let Some(folder) = self.folders.pop() else {
             return;
@@ -190,11 +190,12 @@ impl Listing {
         });
     }
 
-    /// Returns the name and path of an announced item; none if the filter excludes it.
+    /// Returns the name and path of an announced entry, or `None` if the filter excludes it.
     fn place_of(&mut self, item: &dray_store::Listed) -> Option<Result<(Name, RelPath)>> {
         let walk = self.walk.as_mut()?;
         let is_folder = item.kind == EntryKind::Directory;
-        // The filter never excludes a path that the caller named, only entries in it.
+        // The filter applies to entries below a path that the caller named, and never to that path
+        // itself.
         let named = item.depth == 0 && !walk.root.contents;
         let name = match &self.rename {
             Some(name) if named && !is_folder => name.clone(),
@@ -225,7 +226,7 @@ impl Listing {
         Some(Ok((name, path)))
     }
 
-    /// Returns the announced kind of an item and, for a file, the origin of its bytes.
+    /// Returns the kind of an entry as it is announced and, for a file, the origin of its bytes.
     fn kind_of(
         &self,
         item: &dray_store::Listed,
@@ -244,7 +245,8 @@ impl Listing {
             Some(range) => cut(range, *size).map_err(|error| error.file(path))?,
             None => (*size, 0),
         };
-        // The store's path: the lister's names below the root's own.
+        // The path in the store: the root's path, followed by the names that the lister found below
+        // it.
         let origin = Origin {
             store: Arc::clone(&walk.root.store),
             path: origin_path(&walk.root, &self.folders, path, &item.name)?,
@@ -263,8 +265,9 @@ impl Listing {
     }
 }
 
-/// Returns true if the filter excludes an entry that cannot be listed. The filter applies to every
-/// entry except the named one, whatever its type and its permissions.
+/// Returns true if the filter excludes an entry that could not be listed. Such an entry is not
+/// reported as failed. The filter applies to entries of every type, except a path that the caller
+/// named.
 fn leaves_out(filter: &Filter, contents: bool, is_folder: bool, error: &Error) -> bool {
     let Some(path) = error.file.as_ref().filter(|path| !path.is_root()) else {
         return false;
@@ -277,14 +280,15 @@ fn leaves_out(filter: &Filter, contents: bool, is_folder: bool, error: &Error) -
     !is_named && !is_taken
 }
 
-/// Returns the error for a named link: a copy of the link would have another target, or none.
+/// Returns the error for a link that the caller named. A relative link at the destination would
+/// lead to another file, or to none.
 fn named_link() -> Error {
     Error::new(ErrorKind::InvalidRequest, End::Source, "copy")
         .cause("it is a symbolic link")
         .remedy("name its target, or follow links (links: follow)")
 }
 
-/// Returns the path in the root's store of an entry whose path at the destination is `path`.
+/// Returns the path in the root's store for the entry that has `path` at the destination.
 fn origin_path(
     root: &Root,
     folders: &[Folder],
@@ -297,7 +301,7 @@ fn origin_path(
     if folders.is_empty() {
         return Ok(root.path.clone());
     }
-    // Skips the root, whose name may differ at the destination.
+    // Skip the name of the root, because it may differ at the destination.
     let below = path.components().skip(1);
     let joined = below
         .into_iter()
@@ -330,7 +334,8 @@ fn rebase(root: &Root, rename: Option<&Name>, error: Error) -> Error {
     }
 }
 
-/// Refuses a file of another size than requested: it is another file, or incomplete.
+/// Returns an error if the file's size differs from the requested one: it is another file, or it is
+/// incomplete.
 fn must_be(asked: u64, size: u64) -> Result<()> {
     if asked == size {
         return Ok(());
@@ -343,7 +348,7 @@ fn must_be(asked: u64, size: u64) -> Result<()> {
     )
 }
 
-/// Returns the size and the first byte of a range of a file of `size` bytes.
+/// Returns the number of bytes to read of a file of `size` bytes, and the offset of the first one.
 fn cut(range: ByteRange, size: u64) -> Result<(u64, u64)> {
     if range.end() > size {
         let (offset, length) = (range.offset, range.length);

@@ -1,5 +1,5 @@
-//! The readers: fill a buffer, compute checksums while the bytes are in the processor's cache, and
-//! detect holes and changes.
+//! The readers: fill a buffer, compute its checksums while the bytes are in the processor's cache,
+//! and detect holes and changed files.
 
 use crate::target_pools::Worker;
 use crossbeam_channel::Sender;
@@ -15,11 +15,12 @@ use dray_store::{InodeState, Noted, ReadHandle, ReadState};
 use dray_wire::message::{Segment, SegmentKind};
 use std::sync::Arc;
 
-/// Maximum number of segments of an object, if the ends agreed on as many. After the last segment
-/// but one, the rest is sent as read, with holes as zeros.
+/// Maximum number of segments of an object, if both ends agreed on that many. The last segment
+/// contains all remaining bytes of the object, with holes as zeros.
 const SEGMENTS_MAX: usize = 1024;
 
-/// Minimum size in bytes of a hole that gets its own segment; a shorter one is sent as zeros.
+/// Minimum size in bytes of a hole that gets a segment. The zeros of a shorter hole are sent as
+/// data.
 const HOLE_MIN: u64 = 16 * 1024;
 
 pub(super) struct ReadJobPart {
@@ -33,8 +34,8 @@ pub(super) struct ReadJob {
     pub(super) parts: Vec<ReadJobPart>,
 }
 
-/// Reads until the executor has ended, or until there are too many readers. `segments_agreed` is
-/// the maximum number of segments of a block.
+/// Reads until the executor has ended, or until the target has too many readers. `segments_agreed`
+/// is the maximum number of segments of a block.
 pub(super) fn run(
     jobs: &Worker<ReadJob>,
     pool: &Pool,
@@ -70,7 +71,7 @@ fn read(
     let mut outcome = ReadOutcome::default();
     let mut extent = None;
     let mut used = 0;
-    // In a pack each file has a single segment.
+    // In a pack of several files, each file has a single segment.
     let segments_max = if parts.len() == 1 { segments_max } else { 1 };
     for ReadJobPart { origin, part } in parts {
         let room = buffer.get_mut(used..).unwrap_or_default();
@@ -96,7 +97,8 @@ fn read(
 }
 
 enum PartRead {
-    /// The segments that were read, and their location if they are a single run.
+    /// The segments that were read. If the part is a single run of data, its location in the file
+    /// as well.
     Segments(Vec<Segment>, Option<Extent>),
     HoleUntil(u64),
 }
@@ -130,7 +132,7 @@ fn read_from(
     let mut at = part.range.offset;
     while at < part.range.end() {
         let rest = ByteRange::between(at, part.range.end());
-        // A segment for the next run, and another for the rest.
+        // Stop looking for holes when only one segment is left for the remaining bytes.
         let look_for_holes = segments.len() + 2 <= segments_max;
         let (data, hole) = next_run(handle.as_ref(), origin, part, rest, look_for_holes)?;
         if let Some(end) = hole {
@@ -173,7 +175,8 @@ fn read_from(
     }
     let state = check_unchanged(handle.as_ref(), origin, part)?;
     let extent = match segments.as_slice() {
-        // A handle that only this read uses was not settled.
+        // A handle that only this read uses was not settled ([`ReadHandle::settle`]), so its blocks
+        // cannot be shared.
         [run] if origin.is_shared && !is_whole(part) && run.kind != SegmentKind::Hole => {
             Extent::of(handle, origin.offset + run.range.offset, state)
         }
@@ -182,7 +185,7 @@ fn read_from(
     Ok(PartRead::Segments(segments, extent))
 }
 
-/// Finds the next run in `rest`: data, or a hole that ends at the returned offset.
+/// Finds the next run in `rest`: either data, or a hole that ends at the returned offset.
 fn next_run(
     handle: &dyn ReadHandle,
     origin: &Origin,
@@ -244,7 +247,8 @@ fn fill(
     Ok(())
 }
 
-/// Records the file's state before its first read, for comparison after each read.
+/// Records the state of the file before its first read. Each later read compares the file with this
+/// record.
 fn note_before(handle: &dyn ReadHandle, origin: &Origin) -> Result<()> {
     let mut noted = origin.noted.lock_unpoisoned();
     if noted.is_none() {
@@ -253,8 +257,7 @@ fn note_before(handle: &dyn ReadHandle, origin: &Origin) -> Result<()> {
     Ok(())
 }
 
-/// Returns true if the content may have been changed by a program that restored the modification
-/// time.
+/// Returns true if a program may have changed the content and then restored the modification time.
 fn is_rewritten(handle: &dyn ReadHandle, origin: &Origin, now: Option<InodeState>) -> Result<bool> {
     let mut noted = origin.noted.lock_unpoisoned();
     let (Some(before), Some(inode)) = (*noted, now) else {

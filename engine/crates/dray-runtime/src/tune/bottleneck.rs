@@ -1,5 +1,5 @@
-//! Finds the bottleneck of a session, as far as the driving end can: for the tuner, which changes
-//! only settings that help against it.
+//! Finds the bottleneck of a session, as far as the driving end can see it. The tuner changes only
+//! settings that can help against that bottleneck.
 
 use dray_core::profile::{Stage, Times};
 use dray_sched::tuner::Bottleneck;
@@ -7,19 +7,20 @@ use dray_session::Progress;
 use dray_wire::message::Role;
 use std::time::Duration;
 
-/// Smoothing interval of bytes per second: a rate holds over several objects, not for each of them
-/// (guess, revisit).
+/// Smoothing interval of the measured rate. Objects finish in bursts, so the rate of a single
+/// sample would vary too much (guess, revisit).
 const SMOOTH: Duration = Duration::from_secs(5);
 
-/// Fraction of the rate from which the rate counts as the bottleneck: the shares change during the
-/// measurement (guess, revisit).
+/// Fraction of the permitted rate from which on the rate limit counts as the bottleneck. The
+/// fraction is less than 1, because the permitted rate may change during the measurement (guess,
+/// revisit).
 const OF_RATE: f64 = 0.8;
 
-/// Changes since the last sample.
+/// Measurements since the last sample.
 pub(super) struct Interval {
     /// Bytes transferred, including those of unfinished objects.
     pub(super) bytes: u64,
-    /// Duration of the sample.
+    /// Time since the last sample.
     pub(super) took: Duration,
     /// Permitted bytes per second at this end.
     pub(super) rate: Option<u64>,
@@ -31,9 +32,9 @@ pub(super) struct BottleneckFinder {
     role: Role,
     own: Times,
     other: Times,
-    /// True if the other end's gate was the longest stage in its last report.
+    /// True if the rate limit was the longest stage in the other end's last report.
     is_rate_there: bool,
-    /// Smoothed bytes per second.
+    /// Smoothed throughput in bytes per second.
     speed: Option<f64>,
 }
 
@@ -49,9 +50,9 @@ impl BottleneckFinder {
         }
     }
 
-    /// Returns the main bottleneck at this end since the last call. It is unknown if a source
-    /// waited for credit, because of a slow sink or of answers with a long round trip, and if a
-    /// sink waited for objects, because of a slow source or of the network.
+    /// Returns the main bottleneck at this end since the last call. Returns `None` in two cases:
+    /// - A source waited for credit. Either the sink is slow, or answers have a long round trip.
+    /// - A sink waited for objects. Either the source is slow, or the network.
     pub(super) fn look(&mut self, progress: &Progress, seen: &Interval) -> Option<Bottleneck> {
         let profile = &progress.profile;
         let (own, other) = match self.role {
@@ -78,8 +79,9 @@ impl BottleneckFinder {
         }
     }
 
-    /// Takes the other end's times, which it reports every ten seconds. That is too seldom for
-    /// tuning, but a source's gate stays shut longer than that, and this end cannot see it.
+    /// Records the stage times of the other end, which reports them every ten seconds. Tuning needs
+    /// more frequent reports. But a rate limit at the source lasts longer than ten seconds, and a
+    /// sink cannot detect it without these reports.
     fn hear(&mut self, other: Times) {
         let told = other.since(&self.other);
         if !told.is_empty() {
@@ -88,7 +90,7 @@ impl BottleneckFinder {
         }
     }
 
-    /// Returns true if the session has its permitted rate: then no other stage limits it.
+    /// Returns true if the session moves at its permitted rate. No other stage limits it then.
     fn is_at_its_rate(&mut self, seen: &Interval) -> bool {
         let part = (seen.took.as_secs_f64() / SMOOTH.as_secs_f64()).min(1.0);
         let now = seen.bytes as f64 / seen.took.as_secs_f64().max(1e-9);
@@ -115,7 +117,7 @@ mod tests {
 
     const STEP: Duration = Duration::from_millis(250);
 
-    /// Bytes of a step, without a rate.
+    /// Returns an interval in which `bytes` moved, without a rate limit.
     const fn moved(bytes: u64) -> Interval {
         Interval {
             bytes,
@@ -164,13 +166,13 @@ mod tests {
             };
             held.look(&progress, &seen)
         };
-        // 40 kB/s of 100 kB/s: the bottleneck is the network or the source.
+        // 40 kB/s of a permitted 100 kB/s: the network or the source is the bottleneck.
         for _ in 0..20 {
             assert_eq!(look(10_000, Some(100_000)), None);
         }
-        // The shares give it less: as much as it has.
+        // The permitted rate falls to the measured rate: the rate limit is the bottleneck.
         assert_eq!(look(10_000, Some(45_000)), Some(Bottleneck::Other));
-        // Objects arrive in bursts.
+        // Objects finish in bursts, but the smoothed rate still reaches the limit.
         for lump in [0, 20_000, 0, 0, 30_000] {
             assert_eq!(look(lump, Some(45_000)), Some(Bottleneck::Other));
         }
@@ -189,7 +191,7 @@ mod tests {
         assert_eq!(look(&mut progress), None);
         progress.profile.source.add(Stage::Rate, 40 * STEP);
         for _ in 0..30 {
-            // Until it reports another stage.
+            // The source's last report counts until it reports another stage.
             assert_eq!(look(&mut progress), Some(Bottleneck::Other));
         }
         progress.profile.source.add(Stage::Network, 40 * STEP);

@@ -1,11 +1,11 @@
-//! Keeps the tuner's results for each pair of endpoints in a file. An endpoint has it in its state
-//! folder, and the command line keeps a file of its own. Times are wall time, from 1970.
+//! Keeps the tuner's results for each pair of endpoints in a file. An endpoint keeps the file in
+//! its state folder. The command line has a file of its own. Times are wall times since 1970.
 //!
-//! The file is a cache: without it, tuning starts from the default again. So a file that cannot be
-//! read is set aside with a warning, and one that cannot be written only causes a warning.
+//! The file is a cache: without it, tuning starts from the default again. A damaged file is
+//! therefore renamed, with a warning. A file that cannot be written only causes a warning.
 //!
-//! Invariant owned here: the file is complete at every moment, and holds at most [`PAIRS_MAX`]
-//! pairs.
+//! Invariant of this module: the file is complete at every moment, and contains at most
+//! [`PAIRS_MAX`] pairs.
 
 use dray_core::lock::LockExt;
 use dray_core::{Time, plan, utc};
@@ -22,17 +22,17 @@ use std::time::Duration;
 /// The file's name in the state folder.
 pub const FILE: &str = "tuner.json";
 
-/// Maximum number of pairs: a grid has some hundred sites (guess, revisit).
+/// Maximum number of pairs. A grid has some hundred sites (guess, revisit).
 pub const PAIRS_MAX: usize = 1_000;
 
-/// Age at which a result that was not found again is dropped: by then the network path may have
-/// changed (guess, revisit).
+/// Maximum age of a result. An older result is dropped, because the network path may have changed
+/// (guess, revisit).
 const AGE_MAX: Duration = Duration::from_secs(30 * 24 * 3_600);
 
-/// Maximum size of the file: each pair takes some hundred bytes.
+/// Maximum size of the file in bytes. Each pair takes some hundred bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Maximum length of a stored endpoint name; the API permits addresses of this length.
+/// Maximum length in bytes of an endpoint name. The API permits addresses of this length.
 const NAME_BYTES_MAX: usize = 256;
 
 const VERSION: u32 = 1;
@@ -40,7 +40,7 @@ const VERSION: u32 = 1;
 /// The name of this endpoint as one side of a pair.
 const HERE: &str = "here";
 
-/// Returns the pair of this endpoint and another, which is named by its key or else its address.
+/// Returns the pair of this endpoint and `other`, which is a key or, without a key, an address.
 /// `reads_here` is true if this endpoint is the source.
 #[must_use]
 pub fn pair(other: &str, reads_here: bool) -> Pair {
@@ -65,9 +65,9 @@ struct Line {
     source: String,
     sink: String,
     streams: u32,
-    /// Wall times, in RFC 3339.
+    /// Wall times in RFC 3339 format.
     found_at: String,
-    /// A larger number of streams failed.
+    /// Highest number of streams that has not failed, if a higher one failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     streams_most: Option<u32>,
     failed_at: String,
@@ -86,7 +86,7 @@ impl Line {
         }
     }
 
-    /// Returns the pair and its result; `None` if a value is invalid.
+    /// Returns the pair and its result, or `None` if a value is invalid.
     fn read(self) -> Option<(Pair, Kept)> {
         let streams_most = self.streams_most.unwrap_or(Setting::UNBOUNDED.streams);
         let is_named = |name: &str| (1..=NAME_BYTES_MAX).contains(&name.len());
@@ -98,7 +98,7 @@ impl Line {
             return None;
         }
         let known = Remembered {
-            // Nothing else is tuned of an endpoint's transfers.
+            // An endpoint stores only the tuned number of streams.
             setting: Setting {
                 streams: self.streams,
                 readers: 1,
@@ -123,34 +123,34 @@ impl Line {
     }
 }
 
-/// Returns the wall time of a point since 1970, rounded up to milliseconds.
+/// Returns a time since 1970 as text in RFC 3339 format, rounded up to milliseconds.
 fn text_of(time: Time) -> String {
     let ms = i64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX);
     let mut text = String::new();
-    // A string takes all bytes.
+    // Writing to a `String` cannot fail.
     let _ = utc::write(ms.min(utc::MS_MAX), &mut text);
     text
 }
 
-/// Parses a wall time; times before 1970 become 1970.
+/// Parses a wall time. Times before 1970 become 1970.
 fn time_of(text: &str) -> Option<Time> {
     let ms = u64::try_from(utc::parse(text)?).unwrap_or(0);
     Some(Time::ZERO + Duration::from_millis(ms))
 }
 
-/// Results by pair; see the module's head.
+/// The stored results by pair. The head of the module describes the file.
 pub struct Pairs {
-    /// Reports a warning to the administrator or user.
+    /// Shows a warning to the administrator or user.
     warn: fn(&str),
     file: PathBuf,
-    /// Set when the file could not be read now and may be intact: it is not overwritten.
+    /// True if the file exists and could not be read. It may be intact, so it is not overwritten.
     leaves_alone: bool,
     memory: Mutex<Memory>,
 }
 
 impl Pairs {
-    /// Reads the stored results. Sets a damaged file aside, and leaves a file that cannot be read now
-    /// unchanged.
+    /// Reads the stored results. Renames a damaged file. Leaves a file unchanged that exists and
+    /// cannot be read now.
     #[must_use]
     pub fn open(state: &Path, now: Time, warn: fn(&str)) -> Self {
         let file = state.join(FILE);
@@ -175,7 +175,8 @@ impl Pairs {
         memory.of(pair, now)
     }
 
-    /// Stores a result, also across a restart. The caller runs as the endpoint's own account.
+    /// Stores a result in memory and in the file. The calling thread runs as the endpoint's own
+    /// account.
     pub fn keep(&self, pair: Pair, found: Remembered, now: Time) {
         if pair.source.len().max(pair.sink.len()) > NAME_BYTES_MAX {
             return;
@@ -189,7 +190,7 @@ impl Pairs {
             version: VERSION,
             pairs: memory.entries().map(Line::of).collect(),
         };
-        // Written under the lock, so the file has the last result.
+        // Write while the lock is held, so that the file ends with the latest result.
         if let Err(error) = write(&self.file, &written) {
             let file = self.file.display();
             (self.warn)(&format!(
@@ -200,16 +201,16 @@ impl Pairs {
     }
 }
 
-/// The reason why a file was not read.
+/// The reason why a file could not be read.
 enum Unread {
-    /// The system does not permit reading it now.
+    /// The system returned an error, for example because of the file's mode.
     Now(std::io::Error),
     /// The content is invalid.
     Damaged(String),
 }
 
 impl Unread {
-    /// Sets a damaged file aside, and returns the warning.
+    /// Renames a damaged file, and returns the warning.
     fn dealt_with(&self, file: &Path) -> String {
         match self {
             Self::Damaged(cause) => set_aside(file, cause),
@@ -222,7 +223,7 @@ impl Unread {
     }
 }
 
-/// Reads the results in a file; an empty memory if the file does not exist.
+/// Reads the results in a file. Returns an empty memory if the file does not exist.
 fn read(file: &Path, now: Time) -> Result<Memory, Unread> {
     let mut memory = Memory::new(PAIRS_MAX, AGE_MAX);
     let opened = match File::open(file) {
@@ -251,7 +252,7 @@ fn read(file: &Path, now: Time) -> Result<Memory, Unread> {
     Ok(memory)
 }
 
-/// Sets a damaged file aside, and returns the warning.
+/// Renames a damaged file, and returns the warning.
 fn set_aside(file: &Path, cause: &str) -> String {
     let aside = file.with_extension("json.damaged");
     let moved = match std::fs::rename(file, &aside) {
@@ -267,13 +268,14 @@ fn set_aside(file: &Path, cause: &str) -> String {
 
 fn write(file: &Path, written: &Written) -> std::io::Result<()> {
     let text = serde_json::to_vec(written)?;
-    // Two commands may end at the same time.
+    // Two commands may end at the same time, so each process writes a temporary file with its own
+    // name.
     let whole = file.with_extension(format!("json.{}", std::process::id()));
     let mut options = OpenOptions::new();
     let options = options.create(true).write(true).truncate(true);
     let mut new = options.mode(0o600).open(&whole)?;
     new.write_all(&text)?;
-    // Without the sync, a crash of the host could leave the new name without its bytes.
+    // Without the sync, a crash of the host could leave an empty file under the final name.
     new.sync_data()?;
     std::fs::rename(&whole, file)
 }

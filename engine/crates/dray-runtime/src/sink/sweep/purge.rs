@@ -1,9 +1,10 @@
-//! Removes the partial data of one transfer at its destination, and nothing else.
+//! Removes the partial data of one transfer at its destination, and no other data.
 //!
-//! A transfer's partial data consists of the partial files that its own log names. A transfer that
-//! adopts a file moves it to its own log, and the other log no longer names it. So a purge removes
-//! the log that this transfer made for exactly this destination, if it belongs to this owner, with
-//! all files that it names. Other logs that cover the destination are only reported.
+//! The partial data of a transfer consists of the partial files that its own log names. A transfer
+//! that adopts a file moves the record to its own log, so the other log no longer names the file. A
+//! purge removes only a log that was made for exactly this destination and that belongs to this
+//! owner, together with all files that the log names. Other logs that cover the destination are
+//! only reported.
 
 use super::super::find_logs::find_covering;
 use super::super::log_file::StoredLog;
@@ -21,29 +22,30 @@ use std::collections::BTreeSet;
 /// Outcome of a purge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Purged {
-    /// The partial data was removed, with its log.
+    /// The partial data and its log were removed.
     All {
-        /// Number of partial files.
+        /// Number of removed partial files.
         files: u64,
-        /// Bytes of the partial files and the log.
+        /// Size in bytes of the removed partial files and log.
         bytes: u64,
     },
     /// There was no partial data.
     Nothing,
-    /// The data stays: this transfer of the same owner has resumed it.
+    /// The data stays, because this other transfer of the same owner has resumed it.
     GoneOn(TransferId),
-    /// The data belongs to another owner.
+    /// The data stays, because it belongs to another owner.
     NotOurs,
-    /// The data stays: the log of a larger request names it.
+    /// The data stays, because the log of a larger request names it.
     Larger,
 }
 
 impl DestinationRequest {
-    /// Removes the partial data of this transfer. Makes no files.
+    /// Removes the partial data of this transfer. Creates no files.
     ///
     /// # Errors
-    /// `LeaseHeld` while a transfer writes there; `LogVersion` and `LogDamaged` for an unreadable
-    /// log; errors of the store: then some of the data may be removed.
+    /// - `LeaseHeld` while a transfer writes to the destination.
+    /// - `LogVersion` and `LogDamaged` for an unreadable log.
+    /// - Errors of the store. A part of the data may be removed then.
     pub fn purge(&self) -> Result<Purged> {
         let own = own_place(self)?;
         let at = match own.store.list_control(&own.folder)?.contains(&own.log) {
@@ -69,10 +71,11 @@ impl DestinationRequest {
         let lease_path = at.folder.join(&lease_name)?;
         let taken = take(at.store.as_ref(), &lease_path, &self.words, None)?;
         let Some(lease) = taken else {
-            // Its last holder has removed it, and the log before.
+            // The last holder has removed the lease, and the log before it.
             return Ok(Purged::Nothing);
         };
-        // Another transfer may have held it between the check and the lease.
+        // Check again under the lease: another transfer may have written to the log since the first
+        // check.
         let Some(survey) = look(survey::Lease::Ours)?.filter(|now| now.found.what == What::Log)
         else {
             remove_remnant(&at, &lease)?;
@@ -88,12 +91,12 @@ impl DestinationRequest {
         })
     }
 
-    /// Removes the lease, or the empty folder, left by a purge that was interrupted after it
-    /// removed the log. No transfer owns it, and no sweep would remove it within the hour.
+    /// Removes what an interrupted purge has left: a lease without its log, or an empty folder. No
+    /// transfer owns such a remnant, and a sweep removes it only after an hour.
     fn clear_remnant(&self, at: &LogPlace) -> Result<()> {
         let lease_name = layout::lease_of_log(&at.log).ok_or_else(survey::no_log)?;
         if !at.store.list_control(&at.folder)?.contains(&lease_name) {
-            // This removes only an empty folder.
+            // Ignore errors: this call removes only an empty folder.
             let _ = at.store.remove(&at.folder);
             return Ok(());
         }
@@ -101,7 +104,7 @@ impl DestinationRequest {
         let lease = match take(at.store.as_ref(), &lease_path, &self.words, None) {
             Ok(Some(lease)) => lease,
             Ok(None) => return Ok(()),
-            // Another transfer begins there.
+            // Another transfer is beginning at this destination.
             Err(error) if error.kind == ErrorKind::LeaseHeld => return Ok(()),
             Err(error) => return Err(error),
         };
@@ -122,7 +125,7 @@ impl DestinationRequest {
                 .is_some_and(|log| log.header().claims.iter().collect::<BTreeSet<_>>() == wanted))
     }
 
-    /// Returns the reason why a log stays, if it does.
+    /// Returns the reason why a log must stay, or `None` if it may be removed.
     fn stays(&self, found: &Found, is_ours: bool) -> Option<Purged> {
         if found.owner.as_ref() != Some(&self.owner) {
             return Some(Purged::NotOurs);

@@ -1,9 +1,9 @@
-//! Removes found data under its lease.
+//! Removes the data that a walk found, while holding its lease.
 //!
-//! Removes the partial files first, then the log, then the lease. After an interruption the log
-//! still names the remaining files, so the next walk finds them again, or the repeated purge does.
-//! A later transfer trusts a log only for partial files that exist. Only the lease is written, so
-//! this also works on a full storage.
+//! The order is: partial files, log, lease. After an interruption the log still names the remaining
+//! files, so the next walk or the repeated purge finds them again. A later transfer trusts the
+//! ranges in a log only if the partial file exists. The only file that is written is the lease, so
+//! a removal also works on a full storage.
 
 use super::super::lease::{boot_id, held, host_name, is_named, lock_kind, read_lease};
 use super::super::lease_watch::Lease;
@@ -16,29 +16,32 @@ use dray_store::{ControlMode, Store};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// Transfer id in the lease during the removal.
+/// Transfer id that a removal writes into the lease.
 const TRANSFER: &str = "sweep";
 
 /// Outcome of a removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Removed {
-    /// All of it was removed.
+    /// The log and all its partial files were removed.
     All {
-        /// Number of partial files.
+        /// Number of removed partial files.
         files: u64,
-        /// Bytes of the partial files and the log.
+        /// Size in bytes of the removed partial files and log.
         bytes: u64,
     },
-    /// A transfer has resumed or removed it since it was found.
+    /// The data stays, or is already removed, because a transfer has used it since the walk.
     Left,
 }
 
-/// Removes found data, if it has not changed since. A transfer that comes meanwhile either takes
-/// the lease before us, and all data stays, or waits for us and starts from the beginning.
+/// Removes data that a walk found, if the data has not changed since. A transfer that starts
+/// concurrently either takes the lease first, and all data stays, or waits for the lease and begins
+/// without the data.
 ///
 /// # Errors
-/// [`ErrorKind::LeaseHeld`] if a transfer holds it; `Busy` if it is no orphan at `now`; errors of
-/// the store: then some of it may be removed, and a later walk finds the rest.
+/// - [`ErrorKind::LeaseHeld`] if a transfer holds the lease.
+/// - `Busy` if the data is no orphan at `now`.
+/// - Errors of the store. A part of the data may be removed then, and a later walk finds the
+///   remaining files.
 pub fn remove(place: &Place, found: &Found, now: SystemTime) -> Result<Removed> {
     if !found.is_orphan(now) {
         return Err(
@@ -91,15 +94,18 @@ fn remove_log(store: &Arc<dyn Store>, found: &Found) -> Result<Removed> {
         log: log.clone(),
         prefix: RelPath::root(),
     };
-    // A holder since the find has written to the log, or has ended it.
+    // Check again under the lease: a transfer may have written to the log, or removed it, since the
+    // walk.
     let survey = survey(store, &logs, &log, survey::Lease::Ours)?;
     let is_as_found = |now: &Found| {
-        // A remnant's time is its lease's, which we have just written.
+        // The time of a remnant is the time of its lease. This process has just written the lease,
+        // so its time proves nothing.
         now.what == found.what && (now.what == What::Remnant || now.changed <= found.changed)
     };
     let is_ended = |now: &Found| now.what == What::Remnant && found.what == What::Log;
     if survey.as_ref().is_none_or(|now| is_ended(&now.found)) {
-        // The lease is our own, newly created after another process removed everything.
+        // Another process has removed the log and its lease. `take` has created a new lease. Remove
+        // it.
         remove_remnant(&at, &lease)?;
         return Ok(Removed::Left);
     }
@@ -113,9 +119,9 @@ fn remove_log(store: &Arc<dyn Store>, found: &Found) -> Result<Removed> {
     })
 }
 
-/// Removes the remnant of a removed log: the lease, which we hold, and the folder if it is empty
-/// then. No transfer makes a log without the lease; a log made before we held it belongs to its
-/// holder, and everything stays.
+/// Removes the remnant of a removed log: the lease, which this process holds, and the folder if it
+/// is empty. If a log exists, a transfer made it before this process took the lease, and nothing is
+/// removed. No log can appear later, because a transfer makes a log only while it holds the lease.
 pub(super) fn remove_remnant(at: &LogPlace, lease: &Lease) -> Result<()> {
     if at.store.list_control(&at.folder)?.contains(&at.log) {
         return Ok(());
@@ -124,7 +130,7 @@ pub(super) fn remove_remnant(at: &LogPlace, lease: &Lease) -> Result<()> {
     at.remove()
 }
 
-/// Removes a log that `is_silent`, or its remnant, if its lease is free.
+/// Removes a log for which `is_silent` returns true, or its remnant, if the lease is free.
 pub(in crate::sink) fn remove_silent(
     at: &LogPlace,
     is_silent: impl Fn(&LogPlace) -> Result<bool>,
@@ -133,7 +139,7 @@ pub(in crate::sink) fn remove_silent(
     let path = at.folder.join(&lease)?;
     let taken = take(at.store.as_ref(), &path, &path.to_string(), None)?;
     let Some(lease) = taken else { return Ok(()) };
-    // Its holder may have written to it since it was read.
+    // Check again under the lease: a holder may have written to the log since the first check.
     if is_silent(at)? {
         lease.check()?;
         at.remove()?;
@@ -153,8 +159,8 @@ pub(super) fn clear(at: &LogPlace, lease: &Lease, survey: &Survey) -> Result<()>
     at.remove()
 }
 
-/// Takes the lease without waiting; fails if it is held. Returns `None` if its holder has removed
-/// it, or if the `remnant` has changed.
+/// Takes a lease without waiting; fails if another process holds it. Returns `None` if the lease no
+/// longer exists, or if the `remnant` has changed.
 pub(super) fn take(
     store: &dyn Store,
     path: &RelPath,
@@ -188,7 +194,7 @@ pub(super) fn take(
     file.write_at(record.slot_offset(), &record.encode()?)?;
     match is_named(store, path, &record)? {
         true => Ok(Some(Lease::new(file, record))),
-        // Its last holder has removed it.
+        // The last holder has removed the lease.
         false => Ok(None),
     }
 }

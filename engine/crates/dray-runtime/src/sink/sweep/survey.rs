@@ -1,4 +1,4 @@
-//! Examines one log, or its remnant: the files that it names, their size, and the last change.
+//! Examines one log, or its remnant: the files that the log names, their size, and the last change.
 
 use super::super::find_logs::{LeaseState, look_at_lease};
 use super::super::log_file::StoredLog;
@@ -11,34 +11,34 @@ use dray_log::{Limits, Recovery, layout, recover_within};
 use dray_store::{ControlMode, Holding, PartialId, Store};
 use std::sync::Arc;
 
-/// Maximum number of unfinished files and runs in memory for one log: less than a transfer holds,
-/// because a sweep runs beside transfers. Further partial files have no log after theirs is
-/// removed, and a later sweep removes them.
+/// Maximum number of unfinished files and ranges of one log in memory. The limit is lower than that
+/// of a transfer, because a sweep runs beside transfers. After the log is removed, partial files
+/// beyond the limit have no log, and a later sweep removes them.
 const LIMITS: Limits = Limits {
     files_max: 1 << 16,
     runs_max: 1 << 18,
 };
 
-/// Owner of the lease: unknown and to be checked, or this process.
+/// Holder of the lease: unknown and to be checked, or this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lease {
     Ask,
     Ours,
 }
 
-/// An examined log.
+/// The result of examining a log.
 pub(super) struct Survey {
     pub(super) found: Found,
-    /// Existing partial files: final path, name, identity.
+    /// Final path, partial name and identity of each partial file that exists.
     pub(super) partials: Vec<(RelPath, Name, PartialId)>,
 }
 
-/// Examines the log `log` in the folder `logs`, and the files that it names; returns `None` if no
-/// part of it exists.
+/// Examines the log `log` in the folder `logs`, and the files that it names. Returns `None` if
+/// neither the log nor a remnant exists.
 ///
 /// # Errors
-/// `LogVersion` and `LogDamaged` for an unreadable log, `PermissionDenied` for another user's;
-/// errors of the store.
+/// `LogVersion` and `LogDamaged` for an unreadable log. `PermissionDenied` for the log of another
+/// user. Errors of the store.
 pub(super) fn survey(
     store: &Arc<dyn Store>,
     logs: &RelPath,
@@ -62,7 +62,8 @@ pub(super) fn survey(
         Some(_) => read(store.as_ref(), &path)?,
         None => None,
     };
-    // Every check takes and releases the lease; only writes to the log count as changes.
+    // A check takes and releases the lease, which changes the lease's time. So the time of the
+    // lease counts only if there is no log.
     let lasting = match own {
         Some(_) => [own, next],
         None => [held, next],
@@ -103,8 +104,8 @@ impl Survey {
     fn add_partials(&mut self, store: &dyn Store, top: &RelPath, log: &Recovery) -> Result<()> {
         let is_same_boot = lease::boot_id().is_ok_and(|boot| boot == log.tenure.boot_id);
         for (path, file) in &log.files {
-            // An unreachable partial file (an invalid path, or a replaced folder) counts as
-            // missing.
+            // A partial file that cannot be reached counts as missing. Its path may be invalid, or
+            // its folder may have been replaced.
             let Ok(path) = top.join_path(path) else {
                 continue;
             };
