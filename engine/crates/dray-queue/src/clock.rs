@@ -3,7 +3,7 @@
 use dray_api::Timestamp;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Returns the time of the host's clock.
+/// Returns the present time of the host's clock.
 #[must_use]
 pub fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);

@@ -1,11 +1,11 @@
 //! The numbered events of the endpoint, for listeners.
 //!
-//! One ring holds the last [`EVENTS_MAX`] events and is bounded in bytes too. A listener is a
-//! position in the ring, so a slow listener costs only its connection; its stream ends when it is
-//! too far behind.
+//! One ring holds the last [`EVENTS_MAX`] events. Its size in bytes is bounded too. A listener is
+//! only a position in the ring, so a slow listener costs no memory for events. If the ring drops
+//! events that a listener has not read, the listener's stream ends.
 //!
-//! Invariant owned here: numbers grow, across restarts as well, and a listener that missed events
-//! learns of the gap.
+//! Invariant of this module: event numbers grow, also across restarts, and a listener is informed
+//! if it missed events.
 
 use dray_api::Event;
 use dray_api::Timestamp;
@@ -18,22 +18,24 @@ use tokio::sync::watch;
 /// Maximum number of events in the ring.
 pub const EVENTS_MAX: usize = 10_000;
 
-/// Approximate maximum number of bytes in the ring. Large events push out the oldest sooner.
+/// Approximate maximum size of the ring in bytes. Large events shorten the time that old events
+/// stay.
 const RING_BYTES_MAX: usize = 16 << 20;
 
-/// Maximum number of bytes of a text in an event: a path may have 64 KiB, and its error repeats it.
-/// The transfer's list of files has the full text.
+/// Maximum size in bytes of a text in an event. A path can have 64 KiB, and its error repeats the
+/// path. The transfer's list of files has the full text.
 const TEXT_BYTES_MAX: usize = 1 << 10;
 
-/// Bits for the numbers of one millisecond. The first number of a process is its start time, so
-/// that numbers grow across restarts at up to a million events per second. They stay below 2^53, up
-/// to which JSON numbers are exact integers.
+/// Number of low bits of an event number that count within one millisecond. The high bits of a
+/// process's first number are its start time in milliseconds. So numbers grow across restarts, as
+/// long as there are fewer than a million events per second. Numbers stay below 2^53, and JSON
+/// clients can read integers up to 2^53 exactly.
 const IDS_PER_MS_BITS: u32 = 10;
 
 /// An event and its owner.
 #[derive(Debug, Clone)]
 pub struct Published {
-    /// The owner whose listeners may receive it; `None` for all listeners.
+    /// The owner whose listeners may receive the event; `None` for all listeners.
     pub owner: Option<Arc<str>>,
     /// The event.
     pub event: Event,
@@ -42,11 +44,11 @@ pub struct Published {
 /// The result of one read of the ring.
 #[derive(Debug, Clone)]
 pub struct Heard {
-    /// True if events before these were deleted before they were read.
+    /// True if the ring dropped earlier events before this listener read them.
     pub is_gap: bool,
     /// The events, in order.
     pub events: Vec<Arc<Published>>,
-    /// Number after which the next read continues.
+    /// The number to pass to the next read.
     pub last: u64,
 }
 
@@ -107,7 +109,7 @@ fn cut(text: &mut String) {
     }
 }
 
-/// The ring and its listeners.
+/// The ring of events and its listeners.
 #[derive(Debug)]
 pub struct Hub {
     ring: Mutex<Ring>,
@@ -133,8 +135,8 @@ impl Hub {
         }
     }
 
-    /// Publishes an event to all listeners that may receive it, and returns its number. Never waits
-    /// for a listener.
+    /// Publishes an event to all listeners that may receive it, and returns its number. Does not
+    /// wait for slow listeners.
     pub fn publish(&self, owner: Option<Arc<str>>, mut event: Event) -> u64 {
         texts(&mut event).for_each(cut);
         let mut ring = self.ring();
@@ -153,10 +155,11 @@ impl Hub {
         self.ring().last
     }
 
-    /// Returns at most `most` events after number `after` for which `is_wanted` is true.
+    /// Returns at most `most` events with numbers above `after`, for which `is_wanted` returns
+    /// true.
     pub fn since(&self, after: u64, most: usize, is_wanted: impl Fn(&Published) -> bool) -> Heard {
         let ring = self.ring();
-        // A number from the future: the clock was set back across a restart.
+        // The number is higher than any known one: the clock was set back before a restart.
         let is_unknown = after > ring.last;
         let oldest = ring.last - ring.events.len() as u64;
         let is_gap = is_unknown || after < oldest;
@@ -166,7 +169,7 @@ impl Hub {
             events: Vec::new(),
             last: ring.last,
         };
-        // At most [`EVENTS_MAX`], which fits into `usize`.
+        // The number is at most [`EVENTS_MAX`], which fits into `usize`.
         let skipped = usize::try_from(skipped).unwrap_or(EVENTS_MAX);
         for published in ring.events.iter().skip(skipped) {
             if heard.events.len() == most {
@@ -180,16 +183,16 @@ impl Hub {
         heard
     }
 
-    /// Returns a channel that changes with each event.
+    /// Returns a channel that signals each new event.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// Takes one of the owner's listener slots; dropping the result frees it.
+    /// Takes one of the owner's listener slots. Dropping the result frees the slot.
     ///
     /// # Errors
-    /// `Busy` if all are taken.
+    /// `Busy` if all slots of the owner are taken.
     pub fn listen(self: &Arc<Self>, owner: &str) -> Result<Listening> {
         let mut listeners = self.listeners.lock_unpoisoned();
         let count = listeners.entry(owner.to_owned()).or_default();
@@ -217,7 +220,7 @@ impl Hub {
     }
 }
 
-/// A listener's slot.
+/// A taken listener slot.
 #[derive(Debug)]
 pub struct Listening {
     hub: Arc<Hub>,

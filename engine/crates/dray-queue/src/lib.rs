@@ -1,12 +1,13 @@
-//! The queue of an endpoint: transfers, the promises to them, and the events about them.
+//! The queue of an endpoint: transfers, their promises, and their events.
 //!
-//! Purpose: the state that survives a restart, in SQLite, and the decisions about it that are one
-//! transaction with it. A promise is asked for within the write that queues its transfer.
+//! Purpose: stores in SQLite the state that survives a restart. Decisions that must agree with this
+//! state are part of the same transaction: the write that queues a transfer also asks for its
+//! promise.
 //!
 //! Non-goals: HTTP, the rights of callers, sessions, configuration files. Calls block.
 //!
-//! Invariant owned here: an answer to a caller is on the disk, and a listener receives no event
-//! that a crash undoes.
+//! Invariant of this crate: when a caller gets an answer, the change is on the disk. A listener
+//! receives no event that a crash undoes.
 
 pub mod clock;
 pub mod events;

@@ -2,12 +2,12 @@
 //! keep them, and the promises that the endpoint expects to miss.
 //!
 //! Purpose: calls `dray_sched::broker` in the endpoint's terms. Resources are the endpoint's link,
-//! its roots and its peers; time is the queue's.
+//! its roots and its peers. Time is the queue's time.
 //!
-//! Not for: rows (`queue`), sessions' gates (`dispatch`), HTTP.
+//! Non-goals: rows (`queue`), the rate limits of sessions (`dispatch`), HTTP.
 //!
-//! Invariant owned here: the broker holds exactly the promises in the table of promises. After a
-//! write was undone they are read from the table again.
+//! Invariant of this module: the broker has exactly the promises in the table of promises. After a
+//! write was undone, the promises are read from the table again.
 
 mod admission;
 mod answer;
@@ -40,29 +40,28 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use wish::Resources;
 
-/// Time that a transfer needs in addition to the time of its bytes: to start, to sync and to get
-/// its final name. A transfer is planned to have moved all bytes this long before its deadline.
-/// Guess, revisit.
+/// Time that a transfer needs after its bytes have moved: to sync and to publish its files. The
+/// plan moves all bytes of a transfer at least this long before its deadline. Guess, revisit.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// Maximum number of promises beside which an estimate is made: it follows the plans of all of
-/// them. Guess, revisit.
+/// Maximum number of promises with which an estimate is made, because an estimate follows the plans
+/// of all promises. Guess, revisit.
 const ETA_PROMISES_MAX: usize = 32;
 
 /// A promise as the queue stores it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Promise {
-    /// The transfer.
+    /// Id of the transfer.
     pub id: String,
-    /// Its number in the order of submission.
+    /// Number of the transfer in the order of submission.
     pub key: u64,
-    /// Number of bytes promised; `None` for a promise of a rate alone.
+    /// Number of promised bytes; `None` for a promise of a rate alone.
     pub bytes: Option<u64>,
     /// Deadline of the transfer.
     pub deadline: Option<Timestamp>,
     /// Promised minimum rate, in bytes per second.
     pub rate_min: Option<u64>,
-    /// Names of the resources that the transfer's bytes pass.
+    /// Names of the resources that the transfer's bytes use.
     pub resources: Vec<String>,
 }
 
@@ -75,20 +74,20 @@ pub struct View {
     pub planned: Option<u64>,
     /// Reason for the planned rate.
     pub reason: Option<ReasonWord>,
-    /// The expected miss and its cause, if the promise will be missed.
+    /// The expected miss and its cause; `None` if the promise will be kept.
     pub miss: Option<MissAnswer>,
 }
 
-/// Counters, for the metrics.
+/// Counters of promises for the metrics.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// Promises that were kept.
+    /// Number of promises that were kept.
     pub kept: AtomicU64,
-    /// Promises that were missed.
+    /// Number of promises that were missed.
     pub missed: AtomicU64,
-    /// Promises whose miss was reported beforehand.
+    /// Number of missed promises that were reported as missed before the deadline.
     pub foretold: AtomicU64,
-    /// Requests that were refused.
+    /// Number of requests that were refused a promise.
     pub refused: AtomicU64,
 }
 
@@ -97,12 +96,13 @@ pub struct Counts {
 struct PromisedTransfer {
     id: Arc<str>,
     owner: Arc<str>,
-    /// Size of the whole transfer, moved or not, as far as it is known.
+    /// Size of the whole transfer in bytes, if it is known. Includes the bytes that have already
+    /// moved.
     bytes: Option<u64>,
     promise: Promise,
 }
 
-/// Promises of this endpoint; see the module's head.
+/// The promises of this endpoint. The head of the module describes them.
 pub struct Promises {
     places: Resources,
     state: Mutex<BrokerState>,
@@ -115,27 +115,27 @@ struct BrokerState {
     held: BTreeMap<TransferKey, PromisedTransfer>,
     by_id: HashMap<String, TransferKey>,
     rates: BTreeMap<TransferKey, Rate>,
-    /// The planned rates of which callers were notified last.
+    /// The planned rates that callers were last informed of.
     told: BTreeMap<TransferKey, u64>,
     misses: BTreeMap<TransferKey, MissAnswer>,
     wake_at: Option<Time>,
     /// Time of the last round.
     at: Time,
     is_changed: bool,
-    /// Set when a promise was made or dropped since [`Promises::mark`].
+    /// True if a promise was made or dropped since [`Promises::mark`].
     is_touched: bool,
-    /// Set when a capacity has become known: the number after which waiting transfers are still to
-    /// be asked for again.
+    /// Set when a capacity has become known, so that waiting transfers may get a promise now.
+    /// Transfers up to this sequence number were already asked for again.
     asks_from: Option<i64>,
     link: Link,
-    /// Bytes moved by all sessions.
+    /// Bytes that all sessions have moved.
     moved: u64,
     uses: HashMap<u64, round::Use>,
     unseated: slots::Unseated,
 }
 
 impl Promises {
-    /// Creates the state without promises.
+    /// Creates the state of an endpoint without promises.
     #[must_use]
     pub fn new(settings: &Settings) -> Self {
         let places = Resources::new(settings);
@@ -167,10 +167,11 @@ impl Promises {
         self.state.lock_unpoisoned()
     }
 
-    /// Returns the answers that these requests would get; changes nothing.
+    /// Returns the answers that these requests would get. Changes nothing.
     ///
     /// # Errors
-    /// If any request that must be promised cannot be: the refusal of the set, with alternatives.
+    /// If a request that requires a promise cannot get one. The error refuses the whole set and
+    /// names alternatives.
     pub fn would(&self, asks: &[Ask<'_>], now: Timestamp) -> Result<Vec<Given>, Box<NotAdmitted>> {
         let state = self.state();
         let mut broker = state.broker.clone();
@@ -183,8 +184,9 @@ impl Promises {
     /// queue.
     ///
     /// # Errors
-    /// If the requests cannot be promised: the requests, for [`Promises::explain`] to find
-    /// alternatives. That search takes many plans, and the writer of the queue has no time for it.
+    /// If the requests cannot be promised, returns them for [`Promises::explain`]. This method does
+    /// not search for alternatives. The search plans many times, and would delay the writer of the
+    /// queue.
     pub fn take(&self, asks: &[Ask<'_>], now: Timestamp) -> Result<Vec<Given>, Vec<Asked>> {
         if !asks.iter().any(Ask::wants) {
             let plain = |_: &Ask<'_>| Given::unpromised(Vec::new());
@@ -202,7 +204,7 @@ impl Promises {
         Ok(given)
     }
 
-    /// As [`Promises::take`] on `broker`; a refusal has no reason here.
+    /// As [`Promises::take`], on a given broker. A refusal contains no reason.
     fn taken(&self, broker: &mut Broker, asks: &[Ask<'_>], now: Timestamp) -> Option<Vec<Given>> {
         let ask = |broker: &mut Broker, _: &[usize], wishes: &[Wish]| {
             broker.take_on(wishes, time(now)).ok_or(())
@@ -210,9 +212,9 @@ impl Promises {
         self.walk(broker, asks, ask, |_, ()| Given::no_room()).ok()
     }
 
-    /// Asks a broker first for the requests that must be promised, all or none, then one by one for
-    /// the requests that are admitted anyway. `ask` gets the indices of the requests; `without`
-    /// returns the decision for a refused request of the second kind.
+    /// Asks a broker for promises in two steps. The requests that require a promise come first, all
+    /// or none. The best-effort requests follow one by one. `ask` gets the indices of the requests.
+    /// `without` makes the answer to a best-effort request that gets no promise.
     fn walk<R>(
         &self,
         broker: &mut Broker,
@@ -241,7 +243,8 @@ impl Promises {
         Ok(given)
     }
 
-    /// Explains a refusal. The broker keeps the offered capacity free for a while.
+    /// Explains a refusal and offers alternatives. The broker reserves the offered capacity for a
+    /// while.
     #[must_use]
     pub fn explain(&self, asked: &[Asked], now: Timestamp) -> Box<NotAdmitted> {
         let asks: Vec<Ask<'_>> = asked.iter().map(Asked::ask).collect();
@@ -250,7 +253,8 @@ impl Promises {
         let held = state.held.clone();
         drop(state);
         for ask in &asks {
-            // A change would have replaced the wish of this key.
+            // If this is a change, its transfer already has a promise under this key. The new
+            // promise would replace that promise, so plan without it.
             broker.end(TransferKey(ask.key));
         }
         let Err(refused) = self.decide(&mut broker, &held, &asks, now) else {
@@ -265,7 +269,7 @@ impl Promises {
             })
             .unzip();
         let mut state = self.state();
-        // Transfers that already have a promise get no reservation for the alternative.
+        // A transfer that already has a promise gets no reservation for the alternative.
         let is_free = |wish: &Wish| !state.held.contains_key(&wish.key);
         if !wishes.is_empty() && wishes.iter().all(is_free) {
             state.broker.remember(&wishes, &offers, time(now));
@@ -274,11 +278,9 @@ impl Promises {
         refused
     }
 
-    /// Replaces a transfer's promise by that of another request. If the new promise cannot be made,
-    /// the transfer keeps the old one; a best-effort request then loses its promise.
-    ///
-    /// # Errors
-    /// As [`Promises::take`].
+    /// Replaces a transfer's promise by a promise for a changed request. If the new promise cannot
+    /// be made, the transfer keeps the old one. A best-effort request loses its promise in that
+    /// case.
     pub fn change(&self, ask: &Ask<'_>, now: Timestamp) -> Result<Given, Vec<Asked>> {
         let key = TransferKey(ask.key);
         let mut state = self.state();
@@ -318,7 +320,7 @@ impl Promises {
             };
             let asked: Vec<&Ask<'_>> = set.iter().map(|at| &asks[*at]).collect();
             let mut refused = names.refused(&asked, &refusal);
-            // In the order of the requests.
+            // Put the answers back into the order of the requests.
             refused.at = set.get(refused.at).copied().unwrap_or(0);
             let mut answers: Vec<Admitted> = asks.iter().map(|_| Admitted::default()).collect();
             for (index, answer) in set.iter().zip(refused.answers) {
@@ -335,7 +337,8 @@ impl Promises {
 
     fn given(&self, broker: &mut Broker, ask: &Ask<'_>, wish: &Wish, grant: &Grant) -> Given {
         if !grant.is_promised {
-            // The transfer is asked again when more is known.
+            // The broker has no facts for a promise yet. The queue asks again when more facts are
+            // known.
             broker.end(wish.key);
             return Given::unpromised(self.places.why_unpromised(ask, wish, broker));
         }
@@ -353,8 +356,8 @@ impl Promises {
         }
     }
 
-    /// Drops the promise of a transfer that has ended, is paused or is no longer wanted. `in_time`
-    /// is true if the promise was kept, and `None` if that cannot be determined.
+    /// Drops the promise of a transfer that has ended or is paused. `in_time` is true if the
+    /// promise was kept, and `None` if that is unknown.
     pub fn end(&self, key: u64, in_time: Option<bool>) {
         let key = TransferKey(key);
         let mut state = self.state();
@@ -393,9 +396,10 @@ impl Promises {
         }
     }
 
-    /// Returns the earliest and the latest time at which a promised transfer will be done: with all
-    /// spare rate, and with the planned rate alone. Takes O(promises) times the work of a plan;
-    /// returns `None` if there are too many promises for that.
+    /// Returns an earliest and a latest time for the end of a promised transfer. The earliest time
+    /// assumes that the transfer gets all spare rate, the latest that it gets only its planned
+    /// rate. The cost is one plan per promise, so the result is `None` if there are too many
+    /// promises.
     #[must_use]
     pub fn eta(&self, id: &str, now: Timestamp) -> Option<(Timestamp, Option<Timestamp>)> {
         let state = self.state();
@@ -414,19 +418,19 @@ impl Promises {
         Some((settled(eta.early), late))
     }
 
-    /// Returns, if newly known capacity may permit more promises, the number after which waiting
-    /// transfers have not been asked for again since then.
+    /// If new capacity has become known, returns the sequence number after which waiting transfers
+    /// are still to be asked for again. Returns the number only once.
     pub(crate) fn take_news(&self) -> Option<i64> {
         self.state().asks_from.take()
     }
 
-    /// Notes that more waiting transfers follow after this number.
+    /// Records that more waiting transfers are to be asked for again, after this sequence number.
     pub(crate) fn more_news(&self, after: i64) {
         let mut state = self.state();
         state.asks_from = Some(state.asks_from.map_or(after, |from| from.min(after)));
     }
 
-    /// Changes the class and the weight of a transfer among others; its promise stays the same.
+    /// Changes the class and the weight of a transfer. Its promise stays the same.
     pub fn weigh(&self, key: u64, class: Class, weight: u32) {
         let key = TransferKey(key);
         let mut state = self.state();
@@ -450,7 +454,7 @@ impl BrokerState {
         self.held.insert(key, held);
     }
 
-    /// Returns true if the plan has the transfer move now.
+    /// Returns true if the present plan moves bytes of the transfer.
     fn moves(&self, key: TransferKey) -> bool {
         (self.rates.get(&key)).is_some_and(|rate| rate.planned.0 > 0)
     }
@@ -471,7 +475,7 @@ impl BrokerState {
                 _ => Reason::Planned,
             },
         };
-        // Valid until the next round: the transfer may start before that.
+        // This rate is valid until the next round, because the transfer may start before that.
         self.rates.insert(rate.key, rate);
     }
 
@@ -488,22 +492,21 @@ impl BrokerState {
     }
 }
 
-/// Returns the indices of requests that must be promised, and of those that are admitted without a
-/// promise too.
+/// Returns the indices of the requests that require a promise, and of the best-effort requests.
 fn sorted(asks: &[Ask<'_>]) -> (Vec<usize>, Vec<usize>) {
     let asking = (0..asks.len()).filter(|at| asks[*at].wants());
     asking.partition(|at| !asks[*at].is_best_effort())
 }
 
-/// The endpoint's link.
+/// The resource for the endpoint's link.
 const LINK: ResourceId = ResourceId(0);
 
-/// Time by which all bytes must have moved to meet a deadline.
+/// Returns the time until which all bytes must have moved to meet a deadline.
 fn due(deadline: Timestamp) -> Time {
     time(deadline.before(SETTLE))
 }
 
-/// Time at which a transfer is done that has moved its bytes by `time`.
+/// Returns the time at which a transfer is done if its bytes have moved by `time`.
 fn settled(time: Time) -> Timestamp {
     of_time(time).after(SETTLE)
 }

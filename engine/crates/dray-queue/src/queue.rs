@@ -1,14 +1,14 @@
 //! Stores transfers and their states in SQLite.
 //!
-//! Purpose: the submitted requests, their outcomes, and the changes between; tickets and staged
-//! files are stored beside them. Decisions are pure (`states`); the dispatcher chooses which
-//! transfer runs next.
+//! Purpose: stores the submitted requests, their changes and their outcomes. Tickets and staged
+//! copies are stored in the same database. The decisions about states are pure functions
+//! (`states`). The dispatcher chooses the transfer that runs next.
 //!
-//! Not for: HTTP, sessions. All calls block, and calls that change something wait for a sync of the
-//! disk; callers use threads that may block.
+//! Non-goals: HTTP, sessions. All calls block, and calls that change something wait for a sync of
+//! the disk. Callers therefore use threads that may block.
 //!
-//! Invariant owned here: an answer to a caller is on the disk, and the answers about one transfer
-//! to all callers agree in their order.
+//! Invariant of this module: when a caller gets an answer, the change is on the disk. All callers
+//! see the changes of one transfer in the same order.
 
 mod actor;
 mod candidates;
@@ -77,29 +77,30 @@ use writer::{Context, Effects, Writer};
 /// The database's name in the state folder.
 const DATABASE: &str = "queue.db";
 
-/// The process that holds the lock on this file owns the queue.
+/// The lock file. The process that holds a lock on this file owns the queue.
 const LOCK: &str = "lock";
 
-/// Folder of the lists of files, in the state folder.
+/// Folder in the state folder that contains the lists of files.
 const TRANSFERS: &str = "transfers";
 
-/// Times of the last requests about transfers with `bound_seconds`.
+/// Times of the last requests, for transfers with `bound_seconds`. Such a transfer is cancelled if
+/// no caller asks about it for that time.
 #[derive(Debug, Default)]
 struct Asked {
     transfers: HashMap<String, Instant>,
     owners: HashMap<String, Instant>,
-    /// Number of open requests, such as long polls, by subject.
+    /// Number of open requests, such as long polls, by their subject.
     open: HashMap<Whom, u32>,
 }
 
-/// The subject of a request: one transfer, or all of an owner.
+/// The subject of a request: one transfer, or all transfers of an owner.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Whom {
     Transfer(String),
     Owner(String),
 }
 
-/// See [`Queue::asking`].
+/// An open request about transfers; see [`Queue::asking`].
 #[derive(Debug)]
 pub struct Asking {
     queue: Arc<Queue>,
@@ -117,7 +118,7 @@ impl Drop for Asking {
         }
         let now = Instant::now();
         match &self.whom {
-            // The table has only transfers with `bound_seconds`.
+            // The table contains only transfers with `bound_seconds`.
             Whom::Transfer(id) => {
                 if let Some(last) = asked.transfers.get_mut(id) {
                     *last = now;
@@ -142,7 +143,8 @@ pub struct Queue {
     opened: Instant,
     folder: PathBuf,
     settings: Settings,
-    /// The last field, so that the lock is released after everything is written.
+    /// Declared last: fields are dropped in order, so the lock is released after everything is
+    /// written.
     _lock: File,
 }
 
@@ -153,12 +155,12 @@ impl std::fmt::Debug for Queue {
 }
 
 impl Queue {
-    /// Opens the queue in the state folder, and creates both if they are missing. One process at a
-    /// time.
+    /// Opens the queue in the state folder. Creates the folder and the queue if they do not exist.
+    /// Only one process may have the queue open.
     ///
     /// # Errors
-    /// Errors of the file system; `LogVersion` for a queue of a newer program; `Busy` if another
-    /// process has it.
+    /// Errors of the file system. `LogVersion` if a newer program wrote the queue. `Busy` if
+    /// another process has the queue open.
     pub fn open(settings: Settings, hub: Arc<Hub>) -> Result<Arc<Self>> {
         let folder = settings.state.clone();
         let transfers = folder.join(TRANSFERS);
@@ -166,7 +168,8 @@ impl Queue {
         make_private(&transfers)?;
         let lock = take_lock(&folder.join(LOCK))?;
         let path = folder.join(DATABASE);
-        // Created here for its mode, which SQLite also gives to the files beside it.
+        // Create the database file here, so that no other user can read it. SQLite gives the same
+        // mode to its log files.
         damage::look_before(&path)?;
         private_file(&path)?;
         let mut connection = schema::open(&path)?;
@@ -211,10 +214,10 @@ impl Queue {
         &self.hub
     }
 
-    /// Returns one transfer, if `caller` may see it. Counts as a request about it.
+    /// Returns one transfer, if `caller` may see it. Counts as a request about the transfer.
     ///
     /// # Errors
-    /// `NotFound`, also for another owner's transfer.
+    /// `NotFound` if the transfer does not exist, or belongs to another owner.
     pub fn show(&self, caller: &Actor, id: &str) -> Result<Transfer> {
         let row = self.read(|connection| Row::find(connection, id))?;
         let row = row.filter(|row| caller.sees(&row.owner));
@@ -228,16 +231,13 @@ impl Queue {
         Ok(transfer)
     }
 
-    /// Returns true if a transfer of this id exists, of any owner.
-    ///
-    /// # Errors
-    /// Errors of the database.
+    /// Returns true if any owner has a transfer with this id.
     pub fn is_known(&self, id: &TransferId) -> Result<bool> {
         self.read(|connection| Ok(Row::find(connection, id.as_str())?.is_some()))
     }
 
-    /// Counts as a request about a transfer, or about all of an owner's, until the result is
-    /// dropped: for an open long poll or listener.
+    /// Counts as a request about a transfer, or about all transfers of an owner, until the result
+    /// is dropped. A long poll or a listener holds the result while it is open.
     #[must_use]
     pub fn asking(self: &Arc<Self>, transfer: Option<&str>, owner: &str) -> Asking {
         let whom = match transfer {
@@ -255,7 +255,7 @@ impl Queue {
         self.asked.lock_unpoisoned()
     }
 
-    /// Returns the bytes sent by all transfers since the process started.
+    /// Returns the bytes that all transfers have sent since the process started.
     #[must_use]
     pub fn bytes_sent(&self) -> u64 {
         self.live.bytes_sent()
@@ -292,7 +292,7 @@ impl Queue {
     }
 }
 
-/// Creates a folder that no other user may read: it holds tickets.
+/// Creates a folder that no other user may read, because the queue contains tickets.
 fn make_private(folder: &Path) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     std::fs::DirBuilder::new()
@@ -302,7 +302,7 @@ fn make_private(folder: &Path) -> Result<()> {
         .map_err(|error| io("make the folder of the state", folder, &error))
 }
 
-/// Opens a file that no other user may read; creates it if it is missing.
+/// Opens a file that no other user may read. Creates the file if it does not exist.
 fn private_file(path: &Path) -> Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
     let mut options = OpenOptions::new();
@@ -310,7 +310,7 @@ fn private_file(path: &Path) -> Result<File> {
     opened.map_err(|error| io("open a file of the state", path, &error))
 }
 
-/// Locks the queue: two processes with one queue would each run every transfer.
+/// Locks the queue. Two processes with the same queue would both run every transfer.
 fn take_lock(path: &Path) -> Result<File> {
     let operation = "lock the queue";
     let file = private_file(path)?;
@@ -330,7 +330,8 @@ fn io(operation: &str, path: &Path, error: &std::io::Error) -> Error {
 }
 
 fn not_found(id: &str) -> Error {
-    // Errors are logged, so an invalid id is not repeated.
+    // The error is logged, and a log must not contain arbitrary text of a caller. So show only a
+    // valid id.
     let cause = match shown_id(id) {
         Some(id) => format!("{id:?} does not exist, or belongs to another owner"),
         None => "the id in the path is not valid".to_owned(),

@@ -49,7 +49,7 @@ impl PoolState {
         let stands = millis().saturating_sub(self.moved.load(Ordering::Relaxed));
         match u128::from(stands) >= WAITS_AFTER.as_millis() {
             // No job has begun or ended for `WAITS_AFTER`, so all running threads wait for the
-            // storage.
+            // storage, or none is running.
             true => allowed,
             false => allowed.min(self.enough().unwrap_or(u32::MAX)),
         }

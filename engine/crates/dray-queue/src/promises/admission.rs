@@ -1,4 +1,4 @@
-//! Answers admission requests, which a caller sends before a submission.
+//! Answers admission requests. A caller sends such a request before it submits transfers.
 
 use super::{Ask, Given, Promises};
 use crate::clock;
@@ -15,7 +15,7 @@ impl Promises {
                 None => format!("number {}", at + 1),
             })
             .collect();
-        // Transfers have numbers from one upwards, so no transfer has these keys.
+        // Sequence numbers of transfers start at one, so no transfer has one of these keys.
         let keys = (0..requests.len()).map(|at| u64::MAX - at as u64);
         let asks = requests.iter().zip(&ids).zip(keys);
         let asks = asks.map(|(((request, route), id), key)| Ask {

@@ -1,4 +1,4 @@
-//! Puts the broker's decisions into the API's terms.
+//! Converts the broker's decisions to types of the API.
 
 use super::wish::{Ask, Resources};
 use super::{Promise, PromisedTransfer, SETTLE, settled};
@@ -12,21 +12,21 @@ use std::collections::BTreeMap;
 /// The decision for one request.
 #[derive(Debug, Clone, Default)]
 pub struct Given {
-    /// The promise; `None` if the request asks for no promise or cannot have one.
+    /// The promise; `None` if the request needs no promise or cannot get one.
     pub promise: Option<Promise>,
-    /// The answer to the caller, with the reasons.
+    /// The answer to the caller, with its reasons.
     pub answer: Admitted,
-    /// Rate at which the plan moves the transfer now, in bytes per second.
+    /// Present planned rate of the transfer in bytes per second.
     pub(super) present: u64,
 }
 
-/// Notice for a request without a promise, used where a search for an alternative would take too
+/// Notice for a request without a promise. Used where a search for an alternative would take too
 /// long.
 pub(crate) const NO_ROOM: &str = "not promised: it does not fit beside the current promises; POST \
                                   /v1/admission tells what would fit";
 
-/// Maximum number of the caller's own transfers that a refusal names. The answer's `obstacle` has
-/// all of them.
+/// Maximum number of the caller's own transfers that a refusal names in its text. The field
+/// `obstacle` of the answer names all of them.
 const HOLDERS_NAMED_MAX: usize = 3;
 
 impl Given {
@@ -46,19 +46,20 @@ impl Given {
     }
 }
 
-/// The refusal of a set of requests, of which the broker admitted none.
+/// The refusal of a set of requests. The broker promised none of them.
 #[derive(Debug, Clone)]
 pub struct NotAdmitted {
     /// Index of the request that does not fit.
     pub at: usize,
-    /// For each request the alternative that could be promised.
+    /// For each request, the alternative that could be promised.
     pub answers: Vec<Admitted>,
     /// The same refusal as an error.
     pub error: Error,
 }
 
 impl NotAdmitted {
-    /// Builds the refusal for requests that did not fit when they were submitted, but fit now.
+    /// Returns the refusal for requests that could not be promised at submission, although they
+    /// could be promised now.
     pub(super) fn late(asks: &[Ask<'_>]) -> Self {
         let error = Error::new(
             ErrorKind::NotAdmitted,
@@ -85,7 +86,7 @@ pub(super) fn granted(grant: &Grant) -> Admitted {
     }
 }
 
-/// The names of transfers and resources in answers to one owner.
+/// Ids of transfers and names of resources, for answers to one owner.
 pub(super) struct Names<'a> {
     places: &'a Resources,
     ids: BTreeMap<TransferKey, (&'a str, &'a str)>,
@@ -109,8 +110,8 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// Returns the ids of the caller's own transfers in `keys`. Answers only count transfers of
-    /// other owners.
+    /// Returns the ids of those transfers in `keys` that belong to the caller. Transfers of other
+    /// owners are only counted, and never named.
     fn seen(&self, keys: &[TransferKey]) -> Vec<String> {
         let ids = keys.iter().filter_map(|key| self.ids.get(key));
         let own = ids.filter(|(_, owner)| *owner == self.owner);
@@ -209,7 +210,8 @@ impl<'a> Names<'a> {
                 format!("{most} transfers have promises already"),
                 plain("full"),
             ),
-            // Transfers are numbered, and resources are those of the configuration.
+            // The other cases cannot occur: each transfer has its own number, and all resources are
+            // configured.
             _ => ("it is requested twice".to_owned(), plain("twice")),
         }
     }
@@ -235,8 +237,8 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Returns the names, in brackets, of the caller's own transfers that hold a resource. Empty if no
-/// holder belongs to the caller.
+/// Returns the ids of the caller's own transfers that hold a resource, as a text in brackets.
+/// Returns an empty text if no holder belongs to the caller.
 fn holders(ids: &[String]) -> String {
     let named = ids.iter().take(HOLDERS_NAMED_MAX).map(String::as_str);
     let named: Vec<&str> = named.collect();
@@ -247,7 +249,7 @@ fn holders(ids: &[String]) -> String {
     }
 }
 
-/// Explains why the transfer has no time before its deadline.
+/// Returns a text that explains why the transfer has no time before its deadline.
 fn over(request: Option<&Request>) -> String {
     let times = request.and_then(|request| Some((request.deadline?, request.not_before)));
     match times {

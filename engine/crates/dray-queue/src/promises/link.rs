@@ -1,30 +1,31 @@
-//! Learns the capacity of the endpoint's link if the configuration does not set it.
+//! Measures the capacity of the endpoint's link, if the configuration does not set it.
 
 use dray_core::Time;
 use std::time::Duration;
 
-/// Length of a window: long compared with the time of an object, short compared with changes of a
-/// network.
+/// Length of a measurement window. It is long compared with the time of an object, and short
+/// compared with changes of a network.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// Weight of a new window in 256ths: a change that lasts about ten seconds is believed (guess,
-/// revisit).
+/// Weight of a new window in 256ths. With this weight, the estimate follows a change that lasts
+/// about ten seconds (guess, revisit).
 const NEW_PART: u64 = 32;
 
-/// Evidence of the sessions about the link, from the weakest to the strongest.
+/// How well the sessions of a window prove the link's capacity, from the weakest to the strongest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) enum Shown {
-    /// No session wanted more than it got.
+    /// No proof: no session wanted more than it got.
     #[default]
     Nothing,
-    /// A session without a gate may have wanted more, or was listing a tree or waiting for a disk.
+    /// Weak proof: a session without a rate limit may have wanted more. But it may also have been
+    /// listing a tree, or waiting for a disk.
     Perhaps,
-    /// The gates let through at least the estimated capacity of the link, and a session used up its
-    /// gate's rate.
+    /// Strong proof: the rate limits of all sessions together reached the estimated capacity, and a
+    /// session used its whole limit.
     Enough,
 }
 
-/// The busy throughput: bytes moved per second while a session wanted more.
+/// Estimate of the link's capacity: the bytes moved per second while a session wanted more.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Link {
     rate: Option<u64>,
@@ -41,14 +42,14 @@ impl Link {
         self.rate = Some(rate);
     }
 
-    /// Takes `moved`, the bytes of all sessions ever, and `shown`, the evidence of the sessions
-    /// since the last call. Returns the new estimate when a window has ended that is evidence.
+    /// Records `moved`, the bytes of all sessions so far, and `shown`, the proof since the last
+    /// call. Returns a new estimate after a window that proves one.
     ///
-    /// A higher rate than before is believed immediately, because it was observed. A lower rate is
-    /// believed slowly, and only from windows in which the gates let through enough all the time: a
-    /// session without a gate, or with a low one, may move little for reasons of its own.
+    /// A higher rate than the estimate counts immediately, because it was observed. A lower rate
+    /// counts slowly, and only if every sample of its window was strong proof. Otherwise the
+    /// sessions may have moved little for other reasons.
     pub(super) fn measure(&mut self, now: Time, moved: u64, shown: Shown) -> Option<u64> {
-        // A clock that was set back starts a new window.
+        // If the clock was set back, start a new window.
         let window = self.window.filter(|(since, _)| *since <= now);
         let Some((since, before)) = window else {
             self.window = Some((now, moved));
@@ -62,7 +63,7 @@ impl Link {
         }
         self.window = Some((now, moved));
         let was_shown = std::mem::replace(&mut self.shown, shown);
-        // `moved` is lower than before if sessions have ended: their bytes are no longer counted.
+        // `moved` decreases when sessions end, because their bytes are no longer counted.
         let bytes = moved.checked_sub(before)?;
         let seen = u128::from(bytes) * 1_000_000_000 / length.as_nanos().max(1);
         let seen = u64::try_from(seen).unwrap_or(u64::MAX);
@@ -98,7 +99,7 @@ mod tests {
         let enough = Shown::Enough;
         assert_eq!(link.measure(at(0), 0, enough), None);
         assert_eq!(link.measure(at(1), 80 * MEGA, enough), Some(80 * MEGA));
-        // Idle.
+        // No session wants more.
         assert_eq!(link.measure(at(2), 81 * MEGA, Shown::Nothing), None);
         assert_eq!(
             link.measure(at(3), 82 * MEGA, enough),
@@ -113,7 +114,7 @@ mod tests {
         }
         let learned = link.rate().expect("known");
         assert!((50 * MEGA..52 * MEGA).contains(&learned), "{learned}");
-        // A session ended, and its bytes are no longer counted.
+        // A session has ended, and its bytes are no longer counted.
         assert_eq!(link.measure(at(61), 5, enough), None);
     }
 

@@ -1,4 +1,4 @@
-//! Restores promises from the queue: at a start, and after a write was undone.
+//! Restores the promises from the queue, at a start and after a write was undone.
 
 use super::{Ask, BrokerState, LINK, Promise, PromisedTransfer, Promises, due, round, time};
 use dray_api::Timestamp;
@@ -7,15 +7,15 @@ use dray_sched::broker::{ResourceId, TransferKey};
 use std::collections::BTreeMap;
 
 impl Promises {
-    /// Returns the measured rate of the link in bytes per second, which is stored with the
+    /// Returns the measured capacity of the link in bytes per second. The queue stores it with the
     /// promises.
     #[must_use]
     pub fn measured(&self) -> Option<u64> {
         self.state().link.rate()
     }
 
-    /// Starts from the stored promises and drops all others. Rates, misses and measured uses of
-    /// transfers that are still promised something are kept.
+    /// Replaces all promises by the stored ones. Transfers that still have a promise keep their
+    /// rates, misses and measured use.
     pub fn restore(&self, kept: Vec<(Promise, Ask<'_>)>, measured: Option<u64>, now: Timestamp) {
         let mut state = self.state();
         let state = &mut *state;
@@ -34,7 +34,8 @@ impl Promises {
             wish.deadline = promise.deadline.map(due);
             wish.floor = BytesPerSecond(promise.rate_min.unwrap_or(0));
             wish.resources = self.places.ids(&promise.resources);
-            // A share that was configured after the promise applies to it too.
+            // A share may have been configured after this promise was made. It applies to the
+            // promise too.
             let of_owner = self.places.of_owner(ask.owner);
             let is_new = |id: &ResourceId| !wish.resources.contains(id);
             if let Some(id) = of_owner.filter(is_new) {
@@ -44,7 +45,7 @@ impl Promises {
             state.hold(ask.owner, promise);
         }
         state.forget_all_but_held(&before);
-        // The dispatcher must know which transfers move by plan before the first round.
+        // Plan now: the dispatcher must know before the first round which transfers the plan moves.
         if state.held.keys().any(|key| !state.rates.contains_key(key)) {
             let rates = state.broker.rates(time(now)).rates;
             state.rates = rates.into_iter().map(|rate| (rate.key, rate)).collect();
@@ -52,7 +53,7 @@ impl Promises {
         state.is_changed = true;
     }
 
-    /// Starts to note whether a promise is made or dropped.
+    /// Starts to record whether a promise is made or dropped.
     pub(crate) fn mark(&self) {
         self.state().is_touched = false;
     }
@@ -64,8 +65,8 @@ impl Promises {
 }
 
 impl BrokerState {
-    /// Drops rates and misses of promises that no longer exist: the keys of undone promises are
-    /// used again.
+    /// Drops the rates and misses of promises that no longer exist. The keys of undone promises
+    /// will be used again by other transfers.
     fn forget_all_but_held(&mut self, before: &BTreeMap<TransferKey, PromisedTransfer>) {
         let held = &self.held;
         let is_same = |key: &TransferKey| {

@@ -1,5 +1,5 @@
-//! One round: takes the progress of promised transfers, plans their rates, and returns the events
-//! to report.
+//! One round of planning: records the progress of promised transfers, plans their rates, and
+//! returns the events to report.
 
 use super::answer::{Names, reason_word};
 use super::link::Shown;
@@ -13,29 +13,29 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Time for which a transfer must use less than its rate before it counts as slow by itself: longer
-/// than connecting takes, and than the occasional stop of a disk. Guess, revisit.
+/// A session counts as slow if it used less than its rate for this long. The time exceeds the time
+/// to connect, and the occasional stall of a disk. Guess, revisit.
 const SLOW: Duration = Duration::from_secs(5);
 
-/// Minimum change of a planned rate that is reported, in per cent.
+/// Minimum change of a planned rate that is reported, in percent of the old rate.
 const TOLD_PERCENT: u64 = 5;
 
-/// A session, as a round sees it.
+/// The progress of a session, as input of a round.
 #[derive(Debug, Clone)]
 pub struct SessionProgress<'a> {
     /// The session's number.
     pub session: u64,
-    /// Id of its transfer, if this endpoint drives the transfer.
+    /// Id of the session's transfer, if this endpoint drives the transfer.
     pub own: Option<&'a str>,
     /// Bytes that the session has moved.
     pub moved: u64,
     /// Bytes of the transfer that are durable or on their way.
     pub done: u64,
-    /// Size of the transfer, once it is listed.
+    /// Size of the transfer in bytes, once it is listed.
     pub listed: Option<u64>,
     /// True if the session could use more than it gets.
     pub is_hungry: bool,
-    /// Rate that its gate lets through, in bytes per second; `None` without a gate.
+    /// Rate limit of the session in bytes per second; `None` without a limit.
     pub granted: Option<u64>,
 }
 
@@ -44,33 +44,34 @@ pub struct SessionProgress<'a> {
 pub struct Round {
     /// The planned rate of each session that has one, in bytes per second.
     pub planned: HashMap<u64, u64>,
-    /// Measured capacity of the link in bytes per second, if it is known and something is promised.
+    /// Measured capacity of the link in bytes per second. `None` if it is unknown, or if there is
+    /// no promise.
     pub link: Option<u64>,
-    /// True if the plan has a transfer move that did not move before.
+    /// True if the plan now moves a transfer that it did not move before.
     pub has_begun: bool,
     /// Events to report.
     pub told: Vec<Report>,
 }
 
-/// An event that callers are notified of.
+/// An event to report to callers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Report {
-    /// A planned rate changed.
+    /// A planned rate has changed.
     Rate {
-        /// The transfer.
+        /// Id of the transfer.
         id: String,
         /// Owner of the transfer.
         owner: String,
-        /// The planned rate before, in bytes per second.
+        /// The old planned rate in bytes per second.
         old: u64,
-        /// The planned rate now, in bytes per second.
+        /// The new planned rate in bytes per second.
         new: u64,
         /// Reason for the rate.
         reason: ReasonWord,
     },
-    /// A promise will be missed; or, if `miss` is `None`, is expected to be kept again.
+    /// A promise is expected to be missed. If `miss` is `None`, it is expected to be kept again.
     Miss {
-        /// The transfer.
+        /// Id of the transfer.
         id: String,
         /// Owner of the transfer.
         owner: String,
@@ -79,18 +80,18 @@ pub enum Report {
     },
 }
 
-/// Bytes moved by a session over the time that it takes to call the session slow.
+/// Recent progress of a session, to detect that the session is slow.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Use {
     samples: VecDeque<(Time, u64)>,
     last: u64,
     told: Option<u64>,
-    /// The transfer that the broker was told is slow.
+    /// The transfer, if its session was reported to the broker as slow.
     slow: Option<TransferKey>,
 }
 
 impl Use {
-    /// Returns the bytes moved since the last round.
+    /// Records a sample and returns the bytes moved since the last round.
     fn measure(&mut self, seen: &SessionProgress<'_>, now: Time) -> u64 {
         if (self.samples.back()).is_some_and(|(at, _)| *at > now) {
             self.samples.clear();
@@ -108,8 +109,8 @@ impl Use {
         more
     }
 
-    /// Returns the rate that the session can use, once it is known to be slow by itself: a tenth
-    /// more than it has moved.
+    /// Returns the rate that a slow session can use: its measured rate plus a tenth. Returns `None`
+    /// for a session that is not known to be slow.
     fn bound(&self, now: Time) -> Option<u64> {
         let (since, moved) = *self.samples.front()?;
         let length = now.since(since);
@@ -120,13 +121,13 @@ impl Use {
         u64::try_from(bytes / length.as_nanos().max(1)).ok()
     }
 
-    /// Returns the transfer that the broker was told is slow, and the rate that it can use.
+    /// Returns the transfer that was reported to the broker as slow, and the reported rate.
     pub(super) fn slow(&self) -> Option<(TransferKey, BytesPerSecond)> {
         self.slow.zip(self.told.map(BytesPerSecond))
     }
 
-    /// Returns the bound if it differs from the one the broker was told: by more than a tenth, or
-    /// in being set.
+    /// Returns the bound if it must be reported to the broker again: it was set, removed, or
+    /// changed by more than a tenth.
     fn news(&mut self, now: Time) -> Option<Option<u64>> {
         let bound = self.bound(now);
         let is_same = match (self.told, bound) {
@@ -143,13 +144,14 @@ impl Use {
 }
 
 impl Promises {
-    /// Runs one round. Asks the broker for rates again if a promise came, ended or changed, or if
-    /// the broker's wake time has come.
+    /// Runs one round. Plans again if a promise was made, has ended or has changed, or if the
+    /// broker asked to be called at this time.
     pub fn replan(&self, seen: &[SessionProgress<'_>], now: Timestamp) -> Round {
         let at = time(now);
         let mut state = self.state();
         let state = &mut *state;
-        // A clock that was set back: the broker's wake time may be hours away.
+        // If the clock was set back, plan again: the time that the broker asked for may be hours
+        // away.
         state.is_changed |= at < std::mem::replace(&mut state.at, at);
         state.follow(seen, at, self.places.is_measured());
         let is_due = state.wake_at.is_some_and(|wake| wake <= at);
@@ -231,13 +233,14 @@ impl Promises {
 }
 
 impl BrokerState {
-    /// Takes the progress of the sessions since the last round.
+    /// Records the progress of the sessions since the last round.
     fn follow(&mut self, seen: &[SessionProgress<'_>], at: Time, is_measured: bool) {
         let mut moved = 0;
         let mut uses = HashMap::new();
         let shown = self.shown(seen);
         for one in seen {
-            // A session that was not seen before may have moved a lot before it was held.
+            // Start at the present count: a session that is new to this module may have moved many
+            // bytes before.
             let mut used = (self.uses.remove(&one.session)).unwrap_or_else(|| Use {
                 last: one.moved,
                 ..Use::default()
@@ -253,7 +256,7 @@ impl BrokerState {
             }
             uses.insert(one.session, used);
         }
-        // A session that does not move now is no evidence of its transfer's rate.
+        // These sessions have ended. An ended session no longer proves that its transfer is slow.
         for left in std::mem::replace(&mut self.uses, uses).into_values() {
             if let Some(key) = left.slow {
                 self.broker.set_use(key, None);
@@ -271,7 +274,7 @@ impl BrokerState {
         }
     }
 
-    /// Takes the new rates; returns true if a transfer moves that did not move before.
+    /// Records the new rates. Returns true if the plan moves a transfer that did not move before.
     fn plan(&mut self, rates: &Rates) -> bool {
         let mut has_begun = false;
         for rate in &rates.rates {
@@ -284,13 +287,13 @@ impl BrokerState {
         has_begun
     }
 
-    /// Returns the evidence of these sessions about the link.
+    /// Returns how well these sessions prove the link's capacity.
     fn shown(&self, seen: &[SessionProgress<'_>]) -> Shown {
         let hungry = || seen.iter().filter(|seen| seen.is_hungry);
         let granted = seen.iter().filter_map(|seen| seen.granted);
         let granted = granted.fold(0u64, u64::saturating_add);
-        // If the gates let through less than the link, the gates are the bottleneck: an own
-        // `rate_max` or a share.
+        // If the rate limits of the sessions add up to less than the link's capacity, the limits
+        // are the bottleneck: a `rate_max` or a share.
         let is_open = self.link.rate().is_some_and(|rate| granted >= rate);
         if is_open && hungry().any(|seen| seen.granted.is_some()) {
             Shown::Enough

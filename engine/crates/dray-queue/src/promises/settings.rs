@@ -1,17 +1,17 @@
-//! The configured rates from which promises are made.
+//! The configured rates that promises are based on.
 
 use dray_api::names_peer;
 
-/// The settings of promises.
+/// The settings for promises.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Maximum number of transfers that have not ended.
     pub transfers_max: u64,
-    /// Bytes per second of the whole endpoint; `None` to measure it.
+    /// Capacity of the whole endpoint in bytes per second; `None` to measure it.
     pub rate: Option<u64>,
-    /// The exported roots.
+    /// Rates of the exported roots.
     pub roots: Vec<RootRate>,
-    /// Shares of the rate.
+    /// Shares of the endpoint's rate.
     pub shares: Vec<Share>,
 }
 
@@ -20,7 +20,7 @@ pub struct Settings {
 pub struct RootRate {
     /// Name of the root.
     pub name: String,
-    /// Bytes per second that all transfers together read from it and write to it.
+    /// Bytes per second that all transfers together may read from the root and write to it.
     pub rate: Option<u64>,
 }
 
@@ -33,7 +33,7 @@ pub struct Share {
     pub owner: Option<String>,
     /// Weight of the share when the remaining rate is divided.
     pub weight: u32,
-    /// Bytes per second that it gets before others get more than their minimum.
+    /// Minimum bytes per second: all shares get their minimum before any share gets more.
     pub rate_min: Option<u64>,
     /// Maximum bytes per second.
     pub rate_max: Option<u64>,

@@ -1,5 +1,5 @@
-//! Promised transfers that should move by plan but have no session: the plan counts bytes, not
-//! session slots.
+//! Promised transfers that the plan moves now, although they have no session. The plan only divides
+//! bytes, and does not count session slots.
 
 use super::{BrokerState, Promises, time};
 use dray_api::MissAnswer;
@@ -10,20 +10,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A promised transfer without a session for this long, whose latest start is at most this far
-/// away, counts as missed: a session that is given up ends in less time. Guess, revisit.
+/// A promised transfer without a session is reported as a miss after this time, if its latest start
+/// is at most this far away. Another session that gives up its slot ends in less time. Guess,
+/// revisit.
 const SEATLESS: Duration = Duration::from_secs(5);
 
-/// The limit that permits no further session that this endpoint drives.
+/// The exhausted limit, because of which this endpoint can start no further session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lack {
-    /// The limit of the owner's sessions.
+    /// The maximum number of sessions of the owner.
     OfOwner,
-    /// The limit of all sessions.
+    /// The maximum number of sessions of the endpoint.
     InAll,
 }
 
-/// A transfer that found no session.
+/// A promised transfer that has no session.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seatless {
     since: Time,
@@ -31,28 +32,28 @@ pub(super) struct Seatless {
     is_told: bool,
 }
 
-/// A promised transfer that is to move now by plan.
+/// A promised transfer that the plan moves now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mover {
     /// Id of the transfer.
     pub id: Arc<str>,
     /// Owner of the transfer.
     pub owner: Arc<str>,
-    /// Latest time to start if the transfer then moves as fast as its resources permit. The present
-    /// for a promise of a rate.
+    /// Latest start that still meets the deadline, if the transfer then moves as fast as its
+    /// resources permit. For a promise of a rate, the present time.
     pub latest_start: Time,
 }
 
-/// The number of promises, and of those in each state.
+/// Numbers of promises, in all and by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// All promises.
+    /// Number of all promises.
     pub held: usize,
-    /// Promised transfers that are planned to move now.
+    /// Number of promised transfers that the plan moves now.
     pub moving: usize,
-    /// Promises that are currently reported as expected misses.
+    /// Number of promises that are at present expected to be missed.
     pub missing: usize,
-    /// Promised transfers that are to move now and have no session.
+    /// Number of promised transfers that the plan moves now and that have no session.
     pub seatless: usize,
 }
 
@@ -60,8 +61,7 @@ pub struct Standing {
 pub(super) type Unseated = BTreeMap<TransferKey, Seatless>;
 
 impl Promises {
-    /// Returns all transfers that are to move now by plan, the one with the earliest latest start
-    /// first.
+    /// Returns all transfers that the plan moves now, sorted by their latest start.
     #[must_use]
     pub fn movers(&self, now: Timestamp) -> Vec<Mover> {
         let at = time(now);
@@ -75,7 +75,8 @@ impl Promises {
             })
             .collect();
         drop(state);
-        // The sort is stable: with equal latest starts the order of submission stays.
+        // The sort is stable, so transfers with the same latest start stay in the order of
+        // submission.
         movers.sort_by_key(|mover| mover.latest_start);
         movers
     }
@@ -86,7 +87,7 @@ impl Promises {
         state.by_id.get(id).is_some_and(|key| state.moves(*key))
     }
 
-    /// Returns the number of promises, and of those in each state.
+    /// Returns the numbers of promises, in all and by state.
     #[must_use]
     pub fn standing(&self) -> Standing {
         let state = self.state();
@@ -98,8 +99,8 @@ impl Promises {
         }
     }
 
-    /// Takes the complete list of transfers that are to move now and found no session, each with
-    /// the exhausted limit.
+    /// Records all transfers that the plan moves now and that have no session, each with the
+    /// exhausted limit. `found` replaces the list of the previous call.
     pub fn seatless(&self, found: &[(&str, Lack)], now: Timestamp) {
         let at = time(now);
         let mut state = self.state();
@@ -132,8 +133,8 @@ impl Promises {
 }
 
 impl BrokerState {
-    /// Adds the transfers that will be missed because they have no session; this replaces another
-    /// cause.
+    /// Adds a miss for each transfer that will miss its promise because it has no session. This
+    /// cause replaces any other cause of the same transfer.
     pub(super) fn add_unseated(&self, misses: &mut Vec<(TransferKey, MissAnswer)>) {
         for (key, unseated) in self.unseated.iter().filter(|(_, one)| one.is_told) {
             let Some(held) = self.held.get(key) else {

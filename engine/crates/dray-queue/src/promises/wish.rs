@@ -1,4 +1,5 @@
-//! Converts a request to a wish: the resources that it passes, and the amounts that it asks for.
+//! Converts a request to the broker's type `Wish`: the resources that the transfer uses, and the
+//! amounts that it requests.
 
 use super::settings::Settings;
 use super::{LINK, due, time};
@@ -7,10 +8,10 @@ use dray_core::rate::BytesPerSecond;
 use dray_core::units::human;
 use dray_sched::broker::{Broker, Config as BrokerConfig, ResourceId, TransferKey, Wish};
 
-/// A request with the facts that the broker needs.
+/// A request, with the facts that the broker needs about its transfer.
 #[derive(Debug, Clone, Copy)]
 pub struct Ask<'a> {
-    /// The transfer's number in the order of submission.
+    /// Number of the transfer in the order of submission.
     pub key: u64,
     /// The transfer's id.
     pub id: &'a str,
@@ -18,17 +19,17 @@ pub struct Ask<'a> {
     pub owner: &'a str,
     /// The request.
     pub request: &'a Request,
-    /// The sides of the request.
+    /// The parsed source and destination of the request.
     pub route: &'a Route,
-    /// Index of the source in use.
+    /// Index of the source that the transfer reads.
     pub source: u32,
     /// Size of the transfer in bytes, if it is known.
     pub bytes: Option<u64>,
-    /// Bytes that are durable.
+    /// Number of durable bytes.
     pub done: u64,
 }
 
-/// An [`Ask`] that owns its fields, for a later call.
+/// An [`Ask`] that owns its fields, so that it can be kept.
 #[derive(Debug, Clone)]
 pub struct Asked {
     key: u64,
@@ -78,13 +79,13 @@ pub const fn asks_promise(request: &Request) -> bool {
 }
 
 impl Ask<'_> {
-    /// Returns true if it asks for a deadline or a rate.
+    /// Returns true if the request asks for a deadline or a rate.
     #[must_use]
     pub const fn wants(&self) -> bool {
         asks_promise(self.request)
     }
 
-    /// Returns true if it is to be admitted without a promise when none can be made.
+    /// Returns true if the request is admitted even if it gets no promise.
     #[must_use]
     pub fn is_best_effort(&self) -> bool {
         self.request.admission == Some(AdmissionWord::BestEffort)
@@ -105,7 +106,7 @@ fn owners(owner: &str) -> String {
     format!("owner:{owner}")
 }
 
-/// The resources of this endpoint that promises use up.
+/// The resources of this endpoint, whose capacity is divided among promises.
 #[derive(Debug, Clone)]
 pub(super) struct Resources {
     settings: Settings,
@@ -114,8 +115,8 @@ pub(super) struct Resources {
 
 impl Resources {
     pub(super) fn new(settings: &Settings) -> Self {
-        // The minimum rates of shares are not promised to others: the rate must be free when its
-        // owner or peer comes.
+        // The minimum rates of shares are excluded from promises to others. They must be free when
+        // a transfer of that owner or peer arrives.
         let owed: u64 = (settings.shares.iter())
             .filter_map(|share| share.rate_min)
             .fold(0, |sum, rate| sum.saturating_add(rate));
@@ -154,7 +155,7 @@ impl Resources {
         }
     }
 
-    /// Returns true if the endpoint measures its rate because none is configured.
+    /// Returns true if the endpoint measures its rate, because no rate is configured.
     pub(super) const fn is_measured(&self) -> bool {
         self.settings.rate.is_none()
     }
@@ -176,7 +177,7 @@ impl Resources {
         u32::try_from(at).ok().map(ResourceId)
     }
 
-    /// Returns the ids of those named resources that still exist.
+    /// Returns the ids of the named resources. Resources that no longer exist are left out.
     pub(super) fn ids(&self, names: &[String]) -> Vec<ResourceId> {
         names.iter().filter_map(|name| self.find(name)).collect()
     }
@@ -190,7 +191,7 @@ impl Resources {
         place.map_or("", |place| place.name.as_str())
     }
 
-    /// Describes a resource for people, with its capacity.
+    /// Returns a description of a resource and its capacity for a message.
     pub(super) fn words(&self, id: ResourceId) -> String {
         match self.places.get(id.0 as usize) {
             Some(place) => match place.ceiling {
@@ -201,12 +202,12 @@ impl Resources {
         }
     }
 
-    /// Returns the resource that all bytes of an owner pass, if there is one.
+    /// Returns the resource that all bytes of an owner use, if the owner has a share.
     pub(super) fn of_owner(&self, owner: &str) -> Option<ResourceId> {
         self.find(&owners(owner))
     }
 
-    /// Returns the resources of this endpoint that the bytes of an owner's transfer pass.
+    /// Returns the resources of this endpoint that the bytes of an owner's transfer use.
     fn passes(&self, owner: &str, route: &Route, source: u32) -> Vec<ResourceId> {
         let mut passed = vec![LINK];
         passed.extend(self.of_owner(owner));
@@ -241,7 +242,7 @@ impl Resources {
         wish
     }
 
-    /// Explains which facts are missing for a promise.
+    /// Returns a text that names the facts that are missing for a promise.
     pub(super) fn why_unpromised(
         &self,
         ask: &Ask<'_>,

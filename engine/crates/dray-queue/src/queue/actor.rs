@@ -1,11 +1,11 @@
 //! The caller of the queue.
 
-/// The caller on whose behalf transfers are read or changed.
+/// The caller whose rights decide which transfers a call may read or change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Actor {
-    /// The owner of the transfers that it submits.
+    /// Owner of the transfers that the caller submits.
     pub owner: String,
-    /// True if it may see and change all transfers.
+    /// True if the caller may see and change the transfers of all owners.
     pub is_administrator: bool,
 }
 

@@ -1,11 +1,15 @@
 //! Finds the candidates to run next: the first few transfers of every line.
 //!
-//! A line depends on the policy. Within one class and priority it is each owner's activity by
-//! deadline, or each owner by age; within one class, each pair of endpoints by age. dray-sched
-//! decides which line is served; this module reads every line, however long the others are.
+//! A line is a queue of transfers in which only the order matters. The policy decides how transfers
+//! are divided into lines:
+//! - within one class and priority, one line per activity of an owner, by deadline;
+//! - within one class and priority, one line per owner, by age;
+//! - within one class, one line per pair of endpoints, by age.
 //!
-//! Invariant owned here: the work grows with the number of lines, not with the transfers waiting in
-//! them.
+//! dray-sched decides which line is served next. This module reads the front of every line.
+//!
+//! Invariant of this module: the work grows with the number of lines, not with the number of
+//! waiting transfers.
 
 use super::Queue;
 use super::sqlite::sql;
@@ -16,11 +20,11 @@ use dray_sched::policy::{Lines, PRIORITY_MAX};
 use rusqlite::Connection;
 use std::collections::HashSet;
 
-/// The most urgent class first.
+/// All classes, the most urgent one first.
 const CLASSES: [Class; 3] = [Class::Realtime, Class::Deadline, Class::Background];
 
-/// Maximum number of transfers that one tick adds to their lines when their `not_before` has come:
-/// other calls wait for that write.
+/// Maximum number of transfers that one tick adds to their lines after their `not_before`. Other
+/// writes wait while the tick does this.
 const RELEASED_MAX: u32 = 1_000;
 
 /// A transfer that may run.
@@ -28,13 +32,13 @@ const RELEASED_MAX: u32 = 1_000;
 pub struct QueuedTransfer {
     /// The transfer's id.
     pub id: TransferId,
-    /// Version of the row; an argument of [`Queue::begin`].
+    /// Version of the row; [`Queue::begin`] needs it.
     pub version: u64,
     /// Owner of the transfer.
     pub owner: String,
-    /// The activity that the request names; empty without one.
+    /// The activity that the request names, or an empty string.
     pub activity: String,
-    /// Name of the principal that submitted it.
+    /// Name of the principal that submitted the transfer.
     pub principal: String,
     /// Class of the transfer.
     pub class: Class,
@@ -42,11 +46,11 @@ pub struct QueuedTransfer {
     pub priority: u8,
     /// Deadline of the transfer.
     pub deadline: Option<Timestamp>,
-    /// Time since which it could have started: its submission, or its `not_before`.
+    /// Time from which on the transfer could have started: its submission or its `not_before`.
     pub waits_since: Timestamp,
     /// True if a session of this attempt has started before.
     pub has_run: bool,
-    /// Sequence number, which grows in the order of submission.
+    /// Sequence number. Numbers grow in the order of submission.
     pub seq: i64,
     /// Bytes that the sessions of this attempt have sent.
     pub sent: u64,
@@ -58,29 +62,27 @@ pub struct QueuedTransfer {
     pub sink_peer: Option<String>,
 }
 
-/// The number of transfers to read from the lines.
+/// Arguments of [`Queue::runnable`]: the lines, and the number of transfers to read.
 #[derive(Debug, Clone, Copy)]
 pub struct CandidateQuery<'a> {
-    /// The kind of lines.
+    /// The way in which transfers are divided into lines.
     pub lines: Lines,
-    /// Maximum number of transfers of one line: as many as could run of it now.
+    /// Maximum number of transfers to read from one line: the number that could start from this
+    /// line now.
     pub per_line: u32,
-    /// Number of the oldest transfers of all to read in addition.
+    /// Number of transfers to read in addition: the oldest of all lines.
     pub oldest: u32,
-    /// Maximum number of transfers in all.
+    /// Maximum number of transfers in the result.
     pub transfers_max: usize,
-    /// The line to start with in each class and priority; if it does not exist, the next line after
-    /// it.
+    /// The line to start with in each class and priority. If this line does not exist, the next
+    /// one.
     pub from: &'a str,
 }
 
 impl Queue {
-    /// Returns transfers that may run now, line by line, the most urgent class and priority first,
-    /// then the oldest. Also returns the line to start with next time, if there were more transfers
-    /// than `sight` permits.
-    ///
-    /// # Errors
-    /// Errors of the database.
+    /// Returns transfers that may run now, line by line. The most urgent class and priority comes
+    /// first, then the oldest transfers. If there are more transfers than `sight` permits, also
+    /// returns the line to start with in the next call.
     pub fn runnable(
         &self,
         sight: CandidateQuery<'_>,
@@ -113,7 +115,7 @@ impl Queue {
         })
     }
 
-    /// Adds transfers whose `not_before` has come to their lines.
+    /// Adds transfers to their lines when the time of their `not_before` has come.
     pub(super) fn release_held(&self, now: Timestamp) -> Result<()> {
         let failed = sql("look for transfers that are due");
         let now = now.as_ms();
@@ -138,7 +140,7 @@ impl Queue {
                 )
                 .and_then(|mut statement| statement.execute((now, RELEASED_MAX)))
                 .map_err(sql("queue transfers that are due"))?;
-            // More transfers are due: the next tick follows immediately.
+            // More transfers are due, so the next tick must follow immediately.
             effects.is_woken |= released == RELEASED_MAX as usize;
             Ok(())
         })
@@ -150,7 +152,7 @@ struct Level<'c> {
     connection: &'c Connection,
     lines: Lines,
     class: String,
-    /// -1 if lines are not divided by priority; no transfer has that priority.
+    /// -1 if lines are not divided by priority. No transfer has the priority -1.
     priority: i64,
 }
 
@@ -170,14 +172,14 @@ impl<'c> Level<'c> {
         })
     }
 
-    /// Adds the first transfers of each line. If they are too many, returns the line to start with
-    /// next time.
+    /// Adds the first transfers of each line. If there are too many, returns the line to start with
+    /// in the next call.
     fn look(
         &self,
         sight: CandidateQuery<'_>,
         seen: &mut Vec<QueuedTransfer>,
     ) -> Result<Option<String>> {
-        // First the lines from `from` on, then those before it.
+        // Read the lines from `from` to the last one, then the lines before `from`.
         for (mut from, until) in [
             (sight.from.to_owned(), None),
             (String::new(), Some(sight.from)),
@@ -190,15 +192,15 @@ impl<'c> Level<'c> {
                     return Ok(Some(line));
                 }
                 self.front(&line, sight.per_line, seen)?;
-                // No line sorts between this one and the new start.
+                // The appended zero byte makes the smallest text that sorts after this line.
                 from = format!("{line}\0");
             }
         }
         Ok(None)
     }
 
-    /// Returns the column that names a line, its index, and the condition for this class and
-    /// priority.
+    /// Returns the column that contains the name of a line, the index of that column, and the
+    /// condition for this class and priority.
     const fn words(&self) -> (&'static str, &'static str, &'static str) {
         match self.lines {
             Lines::Deadlines => ("line", "transfers_line", "class = ?1 AND priority = ?2"),
@@ -207,7 +209,7 @@ impl<'c> Level<'c> {
         }
     }
 
-    /// Returns the first line from `from` on: one step in the index.
+    /// Returns the first line at or after `from`, by one step in the index.
     fn next_line(&self, from: &str) -> Result<Option<String>> {
         let (column, index, level) = self.words();
         let statement = format!(
@@ -238,7 +240,7 @@ impl<'c> Level<'c> {
     }
 }
 
-/// Adds the transfers that `tail` selects.
+/// Adds the transfers that the SQL text `tail` selects.
 pub(super) fn read(
     connection: &Connection,
     tail: &str,
@@ -246,7 +248,7 @@ pub(super) fn read(
     seen: &mut Vec<QueuedTransfer>,
 ) -> Result<()> {
     let failed = sql("look at the queue");
-    // Not the whole route: it may have many sides, and one decision reads many transfers.
+    // Do not read whole routes: a route may have many sides, and one decision reads many transfers.
     let statement = format!(
         "SELECT id, version, deadline, seq, source,
          coalesce(CASE WHEN source > 0
@@ -288,7 +290,7 @@ pub(super) fn read(
     Ok(())
 }
 
-/// Returns the address of a side that a column holds.
+/// Returns the address of the endpoint that a column contains.
 fn peer(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Option<String>> {
     let side: String = row.get(column)?;
     let side: Side = super::row::unjson(&serde_json::Value::from(side).to_string())?;

@@ -1,4 +1,4 @@
-//! Changes by callers: pause, resume, cancel, retry, patch, delete.
+//! Changes that callers make: pause, resume, cancel, retry, patch, delete.
 
 use super::actor::Actor;
 use super::quota::Quota;
@@ -16,20 +16,20 @@ use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use rusqlite::Connection;
 
 impl Queue {
-    /// Cancels a transfer; with `purge` its partial data is removed as well.
+    /// Cancels a transfer. With `purge`, its partial data is removed as well.
     ///
     /// # Errors
-    /// `NotFound`; `AlreadyExists` if it has ended in another state, unless it left partial data
-    /// and `purge` is true.
+    /// `NotFound` if the transfer does not exist. `AlreadyExists` if it has ended in another state.
+    /// With `purge`, a transfer that left partial data may have ended in any state.
     pub fn cancel(&self, caller: &Actor, id: &str, purge: bool) -> Result<Transfer> {
         self.change(caller, id, Command::Cancel { purge })
     }
 
-    /// Cancels a transfer unless it has changed since it had this version. A transfer that is
-    /// cancelled, or is being cancelled, is accepted with any version.
+    /// Cancels a transfer, unless it has changed since it had version `version`. A transfer that is
+    /// already cancelled, or is being cancelled, is accepted with any version.
     ///
     /// # Errors
-    /// As [`Queue::cancel`]; `AlreadyExists` if its version differs.
+    /// As [`Queue::cancel`]. `AlreadyExists` if the transfer has another version.
     pub fn cancel_as_seen(
         &self,
         caller: &Actor,
@@ -72,11 +72,12 @@ impl Queue {
         self.change(caller, id, Command::Resume)
     }
 
-    /// Starts a new attempt of a transfer that has ended, along the present route of its request.
+    /// Starts a new attempt of a transfer that has ended. The URLs of its request are resolved
+    /// again.
     ///
     /// # Errors
-    /// As [`Queue::cancel`]; `Busy` if the queue is full, or if the id was submitted for other URLs
-    /// since `submission` was read.
+    /// As [`Queue::cancel`]. `Busy` if the queue is full, or if the id was submitted with other
+    /// URLs since the caller read `submission`.
     pub fn retry(&self, caller: &Actor, id: &str, submission: Submission) -> Result<Transfer> {
         let limits = self.settings.limits();
         self.change_if(caller, id, Command::Retry, move |connection, row| {
@@ -94,11 +95,11 @@ impl Queue {
         })
     }
 
-    /// Changes the parameters of a transfer, such as deadline, rates, class and weight.
+    /// Changes parameters of a transfer, such as deadline, rates, class and weight.
     ///
     /// # Errors
-    /// As [`Queue::cancel`]; `InvalidRequest` for parameters that contradict each other;
-    /// `NotAdmitted` if the change cannot be promised: then nothing changes.
+    /// As [`Queue::cancel`]. `InvalidRequest` if the parameters contradict each other.
+    /// `NotAdmitted` if the changed request cannot be promised; then nothing changes.
     pub fn patch(
         &self,
         caller: &Actor,
@@ -129,8 +130,8 @@ impl Queue {
             } else {
                 promises.weigh(promised::key(&row), row.request.class(), row.request.weight);
             }
-            // A running transfer's notices are kept with its counters. Its row gets them at the end
-            // of the session.
+            // The notices of a running transfer are in memory, with its counters. The row gets them
+            // at the end of the session.
             if row.standing.state != State::Active {
                 row.note_all(std::mem::take(&mut noted));
             }
@@ -152,8 +153,8 @@ impl Queue {
         Ok(self.view(row))
     }
 
-    /// Asks for a promise if the files of a running transfer are listed: its size is in memory
-    /// before it is in the row.
+    /// Asks for a promise of a running transfer whose files are listed. Its size is known in memory
+    /// before the row contains it.
     fn follow_patch(&self, row: &Row, noted: &[String]) -> Result<()> {
         if row.standing.state != State::Active {
             return Ok(());
@@ -170,10 +171,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Deletes a transfer that has ended, with its list of files. Returns its last state.
-    ///
-    /// # Errors
-    /// As [`Queue::cancel`].
+    /// Deletes a transfer that has ended, with its list of files. Returns the last state of the
+    /// transfer.
     pub fn delete(&self, caller: &Actor, id: &str) -> Result<Transfer> {
         let (caller, wanted) = (caller.clone(), id.to_owned());
         let row = self.write(move |connection, _| {
@@ -182,7 +181,8 @@ impl Queue {
             forget(connection, &row)?;
             Ok(row)
         })?;
-        // After the row, and outside of the write: no other transfer ever uses this folder.
+        // Remove the lists after the row, and not within the write. No other transfer ever uses
+        // this folder.
         super::manifest::remove(&self.folder_of(&row));
         Ok(self.view(row))
     }
@@ -211,7 +211,7 @@ impl Queue {
         Ok(transfer)
     }
 
-    /// Updates the version in memory, which a running transfer reports with its progress.
+    /// Updates the version in memory. A running transfer reports this version with its progress.
     fn remember(&self, row: &Row) {
         if let Some(run) = self.live.lock().get_mut(&row.id) {
             run.version = run.version.max(row.version);
@@ -219,8 +219,8 @@ impl Queue {
     }
 }
 
-/// Returns true if the change affects the promise. Class and weight only decide the share of spare
-/// rate.
+/// Returns true if the change affects the promise. Class and weight only affect the division of
+/// spare rate.
 fn asks_else(old: &Request, new: &Request) -> bool {
     let asked = |request: &Request| (request.deadline, request.rate_min, request.rate_max);
     asked(old) != asked(new)
@@ -257,8 +257,8 @@ pub(super) fn apply(
     if command == Command::Retry {
         renew(connection, row, now)?;
         row.write(connection)?;
-        // The request can no longer be changed, so the retry is not refused: it continues without a
-        // promise too.
+        // A new attempt cannot change its request. So a retry that gets no promise is not refused:
+        // it continues without a promise.
         row.note_all(promised::ask_again(
             connection,
             &effects.promises,
@@ -293,11 +293,11 @@ fn step(effects: &mut Effects, row: &mut Row, to: Standing, id: &TransferId, now
         (_, State::Queued, _) => effects.is_woken = true,
         _ => {}
     }
-    // The session's slot is free now.
+    // The session has ended, so another transfer can have its slot.
     effects.is_woken |= from.state == State::Active && to.state != State::Active;
 }
 
-/// Returns the URLs of a request, in the order of its places.
+/// Returns the URLs of a request: the sources, then the destination.
 fn urls(request: &Request) -> impl Iterator<Item = &str> {
     let places = request.origin_places().chain([&request.destination]);
     places.map(|place| place.url.as_str())

@@ -1,7 +1,8 @@
-//! The connections to the queue's database: one that writes, several that read.
+//! The connections to the queue's database: one connection that writes and several that read.
 //!
-//! Invariant: when a lock of the database is stuck, all connections are closed and opened again.
-//! SQLite keeps its locks for the whole process, so they end with the last connection.
+//! Invariant: if a lock of the database is stuck, all connections are closed and opened again.
+//! SQLite keeps its file locks for the whole process, so only closing the last connection releases
+//! them.
 
 use super::{schema, sqlite};
 use dray_core::Result;
@@ -11,14 +12,14 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-/// Number of readers: lists are answered concurrently, also during writes.
+/// Number of reading connections. Several lists are read concurrently, also during writes.
 const READERS: usize = 4;
 
-/// Number of consecutive writes that find the database busy until a lock counts as stuck. Each
-/// waits for `BUSY_WAIT` first.
+/// Number of consecutive writes that find the database locked before the lock counts as stuck. Each
+/// write waits for `BUSY_WAIT` first.
 const BUSY_MAX: u32 = 2;
 
-/// Connections that read.
+/// The connections that read.
 pub(super) struct Readers {
     path: PathBuf,
     all: Vec<Mutex<Connection>>,
@@ -35,7 +36,7 @@ impl Readers {
         })
     }
 
-    /// Returns a free connection, or waits for one.
+    /// Returns a free connection. Waits if all connections are in use.
     pub(super) fn get(&self) -> MutexGuard<'_, Connection> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let mut order = (0..READERS).map(|at| &self.all[(turn + at) % READERS]);
@@ -48,8 +49,8 @@ impl Readers {
     /// Closes all connections and opens them again.
     ///
     /// # Errors
-    /// If a connection cannot be opened. Then `writer` and some readers refer to an empty database,
-    /// and this must be called again before any other use.
+    /// If a connection cannot be opened. In that case `writer` and some readers are connected to an
+    /// empty database. The caller must call this method again before any other use.
     pub(super) fn reopen(&self, writer: &mut Connection) -> Result<()> {
         let failed = sqlite::sql("open the queue again");
         let mut readers: Vec<_> = self.all.iter().map(LockExt::lock_unpoisoned).collect();
@@ -65,7 +66,7 @@ impl Readers {
     }
 }
 
-/// Detects a stuck lock of the database by the way in which writes begin.
+/// Detects a stuck lock of the database, by the failed starts of writes.
 #[derive(Default)]
 pub(super) struct Stuck {
     busy: u32,
@@ -73,7 +74,7 @@ pub(super) struct Stuck {
 }
 
 impl Stuck {
-    /// Notes whether a write could start.
+    /// Records whether a write could start.
     pub(super) fn note(&mut self, begun: &rusqlite::Result<()>) {
         let code = begun.as_ref().err().map(rusqlite::Error::sqlite_error_code);
         match code.flatten() {

@@ -1,10 +1,10 @@
-//! Checks, when the queue's database is opened, that it is intact.
+//! Checks that the queue's database is intact, when it is opened.
 //!
-//! SQLite turns an empty file into a new database, and reads a damaged page only when it needs it.
-//! Without this check transfers would be lost or wait for ever, without an error.
+//! SQLite turns an empty file into a new database, and detects a damaged page only when it reads
+//! that page. Without this check, transfers could be lost or could wait forever, without any error.
 //!
-//! Not for: records lost from the end of the write-ahead log. SQLite takes them for a write that
-//! never finished.
+//! Records that are missing at the end of the write-ahead log cannot be detected. SQLite treats
+//! them as a write that never finished.
 
 use super::sqlite::sql;
 use dray_core::{End, Error, ErrorKind, Result, Status};
@@ -12,14 +12,15 @@ use rusqlite::Connection;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-/// Up to this size the entries of each index are compared with its table: at most a second of work
-/// (guess, revisit).
+/// Maximum size of a database whose indexes are compared with their tables. The comparison takes at
+/// most a second at this size (guess, revisit).
 const INDEXES_BYTES_MAX: u64 = 128 << 20;
 
-/// Up to this size each page is read (guess, revisit: some seconds).
+/// Maximum size of a database whose pages are all read. Reading them takes some seconds at this
+/// size (guess, revisit).
 const PAGES_BYTES_MAX: u64 = 2 << 30;
 
-/// Suffix of a mark beside the database: the database has held a queue.
+/// Suffix of a marker file beside the database. The file exists once the database contains a queue.
 const MADE: &str = ".made";
 
 fn beside(path: &Path, suffix: &str) -> PathBuf {
@@ -39,7 +40,7 @@ pub(super) fn damaged(path: &Path, what: impl Display) -> Error {
         )
 }
 
-/// Maps an error of opening, which may mean damage.
+/// Returns a function that converts errors of opening the database. Some of them mean damage.
 pub(super) fn opening(path: &Path) -> impl Fn(rusqlite::Error) -> Error {
     use rusqlite::ErrorCode as Code;
     let path = path.to_owned();
@@ -53,11 +54,11 @@ pub(super) fn opening(path: &Path) -> impl Fn(rusqlite::Error) -> Error {
     }
 }
 
-/// Checks the file before SQLite opens it: an empty file is a new queue only if no queue existed
-/// here before.
+/// Checks the file before SQLite opens it. An empty file is accepted only if there was no queue in
+/// this folder before.
 ///
 /// # Errors
-/// When the file held a queue before.
+/// If the file is empty, although it contained a queue before.
 pub(super) fn look_before(path: &Path) -> Result<()> {
     let bytes = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
     if bytes(path) > 0 {
@@ -73,7 +74,8 @@ pub(super) fn look_before(path: &Path) -> Result<()> {
     match beside(path, MADE).exists() {
         true if is_there => Err(damaged(path, "it is empty, but it held a queue before")),
         true => {
-            // Removed on purpose: from here on the file counts as new.
+            // An administrator has deleted the database on purpose. Delete the marker as well, so
+            // that the new file counts as a new queue.
             let _ = std::fs::remove_file(beside(path, MADE));
             let path = path.display();
             tracing::warn!("{path} was removed: the endpoint starts with an empty queue");
@@ -83,10 +85,7 @@ pub(super) fn look_before(path: &Path) -> Result<()> {
     }
 }
 
-/// Marks that the database holds a queue.
-///
-/// # Errors
-/// Errors of the file system.
+/// Creates the marker file: the database contains a queue.
 pub(super) fn note_made(path: &Path) -> Result<()> {
     let made = beside(path, MADE);
     if made.exists() {
@@ -95,10 +94,7 @@ pub(super) fn note_made(path: &Path) -> Result<()> {
     super::private_file(&made).map(drop)
 }
 
-/// Checks the pages before anything is written.
-///
-/// # Errors
-/// The first damage found.
+/// Checks the pages of the database before anything is written.
 pub(super) fn look_at_pages(connection: &Connection, path: &Path) -> Result<()> {
     let failed = opening(path);
     let number = |pragma: &str| connection.query_row(pragma, [], |row| row.get::<_, u64>(0));
@@ -122,11 +118,8 @@ pub(super) fn look_at_pages(connection: &Connection, path: &Path) -> Result<()> 
     }
 }
 
-/// Checks that the tables are those of `model`, an empty database of the newest version, and that
-/// the rows have the form that this program writes.
-///
-/// # Errors
-/// The first part that is missing, or the first row that cannot be read.
+/// Checks the tables and their rows. The tables must be those of `model`, an empty database of the
+/// newest version. This program must be able to read the rows.
 pub(super) fn look_at_rows(connection: &Connection, model: &Connection, path: &Path) -> Result<()> {
     let failed = opening(path);
     let names = |connection: &Connection| -> rusqlite::Result<Vec<String>> {
@@ -176,7 +169,7 @@ mod tests {
         said
     }
 
-    /// A database with many rows, closed.
+    /// Makes a database with many rows and closes it.
     fn made(path: &Path) {
         let connection = open(path).expect("made");
         let mut add = connection
@@ -222,7 +215,7 @@ mod tests {
         made(&path);
         std::fs::write(&path, "").expect("emptied");
         assert!(refused(&path).contains("held a queue before"));
-        // Removed by a user who wants a new queue.
+        // A user who wants a new queue deletes the database.
         std::fs::remove_file(&path).expect("removed");
         open(&path).map(drop).expect("new");
         std::fs::write(folder.path().join("queue.db-wal"), "x").expect("written");

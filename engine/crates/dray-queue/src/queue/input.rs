@@ -1,14 +1,14 @@
-//! Transfers in the form in which sessions, and the renewal of their tickets, need them.
+//! The data of a transfer that a session needs, and that the renewal of its tickets needs.
 
 use super::live::Counters;
 use super::row::Row;
 use dray_api::{Request, Route};
 use dray_core::{Result, TransferId};
 
-/// Number of the session that purges: higher than all sessions that moved data.
+/// Session number of a purge. It is higher than that of any session that moves data.
 const PURGE_SESSION: u32 = u32::MAX - 1;
 
-/// A transfer as one of its sessions needs it.
+/// The data of a transfer that one of its sessions needs.
 #[derive(Debug, Clone)]
 pub struct SessionInput {
     /// The transfer's id.
@@ -17,17 +17,17 @@ pub struct SessionInput {
     pub version: u64,
     /// Owner of the transfer.
     pub owner: String,
-    /// Name of the principal that submitted it.
+    /// Name of the principal that submitted the transfer.
     pub principal: String,
-    /// Number of the attempt, which also names its list of files.
+    /// Number of the attempt. The name of the attempt's list of files contains this number.
     pub attempt: u32,
-    /// Number of the session, which grows over all attempts.
+    /// Number of the session. Session numbers grow over all attempts.
     pub session: u32,
     /// Index of the source that the session reads.
     pub source: u32,
-    /// The request with patches and tickets.
+    /// The request, with later changes and with tickets.
     pub request: Request,
-    /// The sides of the request.
+    /// The parsed sources and destination of the request.
     pub route: Route,
     /// Counters of earlier sessions of this attempt.
     pub counters: Counters,
@@ -64,16 +64,16 @@ impl SessionInput {
     }
 }
 
-/// A transfer that holds tickets.
+/// A transfer that has tickets.
 #[derive(Debug, Clone)]
 pub struct TicketHolder {
-    /// Sequence number, which grows in the order of submission.
+    /// Sequence number. Numbers grow in the order of submission.
     pub seq: i64,
     /// The transfer's id.
     pub id: TransferId,
     /// The request with its tickets.
     pub request: Request,
-    /// The sides of the request.
+    /// The parsed sources and destination of the request.
     pub route: Route,
 }
 

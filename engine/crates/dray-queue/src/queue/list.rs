@@ -1,4 +1,4 @@
-//! Lists and queries of many transfers.
+//! Lists and queries that return many transfers.
 
 use super::actor::Actor;
 use super::row::{Row, SELECT};
@@ -10,17 +10,17 @@ use dray_core::{End, Error, ErrorKind, Result};
 use rusqlite::types::{Value, ValueRef};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Bytes of the transfers' long columns after which a page ends: a thousand usual transfers have 2
-/// MiB.
+/// Size in bytes of the long columns after which a page ends. A thousand transfers of usual size
+/// have 2 MiB.
 const PAGE_BYTES_MAX: usize = 4 << 20;
 
-/// Maximum bytes of an answer that has no next page.
+/// Maximum size in bytes of an answer that is not divided into pages.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// The columns of a row that may be long.
 const LONG: [&str; 5] = ["request", "error", "failures", "notices", "counters"];
 
-/// Approximate bytes of a row.
+/// Returns the approximate size of a row in bytes.
 fn bytes_of(row: &rusqlite::Row<'_>) -> rusqlite::Result<usize> {
     let mut bytes = 0;
     for column in LONG {
@@ -32,8 +32,8 @@ fn bytes_of(row: &rusqlite::Row<'_>) -> rusqlite::Result<usize> {
     Ok(bytes)
 }
 
-/// Reads the first rows of `found`, at most `limit`, and at most `bytes_max` bytes but at least one
-/// row. Returns true with them if there are more rows.
+/// Reads the first rows of `found`: at least one row, at most `limit` rows, and at most `bytes_max`
+/// bytes. Returns true if there are more rows.
 fn page(
     mut found: rusqlite::Rows<'_>,
     limit: usize,
@@ -58,7 +58,7 @@ fn too_large() -> Error {
         .remedy("ask for fewer ids in one call")
 }
 
-/// Conditions of a query and their values.
+/// Conditions of an SQL query, and the values for their question marks.
 #[derive(Default)]
 struct Conditions {
     text: String,
@@ -66,7 +66,7 @@ struct Conditions {
 }
 
 impl Conditions {
-    /// Adds a condition; each `?` in it takes one of the values.
+    /// Adds a condition. Each `?` in the condition takes one of the values.
     fn and(&mut self, condition: &str, values: impl IntoIterator<Item = Value>) {
         self.text.push_str(if self.text.is_empty() {
             " WHERE "
@@ -84,13 +84,11 @@ fn text(value: &str) -> Value {
 
 impl Queue {
     /// Returns the transfers that `caller` may see and that match `query`, newest first. The cursor
-    /// is the sequence number of the last one, so new submissions do not shift pages.
-    ///
-    /// # Errors
-    /// `InvalidRequest` for an invalid cursor.
+    /// is the sequence number of the last transfer in a page, so new submissions do not shift the
+    /// pages.
     pub fn list(&self, caller: &Actor, query: &TransferQuery) -> Result<TransferList> {
         let conditions = conditions(caller, query)?;
-        // One more row shows whether there is a next page.
+        // Read one row more than the page has, to find out whether there is a next page.
         let statement = format!(
             "{SELECT}{} ORDER BY t.seq DESC LIMIT {}",
             conditions.text,
@@ -109,17 +107,17 @@ impl Queue {
         Ok(TransferList { transfers, next })
     }
 
-    /// Returns each of these ids with its transfer, if there is one that `caller` may see. Counts
+    /// Returns each of these ids, with its transfer if there is one that `caller` may see. Counts
     /// as a request about these transfers.
     ///
     /// # Errors
-    /// `LimitExceeded` if the transfers together are larger than an answer may be.
+    /// `LimitExceeded` if the transfers together exceed the maximum size of an answer.
     pub fn query(
         &self,
         caller: &Actor,
         ids: &[String],
     ) -> Result<BTreeMap<String, TransferOrNull>> {
-        // A repeated id counts once.
+        // Remove repeated ids.
         let ids: BTreeSet<&String> = ids.iter().collect();
         let failed = sql("look the transfers up");
         let rows: Vec<Option<Row>> = self.read(|connection| {

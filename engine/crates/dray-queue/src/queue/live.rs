@@ -1,5 +1,5 @@
-//! Counters of running transfers: they change often, so they are kept in memory, and the writing
-//! thread writes them to the database once a second.
+//! Counters of running transfers. They change often, so they are kept in memory. The writing thread
+//! stores them in the database once a second.
 
 use super::sqlite::sql;
 use crate::events::Hub;
@@ -17,27 +17,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Maximum number of failures, and of notices, in a transfer's row; its list of files has all
-/// failures.
+/// Maximum number of failures, and of notices, in a transfer's row. The transfer's list of files
+/// has all failures.
 pub const FAILURES_MAX: usize = 10;
 
-/// Maximum number of `file_failed` events of one transfer in one second: a tree of a million
-/// unreadable files must not displace other transfers' events.
+/// Maximum number of `file_failed` events of one transfer per second. Without this limit, a tree of
+/// a million unreadable files would displace the events of other transfers.
 const FAILED_EVENTS_MAX: u32 = 20;
 
 /// Maximum length of a notice, in bytes.
 const NOTICE_BYTES_MAX: usize = 1_024;
 
-/// A transfer counts as silent after this time without movement: longer than a sync group usually
-/// takes (guess, revisit).
+/// Time without progress after which a transfer counts as silent. It is longer than a sync group
+/// usually takes (guess, revisit).
 const SILENT: Duration = Duration::from_secs(10);
 
 const EVENT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time over which the present rate is smoothed: a few seconds of a sync group each (guess).
+/// Time in seconds over which the present rate is smoothed. Bytes become durable in sync groups,
+/// every few seconds (guess).
 const SMOOTH_SECONDS: f64 = 5.0;
 
-/// The counters of a transfer in this attempt.
+/// The counters of the present attempt of a transfer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counters {
@@ -47,15 +48,15 @@ pub struct Counters {
     pub bytes: Bytes,
     /// Counters of objects.
     pub objects: Objects,
-    /// Time of its sessions by stage.
+    /// Times of its sessions, by stage.
     pub profile: Profile,
-    /// Number of data streams that get objects now; 0 if this end does not know it. Not stored.
+    /// Number of data streams that are in use; 0 if this end does not know it. Not stored.
     #[serde(skip)]
     pub streams: u32,
 }
 
 impl Counters {
-    /// Adds the counters of a session to those of the sessions before it in the same attempt.
+    /// Adds the counters of earlier sessions of the same attempt to those of a session.
     fn after(mut self, base: &Self) -> Self {
         let found = |bytes: &Bytes| Found {
             resumed: bytes.resumed,
@@ -65,12 +66,12 @@ impl Counters {
         (self.bytes.resumed, self.bytes.adopted) = (found.resumed, found.adopted);
         let known = base.objects.resumed.saturating_add(base.objects.sent);
         self.objects.resumed = base.objects.resumed + self.objects.resumed.saturating_sub(known);
-        // A session reports files of earlier sessions of this attempt as adopted; for the attempt
-        // they are not.
+        // A session counts the files that earlier sessions of this attempt have published as
+        // adopted. They do not count as adopted in the attempt.
         let brought = base.files.done.saturating_sub(base.files.adopted);
         let adopted = self.files.adopted.saturating_sub(brought);
         self.files.adopted = adopted.max(base.files.adopted);
-        // A session that ended early has not found all durable data again.
+        // A session that ended early has not found all durable data of the earlier sessions again.
         self.bytes.listed = self.bytes.listed.max(base.bytes.listed);
         self.bytes.durable = self.bytes.durable.max(base.bytes.durable);
         self.files.listed = self.files.listed.max(base.files.listed);
@@ -95,15 +96,15 @@ pub(super) struct Run {
     began: Instant,
     sampled: (Instant, u64),
     now: Option<f64>,
-    /// Time of the last change of the sum of moved bytes and files, and that sum.
+    /// The sum of moved bytes and files, with the time of its last change.
     stood: (Instant, u64),
     granted: Option<u64>,
-    /// True if the transfer keeps its session and moves nothing.
+    /// True if the transfer has a session, and the policy lets it move nothing.
     pub(super) is_held: bool,
     told: Option<Instant>,
     failed_told: (Instant, u32),
     is_dirty: bool,
-    /// Set when the session has ended: later counts are dropped.
+    /// True after the end of the session. Later counts are dropped.
     is_ended: bool,
 }
 
@@ -136,8 +137,8 @@ impl Run {
         }
     }
 
-    /// Ends the session's counting and returns the final counters, failures and notices. Later
-    /// counts are neither kept nor written.
+    /// Ends the counting of a session and returns the final counters, failures and notices. Later
+    /// counts are dropped.
     pub(super) fn end(&mut self) -> (Counters, Vec<PathError>, Vec<String>) {
         (self.is_ended, self.is_dirty) = (true, false);
         let notices = self.notices.iter().cloned().collect();
@@ -162,7 +163,7 @@ impl Run {
         }
     }
 
-    /// Returns the number of data streams that get objects, if it is known.
+    /// Returns the number of data streams that are in use, or `None` if it is unknown.
     pub(super) fn streams(&self) -> Option<u32> {
         let streams = self.counters.streams;
         (streams > 0 && !self.is_ended).then_some(streams)
@@ -171,7 +172,7 @@ impl Run {
     pub(super) fn eta(&self, now: Timestamp) -> Option<Timestamp> {
         let bytes = &self.counters.bytes;
         let rate = self.rates().now.filter(|rate| *rate > 0)?;
-        // A decaying average does not apply to a transfer that has stalled.
+        // The smoothed rate of a silent transfer would only decay slowly, so return none.
         if self.silent_seconds().is_some() {
             return None;
         }
@@ -182,15 +183,15 @@ impl Run {
         Some(now.after(Duration::from_secs(rest / rate)))
     }
 
-    /// Returns the seconds since bytes last moved, if the transfer is silent; `None` for a held
-    /// one, which is silent on purpose.
+    /// Returns the seconds since bytes last moved, if the transfer is silent. Returns `None` for a
+    /// held transfer, because it is silent on purpose.
     pub(super) fn silent_seconds(&self) -> Option<u64> {
         let silent = self.stood.0.elapsed();
         (silent >= SILENT && !self.is_held && !self.is_ended).then_some(silent.as_secs())
     }
 
     fn note(&mut self, notice: String) {
-        // A repeated notice is kept once, as the newest.
+        // Keep a repeated notice only once, as the newest one.
         self.notices.retain(|known| *known != notice);
         if self.notices.len() == FAILURES_MAX {
             self.notices.pop_front();
@@ -222,7 +223,8 @@ pub(super) struct Live {
     pub(super) holds: Holds,
 }
 
-/// Counts of holds and releases in favour of other transfers, since the process started.
+/// Numbers of transfers that were held or stopped in favour of other transfers, since the process
+/// started.
 #[derive(Debug, Default)]
 pub struct Holds {
     /// Number of times that a transfer was held.
@@ -289,7 +291,7 @@ impl Live {
         }
     }
 
-    /// Notes that a running transfer is held or resumes, and publishes the event.
+    /// Records that a running transfer is held or resumes, and publishes the event.
     pub(super) fn held(&self, hub: &Hub, id: &str, is_held: bool, now: Timestamp) {
         let mut runs = self.lock();
         let Some(run) = runs.get_mut(id).filter(|run| !run.is_ended) else {
@@ -377,15 +379,15 @@ impl Live {
         hub.publish(Some(owner), event);
     }
 
-    /// Adds a notice to a running transfer without an event; returns false if the transfer does not
-    /// run.
+    /// Adds a notice to a running transfer without an event. Returns false if the transfer is not
+    /// running.
     pub(super) fn noted(&self, id: &str, notice: &str) -> bool {
         let mut runs = self.lock();
         let run = runs.get_mut(id).filter(|run| !run.is_ended);
         run.map(|run| run.note(notice.to_owned())).is_some()
     }
 
-    /// Writes changed counters to the database.
+    /// Writes the changed counters to the database.
     pub(super) fn flush(&self, connection: &Connection) -> Result<()> {
         let changed: Vec<(String, Counters)> = {
             let mut runs = self.lock();
@@ -406,7 +408,7 @@ impl Live {
 
 pub(super) fn write(connection: &Connection, id: &str, counters: &Counters) -> Result<()> {
     let body = super::sqlite::json(counters)?;
-    // Only if the transfer still exists: it may have been deleted meanwhile.
+    // Write only if the transfer still exists. It may have been deleted since.
     connection
         .prepare_cached(
             "INSERT INTO counters (transfer, body) SELECT id, ?2 FROM transfers WHERE id = ?1
@@ -417,7 +419,7 @@ pub(super) fn write(connection: &Connection, id: &str, counters: &Counters) -> R
     Ok(())
 }
 
-/// The fields of an error in a transfer.
+/// Converts an error to the type of the API.
 pub(super) fn parts(error: &Error) -> ErrorParts {
     error.into()
 }

@@ -1,7 +1,8 @@
-//! The outcome of each file of an attempt: one JSON object per line, in a file of its own.
+//! The outcome of each file of an attempt. Each attempt has a list file with one JSON object per
+//! line.
 //!
-//! Lines are added and never changed, so a page's cursor is an offset in the file. A line that a
-//! crash cut off is skipped; the sink's log has its outcome.
+//! Lines are added and never changed, so the cursor of a page is an offset in the file. A crash can
+//! leave an incomplete line, which readers skip. The object log of the sink still has that outcome.
 
 use super::actor::Actor;
 use super::sqlite::sql;
@@ -13,15 +14,16 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// Bytes gathered before a write.
+/// Size in bytes of the write buffer.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// Maximum length of a line that is read: a path of 64 KiB with every byte as `%HH`, twice, and an
-/// error.
+/// Maximum length of a line that is read, in bytes. The longest line contains a path of 64 KiB
+/// twice, with every byte as `%HH`, and an error.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
-/// Maximum number of lines read for one page: a page of few failures in a list of millions is
-/// short, and its cursor continues.
+/// Maximum number of lines that are read for one page. In a list of millions of files with few
+/// failures, a page of failures may be short. Its cursor continues after the last line that was
+/// read.
 const LINES_PER_PAGE_MAX: usize = 100_000;
 
 /// Writes the outcomes of one attempt's files.
@@ -47,10 +49,7 @@ impl Manifest {
         })
     }
 
-    /// Adds an outcome. It can be read after [`Manifest::flush`] at the latest.
-    ///
-    /// # Errors
-    /// Errors of the file system.
+    /// Adds an outcome. Readers see it after the next [`Manifest::flush`] at the latest.
     pub fn add(&mut self, outcome: &FileOutcome) -> Result<()> {
         let mut line = serde_json::to_vec(outcome).map_err(|error| {
             Error::new(ErrorKind::Internal, End::Here, "write the list of files")
@@ -61,17 +60,14 @@ impl Manifest {
         written.map_err(|error| io("write the list of files", &self.path, &error))
     }
 
-    /// Makes the added outcomes readable.
-    ///
-    /// # Errors
-    /// Errors of the file system.
+    /// Writes the added outcomes to the file, so that readers see them.
     pub fn flush(&mut self) -> Result<()> {
         let written = self.file.flush();
         written.map_err(|error| io("write the list of files", &self.path, &error))
     }
 }
 
-/// Ends a line that a crash cut off, so that it is a line of its own, which readers skip.
+/// Completes a line that a crash cut off with a line break. Readers then skip that line only.
 fn end_torn_line(file: &mut File) -> std::io::Result<()> {
     if file.seek(SeekFrom::End(0))? == 0 {
         return Ok(());
@@ -89,11 +85,12 @@ fn path_of(folder: &Path, attempt: u32) -> PathBuf {
     folder.join(format!("{attempt}.jsonl"))
 }
 
-/// Returns the folder of a transfer's lists: its id, with a leading dot escaped, and its number. So
-/// the lists of a deleted transfer can be removed while another transfer has the id.
+/// Returns the name of the folder for a transfer's lists: its id, with a leading dot escaped, and
+/// its number. Because of the number, a new transfer with the same id uses another folder. The
+/// lists of a deleted transfer can then be removed at any time.
 pub(super) fn folder_name(id: &str, number: Option<i64>) -> String {
     let name = match id.strip_prefix('.') {
-        // Ids do not contain percent signs.
+        // The escape is unambiguous, because ids do not contain percent signs.
         Some(rest) => format!("%2E{rest}"),
         None => id.to_owned(),
     };
@@ -103,11 +100,11 @@ pub(super) fn folder_name(id: &str, number: Option<i64>) -> String {
     }
 }
 
-/// Separates the number; ids do not contain it.
+/// Separates the id from the number. Ids do not contain this character.
 const NUMBERED: char = '~';
 
-/// Removes lists without a row: the process was killed between the removal of the row and of the
-/// lists. Called before anything runs.
+/// Removes lists without a row. A process that was killed while it deleted a transfer leaves such
+/// lists. Called before any transfer runs.
 pub(super) fn sweep(connection: &Connection, folder: &Path) -> Result<()> {
     let failed = |error: std::io::Error| io("look for old lists of files", folder, &error);
     let mut statement = connection
@@ -136,7 +133,8 @@ pub(super) fn sweep(connection: &Connection, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes the lists of a transfer. A folder that cannot be removed does no harm.
+/// Removes the lists of a transfer. Ignores errors: a list without a row is removed at the next
+/// start.
 pub(super) fn remove(folder: &Path) {
     let _ = std::fs::remove_dir_all(folder);
 }
@@ -145,7 +143,8 @@ impl Queue {
     /// Returns a page of the outcomes of a transfer's last attempt.
     ///
     /// # Errors
-    /// `NotFound`, also for another owner's transfer; `InvalidRequest` for an invalid cursor.
+    /// `NotFound` if the transfer does not exist, or belongs to another owner. `InvalidRequest` for
+    /// an invalid cursor.
     pub fn files(&self, caller: &Actor, id: &str, query: &FilesQuery) -> Result<FileList> {
         let row = self.read(|connection| super::Row::find(connection, id))?;
         let row = row.filter(|row| caller.sees(&row.owner));
@@ -213,7 +212,7 @@ fn read_page(
         let count = (&mut reader)
             .take(LINE_BYTES_MAX)
             .read_until(b'\n', &mut line)?;
-        // An incomplete line is read next time.
+        // The last line is incomplete. The next page begins with it.
         if count == 0 || line.last() != Some(&b'\n') {
             return Ok((files, None));
         }

@@ -1,7 +1,7 @@
-//! The table of promises, each written together with its transfer.
+//! The table of promises. Each promise is written in the same transaction as its transfer.
 //!
-//! Invariant owned here: a promise is a row, so it exists once or not at all. `promises` in memory
-//! is built again from the rows after every write that was undone.
+//! Invariant of this module: a promise is a row, so it exists once or not at all. After every write
+//! that was undone, `promises` in memory is built from the rows again.
 
 use super::refused::Refused;
 use super::row::Row;
@@ -15,10 +15,10 @@ use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use rusqlite::{Connection, OptionalExtension};
 use std::collections::HashSet;
 
-/// Maximum number of transfers that one tick asks for again after a capacity has become known.
+/// Maximum number of transfers that one tick asks for again, after a capacity has become known.
 const AGAIN_MAX: usize = 100;
 
-/// Maximum number of notices in one write: other calls wait for it.
+/// Maximum number of notices in one write, because other calls wait for the write.
 const NOTED_MAX: usize = 500;
 
 /// Returns the broker's key of a row.
@@ -26,7 +26,7 @@ pub(super) fn key(row: &Row) -> u64 {
     u64::try_from(row.seq).unwrap_or(0)
 }
 
-/// Returns the broker's view of a row.
+/// Returns the broker's input for a row.
 fn ask(row: &Row) -> Result<Ask<'_>> {
     let counted = row.counters.files.listing_done;
     Ok(Ask {
@@ -44,11 +44,11 @@ fn ask(row: &Row) -> Result<Ask<'_>> {
     })
 }
 
-/// The reasons for a missing promise, for the caller. The function that asks stores them in the
-/// transfer's row, or with the counters if the transfer runs.
+/// The reasons why a transfer has no promise, as texts for the caller. The calling function stores
+/// them in the transfer's row or, if the transfer runs, with its counters.
 pub(super) type Notices = Vec<String>;
 
-/// Promises a new transfer, or a new attempt, what its request asks for, and writes the promise.
+/// Asks for the promise of a new transfer or a new attempt, and writes the promise.
 pub(super) fn take(
     connection: &Connection,
     promises: &Promises,
@@ -60,7 +60,7 @@ pub(super) fn take(
     Ok(notices.pop().unwrap_or_default())
 }
 
-/// As [`take`] for many transfers, all or none; returns the notices for each.
+/// As [`take`] for many transfers, all or none. Returns the notices of each transfer.
 pub(super) fn take_set(
     connection: &Connection,
     promises: &Promises,
@@ -78,8 +78,8 @@ pub(super) fn take_set(
     Ok(noted)
 }
 
-/// Writes the promise of one transfer; returns the reasons if its request asks for a promise and
-/// has none.
+/// Writes the promise of one transfer. If the transfer needs a promise and has none, returns the
+/// reasons.
 fn write_given(
     connection: &Connection,
     row: &Row,
@@ -94,15 +94,15 @@ fn write_given(
     Ok(Notices::new())
 }
 
-/// The reason why a set has no promise: it does not fit, or it could not be written.
+/// The reason why a set got no promises: the broker refused them, or they could not be written.
 pub(super) enum NotPromised {
     Refused(Vec<Asked>),
     Broken(dray_core::Error),
 }
 
 impl NotPromised {
-    /// Returns the preliminary refusal for one request of the set; the full answer follows outside
-    /// of the write.
+    /// Returns a first refusal for one request of the set. The alternatives are added after the
+    /// write.
     pub(super) fn into_refused(self) -> Refused {
         match self {
             Self::Refused(asked) => {
@@ -127,7 +127,7 @@ impl From<dray_core::Error> for Box<NotPromised> {
     }
 }
 
-/// Asks for a changed promise; keeps the old one if that is refused.
+/// Asks for the promise of a changed request. If the new promise is refused, the old one stays.
 pub(super) fn change(
     connection: &Connection,
     promises: &Promises,
@@ -140,8 +140,8 @@ pub(super) fn change(
     Ok(write_given(connection, row, given, now)?)
 }
 
-/// Asks for a promise of a transfer that continues in any case; returns the reasons if there is
-/// none.
+/// Asks for the promise of a transfer that continues in any case. Returns the reasons if there is
+/// no promise.
 pub(super) fn ask_again(
     connection: &Connection,
     promises: &Promises,
@@ -157,8 +157,8 @@ pub(super) fn ask_again(
     }
 }
 
-/// Follows a change of state: a transfer that ended or is paused loses its promise, and a resumed
-/// one asks again.
+/// Updates the promise after a change of state. A transfer that ended or is paused loses its
+/// promise. A resumed transfer asks for a promise again.
 pub(super) fn follow(
     connection: &Connection,
     promises: &Promises,
@@ -255,8 +255,8 @@ pub(super) fn load(connection: &Connection, promises: &Promises) -> Result<()> {
 }
 
 impl Queue {
-    /// Completes a refusal with the alternatives. Called outside of the write, because other calls
-    /// wait for it. Returns the index of the request that does not fit.
+    /// Adds the alternatives to a refusal. Called outside of the write, because other calls wait
+    /// for a write. Returns the index of the request that cannot be promised.
     pub(super) fn explain(&self, refused: &mut Refused) -> usize {
         let Some(untold) = refused.untold.take() else {
             return 0;
@@ -280,11 +280,8 @@ impl Queue {
         &self.promises
     }
 
-    /// Asks again for the promise of a running transfer whose files are all listed, or notes the
-    /// reason why there is none.
-    ///
-    /// # Errors
-    /// Errors of the database.
+    /// Called when all files of a running transfer are listed. Asks for its promise again with the
+    /// known size, or adds the reason why there is no promise.
     pub fn listed(&self, id: &TransferId, bytes: u64) -> Result<()> {
         let wanted = id.to_string();
         let noted = self.write(move |connection, effects| {
@@ -299,15 +296,15 @@ impl Queue {
             ask_again(connection, &effects.promises, &row, clock::now())
         })?;
         for notice in noted {
-            // The transfer runs, so its notices are kept with its counters.
+            // The transfer is running, so its notices are kept with its counters.
             self.noticed(id, &notice);
         }
         Ok(())
     }
 
-    /// Publishes that a promise will be missed, or is expected to be kept again, and adds the
-    /// notice to the transfer if it runs. Returns false if it does not run: then the row still
-    /// needs the notice ([`Queue::note_all`]).
+    /// Publishes that a promise is expected to be missed, or to be kept again. Adds the notice to
+    /// the transfer if it is running. Otherwise returns false, and the caller adds the notice to
+    /// the row ([`Queue::note_all`]).
     #[must_use]
     pub fn foretold(&self, id: &str, owner: &str, notice: &str, miss: Option<MissAnswer>) -> bool {
         let event = Event {
@@ -320,11 +317,11 @@ impl Queue {
         self.live.noted(id, notice)
     }
 
-    /// Adds these notices to their transfers, page by page, so that other calls write in between.
-    /// Written notices are removed from `notes`.
+    /// Adds these notices to their transfers, page by page, so that other calls can write in
+    /// between. Removes the written notices from `notes`.
     ///
     /// # Errors
-    /// Errors of the database; `notes` then has the notices that are still to be written.
+    /// Errors of the database. `notes` then contains the notices that are not written yet.
     pub fn note_all(&self, notes: &mut Vec<(String, String)>) -> Result<()> {
         while !notes.is_empty() {
             let page = notes[..notes.len().min(NOTED_MAX)].to_vec();
@@ -351,16 +348,14 @@ impl Queue {
         }
     }
 
-    /// Returns those of these transfers that wait to start: they are queued, and their `not_before`
-    /// has come.
-    ///
-    /// # Errors
-    /// Errors of the database.
+    /// Returns the transfers among `ids` that wait to start: they are queued, and the time of their
+    /// `not_before` has come.
     pub fn waiting_of<'i>(
         &self,
         ids: impl IntoIterator<Item = &'i str>,
     ) -> Result<HashSet<String>> {
-        // Most transfers that move by plan run already, so these are excluded before rows are read.
+        // Exclude running transfers before rows are read: most transfers that the plan moves are
+        // already running.
         let ids: Vec<&str> = {
             let runs = self.live.lock();
             let ids = ids.into_iter();
@@ -382,10 +377,7 @@ impl Queue {
         })
     }
 
-    /// Returns a transfer that waits to start, as the policy sees it; `None` if it no longer waits.
-    ///
-    /// # Errors
-    /// Errors of the database.
+    /// Returns a transfer that waits to start, or `None` if it no longer waits.
     pub fn waiting(&self, id: &str) -> Result<Option<QueuedTransfer>> {
         let tail = "WHERE id = ?1 AND state = 'queued' AND held_until IS NULL";
         self.read(|connection| {
@@ -395,8 +387,8 @@ impl Queue {
         })
     }
 
-    /// Asks again for transfers without a promise after a capacity has become known, one page per
-    /// call.
+    /// Asks again for the promises of waiting transfers, after a capacity has become known. Handles
+    /// one page per call.
     pub(super) fn promise_more(&self) -> Result<()> {
         let Some(after) = self.promises.take_news() else {
             return Ok(());
@@ -428,8 +420,8 @@ impl Queue {
     }
 }
 
-/// Adds notices to a transfer's row. Returns the notices of a running transfer instead: its row is
-/// written at the end of the session.
+/// Adds notices to a transfer's row. Returns the notices of a running transfer instead, because its
+/// row is written at the end of the session.
 fn note(connection: &Connection, mut row: Row, notices: Notices) -> Result<Vec<(String, String)>> {
     if row.standing.state == State::Active {
         let begun = notices.into_iter().map(|notice| (row.id.clone(), notice));

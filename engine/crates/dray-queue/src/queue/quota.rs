@@ -1,4 +1,4 @@
-//! Limits of the number of transfers, in all and for each owner.
+//! Limits of the number of transfers, in total and per owner.
 
 use super::sqlite::sql;
 use dray_core::{End, Error, ErrorKind, Result};
@@ -8,13 +8,13 @@ use std::collections::HashMap;
 /// Maximum numbers of transfers that have not ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// Maximum in all.
+    /// Maximum number in total.
     pub(super) all: u64,
-    /// Maximum of one owner: without it one owner could fill the queue.
+    /// Maximum number of one owner, so that one owner cannot fill the queue.
     pub(super) of_owner: u64,
 }
 
-/// The quota that is left within one write.
+/// The remaining quota within one write.
 #[derive(Debug)]
 pub(super) struct Quota {
     limits: Limits,
@@ -79,7 +79,7 @@ impl Quota {
         Ok(())
     }
 
-    /// Returns the quota of a transfer that was refused afterwards.
+    /// Returns the quota of a transfer that was refused after it was counted.
     pub(super) fn give_back(&mut self, owner: &str) {
         self.live = self.live.saturating_sub(1);
         if let Some(live) = self.of_owners.get_mut(owner) {

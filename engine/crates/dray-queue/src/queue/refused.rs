@@ -1,4 +1,4 @@
-//! The refusal of a request, with the alternatives if it cannot be promised.
+//! The refusal of a request, with alternatives if the request cannot be promised.
 
 use crate::promises::Asked;
 use dray_api::{Admitted, ErrorParts};
@@ -11,15 +11,15 @@ pub struct Refused {
     pub error: Error,
     /// The alternatives, if the request cannot be promised.
     pub admission: Option<Box<Admitted>>,
-    /// Requests whose alternatives are searched outside of the write.
+    /// Requests for which alternatives must still be searched, after the write.
     pub(super) untold: Option<Box<Untold>>,
 }
 
-/// Refused requests without their alternatives.
+/// Refused requests whose alternatives were not searched yet.
 #[derive(Debug, Clone)]
 pub(super) struct Untold {
     pub(super) asked: Vec<Asked>,
-    /// Their indices in the batch.
+    /// Indices of these requests in the batch.
     pub(super) places: Vec<usize>,
 }
 

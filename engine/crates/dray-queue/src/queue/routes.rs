@@ -1,7 +1,7 @@
-//! Resolves the routes of rows that older versions wrote, and checks the stored ones.
+//! Resolves the routes of rows that older versions wrote, and checks the stored routes.
 //!
-//! Invariant owned here: once the queue is open, each transfer that has not ended, or waits for its
-//! purge, has a route.
+//! Invariant of this module: once the queue is open, each transfer that has not ended or that waits
+//! for its purge has a route.
 
 use super::damage::{damaged, opening};
 use super::live;
@@ -14,23 +14,23 @@ use dray_core::{Error, Result};
 use rusqlite::Connection;
 use std::path::Path;
 
-/// Number of rows that are read together.
+/// Number of rows that are read in one step.
 const PAGE: u32 = 500;
 
-/// A row without a route.
+/// A row of an older version, which has no route.
 struct Unresolved {
     seq: i64,
     id: String,
     request: String,
-    /// True if it has not ended or waits for its purge.
+    /// True if the transfer has not ended, or waits for its purge.
     is_needed: bool,
 }
 
-/// Resolves the routes that are missing, as the endpoint sees the URLs now, and checks the others.
-/// A transfer whose URLs cannot be read fails.
+/// Resolves missing routes with the endpoint's present names, and checks the other routes. A
+/// transfer whose URLs cannot be read fails.
 ///
 /// # Errors
-/// Errors of the database; for a stored request or route that cannot be read.
+/// Errors of the database. If a stored request or route cannot be read.
 pub(super) fn resolve(
     connection: &mut Connection,
     path: &Path,
@@ -99,7 +99,7 @@ fn resolve_one(
     }
 }
 
-/// Ends a transfer, or its purge, whose URLs cannot be read.
+/// Ends a transfer whose URLs cannot be read. If the transfer waits for a purge, ends the purge.
 fn end(connection: &Connection, id: &str, error: &Error) -> Result<()> {
     tracing::error!(transfer = %id, "cannot resolve the URLs of a transfer: {error}");
     let Some(mut row) = Row::find(connection, id)? else {
@@ -122,7 +122,7 @@ fn end(connection: &Connection, id: &str, error: &Error) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the routes which sessions need can be read.
+/// Checks that the routes that sessions need can be read.
 fn check(connection: &Connection, path: &Path) -> Result<()> {
     let failed = opening(path);
     let mut statement = connection

@@ -1,4 +1,4 @@
-//! A row of the table of transfers, and its conversion to a transfer.
+//! A row of the table of transfers, and its conversion to the API's type `Transfer`.
 
 use super::live::{Counters, FAILURES_MAX, Run};
 use super::sqlite::{json, sql};
@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::sync::LazyLock;
 
-/// The columns that [`Row::read`] reads, counters included.
+/// The columns that [`Row::read`] reads, including the counters.
 pub(super) const SELECT: &str = "SELECT t.*, c.body AS counters FROM transfers t \
                                  LEFT JOIN counters c ON c.transfer = t.id";
 
@@ -57,7 +57,7 @@ const COLUMNS: [&str; 33] = [
     "route",
 ];
 
-// Not REPLACE: that deletes the row first, and with it the labels and counters.
+// REPLACE cannot be used: it deletes the row first, and with the row its labels and counters.
 static UPSERT: LazyLock<String> = LazyLock::new(|| {
     let values: Vec<_> = (1..=COLUMNS.len()).map(|at| format!("?{at}")).collect();
     let sets: Vec<_> = COLUMNS[1..]
@@ -72,7 +72,7 @@ static UPSERT: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// The fields of a ticket's answer, for one place of the request.
+/// A place's ticket, with the other fields of the ticket's answer.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Secret {
@@ -86,8 +86,8 @@ pub(super) struct Secret {
 pub(super) struct Row {
     pub(super) id: String,
     pub(super) seq: i64,
-    /// Its `seq` when its id was new, which no other transfer ever has. `None` in rows of older
-    /// versions.
+    /// The value of `seq` when the id was new. No other transfer ever has this number. `None` in
+    /// rows of older versions.
     pub(super) number: Option<i64>,
     pub(super) owner: String,
     pub(super) principal: String,
@@ -95,15 +95,15 @@ pub(super) struct Row {
     pub(super) version: u64,
     pub(super) attempt: u32,
     pub(super) tries: u32,
-    /// Column `barren`.
+    /// Stored in the column `barren`.
     pub(super) tries_without_progress: u32,
     pub(super) source: u32,
     pub(super) essence: String,
-    /// The request with patches, without tickets.
+    /// The request with later changes and without tickets.
     pub(super) request: Request,
     pub(super) secrets: Vec<Secret>,
-    /// The sides of the request as they were resolved at its submission. `None` in rows of older
-    /// versions that have ended, if this version cannot read their URLs.
+    /// The parsed sources and destination, as they were resolved at the submission. `None` only in
+    /// rows of older versions whose transfers have ended and whose URLs this version cannot read.
     pub(super) route: Option<Route>,
     pub(super) submitted_at: Timestamp,
     pub(super) started_at: Option<Timestamp>,
@@ -112,7 +112,7 @@ pub(super) struct Row {
     pub(super) error: Option<ErrorParts>,
     pub(super) failures: Vec<PathError>,
     pub(super) notices: Vec<String>,
-    /// True once a purge removed its partial data.
+    /// True after a purge has removed the partial data.
     pub(super) is_purged: bool,
     pub(super) counters: Counters,
 }
@@ -123,7 +123,7 @@ pub(super) fn unjson<T: DeserializeOwned>(text: &str) -> rusqlite::Result<T> {
     })
 }
 
-/// Parses the word of a class.
+/// Parses the name of a class.
 pub(super) fn class(word: &str) -> rusqlite::Result<Class> {
     unjson(&format!("\"{word}\""))
 }
@@ -217,7 +217,7 @@ impl Row {
             .map_err(sql("look the transfer up"))
     }
 
-    /// Writes the whole row, in place of the old one. Labels are stored separately.
+    /// Writes the whole row and replaces the old one. Labels are stored separately.
     pub(super) fn write(&self, connection: &Connection) -> Result<()> {
         let request = &self.request;
         let first = request
@@ -269,16 +269,16 @@ impl Row {
         super::live::write(connection, &self.id, &self.counters)
     }
 
-    /// Returns the end of the time in which a queued transfer is not a candidate, because of its
+    /// Returns the time until which a queued transfer is not a candidate, because of its
     /// `not_before`.
     fn held_until(&self, now: Timestamp) -> Option<Timestamp> {
         let is_queued = self.standing.state == State::Queued;
         self.request.not_before.filter(|at| is_queued && *at > now)
     }
 
-    /// Adds a notice; drops the oldest if there are too many.
+    /// Adds a notice. If there are too many notices, drops the oldest one.
     pub(super) fn note(&mut self, notice: String) {
-        // A repeated notice is kept once, as the newest.
+        // Keep a repeated notice only once, as the newest one.
         self.notices.retain(|known| *known != notice);
         self.notices.push(notice);
         let over = self.notices.len().saturating_sub(FAILURES_MAX);
@@ -315,10 +315,7 @@ impl Row {
         request
     }
 
-    /// Returns the route; each transfer that has not ended has one.
-    ///
-    /// # Errors
-    /// `InvalidRequest` for a row of an older version whose URLs this version cannot read.
+    /// Returns the route. Each transfer that has not ended has a route.
     pub(super) fn route(&self) -> Result<&Route> {
         self.route.as_ref().ok_or_else(|| {
             Error::new(ErrorKind::InvalidRequest, End::Here, "run the transfer")
@@ -327,10 +324,11 @@ impl Row {
         })
     }
 
-    /// Returns the transfer as callers see it. `run` has the newer values in memory if the transfer
-    /// runs.
+    /// Returns the transfer as callers see it. `run` contains the newer values of a running
+    /// transfer.
     pub(super) fn view(self, run: Option<&Run>, promise: View, now: Timestamp) -> Transfer {
-        // For a moment after its end, a transfer is still in memory.
+        // Ignore `run` after the end of the transfer. The transfer stays in memory for a moment
+        // longer.
         let run = run.filter(|_| self.standing.state == State::Active);
         let counters = run.map_or(self.counters, |run| run.counters);
         let rate = match run {
@@ -405,13 +403,13 @@ fn put(place: &mut Place, secret: &Secret) {
     place.address.clone_from(&secret.address);
 }
 
-/// Takes the tickets out of a request; returns the fields of the tickets' answers, place by place.
+/// Removes the tickets from a request and returns them, place by place.
 pub(super) fn secrets(request: &mut Request) -> Vec<Secret> {
     request
         .places_mut()
         .map(|place| Secret {
             ticket: place.ticket.take(),
-            // Key and address are not secret and stay visible.
+            // The key and the address are not secret, so they also stay in the request.
             key: place.key.clone(),
             address: place.address.clone(),
         })

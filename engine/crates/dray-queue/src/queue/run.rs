@@ -1,4 +1,4 @@
-//! The dispatcher's calls: take transfers to run, report their progress and their end.
+//! The calls of the dispatcher: start transfers, and record their progress and their end.
 
 use super::change::{apply, forget};
 use super::input::{SessionInput, TicketHolder};
@@ -18,10 +18,11 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Maximum number of transfers that one call of [`Queue::tick`] deletes: other calls wait for it.
+/// Maximum number of transfers that one call of [`Queue::tick`] deletes, because other calls wait
+/// for the write.
 const PRUNED_MAX: u32 = 500;
 
-/// Time for which a transfer's tickets are kept after its end, for a new attempt. Most tickets end
+/// Time for which the tickets of an ended transfer are kept for a new attempt. Most tickets expire
 /// after an hour without renewal. Guess, revisit.
 const SECRETS_KEPT: Duration = Duration::from_secs(24 * 3_600);
 
@@ -30,49 +31,46 @@ const SECRETS_KEPT: Duration = Duration::from_secs(24 * 3_600);
 pub enum Ending {
     /// All data is durable.
     Done,
-    /// Some files failed; the others are durable.
+    /// Some files failed. The other files are durable.
     Incomplete,
-    /// The transfer failed and is not tried again.
+    /// The transfer failed and will not be tried again.
     Failed(Error),
-    /// The session broke off. The error's status and the number of such sessions decide whether the
-    /// transfer is tried again.
+    /// The session broke off. The status of the error and the number of such sessions decide
+    /// whether the transfer is tried again.
     Broken {
         /// Reason for the break.
         error: Error,
         /// True if the session made new data durable.
         has_progressed: bool,
-        /// The source that the next session uses; `None` to keep the present one.
+        /// The source that the next session reads; `None` to keep the present one.
         source: Option<u32>,
     },
-    /// The other end had no free slot: that is no fault of this transfer.
+    /// The other end had no free session slot. This does not count as a failed try of the transfer.
     TurnedAway {
         /// The other end's error.
         error: Error,
-        /// The source that the next session uses; `None` to keep the present one.
+        /// The source that the next session reads; `None` to keep the present one.
         source: Option<u32>,
     },
-    /// The session was stopped: at a caller's request, for another transfer, or because the
-    /// endpoint ends.
+    /// The session was stopped. A caller requested it, another transfer needed the slot, or the
+    /// endpoint is shutting down.
     Stopped,
 }
 
 /// Numbers of transfers that a tick changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ticked {
-    /// Transfers whose next try was due.
+    /// Transfers that were queued because the time of their next try had come.
     pub due: usize,
-    /// Transfers that were cancelled because no caller asked about them.
+    /// Transfers that were cancelled because no caller had asked about them.
     pub forsaken: usize,
     /// Transfers that were deleted.
     pub pruned: usize,
 }
 
 impl Queue {
-    /// Makes a queued transfer active if it still has this version; returns `None` if it was
-    /// changed meanwhile.
-    ///
-    /// # Errors
-    /// Errors of the database.
+    /// Makes a queued transfer active, if it still has this version. Returns `None` if the transfer
+    /// has changed.
     pub fn begin(&self, id: &TransferId, version: u64) -> Result<Option<SessionInput>> {
         let wanted = id.to_string();
         let row = self.write(move |connection, effects| {
@@ -101,33 +99,33 @@ impl Queue {
         SessionInput::next(row).map(Some)
     }
 
-    /// Sets the counters of the running session, counted from its start. Cheap: they stay in memory
-    /// until the next flush, at most a second later.
+    /// Sets the counters of the running session, counted from the start of the session. The call is
+    /// cheap: the counters stay in memory until the next flush, at most a second later.
     pub fn progress(&self, id: &TransferId, session: &Counters) {
         self.live
             .progress(&self.hub, id.as_str(), session, clock::now());
     }
 
-    /// Notes the granted rate of a running transfer, in bytes per second.
+    /// Records the granted rate of a running transfer in bytes per second.
     pub fn granted(&self, id: &TransferId, rate: Option<u64>) {
         self.live.granted(id.as_str(), rate);
     }
 
-    /// Returns the counters of a running transfer in this attempt.
+    /// Returns the counters of the present attempt of a running transfer.
     #[must_use]
     pub fn counted(&self, id: &TransferId) -> Option<Counters> {
         let runs = self.live.lock();
         runs.get(id.as_str()).map(|run| run.counters)
     }
 
-    /// Notes that a running transfer is held, or resumes.
+    /// Records that a running transfer is held, or resumes.
     pub fn held(&self, id: &TransferId, is_held: bool) {
         self.live
             .held(&self.hub, id.as_str(), is_held, clock::now());
     }
 
-    /// Notes that a transfer has given up its session to others and is about to be queued again;
-    /// the transfer gets a notice.
+    /// Records that a transfer gives up its session for other transfers and will be queued again.
+    /// Adds a notice to the transfer.
     pub fn lets_go(&self, id: &TransferId) {
         self.live.holds.release.fetch_add(1, Ordering::Relaxed);
         self.noticed(
@@ -148,7 +146,7 @@ impl Queue {
         &self.live.holds
     }
 
-    /// Notes that a file of a running transfer failed.
+    /// Records that a file of a running transfer failed.
     pub fn file_failed(&self, id: &TransferId, path: &RelPath, error: &Error) {
         self.live
             .file_failed(&self.hub, id.as_str(), path, error, clock::now());
@@ -160,42 +158,35 @@ impl Queue {
             .noticed(&self.hub, id.as_str(), notice, clock::now());
     }
 
-    /// Returns the requested end of a running transfer, such as a pause. To be called before and
-    /// after a session is created, because the request may come in between.
-    ///
-    /// # Errors
-    /// Errors of the database.
+    /// Returns the end that a caller requested for a running transfer, such as a pause. The
+    /// dispatcher calls this method before and after it creates a session, because a request may
+    /// arrive in between.
     pub fn wish(&self, id: &TransferId) -> Result<Option<Wish>> {
         let row = self.read(|connection| Row::find(connection, id.as_str()))?;
         Ok(row.and_then(|row| row.standing.wish))
     }
 
-    /// Returns the present request of a transfer, with its tickets; for use after
+    /// Returns the present request of a transfer, with its tickets. Used after
     /// [`super::Commands::changed`].
-    ///
-    /// # Errors
-    /// Errors of the database.
     pub fn request(&self, id: &TransferId) -> Result<Option<Request>> {
         let row = self.read(|connection| Row::find(connection, id.as_str()))?;
         Ok(row.map(|row| row.whole_request()))
     }
 
-    /// Returns the present request of a transfer, with its tickets, and its route; `None` if there is
-    /// no such transfer.
-    ///
-    /// # Errors
-    /// Errors of the database; `InvalidRequest` for a transfer of an older version without a route.
+    /// Returns the present request of a transfer, with its tickets, and its route. Returns `None`
+    /// if the transfer does not exist.
     pub fn request_and_route(&self, id: &TransferId) -> Result<Option<(Request, Route)>> {
         let row = self.read(|connection| Row::find(connection, id.as_str()))?;
         row.map(|row| Ok((row.whole_request(), row.route()?.clone())))
             .transpose()
     }
 
-    /// Records the end of an active transfer's session. Returns the new state of the transfer;
-    /// `None` if it was not active.
+    /// Records the end of an active transfer's session. Returns the new state of the transfer, or
+    /// `None` if the transfer was not active.
     ///
     /// # Errors
-    /// Errors of the database. The transfer is still active then: call it again.
+    /// Errors of the database. The transfer is still active then, so the caller must call this
+    /// method again.
     pub fn ended(&self, id: &TransferId, ending: Ending) -> Result<Option<State>> {
         let wanted = id.to_string();
         let last = self.live.lock().get_mut(&wanted).map(super::live::Run::end);
@@ -219,11 +210,9 @@ impl Queue {
         Ok(state)
     }
 
-    /// Queues transfers that were active or waiting when the last process ended, or applies their
-    /// requested end. Called once, before anything runs. Returns the number of transfers.
-    ///
-    /// # Errors
-    /// Errors of the database.
+    /// Handles the transfers that were active or waiting when the last process ended: queues them,
+    /// or applies the end that a caller requested. Called once, before any transfer runs. Returns
+    /// the number of transfers.
     pub fn requeue_interrupted(&self) -> Result<usize> {
         self.write(|connection, effects| {
             let statement = format!("{SELECT} WHERE t.state IN ('active', 'waiting')");
@@ -236,11 +225,8 @@ impl Queue {
         })
     }
 
-    /// Applies changes that depend on time only, about every second: queues due transfers, cancels
-    /// those that no caller asked about, and deletes old ones.
-    ///
-    /// # Errors
-    /// Errors of the database.
+    /// Applies the changes that depend only on time; called about every second. Queues due
+    /// transfers, cancels transfers that no caller asked about, and deletes old transfers.
     pub fn tick(&self, now: Timestamp) -> Result<Ticked> {
         let due = self.queue_due(now)?;
         self.release_held(now)?;
@@ -264,7 +250,7 @@ impl Queue {
         let count = found.len();
         self.write(move |connection, effects| {
             for row in found {
-                // The transfer may have changed since it was read.
+                // Read the transfer again, because it may have changed.
                 if let Some(mut row) = Row::find(connection, &row.id)? {
                     apply(connection, effects, &mut row, Command::Due, now)?;
                 }
@@ -282,7 +268,7 @@ impl Queue {
         {
             let transfers: HashSet<&str> = bound.iter().map(|row| row.id.as_str()).collect();
             let owners: HashSet<&str> = bound.iter().map(|row| row.owner.as_str()).collect();
-            // Callers wait for this lock, and answer nobody meanwhile.
+            // Keep this lock only briefly: every request of a caller needs it.
             let mut asked = self.asked.lock_unpoisoned();
             (asked.transfers).retain(|id, _| transfers.contains(id.as_str()));
             (asked.owners).retain(|owner, _| owners.contains(owner.as_str()));
@@ -290,8 +276,8 @@ impl Queue {
         let is_forsaken = |row: &Row| {
             let bound = Duration::from_secs(row.request.bound_seconds.unwrap_or(u64::MAX));
             let is_cancelled = matches!(row.standing.wish, Some(Wish::Cancel | Wish::Purge));
-            // A submission counts as a request about the transfer, but is noted only after it is on
-            // the disk.
+            // A submission counts as a request about the transfer, but that request is recorded
+            // only after the row is on the disk. So compare the time of the submission too.
             let is_old = now.since(row.submitted_at) >= bound;
             !is_cancelled && is_old && unasked(self, &row.id, &row.owner) >= bound
         };
@@ -304,7 +290,8 @@ impl Queue {
             format!("no caller has asked about it for {seconds} seconds")
         };
         for row in &forsaken {
-            // At its end, a running transfer replaces the notices of its row with those in memory.
+            // The end of a session replaces the notices in the row by those in memory. So add the
+            // notice in memory too.
             self.live.noted(&row.id, &notice(row));
         }
         self.write(move |connection, effects| {
@@ -327,7 +314,8 @@ impl Queue {
         let before = now.before(self.settings.keep).as_ms();
         let keep = i64::try_from(self.settings.keep_count).unwrap_or(i64::MAX);
         let failed = sql("forget old transfers");
-        // Transfers past the retention time, and the oldest of those beyond the retention count.
+        // Select the transfers that ended before the retention time, and the oldest ones beyond the
+        // retention count.
         let old: Vec<String> = self.read(|connection| {
             let mut statement = connection
                 .prepare_cached(
@@ -350,7 +338,7 @@ impl Queue {
         let forgotten = self.write(move |connection, _| {
             let mut forgotten = Vec::with_capacity(old.len());
             for id in &old {
-                // The transfer may have been retried since it was read.
+                // Read the transfer again, because it may have been retried.
                 let row = Row::find(connection, id)?;
                 if let Some(row) = row.filter(|row| row.standing.state.is_terminal()) {
                     forget(connection, &row)?;
@@ -365,8 +353,9 @@ impl Queue {
         Ok(forgotten.len())
     }
 
-    /// Deletes the tickets of transfers that ended long ago, one page per call: they were not
-    /// renewed since. A transfer that is still to be purged keeps its tickets until then.
+    /// Deletes the tickets of transfers that ended long ago, one page per call. Tickets are not
+    /// renewed after the end of a transfer. A transfer that waits for its purge keeps its tickets
+    /// until the purge.
     fn forget_secrets(&self, now: Timestamp) -> Result<()> {
         let failed = sql("forget tickets");
         let until = now.before(SECRETS_KEPT).as_ms();
@@ -389,7 +378,7 @@ impl Queue {
         self.write(move |connection, _| {
             for id in &found {
                 let row = Row::find(connection, id)?;
-                // The transfer may have been retried since it was read.
+                // Read the transfer again, because it may have been retried.
                 let Some(mut row) = row.filter(|row| row.standing.state.is_terminal()) else {
                     continue;
                 };
@@ -402,10 +391,7 @@ impl Queue {
         })
     }
 
-    /// Returns cancelled transfers whose partial data is to be removed.
-    ///
-    /// # Errors
-    /// Errors of the database.
+    /// Returns cancelled transfers whose partial data must be removed.
     pub fn to_purge(&self, limit: u32) -> Result<Vec<PurgeJob>> {
         let statement = format!(
             "{SELECT} WHERE t.state = 'cancelled' AND t.wish IS NOT NULL ORDER BY t.seq LIMIT ?1"
@@ -418,7 +404,7 @@ impl Queue {
             let id = TransferId::new(row.id.as_str())?;
             match SessionInput::purging(row) {
                 Ok(input) => purges.push(PurgeJob { has_begun, input }),
-                // The others are purged nevertheless.
+                // One invalid transfer must not stop the purges of the other transfers.
                 Err(error) => {
                     let report = PurgeReport::kept(format!("its partial data remains: {error}"));
                     self.purged(&id, Some(report))?;
@@ -447,11 +433,8 @@ impl Queue {
         })
     }
 
-    /// Returns a page of transfers that have not ended and hold tickets. For the next page, pass the
-    /// last sequence number of this one as `after`.
-    ///
-    /// # Errors
-    /// Errors of the database.
+    /// Returns a page of transfers that have not ended and have tickets. For the next page, pass
+    /// the sequence number of the last transfer as `after`.
     pub fn with_tickets(&self, after: i64, limit: u32) -> Result<Vec<TicketHolder>> {
         let statement = format!(
             "{SELECT} WHERE t.state IN ('queued', 'active', 'waiting', 'paused')
@@ -471,10 +454,7 @@ impl Queue {
         Ok(row.is_some_and(|row| !row.standing.state.is_terminal()))
     }
 
-    /// Returns those of these transfers that exist and have not ended.
-    ///
-    /// # Errors
-    /// Errors of the database.
+    /// Returns the transfers among `ids` that exist and have not ended.
     pub fn live_of<'i>(
         &self,
         ids: impl IntoIterator<Item = &'i TransferId>,
@@ -507,7 +487,7 @@ impl Queue {
     }
 }
 
-/// Writes an ending to the row; returns its meaning for the state.
+/// Writes the end of a session to the row. Returns the kind of end for the state machine.
 fn settle(row: &mut Row, ending: Ending, retry: RetryWish, now: Timestamp) -> EndKind {
     row.next_try_at = None;
     match ending {

@@ -1,4 +1,4 @@
-//! The database: its tables, the steps between their versions, and how it is opened.
+//! The database: its tables, the migration steps between versions, and the functions that open it.
 
 use super::damage;
 use super::sqlite::sql;
@@ -7,15 +7,17 @@ use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
 use std::time::Duration;
 
-/// Cache of each connection, in KiB and negative, as SQLite takes it. With the default of 2 MiB,
-/// memory of five connections grows for days like a leak, because each transfer adds pages to all
-/// of them. The system's page cache has the database as well.
+/// Cache size of each connection in KiB; SQLite expects a negative number for this unit. Each
+/// transfer adds pages to the caches of all five connections. With the default of 2 MiB, memory
+/// grows for days, and looks like a leak. The system's page cache contains the database as well.
 const CACHE_KIB: i64 = -512;
 
-/// Maximum time for which another program (a backup, an administrator's shell) may hold the file.
+/// Maximum time to wait while another program, such as a backup or an administrator's shell, locks
+/// the database.
 const BUSY_WAIT: Duration = Duration::from_secs(5);
 
-/// Each step from one version of the tables to the next. A step that was released never changes.
+/// Migration steps: each one leads from one version of the tables to the next. A released step
+/// never changes.
 const STEPS: &[&str] = &[
     "
 CREATE TABLE transfers (
@@ -107,8 +109,8 @@ ALTER TABLE tickets ADD COLUMN weight INTEGER NOT NULL DEFAULT 100;
 ALTER TABLE tickets ADD COLUMN rate_min INTEGER;
 ALTER TABLE tickets ADD COLUMN rate_max INTEGER;
 ",
-    // Columns and an index for the choice of the next transfer, in the order in which it reads
-    // them; and two indexes for queries of every round of the dispatcher.
+    // Adds columns and an index to choose the next transfer; the index has the order in which rows
+    // are read. Adds two indexes for queries that each round of the dispatcher makes.
     "
 ALTER TABLE transfers ADD COLUMN priority INTEGER NOT NULL DEFAULT 3;
 ALTER TABLE transfers ADD COLUMN deadline INTEGER;
@@ -124,7 +126,7 @@ CREATE INDEX transfers_line
 CREATE INDEX transfers_held ON transfers (held_until) WHERE held_until IS NOT NULL;
 CREATE INDEX transfers_purge ON transfers (seq) WHERE state = 'cancelled' AND wish IS NOT NULL;
 ",
-    // A staged copy stores the time of its arrival, its size and its lifetime itself, because its
+    // Stores the arrival time, size and lifetime of a staged copy in its own row, because its
     // transfer may be deleted earlier. A copy without a transfer counts as having arrived now.
     "
 ALTER TABLE staging ADD COLUMN staged_at INTEGER;
@@ -144,12 +146,12 @@ CREATE INDEX staging_expires ON staging (expires_at)
     WHERE expires_at IS NOT NULL AND evicted_at IS NULL;
 CREATE INDEX staging_evicted ON staging (evicted_at) WHERE evicted_at IS NOT NULL;
 ",
-    // Names the folder of a transfer's lists of files. No other transfer has that name, not even a
-    // later one of the same id. Rows of older versions have no number.
+    // Adds the number in the name of the folder for a transfer's lists of files. No other transfer
+    // ever has this number, even with the same id. Rows of older versions have no number.
     "
 ALTER TABLE transfers ADD COLUMN number INTEGER;
 ",
-    // The promises, and the capacity that was measured when they were made.
+    // Adds the promises, and the capacity that was measured when they were made.
     "
 CREATE TABLE promises (
     transfer TEXT PRIMARY KEY REFERENCES transfers (id) ON DELETE CASCADE,
@@ -166,8 +168,9 @@ CREATE TABLE capacities (
     measured_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 ",
-    // Each policy finds the first transfers of its lines by steps in one index: an owner's
-    // activities by deadline, owners and pairs of endpoints by age; and the oldest of all.
+    // Adds an index for each policy, to find the first transfers of its lines: activities of owners
+    // by deadline, owners by age, and pairs of endpoints by age. Adds an index for the oldest
+    // transfers of all lines.
     "
 ALTER TABLE transfers ADD COLUMN line TEXT GENERATED ALWAYS AS
     (owner || char(31) || COALESCE(activity, '')) VIRTUAL;
@@ -193,19 +196,20 @@ CREATE INDEX transfers_pair ON transfers (class, pair, seq)
 CREATE INDEX transfers_oldest ON transfers (seq)
     WHERE state = 'queued' AND held_until IS NULL;
 ",
-    // Each submission counts the owner's transfers that have not ended; tickets are looked up by
-    // their transfer.
+    // Adds two indexes. Each submission counts the owner's transfers that have not ended. Tickets
+    // are looked up by their transfer.
     "
 CREATE INDEX transfers_live ON transfers (owner) WHERE ended_at IS NULL;
 CREATE INDEX tickets_transfer ON tickets (transfer, seq);
 ",
-    // Ended transfers whose tickets are still to be deleted: few among many.
+    // Adds an index of ended transfers whose tickets are not deleted yet. There are few of them.
     "
 CREATE INDEX transfers_secrets ON transfers (ended_at)
     WHERE ended_at IS NOT NULL AND wish IS NULL AND instr(tickets, '\"ticket\":\"drt_') > 0;
 ",
-    // Several sources meant replicas; replicas have a field of their own now. A question mark and a
-    // number sign in a path are escaped now.
+    // In older versions, several sources of a request were replicas. Replicas have their own field
+    // now. Also escapes question marks and number signs in paths, which older versions did not
+    // need.
     "
 UPDATE transfers SET request = json_set(request,
         '$.replicas', (SELECT json_group_array(json(value)) FROM json_each(request, '$.sources')
@@ -232,21 +236,21 @@ UPDATE staging SET
     fast_path = replace(replace(fast_path, '?', '%3F'), '#', '%23'),
     slow_path = replace(replace(slow_path, '?', '%3F'), '#', '%23');
 ",
-    // A column replaces the notice that told of a purge.
+    // Adds a column that replaces a notice about a purge.
     "
 ALTER TABLE transfers ADD COLUMN purged INTEGER NOT NULL DEFAULT 0;
 UPDATE transfers SET purged = 1 WHERE state = 'cancelled' AND json_valid(notices)
     AND json_extract(notices, '$[#-1]') LIKE 'purged: %';
 ",
-    // The sides of each transfer, resolved at its submission. `routes` fills the column of older
-    // rows: SQL does not know the endpoint's names.
+    // Adds the parsed sources and destination of each transfer. The module `routes` fills the
+    // column of older rows, because SQL does not know the endpoint's names.
     "
 ALTER TABLE transfers ADD COLUMN route TEXT;
 CREATE INDEX transfers_unresolved ON transfers (seq) WHERE route IS NULL;
 ",
 ];
 
-/// Opens the database for writing; first creates it, or updates it to the newest version.
+/// Opens the database for writing. Creates it, or migrates it to the newest version, if necessary.
 pub(super) fn open(path: &Path) -> Result<Connection> {
     let failed = damage::opening(path);
     let mut connection = Connection::open(path).map_err(&failed)?;
@@ -280,7 +284,7 @@ pub(super) fn open(path: &Path) -> Result<Connection> {
     Ok(connection)
 }
 
-/// Opens for writing a database that this process has opened before.
+/// Opens for writing a database that this process has already opened before.
 pub(super) fn open_again(path: &Path) -> Result<Connection> {
     let failed = sql("open the queue again");
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -306,7 +310,7 @@ fn tables() -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// Opens the database for reading, beside the connection that writes.
+/// Opens a connection for reading only.
 pub(super) fn open_reader(path: &Path) -> Result<Connection> {
     let failed = sql("open the queue to read");
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;

@@ -7,29 +7,29 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Returns true for an address `HOST:PORT` of this endpoint.
+/// Returns true if `HOST:PORT` is an address of this endpoint.
 pub type IsOwn = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// The settings of a queue.
 #[derive(Clone)]
 pub struct Settings {
-    /// Folder of all state that must survive a restart.
+    /// Folder for all state that must survive a restart.
     pub state: PathBuf,
-    /// Maximum number of transfers that have not ended, in all.
+    /// Maximum number of transfers that have not ended, in total.
     pub transfers: u64,
     /// Maximum number of transfers of one owner that have not ended.
     pub transfers_of_owner: u64,
     /// Maximum number of stored tickets of one owner.
     pub tickets_of_owner: u64,
-    /// Retries of a request that does not set them.
+    /// Number of retries and delays for a request that does not set them.
     pub retry: RetryWish,
-    /// Time for which ended transfers are kept.
+    /// Time for which an ended transfer is kept.
     pub keep: Duration,
-    /// Maximum number of ended transfers; the oldest are deleted first.
+    /// Maximum number of ended transfers. The oldest ones are deleted first.
     pub keep_count: u64,
-    /// The settings of promises.
+    /// The settings for promises.
     pub promises: promises::Settings,
-    /// Recognizes the addresses of this endpoint, in the URLs of rows of older versions.
+    /// Recognizes the addresses of this endpoint in URLs. Used for rows of older versions.
     pub is_own: IsOwn,
 }
 

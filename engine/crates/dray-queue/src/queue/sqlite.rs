@@ -1,9 +1,9 @@
-//! Errors and JSON values of the database, for all modules of the queue.
+//! Conversion of database errors and of JSON columns, for all modules of the queue.
 
 use dray_core::{End, Error, ErrorKind, Result};
 use serde::Serialize;
 
-/// Maps an error of the database.
+/// Returns a function that converts an error of the database during `operation`.
 pub(super) fn sql(operation: &'static str) -> impl Fn(rusqlite::Error) -> Error {
     move |error| {
         use rusqlite::ErrorCode as Code;
@@ -21,7 +21,7 @@ pub(super) fn sql(operation: &'static str) -> impl Fn(rusqlite::Error) -> Error 
     }
 }
 
-/// Returns the JSON of a column.
+/// Returns a value as JSON for a column.
 pub(super) fn json(value: &impl Serialize) -> Result<String> {
     serde_json::to_string(value).map_err(|error| {
         Error::new(ErrorKind::Internal, End::Here, "write to the queue").cause(error.to_string())

@@ -1,4 +1,5 @@
-//! The entries of the table of staged copies, each written together with its transfer.
+//! The rows of the table of staged copies. Each row is written in the same transaction as its
+//! transfer.
 
 use super::next_seq;
 use super::row::Row;
@@ -8,34 +9,34 @@ use dray_core::{End, Error, ErrorKind, Result};
 use rusqlite::{Connection, OptionalExtension};
 use std::time::Duration;
 
-/// An entry of the table.
+/// A row of the table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StagedRow {
-    /// Id of the copy and of its transfer.
+    /// Id of the staged copy, which is also the id of its transfer.
     pub id: String,
     /// Owner of the copy.
     pub owner: String,
     /// Direction of the copy.
     pub direction: StagedDirection,
-    /// The request, with defaults filled in.
+    /// The request, with default values filled in.
     pub request: StagingRequest,
     /// API path of the fast copy.
     pub fast_path: String,
     /// API path of the slow copy.
     pub slow_path: String,
-    /// The fast copy must stay until this time.
+    /// End of the pin. The fast copy must not be evicted before this time.
     pub pinned_until: Option<Timestamp>,
-    /// Time at which the copy was complete; `None` before.
+    /// Time at which the copy was complete; `None` before that.
     pub staged_at: Option<Timestamp>,
     /// Time after which the janitor may evict the copy.
     pub expires_at: Option<Timestamp>,
-    /// Time of the eviction.
+    /// Time of the eviction; `None` while the copy exists.
     pub evicted_at: Option<Timestamp>,
     /// Size of the copy in bytes.
     pub bytes: u64,
 }
 
-/// Reads an entry and its number.
+/// Reads a row, and its sequence number.
 pub(super) fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<(StagedRow, i64)> {
     let from_sql = |error: serde_json::Error| {
         rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, Box::new(error))
@@ -64,7 +65,7 @@ pub(super) fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<(StagedRow, i64)
     Ok((staged, row.get("seq")?))
 }
 
-/// Returns the entry of a copy.
+/// Returns the row of a staged copy.
 pub(super) fn find(connection: &Connection, id: &str) -> Result<Option<StagedRow>> {
     let found = connection
         .prepare_cached("SELECT * FROM staging WHERE id = ?1")
@@ -73,8 +74,8 @@ pub(super) fn find(connection: &Connection, id: &str) -> Result<Option<StagedRow
     Ok(found.map(|(row, _)| row))
 }
 
-/// Checks that a transfer, which stages `staged` if set, may use the id of an existing row. It may
-/// not while the row describes another existing copy.
+/// Checks that a new transfer may use the id of an existing row. It may not while the row describes
+/// another copy that still exists. `staged` is the copy that the new transfer makes, if any.
 pub(super) fn check_reuse(
     connection: &Connection,
     id: &str,
@@ -107,7 +108,7 @@ pub(super) fn check_reuse(
     )
 }
 
-/// Stores a row in place of an earlier one. A pin that has not ended stays.
+/// Stores a row and replaces an earlier one. A pin that has not ended is kept.
 pub(super) fn put(connection: &Connection, staged: &StagedRow, now: Timestamp) -> Result<()> {
     let before = find(connection, &staged.id)?;
     let pin = before.and_then(|row| row.pinned_until);
@@ -138,14 +139,14 @@ pub(super) fn put(connection: &Connection, staged: &StagedRow, now: Timestamp) -
     Ok(())
 }
 
-/// Records that the transfer of a staged copy is done: from now on the row has all facts about the
-/// copy. Does nothing for a transfer that stages no copy.
+/// Records that the transfer of a staged copy is done. From then on the row alone describes the
+/// copy. Does nothing for a transfer without a staged copy.
 pub(super) fn arrived(connection: &Connection, transfer: &Row, now: Timestamp) -> Result<()> {
     let Some(row) = find(connection, &transfer.id)? else {
         return Ok(());
     };
     let later = |seconds: u64| now.after(Duration::from_secs(seconds));
-    // An earlier pin may last longer.
+    // Keep an earlier pin that lasts longer.
     let pinned_until = row.pinned_until.max(row.request.pin_seconds.map(later));
     let expires_at = row.request.lifetime_seconds.map(later);
     let bytes = i64::try_from(transfer.counters.bytes.durable).unwrap_or(i64::MAX);
@@ -167,7 +168,7 @@ pub(super) fn arrived(connection: &Connection, transfer: &Row, now: Timestamp) -
     Ok(())
 }
 
-/// Resets the row for a new attempt, which stages the copy again.
+/// Resets the row for a new attempt, which makes the copy again.
 pub(super) fn begins_anew(connection: &Connection, id: &str) -> Result<()> {
     connection
         .prepare_cached(
@@ -179,7 +180,7 @@ pub(super) fn begins_anew(connection: &Connection, id: &str) -> Result<()> {
     Ok(())
 }
 
-/// Deletes the row with its transfer if the copy does not exist.
+/// Deletes the row together with its transfer, if the copy does not exist.
 pub(super) fn forget_with(connection: &Connection, id: &str) -> Result<()> {
     connection
         .prepare_cached(

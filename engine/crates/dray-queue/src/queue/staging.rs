@@ -14,7 +14,7 @@ use dray_api::{ErrorParts, Staged, StagedList, StagedState, StagingQuery, State}
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use rusqlite::{Connection, OptionalExtension};
 
-/// Maximum number of entries that a list reads to fill one page with a given state.
+/// Maximum number of rows that are read for one page of a list, if the list asks for a given state.
 const LOOKED_AT_MAX: u32 = 10_000;
 
 /// The table of staged copies.
@@ -30,10 +30,10 @@ impl Queue {
 }
 
 impl Queue {
-    /// Submits a transfer together with the row of its staged copy: both are stored, or neither.
+    /// Submits a transfer and stores the row of its staged copy: both or neither.
     ///
     /// # Errors
-    /// As [`Queue::submit`]; `AlreadyExists` if the id belongs to another staged copy.
+    /// As [`Queue::submit`]. `AlreadyExists` if the id belongs to another staged copy.
     pub fn submit_staged(
         &self,
         submission: Submission,
@@ -52,7 +52,7 @@ impl Queue {
                 now,
             );
             let taken = match taken {
-                // The refused request left no row; alternatives are searched outside of the write.
+                // The refused request left no row. Alternatives are searched after the write.
                 Err(refused) if refused.untold.is_some() => return Ok(Err(refused)),
                 taken => taken.map_err(|refused| refused.error)?,
             };
@@ -73,7 +73,8 @@ impl Queue {
 }
 
 impl Queue {
-    /// Deletes rows that were evicted before `before` and whose transfer no longer exists.
+    /// Deletes rows of copies that were evicted before `before`, if their transfer no longer
+    /// exists.
     pub(super) fn forget_evicted(&self, before: Timestamp) -> Result<()> {
         const OLD: &str = "SELECT id FROM staging WHERE evicted_at IS NOT NULL
             AND evicted_at < ?1 AND NOT EXISTS
@@ -102,7 +103,7 @@ impl Staging<'_> {
     /// Returns one copy, with the state of its transfer.
     ///
     /// # Errors
-    /// `NotFound`, also for another owner's copy.
+    /// `NotFound` if the copy does not exist, or belongs to another owner.
     pub fn show(&self, caller: &Actor, id: &str) -> Result<(StagedRow, Staged)> {
         self.0.read(|connection| {
             let row = find(connection, id)?
@@ -156,10 +157,7 @@ impl Staging<'_> {
         })
     }
 
-    /// Returns true if a transfer stages a copy.
-    ///
-    /// # Errors
-    /// Errors of the database.
+    /// Returns true if a transfer makes a staged copy.
     pub fn is_staging(&self, transfer: &TransferId) -> Result<bool> {
         let found = self
             .0
@@ -184,15 +182,12 @@ impl Staging<'_> {
         })
     }
 
-    /// Records that the fast copy at `fast_path` was evicted, with all copies in it.
-    ///
-    /// # Errors
-    /// Errors of the database.
+    /// Records that the fast copy at `fast_path` was evicted, with all copies below that path.
     pub fn evicted(&self, fast_path: &str, at: Timestamp) -> Result<()> {
         let fast_path = fast_path.to_owned();
         self.0.write(move |connection, _| {
-            // Paths in the copy start with its path and a slash; in the order of bytes, `0` follows
-            // the slash.
+            // A path below the copy begins with the copy's path and a slash. The byte `0` follows
+            // the slash, so this range contains exactly these paths.
             connection
                 .prepare_cached(
                     "UPDATE staging SET evicted_at = ?2
@@ -205,11 +200,8 @@ impl Staging<'_> {
         })
     }
 
-    /// Returns existing copies whose lifetime has ended at `now` and whose own pin has ended, those
-    /// that expired first at the front.
-    ///
-    /// # Errors
-    /// Errors of the database.
+    /// Returns existing copies whose lifetime and pin have ended at `now`, sorted by the end of the
+    /// lifetime.
     pub fn expired(&self, now: Timestamp, limit: u32) -> Result<Vec<StagedRow>> {
         let failed = sql("look for copies with an expired lifetime");
         self.0.read(|connection| {
@@ -229,11 +221,8 @@ impl Staging<'_> {
         })
     }
 
-    /// Returns the reason if a fast copy at one of these paths must stay: it is pinned, or is being
-    /// staged.
-    ///
-    /// # Errors
-    /// Errors of the database.
+    /// Returns the reason why a fast copy at one of these paths must stay, if there is one: the
+    /// copy is pinned, or is being staged.
     pub fn holds<'p>(
         &self,
         fast_paths: impl IntoIterator<Item = &'p str>,
@@ -278,7 +267,7 @@ fn view(connection: &Connection, queue: &Queue, row: &StagedRow) -> Result<Stage
         _ if row.evicted_at.is_some() => StagedState::Evicted,
         Some(State::Queued | State::Paused) => StagedState::Queued,
         Some(State::Active | State::Waiting) => StagedState::Moving,
-        // The transfer may be deleted by now.
+        // The transfer may be deleted by now, so the row itself decides.
         _ if row.staged_at.is_some() => StagedState::Staged,
         _ => StagedState::Failed,
     };

@@ -1,25 +1,26 @@
-//! The transitions between states: pure.
+//! The state machine of a transfer, as pure functions.
 //!
-//! A transfer has a state, and while it runs a caller may have requested its end: the state that it
-//! gets when its session has ended. Each command either changes the state, changes nothing, or is
+//! A transfer has a state. While it runs, a caller may request its end: the state that the transfer
+//! gets after its session has ended. Each command either changes the state, changes nothing, or is
 //! refused.
 
 use dray_api::{RetryWish, State};
 use dray_core::{End, Error, ErrorKind, Result, Status};
 
-/// The requested end of a running transfer; for a cancelled transfer, the work that is left.
+/// The end that a caller requested for a running transfer. For a cancelled transfer, the remaining
+/// work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Wish {
-    /// The transfer is to be paused.
+    /// Pause the transfer.
     Pause,
-    /// The transfer is to be cancelled; durable data is kept.
+    /// Cancel the transfer and keep its durable data.
     Cancel,
-    /// The transfer is to be cancelled and its partial data removed.
+    /// Cancel the transfer and remove its partial data.
     Purge,
 }
 
 impl Wish {
-    /// Returns the word that is stored.
+    /// Returns the word for the database.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -29,7 +30,7 @@ impl Wish {
         }
     }
 
-    /// Parses a stored word.
+    /// Parses a word from the database.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         [Self::Pause, Self::Cancel, Self::Purge]
@@ -38,12 +39,12 @@ impl Wish {
     }
 }
 
-/// The state of a transfer, with a requested end.
+/// The state of a transfer, with the end that a caller has requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing {
     /// The state.
     pub state: State,
-    /// The requested end.
+    /// The end that a caller has requested.
     pub wish: Option<Wish>,
 }
 
@@ -54,7 +55,7 @@ impl Standing {
         Self { state, wish: None }
     }
 
-    /// Returns true if it still runs and is being cancelled.
+    /// Returns true if the transfer is still running and is being cancelled.
     #[must_use]
     pub const fn is_leaving(self) -> bool {
         matches!(
@@ -71,48 +72,49 @@ pub enum EndKind {
     Done,
     /// Some files failed.
     Incomplete,
-    /// The transfer failed and is not tried again.
+    /// The transfer failed and will not be tried again.
     Failed,
-    /// The transfer is tried again later.
+    /// The transfer will be tried again later.
     Again,
-    /// The session was stopped: by a request, for another transfer, or because the endpoint ends.
+    /// The session was stopped. A caller requested it, another transfer needed the slot, or the
+    /// endpoint is shutting down.
     Stopped,
 }
 
-/// A command to a transfer.
+/// A command for a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
-    /// Start it.
+    /// Start the transfer.
     Begin,
     /// Record the end of its session.
     End(EndKind),
-    /// Queue it: the time of its next try has come.
+    /// Queue the transfer, because the time of its next try has come.
     Due,
-    /// Queue it: the process that ran it has ended.
+    /// Queue the transfer, because the process that ran it has ended.
     Interrupted,
-    /// Cancel it, with its partial data if `purge` is true.
+    /// Cancel the transfer.
     Cancel {
-        /// Remove its partial data.
+        /// True to remove its partial data as well.
         purge: bool,
     },
     /// Record that its partial data was removed.
     Purged,
-    /// Pause it.
+    /// Pause the transfer.
     Pause,
-    /// Resume it.
+    /// Resume the transfer.
     Resume,
     /// Start a new attempt.
     Retry,
-    /// Change its parameters.
+    /// Change parameters of the transfer.
     Patch,
-    /// Delete it.
+    /// Delete the transfer.
     Delete,
 }
 
 /// The result of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing changes.
+    /// The transfer stays as it is.
     Stay,
     /// The transfer gets this state.
     To(Standing),
@@ -120,10 +122,10 @@ pub enum Step {
     Forget,
 }
 
-/// Returns the result of a command to a transfer.
+/// Returns the result of a command for a transfer.
 ///
 /// # Errors
-/// `AlreadyExists` (409) for a command that its state does not permit.
+/// `AlreadyExists` (409) if the present state does not permit the command.
 pub fn next(at: Standing, command: Command) -> Result<Step> {
     use State as S;
     let to = |state| Ok(Step::To(Standing::of(state)));
@@ -149,12 +151,14 @@ pub fn next(at: Standing, command: Command) -> Result<Step> {
             Ok(Step::To(granted(cancel_wish(purge))))
         }
         (S::Active, Command::Cancel { purge }) => {
-            // A stronger request replaces a weaker one, never the reverse.
+            // A purge replaces a cancellation or a pause. A weaker request never replaces a
+            // stronger one.
             let wish = at.wish.max(Some(cancel_wish(purge)));
             Ok(stay_or(at, Standing { wish, ..at }))
         }
         (S::Cancelled, Command::Cancel { purge: true }) => Ok(stay_or(at, granted(Wish::Purge))),
-        // Resuming may be impossible for ever: the source or the access to it may be gone.
+        // Permit a purge of a failed transfer. Its source may no longer exist, so the partial data
+        // may never be resumed.
         (S::Incomplete | S::Failed, Command::Cancel { purge: true }) => {
             Ok(Step::To(granted(Wish::Purge)))
         }
@@ -177,20 +181,22 @@ pub fn next(at: Standing, command: Command) -> Result<Step> {
         (S::Queued | S::Waiting, Command::Resume) => stay,
         (S::Active, Command::Resume) => match at.wish {
             None => stay,
-            // If its session is already stopping, the transfer is queued again afterwards.
+            // If the session is already stopping, the transfer is queued again afterwards.
             Some(Wish::Pause) => Ok(Step::To(Standing::of(S::Active))),
             Some(_) => Err(refused(at, "resume")),
         },
 
         (S::Done | S::Incomplete | S::Failed, Command::Retry) => to(S::Queued),
-        // A new attempt during the removal of partial data would lose the data that it writes.
+        // Refuse a retry while partial data is being removed: the new attempt would lose the data
+        // that it writes.
         (S::Cancelled, Command::Retry) if at.wish.is_none() => to(S::Queued),
         (S::Queued | S::Waiting, Command::Retry) => stay,
-        // With a requested end the retry is refused below: it does not undo that end, and an
-        // accepted retry would be forgotten.
+        // If a caller has requested an end, the retry is refused below. A retry does not undo the
+        // requested end, and would be lost.
         (S::Active, Command::Retry) if at.wish.is_none() => stay,
 
-        // Refused while it is being cancelled: the caller would assume that the transfer continues.
+        // Refuse changes while the transfer is being cancelled. Otherwise the caller would expect
+        // it to continue.
         (S::Active, Command::Patch) if at.is_leaving() => Err(refused(at, "change")),
         (S::Queued | S::Active | S::Waiting | S::Paused, Command::Patch) => stay,
 
@@ -209,7 +215,7 @@ const fn granted(wish: Wish) -> Standing {
     match wish {
         Wish::Pause => Standing::of(State::Paused),
         Wish::Cancel => Standing::of(State::Cancelled),
-        // The removal itself is still to be done.
+        // The partial data is not removed yet, so the purge stays requested.
         Wish::Purge => Standing {
             state: State::Cancelled,
             wish: Some(Wish::Purge),
@@ -269,15 +275,15 @@ fn refused(at: Standing, verb: &str) -> Error {
 /// The decision after a session broke off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
-    /// True if the transfer is tried again.
+    /// True if the transfer will be tried again.
     pub is_tried: bool,
-    /// Number of consecutive sessions, this one included, that made no data durable.
+    /// Number of consecutive sessions without new durable data, including this one.
     pub tries_without_progress: u32,
 }
 
-/// Decides whether a transfer is tried again after its session broke off with an error of this
-/// `status`. `tries_without_progress` counts the consecutive sessions before it that made no data
-/// durable.
+/// Decides whether a transfer is tried again, after its session broke off with an error of this
+/// `status`. `tries_without_progress` is the number of consecutive earlier sessions without new
+/// durable data.
 #[must_use]
 pub const fn after_break(
     retry: RetryWish,
@@ -296,9 +302,9 @@ pub const fn after_break(
     }
 }
 
-/// Decides whether a transfer is tried again after its session found no free slot at the other end:
-/// always, unless retries are disabled. This does not count as a session without durable data,
-/// because no session took place.
+/// Decides whether a transfer is tried again, after the other end had no free session slot. The
+/// transfer is tried again unless retries are disabled. No session took place, so this does not
+/// count as a session without new durable data.
 #[must_use]
 pub const fn after_turned_away(retry: RetryWish, tries_without_progress: u32) -> Verdict {
     Verdict {

@@ -1,5 +1,5 @@
-//! Submits requests: each becomes a new transfer, a new attempt, a match with a running transfer,
-//! or a conflict.
+//! Submits requests. The result of a submission is a new transfer, a new attempt, a reference to a
+//! running transfer, or a conflict.
 
 use super::quota::{Limits, Quota};
 use super::refused::Refused;
@@ -17,24 +17,24 @@ use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use rusqlite::Connection;
 use std::time::Instant;
 
-/// A request and its submitter. The request was checked and has an id, and access to its paths was
-/// allowed.
+/// A request and its submitter. The request is already checked and has an id, and access to its
+/// paths is permitted.
 #[derive(Debug, Clone)]
 pub struct Submission {
     /// The request.
     pub request: Request,
-    /// Its sides.
+    /// The parsed sources and destination of the request.
     pub route: Route,
     /// Owner of the transfer.
     pub owner: String,
-    /// Name of the principal that submits it.
+    /// Name of the principal that submits the request.
     pub principal: String,
 }
 
 /// The result of a submission.
 #[derive(Debug, Clone)]
 pub struct Submitted {
-    /// True for a new transfer or attempt; false if the same request was running already.
+    /// True for a new transfer or a new attempt. False if the same request was already running.
     pub is_new: bool,
     /// The transfer.
     pub transfer: Transfer,
@@ -44,18 +44,19 @@ impl Queue {
     /// Submits one request.
     ///
     /// # Errors
-    /// `AlreadyExists` for another body, or another owner's id; `Busy` if the endpoint is full;
-    /// `NotAdmitted` for a deadline or a rate that cannot be promised.
+    /// `AlreadyExists` if the id belongs to a different request or to another owner. `Busy` if the
+    /// endpoint is full. `NotAdmitted` if the deadline or the rate cannot be promised.
     pub fn submit(&self, submission: Submission) -> std::result::Result<Submitted, Refused> {
         let mut results = self.submit_all(vec![Ok(submission)], false)?;
         results.pop().unwrap_or_else(|| Err(internal().into()))
     }
 
-    /// Submits many requests; an already refused one keeps its index. With `atomic`, all or none
-    /// are submitted: then the requests without an error of their own are `Cancelled`.
+    /// Submits many requests. A request that was already refused keeps its index in the results.
+    /// With `atomic`, either all requests are submitted or none. In the second case the valid
+    /// requests fail with `Cancelled`.
     ///
     /// # Errors
-    /// Errors of the database; then no request is submitted.
+    /// Errors of the database. No request is submitted then.
     pub fn submit_all(
         &self,
         submissions: Vec<Result<Submission>>,
@@ -71,7 +72,7 @@ impl Queue {
                 let untold = refused.untold.as_mut();
                 let places = untold.map(|untold| std::mem::take(&mut untold.places));
                 let of_set = self.explain(refused);
-                // The refusal goes to the request of the set that does not fit.
+                // Move the refusal to the request of the set that cannot be promised.
                 let place = places.and_then(|places| places.get(of_set).copied());
                 taken.swap(at, place.unwrap_or(at));
             }
@@ -87,7 +88,7 @@ impl Queue {
     }
 }
 
-/// The operation that uses the quota.
+/// The name of the operation in errors about the quota.
 pub(super) const SUBMIT: &str = "submit the transfer";
 
 pub(super) fn internal() -> Error {
@@ -128,7 +129,8 @@ fn take_all(
         connection
             .execute_batch("ROLLBACK TO batch")
             .map_err(&failed)?;
-        // The broker remembers offers by these sequence numbers, so no other transfer may get them.
+        // The broker keeps offers for the refused transfers under these sequence numbers. So no
+        // other transfer may get one of the numbers.
         for _ in &taken {
             next_seq(connection)?;
         }
@@ -149,7 +151,7 @@ fn take_all(
     Ok(taken)
 }
 
-/// Asks for the promises of the new transfers of a batch, as one set.
+/// Asks for the promises of all new transfers of a batch as one set.
 fn promise_all(connection: &Connection, effects: &Effects, taken: &mut [Taken], now: Timestamp) {
     let (places, mut rows): (Vec<usize>, Vec<&mut Row>) = (taken.iter_mut().enumerate())
         .filter_map(|(at, one)| match one {
@@ -177,14 +179,15 @@ fn promise_all(connection: &Connection, effects: &Effects, taken: &mut [Taken], 
     }
 }
 
-/// Decides whether a request is promised alone, or with the others of its batch later.
+/// Decides whether a request gets its promise alone, or later together with the other requests of
+/// its batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Promising {
     Alone,
     Together,
 }
 
-/// Submits one request, with its staged copy. A refused one changes no row.
+/// Submits one request and its staged copy. A refused request changes no row.
 pub(super) fn take(
     connection: &Connection,
     effects: &mut Effects,
@@ -204,7 +207,8 @@ pub(super) fn take(
     };
     connection.execute_batch(end).map_err(&failed)?;
     if taken.is_err() {
-        // The broker remembers an offer by this sequence number, so no other transfer may get it.
+        // The broker keeps an offer for the refused transfer under this sequence number. So no
+        // other transfer may get the number.
         next_seq(connection)?;
     }
     taken
@@ -248,12 +252,12 @@ fn take_one(
         return Err(conflict(&id, "the id is taken", "choose another id").into());
     }
     if found.standing.state.is_terminal() {
-        // A new attempt may have another body: its sources may have changed. The sink's log knows
-        // the durable data, not this table.
+        // A new attempt may have another request, for example with other sources. That is safe,
+        // because the durable data is recorded in the sink's log and not in this table.
         if !is_same(&found.essence, &essence) || staged.is_some() {
             staged::check_reuse(connection, id.as_str(), &owner, staged)?;
         }
-        // Conflicts while partial data is being removed.
+        // A retry is a conflict while partial data is being removed.
         next(found.standing, Command::Retry)?;
         found.essence = essence;
         found.request = request;
@@ -261,13 +265,14 @@ fn take_one(
         found.principal = principal;
         found.secrets = secrets;
         renew(connection, &mut found, now)?;
-        // Last, so that a refusal above has used no quota.
+        // Take the quota last, so that a request that is refused above uses none.
         quota.take(connection, &owner)?;
         let kept = keep_new(connection, effects, found, promising, now);
         return kept.inspect_err(|_| quota.give_back(&owner));
     }
     if found.standing.is_leaving() {
-        // A caller that attached now would see the transfer cancelled, and it would not continue.
+        // The transfer is being cancelled. A caller that attached to it would wait for a transfer
+        // that never finishes, so refuse the request.
         next(found.standing, Command::Retry)?;
     }
     if !is_same(&found.essence, &essence) {
@@ -278,9 +283,9 @@ fn take_one(
         )
         .into());
     }
-    // The request is the same, with newer tickets.
+    // The request is the same. Store its newer tickets.
     for (kept, given) in found.secrets.iter_mut().zip(secrets) {
-        // A caller that only watches gives no tickets, and must not remove the stored ones.
+        // A caller that only watches sends no tickets. Keep the stored tickets then.
         if given.ticket.is_some() {
             *kept = given;
         }
@@ -301,7 +306,7 @@ fn keep_new(
     now: Timestamp,
 ) -> Taken {
     if promising == Promising::Alone && asks_promise(&row.request) {
-        // A refused request of many leaves the others unchanged.
+        // A request of a batch that is refused must leave the other requests unchanged.
         let failed = sql("submit the transfer");
         connection.execute_batch("SAVEPOINT one").map_err(&failed)?;
         let kept = row
@@ -325,8 +330,8 @@ fn keep_new(
     Ok((row, true))
 }
 
-/// Returns true if two requests are equal; an older version may have written the fields in another
-/// order.
+/// Returns true if two requests are equal. Compares the parsed JSON, because an older version may
+/// have written the fields in another order.
 fn is_same(kept: &str, given: &str) -> bool {
     let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).ok();
     kept == given || read(kept).is_some_and(|kept| Some(kept) == read(given))
@@ -354,7 +359,7 @@ pub(super) fn unasked(queue: &Queue, id: &str, owner: &str) -> std::time::Durati
     }
     let last = [asked.transfers.get(id), asked.owners.get(owner)];
     let last = last.into_iter().flatten().max().copied();
-    // No caller could ask while the endpoint was not running.
+    // Before the endpoint was started, no caller could ask.
     let last: Instant = last.unwrap_or(queue.opened);
     last.elapsed()
 }

@@ -1,4 +1,4 @@
-//! Tickets that this endpoint issued. Only the SHA-256 of a secret is stored.
+//! The tickets that this endpoint issued. The database stores only the SHA-256 of each secret.
 
 use super::actor::Actor;
 use super::sqlite::sql;
@@ -21,25 +21,25 @@ pub struct TicketRow {
     pub transfer: String,
     /// Direction of the transfer.
     pub direction: Direction,
-    /// API paths that it permits.
+    /// API paths that the ticket permits.
     pub paths: Vec<String>,
-    /// Permitted replacement of existing files.
+    /// The permitted replacement of existing files.
     pub overwrite: Overwrite,
-    /// Owner that the ticket acts for.
+    /// Owner whose rights the ticket has.
     pub owner: String,
-    /// Name of the principal that requested it.
+    /// Name of the principal that requested the ticket.
     pub principal: String,
-    /// Fingerprint of the peer that may show it.
+    /// Fingerprint of the key of the only peer that may use the ticket.
     pub peer_key: String,
-    /// Time of issue.
+    /// Time at which the ticket was issued.
     pub issued_at: Timestamp,
-    /// End of its validity.
+    /// End of the ticket's validity.
     pub expires_at: Timestamp,
-    /// Time until which it can be renewed.
+    /// Time until which the ticket can be renewed.
     pub renewable_until: Timestamp,
-    /// True if it was revoked.
+    /// True if the ticket was revoked.
     pub is_revoked: bool,
-    /// Requested rates of its sessions at this endpoint.
+    /// Requested rates of the ticket's sessions at this endpoint.
     pub wish: RateWish,
 }
 
@@ -84,7 +84,7 @@ fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<TicketRow> {
     })
 }
 
-/// Refuses another ticket if its owner has the maximum number.
+/// Refuses a further ticket if the owner has the maximum number of tickets.
 fn check_room(connection: &Connection, owner: &str, per_owner: u64) -> Result<()> {
     let kept: u64 = connection
         .prepare_cached("SELECT COUNT(*) FROM tickets WHERE owner = ?1")
@@ -110,7 +110,7 @@ impl TicketTable<'_> {
     /// Stores a new ticket.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`] if the owner has the maximum number; errors of the database.
+    /// [`ErrorKind::Busy`] if the owner has the maximum number of tickets. Errors of the database.
     pub fn insert(&self, ticket: &TicketRow, secret_sha256: [u8; 32]) -> Result<()> {
         let ticket = ticket.clone();
         let per_owner = self.0.settings.tickets_of_owner;
@@ -210,10 +210,7 @@ impl TicketTable<'_> {
         Ok((rows.into_iter().map(|(row, _)| row).collect(), next))
     }
 
-    /// Returns true if another endpoint may still come with a ticket for this transfer.
-    ///
-    /// # Errors
-    /// Errors of the database.
+    /// Returns true if another endpoint may still use a ticket of this transfer.
     pub fn is_awaited(&self, transfer: &str, now: Timestamp) -> Result<bool> {
         self.0.read(|connection| {
             connection
@@ -228,10 +225,8 @@ impl TicketTable<'_> {
         })
     }
 
-    /// Extends a ticket until `expires_at`, unless it was revoked. Returns true if it was extended.
-    ///
-    /// # Errors
-    /// Errors of the database.
+    /// Extends a ticket until `expires_at`. Returns false if the ticket does not exist or was
+    /// revoked.
     pub fn renew(&self, id: &str, expires_at: Timestamp) -> Result<bool> {
         let id = id.to_owned();
         self.0.write(move |connection, _| {
@@ -276,11 +271,8 @@ impl TicketTable<'_> {
         })
     }
 
-    /// Deletes tickets that ended, and could no longer be renewed, before `before`. Returns their
-    /// number.
-    ///
-    /// # Errors
-    /// Errors of the database.
+    /// Deletes tickets whose validity and renewal both ended before `before`. Returns the number of
+    /// deleted tickets.
     pub fn prune(&self, before: Timestamp) -> Result<usize> {
         self.0.write(move |connection, _| {
             connection

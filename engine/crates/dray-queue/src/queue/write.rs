@@ -1,4 +1,4 @@
-//! Parts of writes that several calls share.
+//! Functions that several kinds of writes share.
 
 use super::live::Counters;
 use super::row::Row;
@@ -8,7 +8,7 @@ use dray_api::{Event, EventKind, State, Timestamp};
 use dray_core::Result;
 use rusqlite::Connection;
 
-/// Resets a transfer that has ended for a new attempt.
+/// Resets the row of an ended transfer for a new attempt.
 pub(super) fn renew(connection: &Connection, row: &mut Row, now: Timestamp) -> Result<()> {
     row.seq = next_seq(connection)?;
     row.standing = Standing::of(State::Queued);
@@ -25,7 +25,7 @@ pub(super) fn renew(connection: &Connection, row: &mut Row, now: Timestamp) -> R
     staged::begins_anew(connection, &row.id)
 }
 
-/// Adds the event of the transfer's new state.
+/// Adds an event about the transfer's new state.
 pub(super) fn told(effects: &mut Effects, row: &Row, now: Timestamp) {
     let event = Event {
         transfer: Some(row.id.clone()),

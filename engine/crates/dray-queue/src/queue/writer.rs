@@ -1,5 +1,6 @@
-//! The writing thread. Waiting writes are grouped into one transaction, so that many callers share
-//! one sync of the disk; each has its own savepoint and fails alone.
+//! The writing thread. It groups waiting writes into one transaction, so that many callers share
+//! one sync of the disk. Each write has its own savepoint, so one that fails does not undo the
+//! others.
 
 use super::connections::{Readers, Stuck};
 use super::sqlite::sql;
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use super::Wish;
 
-/// Maximum number of waiting writes; further ones are refused for the moment.
+/// Maximum number of waiting writes. Further writes are refused until the number is lower.
 const WAITING_MAX: usize = 4_096;
 
 /// Maximum number of writes in one transaction.
@@ -26,26 +27,26 @@ const GROUP_MAX: usize = 256;
 /// Interval between two writes of the counters of running transfers.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Commands to the dispatcher. They are called from the writing thread, so they must not block, nor
-/// write to the queue.
+/// Commands to the dispatcher. The writing thread calls these methods, so they must neither block
+/// nor write to the queue.
 pub trait Commands: Send + Sync {
-    /// Wakes the dispatcher: a transfer may be ready to run.
+    /// Wakes the dispatcher, because a transfer may be ready to run.
     fn wake(&self);
 
-    /// Stops a running transfer, for the given end.
+    /// Stops a running transfer, because a caller requested this end.
     fn stop(&self, id: &TransferId, wish: Wish);
 
-    /// Notes that the parameters of a running transfer changed.
+    /// Reports that the parameters of a running transfer have changed.
     fn changed(&self, id: &TransferId);
 
-    /// Notes that a cancelled transfer's partial data is to be removed
+    /// Reports that the partial data of a cancelled transfer must be removed
     /// ([`super::Queue::to_purge`]).
     fn purge(&self);
 }
 
-/// The effects of a write once it is on the disk.
+/// The effects that a write has after it is committed.
 pub(super) struct Effects {
-    /// The promises, which are asked and changed within the write itself.
+    /// The promises. Unlike the other effects, they are changed within the write itself.
     pub(super) promises: Arc<Promises>,
     pub(super) events: Vec<(Arc<str>, Event)>,
     pub(super) is_woken: bool,
@@ -55,8 +56,8 @@ pub(super) struct Effects {
 }
 
 type Reply = Box<dyn FnOnce(Result<()>) + Send>;
-/// Performs one write, if there is a transaction for it; returns true if the write is to be kept,
-/// with the reply.
+/// Executes one write, if there is a transaction for it. Returns true if the write must be kept,
+/// and a function that sends the reply.
 type Write = Box<dyn FnOnce(Option<(&Connection, &mut Effects)>) -> (bool, Reply) + Send>;
 
 pub(super) struct Writer {
@@ -88,7 +89,7 @@ impl Writer {
         })
     }
 
-    /// Performs `work` on the writing thread; returns when the write is on the disk.
+    /// Executes `work` on the writing thread. Returns when the change is on the disk.
     pub(super) fn write<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection, &mut Effects) -> Result<T> + Send + 'static,
@@ -107,7 +108,7 @@ impl Writer {
                     "write to the queue",
                 ))
             };
-            // A defect in one write must not end all writing.
+            // Catch panics: a defect in one write must not end the writing thread.
             let work = move || match transaction {
                 Some((connection, effects)) => work(connection, effects),
                 None => broken(),
@@ -115,7 +116,7 @@ impl Writer {
             let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| broken());
             let is_kept = result.is_ok();
             let reply: Reply = Box::new(move |committed| {
-                // The caller may have given up.
+                // The caller may no longer wait for the answer.
                 let _ = answer.send(committed.and(result));
             });
             (is_kept, reply)
@@ -135,7 +136,7 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.sender = None;
         if let Some(thread) = self.thread.take() {
-            // The thread ends once all submitted writes are done.
+            // The thread ends after it has executed all submitted writes.
             let _ = thread.join();
         }
     }
@@ -183,17 +184,17 @@ fn run(mut connection: Connection, jobs: &Receiver<Write>, context: &Context) {
         if let Ok(is_as_written) = written {
             is_promised &= is_as_written;
         } else {
-            // A panic outside of the writes themselves, in their effects: the waiting callers get
-            // an error, and the next group is written.
+            // A panic occurred outside of the single writes. The waiting callers get an error, and
+            // the next group is written normally.
             tracing::error!("a defect while the queue was written to");
-            // There is nothing to roll back if the group was committed.
+            // If the group was committed, the rollback fails, which is harmless.
             let _ = connection.execute_batch("ROLLBACK");
             is_promised = promise_as_written(connection, context);
         }
     }
 }
 
-/// Writes one group; returns true if the promises in memory agree with the rows.
+/// Writes one group. Returns true if the promises in memory agree with the rows afterwards.
 fn write_group(
     connection: &Connection,
     group: Vec<Write>,
@@ -210,12 +211,13 @@ fn write_group(
     stuck.note(&begun);
     let mut written = begun.map_err(&failed);
     if written.is_ok() && is_due {
-        // Counters that cannot be written now are written next time.
+        // Ignore errors: counters that cannot be written now are written in the next round.
         let _ = savepoint(connection, || (context.flush)(connection));
     }
     for job in group {
         if written.is_err() {
-            // Nothing more is written in this group: the callers get the error.
+            // An earlier step has failed, so nothing more of this group is written. The callers get
+            // its error.
             replies.push(job(None).1);
             continue;
         }
@@ -245,7 +247,7 @@ fn write_group(
         written = connection.execute_batch("COMMIT").map_err(&failed);
     }
     if written.is_err() {
-        // There is nothing to roll back if BEGIN failed.
+        // If BEGIN failed, the rollback fails too, which is harmless.
         let _ = connection.execute_batch("ROLLBACK");
         if is_promised_else {
             is_promised = promise_as_written(connection, context);
@@ -309,8 +311,8 @@ impl Effects {
         self.has_purges |= other.has_purges;
     }
 
-    /// Publishes effects of committed writes only: a listener never receives an event that a crash
-    /// undoes.
+    /// Publishes the effects of a committed write. A listener must not receive an event that a
+    /// crash could still undo.
     fn tell(self, context: &Context) {
         for (owner, event) in self.events {
             context.hub.publish(Some(owner), event);
