@@ -1,5 +1,5 @@
-//! Verifies tokens and certificates (dray-auth), maps them to owners, and decides which actions a
-//! principal may do on a path.
+//! Authenticates callers and decides on their actions: verifies tokens and certificates
+//! (dray-auth), maps them to owners, and checks the permissions of a principal on a path.
 
 use super::keyring::Keyring;
 use super::keys::{certificates, files, keys_missing, read, source};
@@ -36,22 +36,23 @@ struct Certificates {
     looked: Instant,
 }
 
-/// See the module documentation.
+/// Implements [`Access`](crate::Access) from the configuration of an endpoint.
 pub struct Authenticator {
     keyring: Keyring,
     tls: Tls,
-    /// Authorities of client certificates. `None`: the configuration names none, and the endpoint
-    /// accepts no client certificate.
+    /// Authorities of client certificates. `None` if the configuration names no authority; the
+    /// endpoint then accepts no client certificate.
     certificates: Mutex<Option<Certificates>>,
     mapping: Mapping,
     administrators: Vec<String>,
     roots: Roots,
-    /// URLs of all issuers.
+    /// URLs of all issuers that this endpoint accepts.
     believed: Vec<String>,
 }
 
 impl Authenticator {
-    /// Opens the authenticator of `config`. The keys of issuers are fetched at their first use.
+    /// Opens the authenticator of `config`. The keys of an issuer are fetched when a token first
+    /// needs them.
     ///
     /// # Errors
     /// If the configuration is wrong, or if a file that it names cannot be read.
@@ -78,15 +79,16 @@ impl Authenticator {
         let certificates = match &config.tls.client_ca {
             Some(_) => Some(read_certificates(&config.tls)?),
             None => {
-                // Without authorities the revocation lists are not used. A wrong list is still an
-                // error: the administrator would believe that it counts.
+                // Without authorities the revocation lists have no effect. An invalid list is still
+                // an error, because the administrator expects the list to be used.
                 read_certificates(&config.tls)?;
                 None
             }
         };
         for issuer in &config.issuer {
             if let Some(word) = keys_missing(issuer) {
-                // Not fatal: the file may appear later, and tokens of other issuers work.
+                // Only warn: the file may appear later, and tokens of other issuers can be
+                // verified.
                 tracing::warn!("{word}");
             }
         }
@@ -130,8 +132,8 @@ impl Authenticator {
             match new {
                 Ok(Some(new)) => *held = new,
                 Ok(None) => {}
-                // Keeps the lists of before, so that revoked certificates stay revoked. The error
-                // is logged again at each check until the file is corrected.
+                // Keep the previous lists, so that revoked certificates stay revoked. The error is
+                // logged again at each check until the file is corrected.
                 Err(error) => tracing::error!(
                     "cannot reload the authorities and revocation lists; the previous ones stay \
                      in force: {error}"
@@ -187,7 +189,7 @@ impl Access for Authenticator {
         action: Action,
         path: &ApiPath,
     ) -> Result<()> {
-        // The principal of a token is `sub@iss`; that of a certificate is its subject.
+        // The principal of a token is `sub@iss`. The principal of a certificate is its subject.
         let is_of = |issuer: &String| {
             let subject = principal.strip_suffix(issuer.as_str());
             subject.is_some_and(|subject| subject.ends_with('@'))
@@ -203,14 +205,14 @@ impl Access for Authenticator {
 }
 
 /// Returns true if `principal` is the subject of a certificate. The `sub` of a token may begin with
-/// `/` as well, but its issuer's URL follows.
+/// `/` too, but the URL of an issuer follows it.
 fn is_certificate(principal: &str) -> bool {
     let place = principal.rsplit_once('@').map(|(_, place)| place);
     principal.starts_with('/') && !place.is_some_and(|place| place.starts_with("https://"))
 }
 
 impl Authenticator {
-    /// Checks the rules of the root of `path`.
+    /// Checks the rules of the root that contains `path`.
     fn ask_root(
         &self,
         owner: &str,
@@ -231,7 +233,8 @@ impl Authenticator {
         };
         let is_ruled_out = match rule {
             Some(owners) => !owners.include(owner),
-            // Without a rule the token's scopes decide; a certificate has no scopes.
+            // If the root has no rule, the scopes of a token decide. A certificate has no scopes,
+            // so its holder has no access.
             None => !has_scopes,
         };
         if is_ruled_out {
@@ -269,7 +272,7 @@ const fn scope_action(action: Action) -> dray_auth::Action {
     }
 }
 
-/// Converts a path to the form of scopes: the root's name is its first part.
+/// Converts a path to the form that scopes use, in which the root's name is the first part.
 fn resource(path: &ApiPath) -> Result<Resource> {
     let whole = RelPath::parse(path.root.as_bytes())?.join_path(&path.path)?;
     Ok(match path.is_folder {
@@ -278,10 +281,10 @@ fn resource(path: &ApiPath) -> Result<Resource> {
     })
 }
 
-/// Returns the issuer of `dray token mint` at this endpoint, and its keys.
+/// Returns the issuer of the tokens that `dray token mint` makes for this endpoint, and its keys.
 ///
 /// # Errors
-/// If its key cannot be read.
+/// If the key file cannot be read.
 pub fn own_issuer(config: &Config, key: &Path) -> Result<(Issuer, KeySet)> {
     let pem = std::fs::read(key).map_err(|error| {
         let operation = format!("read the key of the local issuer {}", key.display());
@@ -300,7 +303,7 @@ pub fn own_issuer(config: &Config, key: &Path) -> Result<(Issuer, KeySet)> {
     Ok((issuer, keys))
 }
 
-/// Returns the `iss` and `aud` of this endpoint's own tokens.
+/// Returns the values of `iss` and `aud` in this endpoint's own tokens.
 #[must_use]
 pub fn own_url(config: &Config) -> String {
     format!("https://{}", config.name)
@@ -321,11 +324,12 @@ fn look(tls: &Tls) -> Result<Seen> {
 }
 
 fn read_certificates(tls: &Tls) -> Result<Certificates> {
-    // Taken before the files are read: a file that changes during the read is read again.
+    // Record the state before the files are read. A file that changes during the read is then read
+    // again.
     let seen = look(tls)?;
     let mut trust = Trust::new(Revocation {
-        // An authority without a list revokes nothing. A list past its next update refuses all
-        // certificates of its authority.
+        // An authority needs no revocation list. If a list is past its next update, all
+        // certificates of its authority are refused.
         demanded: false,
         stale: false,
     });
@@ -352,15 +356,15 @@ fn read_certificates(tls: &Tls) -> Result<Certificates> {
     })
 }
 
-/// Adds the name of the file to an error.
+/// Adds the file's name to the cause of an error.
 fn in_file(error: Error, file: &Path) -> Error {
     let cause = format!("{}: {}", file.display(), error.cause);
     error.cause(cause)
 }
 
-/// Reads the revocation lists in a file, PEM or DER. A damaged list is an error, not an empty list:
-/// an empty list would accept the revoked certificates again. `is_named`: the configuration names
-/// the file itself.
+/// Reads the revocation lists in a file, in PEM or DER form. A damaged list is an error. If it
+/// counted as empty, the revoked certificates would be accepted again. `is_named` is true if the
+/// configuration names the file itself, and false for a file in a configured folder.
 fn revocation_lists(
     file: &Path,
     is_named: bool,
@@ -392,8 +396,8 @@ fn revocation_lists(
     Ok(lists)
 }
 
-/// Returns true if the file's name is that of a list: `NAME.crl`, or OpenSSL's `HASH.r0`. A folder
-/// of authorities holds other files too.
+/// Returns true if the file's name is that of a revocation list: `NAME.crl`, or OpenSSL's
+/// `HASH.r0`. A folder of authorities contains other files too.
 fn is_named_a_list(file: &Path) -> bool {
     let extension = file.extension().and_then(|extension| extension.to_str());
     extension.is_some_and(|extension| {
@@ -418,7 +422,7 @@ mod tests {
     fn a_token_is_no_certificate_whatever_its_subject_says() {
         for subject in ["/DC=ch/CN=alice", "/CN=a/emailAddress=a@example.org"] {
             assert!(is_certificate(subject), "{subject}");
-            // For example, a principal of an issuer that was removed.
+            // The principal of an issuer that was removed from the configuration, for example.
             assert!(!is_certificate(&format!("{subject}@https://i.example")));
         }
         assert!(!is_certificate("alice@https://i.example"));

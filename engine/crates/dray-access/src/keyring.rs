@@ -1,11 +1,13 @@
-//! The issuers of tokens and their fetched keys: when keys are fetched, and which calls wait for
-//! them.
+//! The issuers of tokens and their keys. This module decides when keys are fetched, and which calls
+//! wait for them.
 //!
-//! A token of a known key is judged immediately. A token that needs newer keys waits for them. One
-//! task at a time asks an issuer, and every call that needs the answer waits for that task. The
-//! rate of these requests does not depend on the tokens that strangers present.
+//! If the issuer's key is known, a token is verified immediately. Otherwise the call waits until
+//! newer keys are fetched. Only one task at a time sends a request to an issuer, and all calls that
+//! need the answer wait for that task. Clients cannot raise the rate of these requests by sending
+//! bad tokens.
 //!
-//! Invariant owned here: a good token is not refused because of requests that other tokens caused.
+//! Invariant of this module: a valid token is never refused because of requests that other tokens
+//! caused.
 
 use super::Future;
 use super::now;
@@ -17,35 +19,32 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// The place from which an issuer's keys are fetched.
+/// Fetches the keys of one issuer.
 pub(super) trait Fetch: Send + Sync {
-    /// Fetches the keys. `now` is in seconds since 1970.
-    ///
-    /// # Errors
-    /// If the keys cannot be fetched or parsed.
+    /// Fetches the keys. `now` is the present time in seconds since 1970.
     fn fetch(&self, now: u64) -> Future<'_, Result<KeySet>>;
 }
 
 /// The time limit and the intervals of requests to an issuer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pace {
-    /// Maximum time of one request. No call waits longer for the keys.
+    /// Maximum time of one request. A call waits for keys no longer than this.
     pub(super) fetch: Duration,
-    /// Interval between an answer and the next request.
+    /// Minimum interval between an answer and the next request.
     pub(super) asked: Duration,
-    /// Interval between a failed request and the next one.
+    /// Minimum interval between a failed request and the next one.
     pub(super) failed: Duration,
 }
 
-/// One issuer.
+/// An issuer, and the way to fetch its keys.
 pub(super) struct Source {
-    /// Its URL.
+    /// URL of the issuer.
     pub(super) issuer: String,
-    /// The place from which its keys are fetched.
+    /// Fetches the issuer's keys.
     pub(super) keys: Box<dyn Fetch>,
-    /// Maximum age of keys, in seconds, that are used without a new request.
+    /// Age in seconds from which on keys are fetched again.
     pub(super) cache_seconds: u64,
-    /// Additional seconds during which keys are used while the issuer is unreachable.
+    /// Additional time in seconds for which old keys are used while the issuer is unreachable.
     pub(super) stale_seconds: u64,
     /// The time limit and the intervals of requests.
     pub(super) pace: Pace,
@@ -53,9 +52,9 @@ pub(super) struct Source {
 
 #[derive(Default)]
 struct Asked {
-    /// Set while a request runs; the channel closes with the answer.
+    /// Set while a request is running. The channel closes when the request ends.
     running: Option<watch::Receiver<()>>,
-    /// Earliest time of the next request.
+    /// Earliest time of the next request; `None` if a request may start immediately.
     next: Option<Instant>,
     /// True if the last request failed.
     has_failed: bool,
@@ -72,18 +71,19 @@ impl Known {
     }
 }
 
-/// Urgency of a fetch of newer keys, after a token was judged.
+/// The need for newer keys after a token was verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Need {
     /// The keys are new enough.
     No,
-    /// The token is accepted; newer keys are fetched in the background.
+    /// The token is valid. Newer keys are fetched in the background.
     Soon,
-    /// The keys are fetched before the token is judged, if the issuer can be reached.
+    /// Newer keys must be fetched before the token is verified, if the issuer can be reached.
     First,
 }
 
-/// See the module documentation.
+/// A cloneable handle of the issuers and their keys. The head of the module describes the
+/// behaviour.
 #[derive(Clone)]
 pub(super) struct Keyring(Arc<Inner>);
 
@@ -93,7 +93,7 @@ struct Inner {
 }
 
 impl Keyring {
-    /// Creates a keyring. `sources` holds the issuers of `issuers` whose keys are fetched.
+    /// Creates a keyring. `sources` contains those of the `issuers` whose keys must be fetched.
     pub(super) fn new(issuers: Issuers, sources: impl IntoIterator<Item = Source>) -> Self {
         let known = sources.into_iter().map(|source| Known {
             source,
@@ -105,11 +105,11 @@ impl Keyring {
         }))
     }
 
-    /// Judges a token. May wait for its issuer's keys.
+    /// Verifies a token. May wait until the keys of the issuer are fetched.
     ///
     /// # Errors
-    /// [`ErrorKind::Unauthorized`] if the token is wrong; [`ErrorKind::Unreachable`] if there are
-    /// no keys to judge it by.
+    /// [`ErrorKind::Unauthorized`] if the token is not valid. [`ErrorKind::Unreachable`] if the
+    /// keys to verify it cannot be fetched.
     pub(super) async fn verify(&self, token: &str) -> Result<Verified> {
         let issuer = match self.judge(token, now()) {
             Ok((verified, Need::No)) => return Ok(verified),
@@ -122,10 +122,11 @@ impl Keyring {
             Err(Refusal::Refused(error)) => return Err(error),
         };
         if let Some(mut answered) = self.ask(&issuer) {
-            // The channel closes with the answer and never carries a value.
+            // The channel never has a value. It closes when the request ends.
             let _ended = answered.changed().await;
         }
-        // Judged again even without a request: keys may have arrived since the first try.
+        // Verify again even if no request was sent: another call may have fetched the keys since
+        // the first try.
         match self.judge(token, now()) {
             Ok((verified, _)) => Ok(verified),
             Err(refusal) => Err(refusal.into()),
@@ -172,7 +173,7 @@ impl Keyring {
             ));
             return Err(Refusal::UnknownKey { issuer, error });
         } else if known.asked().has_failed {
-            // A recent request failed: no other call waits for the issuer again.
+            // A recent request has failed, so do not let another call wait for the issuer.
             Need::Soon
         } else {
             Need::First
@@ -180,8 +181,8 @@ impl Keyring {
         Ok((verified, need))
     }
 
-    /// Starts a request for an issuer's keys, unless the last one is too recent. The returned
-    /// channel closes when the issuer has answered.
+    /// Starts a request for an issuer's keys, unless the last request was too recent. The returned
+    /// channel closes when the request ends.
     fn ask(&self, issuer: &str) -> Option<watch::Receiver<()>> {
         let known = self.known(issuer)?;
         let mut asked = known.asked();
@@ -195,9 +196,9 @@ impl Keyring {
         }
         let (answers, running) = watch::channel(());
         asked.running = Some(running.clone());
-        // Valid even if the task dies: `fetch` sets the final time.
+        // This time applies if the task panics. Otherwise `fetch` sets the final time.
         asked.next = Some(Instant::now() + known.source.pace.failed);
-        // The request has a task of its own: other calls wait for it even if this caller
+        // The request runs in its own task, because other calls wait for it even if this caller
         // disconnects.
         let (keyring, issuer) = (self.clone(), issuer.to_owned());
         tokio::spawn(async move {
@@ -238,7 +239,7 @@ impl Keyring {
     }
 }
 
-/// The error for a token that cannot be judged because its issuer has no usable keys.
+/// Returns the error for a token that cannot be verified, because its issuer has no usable keys.
 fn no_keys(cause: &str) -> Error {
     Error::new(ErrorKind::Unreachable, End::Here, "judge the token")
         .cause(cause)

@@ -1,6 +1,6 @@
-//! Reads keys and certificates from files, folders, and the URLs of issuers.
+//! Reads keys and certificates from files, from folders, and from the URLs of issuers.
 //!
-//! Not for: the schedule of requests to an issuer (`keyring`).
+//! The module `keyring` decides when an issuer's keys are fetched.
 
 use super::Future;
 use super::keyring::{Fetch, Pace, Source};
@@ -16,22 +16,22 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Limits of requests to an issuer over the network. One request a minute suffices for a changed
-/// key, and an attacker with bad tokens must not raise the rate.
+/// Limits of network requests to an issuer. One request per minute is enough to notice a changed
+/// key. An attacker who sends bad tokens cannot raise the rate above that.
 const URL_PACE: Pace = Pace {
     fetch: Duration::from_secs(10),
     asked: Duration::from_secs(60),
     failed: Duration::from_secs(5),
 };
 
-/// The same limits for a file.
+/// Limits of reads of a local key file.
 const FILE_PACE: Pace = Pace {
     asked: Duration::from_secs(5),
     ..URL_PACE
 };
 
-/// Maximum number of bytes of a file of keys, certificates or revocation lists. A larger file is an
-/// error: the end of a list that is not read could revoke a certificate.
+/// Maximum size in bytes of a file of keys, certificates or revocation lists. A larger file is an
+/// error: if only its beginning were read, the rest could revoke a certificate unnoticed.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Path of the document that names the URL of an issuer's keys (OpenID Connect Discovery 1.0,
@@ -46,7 +46,7 @@ enum KeyLocation {
     Discovery(String),
 }
 
-/// The place from which one issuer's keys are fetched.
+/// The configured source of one issuer's keys.
 struct IssuerKeys {
     issuer: String,
     from: KeyLocation,
@@ -64,7 +64,7 @@ pub(super) fn source(issuer: &Issuer) -> Source {
         KeyLocation::File(_) => FILE_PACE,
         KeyLocation::Url(_) | KeyLocation::Discovery(_) => URL_PACE,
     };
-    // A shorter `cache_seconds` raises the rate of requests.
+    // A `cache_seconds` that is shorter than the default interval needs more frequent requests.
     let cache = Duration::from_secs(issuer.cache_seconds.max(4));
     pace.asked = pace.asked.min(cache / 4);
     Source {
@@ -80,7 +80,7 @@ pub(super) fn source(issuer: &Issuer) -> Source {
     }
 }
 
-/// Returns the message about an issuer's key file that cannot be read or parsed now.
+/// Returns a warning if an issuer's key file cannot be read or parsed now.
 pub(super) fn keys_missing(issuer: &Issuer) -> Option<String> {
     let file = issuer.keys.as_deref();
     let file = file.filter(|file| !file.starts_with("https://"))?;
@@ -178,7 +178,8 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let mut all = Vec::new();
     for file in files(path)? {
         let bytes = match read(&file) {
-            // A folder of authorities also holds policies and revocation lists, which may be large.
+            // A folder of authorities also contains policies and revocation lists. Skip a large
+            // file, which is no certificate.
             Err(error) if error.kind == ErrorKind::LimitExceeded && file != path => continue,
             read => read?,
         };
@@ -190,7 +191,7 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     Ok(all)
 }
 
-/// Returns the file itself, or the files of the folder, sorted.
+/// Returns `path` itself if it is a file. Returns the sorted files in it if it is a folder.
 pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -210,10 +211,10 @@ pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Returns the authorities in a file or folder, or those of the system.
+/// Returns the authorities in a file or folder, or those of the system if `path` is `None`.
 ///
 /// # Errors
-/// If there are none, or if a file cannot be read.
+/// If there is no authority, or if a file cannot be read.
 pub fn authorities(path: Option<&Path>) -> Result<Authority> {
     match path {
         Some(path) => Authority::new(certificates(path)?),
@@ -260,7 +261,8 @@ mod tests {
                 assert!(word.contains(part), "{word}");
             }
         }
-        // Keys at a URL are not fetched before a token needs them.
+        // Keys at a URL are fetched only when a token needs them, so nothing is missing at the
+        // start.
         assert_eq!(told(""), None);
         assert_eq!(told("keys = \"https://i.example/keys\"\n"), None);
     }

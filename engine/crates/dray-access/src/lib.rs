@@ -1,12 +1,13 @@
 //! Authentication of an endpoint's callers, permissions on paths, and tickets.
 //!
-//! Purpose: the types that the endpoint uses, which are a [`Principal`], an [`Action`], and the
-//! trait [`Access`]; [`Authenticator`], which implements the trait; the rights of a ticket
-//! ([`tickets`]).
+//! Purpose:
+//! - the types of an access decision: [`Principal`], [`Action`] and the trait [`Access`];
+//! - [`Authenticator`], which implements the trait;
+//! - the rights of a ticket ([`tickets`]).
 //!
 //! Non-goals: verifying signatures (dray-auth), storing tickets, HTTP.
 //!
-//! Invariant owned here: nothing is allowed by default.
+//! Invariant of this crate: nothing is allowed by default.
 
 mod authenticator;
 mod keyring;
@@ -22,7 +23,7 @@ use rustls::pki_types::CertificateDer;
 use std::pin::Pin;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The result of a call that may wait for a remote service (an issuer's keys).
+/// The result of a call that may wait for a remote service, such as an issuer's key server.
 pub type Future<'a, T> = Pin<Box<dyn std::future::Future<Output = T> + Send + 'a>>;
 
 /// The credentials that a caller presents.
@@ -30,13 +31,13 @@ pub type Future<'a, T> = Pin<Box<dyn std::future::Future<Output = T> + Send + 'a
 pub struct Credentials<'a> {
     /// A bearer token.
     pub bearer: Option<&'a str>,
-    /// The client certificate of the TLS connection and its chain, the certificate first; empty
-    /// without a certificate. TLS has proved that the caller holds its key, not that the
-    /// certificate is trusted.
+    /// The client certificate of the TLS connection, followed by its chain. Empty if the caller has
+    /// no certificate. TLS has proved that the caller has the private key. TLS has not checked that
+    /// the certificate is trusted.
     pub certificates: &'a [CertificateDer<'static>],
 }
 
-// A debug line must not carry a token into a log.
+// Debug output must not contain the token, because it may be logged.
 impl std::fmt::Debug for Credentials<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Credentials")
@@ -46,25 +47,25 @@ impl std::fmt::Debug for Credentials<'_> {
     }
 }
 
-/// The rights that come with a principal's credential, in addition to the rules of the roots.
+/// The rights of the credential that a principal used. The rules of the roots apply in addition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rights {
-    /// All rights that the rules give its owner.
+    /// All rights that the rules give to the owner.
     Rules,
-    /// The rights that these scopes of a token give.
+    /// Only the rights in these scopes of a token.
     Scopes(dray_auth::Scopes),
 }
 
 /// An authenticated caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
-    /// `sub@iss` of a token, or the subject of a certificate.
+    /// Name of the principal: `sub@iss` of a token, or the subject of a certificate.
     pub name: String,
-    /// The owner of the transfers that it submits.
+    /// Owner of the transfers that the principal submits.
     pub owner: String,
-    /// True if it may see and change all transfers.
+    /// True if the principal may see and change all transfers.
     pub is_administrator: bool,
-    /// The rights that come with its credential.
+    /// Rights of the credential that the principal used.
     pub rights: Rights,
 }
 
@@ -76,15 +77,15 @@ impl Principal {
     }
 }
 
-/// An action on a path.
+/// An action on a path that needs permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Read, list, stat, checksum.
     Read,
-    /// Write a file that does not exist, or into a folder.
+    /// Write a file that does not exist yet, or write into a folder.
     Create,
-    /// Make an empty folder. The right to write a path includes that of making the folders that
-    /// lead to it, without the right to write into those.
+    /// Make an empty folder. A principal that may write to a path may also make the folders above
+    /// that path, even if it may not write files into them.
     MakeFolder,
     /// Replace, rename, remove.
     Modify,
@@ -94,24 +95,24 @@ pub enum Action {
 
 /// Authenticates callers and checks permissions.
 pub trait Access: Send + Sync {
-    /// Returns the principal of these credentials.
+    /// Returns the principal that these credentials prove.
     ///
     /// # Errors
-    /// `Unauthorized` without credentials, or if they are not accepted.
+    /// `Unauthorized` if there are no credentials, or if they are not accepted.
     fn authenticate<'a>(&'a self, credentials: Credentials<'a>) -> Future<'a, Result<Principal>>;
 
     /// Checks that `principal` may do `action` on `path`.
     ///
     /// # Errors
-    /// `PermissionDenied`, which names the missing scope or the rule.
+    /// `PermissionDenied`; the error names the missing scope or the rule.
     fn allow(&self, principal: &Principal, action: Action, path: &ApiPath) -> Result<()>;
 
-    /// Checks that an earlier request or ticket of `principal`, as `owner`, may still do `action`
-    /// on `path`. The scopes of the credential were checked at the request; this call checks the
-    /// present configuration.
+    /// Checks that an earlier request or ticket of `principal`, as `owner`, is still permitted to
+    /// do `action` on `path`. The scopes of the credential were checked when the request arrived.
+    /// This call checks the present configuration.
     ///
     /// # Errors
-    /// As [`Access::allow`]; `NotFound` if the root was removed.
+    /// As [`Access::allow`]. `NotFound` if the root was removed.
     fn still_allow(
         &self,
         owner: &str,
@@ -121,7 +122,7 @@ pub trait Access: Send + Sync {
     ) -> Result<()>;
 }
 
-/// Seconds since 1970.
+/// Returns the present time in seconds since 1970.
 fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())

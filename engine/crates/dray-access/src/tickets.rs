@@ -1,9 +1,9 @@
-//! Tickets: an endpoint issues a ticket to a caller, so that another endpoint may open sessions
-//! here for one transfer.
+//! Tickets. An endpoint issues a ticket to a caller, so that another endpoint may open sessions for
+//! one transfer.
 //!
-//! Invariant owned here: a ticket permits only its own transfer, in its own direction, beneath its
-//! own paths, for the holder of the key that it names, until it expires or is revoked. The endpoint
-//! stores the SHA-256 of the secret, and never the secret.
+//! Invariant of this module: a ticket permits one transfer, in one direction, below the ticket's
+//! paths. Only the endpoint with the key named in the ticket can use it, and only until it expires
+//! or is revoked. The issuing endpoint stores the SHA-256 of the secret, and never the secret.
 
 use dray_api::api_path::ApiPath;
 use dray_api::{Direction, RateWish, TICKET_ALPHABET, TICKET_PREFIX, TICKET_RANDOM_BYTES};
@@ -15,14 +15,14 @@ use ring::digest;
 use ring::rand::{SecureRandom, SystemRandom};
 use std::fmt;
 
-/// A ticket's secret. It has no readable form but [`Secret::expose`].
+/// A ticket's secret. Only [`Secret::expose`] returns it as text.
 pub struct Secret(String);
 
 impl Secret {
-    /// Draws a new secret.
+    /// Returns a new random secret.
     ///
     /// # Errors
-    /// [`ErrorKind::Internal`] if the system gives no random bytes.
+    /// [`ErrorKind::Internal`] if the system provides no random bytes.
     pub fn draw() -> Result<Self> {
         let mut bytes = [0; TICKET_RANDOM_BYTES];
         SystemRandom::new()
@@ -43,7 +43,7 @@ impl Secret {
         Ok(Self(text))
     }
 
-    /// Returns the secret, for the one answer that delivers it to its caller.
+    /// Returns the secret as text, for the only answer that contains it.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -62,8 +62,9 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Returns the digest of a presented secret. The time of a lookup by digest reveals nothing about
-/// the secret: to exploit it, an attacker would have to choose digests, and so to invert SHA-256.
+/// Returns the digest of a secret that a client has presented. Looking a ticket up by digest takes
+/// a time that depends on the digest. That reveals nothing about the secret, because an attacker
+/// cannot choose a digest without inverting SHA-256.
 #[must_use]
 pub fn digest_of(secret: &[u8]) -> [u8; 32] {
     let digest = digest::digest(&digest::SHA256, secret);
@@ -75,35 +76,35 @@ pub fn digest_of(secret: &[u8]) -> [u8; 32] {
 /// The permissions of a ticket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// The ticket's public id.
+    /// Public id of the ticket.
     pub id: String,
-    /// The transfer that it is for.
+    /// The transfer that the ticket permits.
     pub transfer: TransferId,
-    /// The direction: its holder reads or writes here.
+    /// Direction of the data: the holder of the ticket reads from, or writes to, this endpoint.
     pub direction: Direction,
-    /// The paths that it may read, or beneath which it may write.
+    /// Paths that the holder may read, or below which it may write.
     pub paths: Vec<ApiPath>,
-    /// The owner of written files.
+    /// Owner of the written files.
     pub owner: String,
     /// The principal that requested the ticket.
     pub principal: String,
-    /// The strongest overwrite rule that its sessions may apply to existing files.
+    /// The strongest treatment of existing files that a session with this ticket may request.
     pub overwrite: Overwrite,
-    /// The key that its holder must have.
+    /// Fingerprint of the key that the holder must have.
     pub peer_key: Fingerprint,
-    /// Time of its expiry, in milliseconds since 1970.
+    /// Time at which the ticket expires, in milliseconds since 1970.
     pub expires_at: i64,
-    /// True if it was revoked.
+    /// True if the ticket was revoked.
     pub revoked: bool,
-    /// The weight and rates of its sessions here.
+    /// Weight and rates of the ticket's sessions at this endpoint.
     pub wish: RateWish,
 }
 
 impl Grant {
-    /// Checks that the holder of `key` may use the ticket at `now` (milliseconds since 1970).
+    /// Checks that the holder of `key` may use the ticket at `now`, in milliseconds since 1970.
     ///
     /// # Errors
-    /// [`ErrorKind::Unauthorized`], which names the failed check.
+    /// [`ErrorKind::Unauthorized`]; the error names the failed check.
     pub fn check(&self, key: Option<Fingerprint>, now: i64) -> Result<()> {
         let cause = if self.revoked {
             "it was revoked".to_owned()
@@ -119,11 +120,11 @@ impl Grant {
         Err(refused(format!("ticket {}: {cause}", self.id)))
     }
 
-    /// Checks that the ticket permits a session of `transfer` in `role` (of this end) that touches
-    /// `paths`.
+    /// Checks that the ticket permits a session of `transfer` on `paths`. `role` is the role of
+    /// this end.
     ///
     /// # Errors
-    /// [`ErrorKind::PermissionDenied`], which names the failed check.
+    /// [`ErrorKind::PermissionDenied`]; the error names the failed check.
     pub fn allows(&self, role: Role, transfer: &TransferId, paths: &[ApiPath]) -> Result<()> {
         let denied = |cause: String| {
             Error::new(ErrorKind::PermissionDenied, End::Network, "use the ticket")
@@ -150,8 +151,8 @@ impl Grant {
     }
 }
 
-/// Returns true if a permission for `folder` covers `path`. Whole names are compared, not prefixes
-/// of names.
+/// Returns true if a permission for `folder` includes `path`. Compares whole names: a permission
+/// for `/data` does not include `/data2`.
 #[must_use]
 pub fn reaches(folder: &ApiPath, path: &ApiPath) -> bool {
     folder.root == path.root && path.path.starts_with(&folder.path)
@@ -163,7 +164,7 @@ fn refused(cause: String) -> Error {
         .remedy("get another with POST /v1/tickets, and submit the same request with it")
 }
 
-/// Returns the error for a ticket that this endpoint never issued, or has deleted since.
+/// Returns the error for a ticket that this endpoint never issued, or has already deleted.
 #[must_use]
 pub fn unknown() -> Error {
     refused("this endpoint did not issue it".to_owned())
