@@ -1,12 +1,13 @@
 //! The endpoint's configuration: one TOML file, written by an administrator.
 //!
-//! Purpose: the file as types that hold only valid values: sizes with units, valid names, rules
-//! that name existing roots. The example ([`EXAMPLE`]) explains each key; a test parses it.
+//! Purpose: converts the file to types that can only hold valid values, such as sizes with units,
+//! valid names, and rules that name existing roots. The example ([`EXAMPLE`]) explains each key,
+//! and a test parses it.
 //!
-//! Non-goals: applying limits and rules. A missing folder is an error of the code that opens it
-//! ([`roots`]).
+//! Non-goals: applying the limits and rules. Except in [`roots`], this crate opens no folder, so it
+//! does not detect a missing one.
 //!
-//! Invariant owned here: an unknown key is refused, with its file and line.
+//! Invariant of this crate: an unknown key is refused, and the error names the file and the line.
 
 mod limits;
 #[cfg(test)]
@@ -26,38 +27,38 @@ use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// A configuration with every key and its explanation, as shipped.
+/// The example configuration, which explains every key.
 pub const EXAMPLE: &str = include_str!("example.toml");
 
 /// The configuration of one endpoint.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The host's name as others write it in URLs.
+    /// Name of this host in the URLs that other hosts use.
     pub name: String,
-    /// Other names that mean this endpoint.
+    /// Further names of this endpoint in URLs.
     #[serde(default)]
     pub aliases: Vec<String>,
-    /// Folder of the queue, the manifests and all other state that must survive a restart.
+    /// Folder of the queue, the lists of files, and all other state that must survive a restart.
     pub state: PathBuf,
-    /// Folder of the host's key. Default: the state folder.
+    /// Folder of the host's key. Default: the folder `state`.
     pub identity: Option<PathBuf>,
-    /// Addresses for TLS and sessions.
+    /// Addresses to listen on, for TLS and for sessions.
     #[serde(default = "default_listen")]
     pub listen: Vec<Address>,
-    /// Plain HTTP, for local callers.
+    /// Addresses for plain HTTP, for callers on this host.
     #[serde(default)]
     pub listen_plain: ListenPlain,
-    /// Certificates.
+    /// Certificates of the control API.
     #[serde(default)]
     pub tls: Tls,
     /// The exported roots.
     #[serde(default)]
     pub root: Vec<Root>,
-    /// Issuers whose tokens are accepted.
+    /// Issuers of accepted tokens.
     #[serde(default)]
     pub issuer: Vec<Issuer>,
-    /// This endpoint's own tokens.
+    /// Key for tokens that this endpoint issues itself.
     pub issuer_local: Option<IssuerLocal>,
     /// Rules that map principals to owners; the first matching rule applies.
     #[serde(default)]
@@ -65,18 +66,18 @@ pub struct Config {
     /// Owners who may see and change all transfers.
     #[serde(default)]
     pub administrators: Vec<String>,
-    /// Limits.
+    /// Limits of the endpoint.
     #[serde(default)]
     pub limits: Limits,
-    /// Bytes per second of the whole endpoint.
+    /// Rate of the whole endpoint in bytes per second.
     pub rate: Option<Rate>,
-    /// Data connections of a transfer whose request does not set them.
+    /// Number of data connections of a transfer whose request sets no number.
     #[serde(default = "default_streams")]
     pub streams: Streams,
-    /// Shares of the rate.
+    /// Shares of the endpoint's rate.
     #[serde(default)]
     pub share: Vec<Share>,
-    /// Rules that decide which transfers run, and which are held meanwhile.
+    /// Rules that decide which transfers run and which are held.
     #[serde(default)]
     pub scheduling: Scheduling,
     /// Tickets that the endpoint issues for other endpoints.
@@ -88,35 +89,36 @@ pub struct Config {
     /// Removal of abandoned partial files.
     #[serde(default)]
     pub janitor: Janitor,
-    /// Access to the counters.
+    /// Access to the metrics.
     #[serde(default)]
     pub metrics: Metrics,
     /// The audit log.
     pub audit: Option<Audit>,
-    /// Retries of a request that does not set them.
+    /// Retries of a transfer whose request does not set them.
     #[serde(default)]
     pub retry: Retry,
-    /// True if files are read and written as the owner's account.
+    /// True if files are read and written under the account of their owner.
     #[serde(default)]
     pub setuid: bool,
     /// Lowest accepted account number. Accounts with lower numbers belong to the system.
     #[serde(default = "default_setuid_min")]
     pub setuid_min: u32,
-    /// True if data may travel outside of TLS when a transfer asks for it.
+    /// True if file contents may be sent outside TLS, when a transfer requests that.
     #[serde(default)]
     pub clear_data: bool,
-    /// Address `HOST:PORT` at which others reach this endpoint, if it is not its name and port.
+    /// Address `HOST:PORT` at which other hosts reach this endpoint, if it differs from the name
+    /// and port.
     pub advertise: Option<Address>,
-    /// The addresses on which it listens; empty until it does.
+    /// Addresses on which the endpoint listens. Empty before the endpoint listens.
     #[serde(skip)]
     own_addresses: Vec<SocketAddr>,
 }
 
-/// Plain HTTP.
+/// Settings of plain HTTP.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListenPlain {
-    /// Its addresses. Loopback only, unless the network is trusted.
+    /// Addresses to listen on. They must be loopback addresses, unless the network is trusted.
     #[serde(default)]
     pub addresses: Vec<Address>,
 }
@@ -125,16 +127,16 @@ pub struct ListenPlain {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tls {
-    /// Certificate chain in PEM form. Default: the host's own key.
+    /// File with the certificate chain in PEM form. Default: a certificate of the host's own key.
     pub certificate: Option<PathBuf>,
-    /// Its private key.
+    /// File with the private key of the certificate.
     pub key: Option<PathBuf>,
-    /// Authorities of accepted client certificates: a file or a folder.
+    /// Authorities whose client certificates are accepted: a file or a folder.
     pub client_ca: Option<PathBuf>,
-    /// Revocation lists: a file or a folder, read again when it changes.
+    /// Revocation lists: a file or a folder. Changed files are read again.
     pub crl: Option<PathBuf>,
-    /// Authorities of certificates that other endpoints may present instead of a pinned key: a file
-    /// or a folder.
+    /// Authorities of other endpoints: a file or a folder. An endpoint with a certificate of such
+    /// an authority needs no pinned key.
     pub peers_ca: Option<PathBuf>,
 }
 
@@ -142,43 +144,43 @@ pub struct Tls {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Root {
-    /// First part of an API path.
+    /// Name of the root, which is the first part of an API path.
     pub name: RootName,
-    /// The folder of this host.
+    /// Folder on this host.
     pub path: Option<PathBuf>,
-    /// Instead of `path`, the URL of a folder of another store: `root://HOST//PATH`, or
+    /// URL of a folder in another store, in place of `path`: `root://HOST//PATH` or
     /// `https://HOST/PATH`.
     pub store: Option<String>,
-    /// Owners who may read; a token must allow it as well. Default: tokens by their scopes alone,
-    /// no access by a certificate.
+    /// Owners who may read. A token must permit it as well. Default: the scopes of a token decide
+    /// alone, and a certificate gives no access.
     pub read: Option<Owners>,
-    /// Owners who may write; the same default.
+    /// Owners who may write. Same default as `read`.
     pub write: Option<Owners>,
-    /// Owners who may stage; the same default.
+    /// Owners who may stage. Same default as `read`.
     pub stage: Option<Owners>,
-    /// True if no caller may change anything in it, whatever the token allows.
+    /// True if no caller may change anything in the root, even with a token that permits it.
     #[serde(default)]
     pub read_only: bool,
-    /// Its side of staging.
+    /// Tier of the root in staging.
     pub tier: Option<Tier>,
-    /// Folders that are on a storage target of their own.
+    /// Folders that lie on other storage targets than the root.
     #[serde(default)]
     pub targets: Vec<TargetFolder>,
-    /// Maximum rates of its storage targets.
+    /// Maximum rates of the root's storage targets.
     #[serde(default)]
     pub limit_targets: Vec<TargetLimit>,
-    /// Number of readers, or writers, of each of its storage targets.
+    /// Number of readers, and of writers, of each storage target of the root.
     #[serde(default)]
     pub threads: ThreadsOf,
-    /// True if large files are read and written past the page cache, where the file system supports
-    /// it.
+    /// True if large files are read and written without the page cache, where the file system
+    /// supports that.
     #[serde(default)]
     pub direct_io: bool,
-    /// True if the space of a large file is allocated at its start, where the file system supports
-    /// it.
+    /// True if the space of a large file is allocated before its first write, where the file system
+    /// supports that.
     #[serde(default)]
     pub preallocate: bool,
-    /// Maximum bytes per second that all transfers together read from it and write to it.
+    /// Maximum bytes per second that all transfers together read from the root and write to it.
     pub rate: Option<Rate>,
 }
 
@@ -201,34 +203,35 @@ impl Config {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Issuer {
-    /// `iss` of its tokens.
+    /// Value of `iss` in the issuer's tokens.
     pub url: String,
-    /// Values of `aud` that mean this endpoint.
+    /// Values of `aud` that name this endpoint.
     pub audiences: Vec<String>,
-    /// Its public keys: a file, or a URL. Default: found by the discovery document at its `url`.
+    /// Public keys of the issuer: a file or a URL. Default: the URL in the discovery document at
+    /// `url`.
     pub keys: Option<String>,
-    /// File of the authorities of the server that serves the keys. Default: the system's
+    /// File with the authorities of the key server's certificate. Default: the system's
     /// authorities.
     pub ca: Option<PathBuf>,
-    /// API path at which the paths of its scopes begin.
+    /// API path to which the paths in scopes are relative.
     #[serde(default = "default_base")]
     pub base: String,
-    /// True if its tokens follow the WLCG profile 1.0.
+    /// True if the issuer's tokens follow the WLCG profile 1.0.
     #[serde(default = "yes")]
     pub wlcg: bool,
-    /// Seconds for which its keys are used before they are fetched again.
+    /// Age in seconds from which on the keys are fetched again.
     #[serde(default = "default_cache_seconds")]
     pub cache_seconds: u64,
-    /// Additional seconds for which they are used while the issuer is unreachable.
+    /// Additional seconds for which the keys are used while the issuer is unreachable.
     #[serde(default = "default_cache_seconds")]
     pub stale_seconds: u64,
 }
 
-/// This endpoint's own tokens.
+/// Key for tokens that this endpoint issues itself.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IssuerLocal {
-    /// The file of the key that `dray token mint` signs with.
+    /// File of the key with which `dray token mint` signs.
     pub key: PathBuf,
 }
 
@@ -236,7 +239,7 @@ pub struct IssuerLocal {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Audit {
-    /// File to which one JSON object per line is appended.
+    /// File to which the endpoint appends one JSON object per line.
     pub file: PathBuf,
 }
 
@@ -247,21 +250,18 @@ impl Config {
         self.identity.as_deref().unwrap_or(&self.state)
     }
 
-    /// Sets the addresses on which the endpoint listens: URLs of these addresses, and of its names
-    /// at these ports, are local.
+    /// Sets the addresses on which the endpoint listens. A URL with one of these addresses, or with
+    /// a name of the endpoint and one of these ports, names this endpoint.
     pub fn listens_at(&mut self, addresses: &[SocketAddr]) {
         self.own_addresses = addresses.to_vec();
     }
 
-    /// Resolves the URLs of a request as this endpoint sees them now.
-    ///
-    /// # Errors
-    /// As [`Route::parse`].
+    /// Resolves the URLs of a request with the present names and addresses of this endpoint.
     pub fn route(&self, request: &Request) -> dray_core::Result<Route> {
         Route::parse(request, |address| self.is_own(address))
     }
 
-    /// Returns true if `HOST:PORT` of a URL is this endpoint.
+    /// Returns true if `HOST:PORT` of a URL names this endpoint.
     #[must_use]
     pub fn is_own(&self, address: &str) -> bool {
         let advertised = self.advertise.as_ref().map(Address::as_str);
@@ -279,15 +279,15 @@ impl Config {
         (is_own_name && is_own_port) || is_own_address
     }
 
-    /// Returns the address at which others reach the endpoint.
+    /// Returns the address at which other hosts reach this endpoint.
     #[must_use]
     pub fn advertised(&self, addresses: &[SocketAddr]) -> String {
         if let Some(address) = &self.advertise {
             return address.as_str().to_owned();
         }
         match addresses.first() {
-            // An endpoint on loopback is reachable only from this host, by the address on which it
-            // listens.
+            // An endpoint on a loopback address is reachable only from this host, under that
+            // address.
             Some(at) if at.ip().is_loopback() => at.to_string(),
             Some(at) => format!("{}:{}", self.name, at.port()),
             None => self.name.clone(),
@@ -316,6 +316,7 @@ const fn yes() -> bool {
 }
 
 const fn default_cache_seconds() -> u64 {
-    // Half a day: key rotations overlap for longer, and an issuer may be down for a night (guess).
+    // Half a day. When an issuer changes its key, the old and the new key are both valid for longer
+    // than that. And an issuer may be unreachable for a night (guess).
     12 * 3600
 }

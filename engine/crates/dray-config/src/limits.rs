@@ -1,4 +1,4 @@
-//! Limits and retention times. Each has a default that suits a small host.
+//! Limits and retention times. The default values suit a small host.
 
 use super::values::{Rate, Size};
 use dray_api::{PolicyName, RoundRobinBy, names_peer};
@@ -27,27 +27,29 @@ section!(
     Limits {
         /// Maximum number of transfers that run concurrently.
         transfers_active: u32 = 50,
-        /// Maximum number of transfers that have not ended, in all.
+        /// Maximum number of transfers that have not ended, in total.
         transfers_queued: u64 = 100_000,
         /// Maximum number of transfers of one owner that have not ended.
         per_owner_queued: u64 = 50_000,
         /// Maximum number of transfers of one owner that run concurrently.
         per_owner_active: u32 = 25,
-        /// Maximum number of data connections of one session, whichever side drives it.
+        /// Maximum number of data connections of one session, whether this endpoint or the other
+        /// end drives it.
         streams_per_session: u16 = 64,
-        /// Memory of all buffers, in bytes.
+        /// Size of all buffers together in bytes.
         memory: Size = Size(1 << 30),
-        /// Maximum number of bytes of a request's body.
+        /// Maximum size of a request's body in bytes.
         body_bytes: Size = Size(1 << 20),
         /// Maximum number of concurrent connections of callers.
         connections: u32 = 512,
-        /// Maximum number of concurrent requests of one owner, long polls and listeners included.
+        /// Maximum number of concurrent requests of one owner, including long polls and event
+        /// listeners.
         connections_per_owner: u32 = 64,
         /// Maximum number of concurrent connections from one address.
         connections_per_address: u32 = 128,
         /// Maximum number of event listeners of one owner.
         events_listeners_per_owner: u32 = 16,
-        /// Number of events by which a listener may be behind before its stream ends.
+        /// Maximum number of unread events of a listener. Its stream ends when it has more.
         events_behind: u64 = 2_000,
     }
 );
@@ -55,12 +57,12 @@ section!(
 section!(
     /// Tickets that the endpoint issues for other endpoints.
     Tickets {
-        /// Lifetime in seconds of a ticket whose request names none.
+        /// Lifetime in seconds of a ticket whose request sets none.
         lifetime: u64 = 3_600,
-        /// Maximum number of seconds from a ticket's issue to its end, with all renewals.
+        /// Maximum time in seconds from the issue of a ticket to its end, including all renewals.
         lifetime_max: u64 = 7 * 24 * 3_600,
-        /// Maximum number of stored tickets of one owner: used ones, unused ones, and those that
-        /// may still be renewed.
+        /// Maximum number of stored tickets of one owner. Used tickets count, and so do expired
+        /// tickets that can still be renewed.
         per_owner: u64 = 200_000,
     }
 );
@@ -68,9 +70,9 @@ section!(
 section!(
     /// Retention of ended transfers.
     History {
-        /// Days after a transfer's end.
+        /// Number of days for which an ended transfer is kept.
         keep_days: u32 = 30,
-        /// Maximum number of ended transfers; the oldest are deleted first.
+        /// Maximum number of ended transfers. The oldest ones are deleted first.
         keep_count: u64 = 100_000,
     }
 );
@@ -78,47 +80,50 @@ section!(
 section!(
     /// Removal of abandoned partial files.
     Janitor {
-        /// Days since the last byte.
+        /// Age in days from which on partial data is removed, counted from its last change.
         age_days: u32 = 30,
-        /// Free space in bytes below which younger files are removed too, the oldest first.
+        /// Minimum free space in bytes. Below it, younger partial data is removed too, the oldest
+        /// first.
         space_min: Option<Size> = None,
-        /// True to log the removals without doing them.
+        /// True to log the removals without carrying them out.
         dry_run: bool = false,
     }
 );
 
 section!(
-    /// Access to the counters.
+    /// Access to the metrics.
     Metrics {
-        /// True if every caller may read the counters; otherwise only administrators may.
+        /// True if every caller may read the metrics. Otherwise only administrators may read them.
         open: bool = false,
     }
 );
 
 section!(
-    /// Retries of a request that does not set them.
+    /// Retries of a transfer whose request does not set them.
     Retry {
-        /// Number of successive tries without new durable data after which a transfer fails.
+        /// Number of consecutive tries without new durable data after which a transfer fails.
         tries: u32 = 5,
-        /// Interval between tries, in seconds.
+        /// Time in seconds between two tries.
         interval_seconds: u64 = 10,
     }
 );
 
 section!(
-    /// Rules that decide which transfers run, and which are held meanwhile.
+    /// Rules that decide which transfers run and which are held.
     Scheduling {
         /// The scheduling policy.
         policy: PolicyName = PolicyName::Fair,
-        /// Maximum number of concurrent transfers. Default: that of the policy.
+        /// Maximum number of transfers that move data concurrently. Default: the number of the
+        /// policy.
         max_running: Option<u32> = None,
-        /// Bytes of one turn of `round_robin` (Liu et al., 2010, figure 14).
+        /// Quota of one turn in the policy `round_robin`, in bytes (Liu et al., 2010, figure 14).
         quota: Size = Size(400_000_000),
-        /// The parties that take turns in `round_robin`.
+        /// Groups that take turns in the policy `round_robin`.
         round_robin_by: RoundRobinBy = RoundRobinBy::Owners,
-        /// With `priority`: seconds of waiting that raise a transfer by one step.
+        /// Time in seconds after which the policy `priority` raises a waiting transfer by one step.
         aging_seconds: u64 = 300,
-        /// With `fair`: seconds in which one start goes to the transfer that has waited longest.
+        /// Time in seconds after which the policy `fair` gives one start to the transfer that has
+        /// waited longest.
         patience_seconds: u64 = 900,
         /// Maximum number of held transfers that keep their sessions.
         held_max: u32 = 10,
@@ -129,19 +134,19 @@ section!(
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Share {
-    /// The other endpoint's name. Either this or `owner` is set.
+    /// Name of the other endpoint. Exactly one of `peer` and `owner` is set.
     pub peer: Option<String>,
-    /// The owner.
+    /// Name of the owner.
     pub owner: Option<String>,
     /// Weight of the share when the remaining rate is divided.
     #[serde(default = "default_weight")]
     pub weight: u32,
-    /// Bytes per second that it gets before others get more than their minimum.
+    /// Minimum bytes per second: all shares get their minimum before any share gets more.
     pub rate_min: Option<Rate>,
     /// Maximum bytes per second.
     pub rate_max: Option<Rate>,
-    /// For an owner: weights of its activities against each other, where they differ from the
-    /// default.
+    /// For an owner: weights of the owner's activities relative to each other. Other activities
+    /// have the default weight.
     #[serde(default)]
     pub activities: BTreeMap<String, u32>,
 }

@@ -1,4 +1,4 @@
-//! The list of policies in the example and in its page of the reference is that of dray-sched.
+//! Tests that the example and its page in the reference contain the list of policies of dray-sched.
 
 use dray_sched::policy::{MaxRunning, Name};
 use std::fs;
@@ -31,7 +31,7 @@ fn comment(name: Name) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Returns the text of a file with the present list of policies.
+/// Returns the text of a file with its list of policies replaced by the present one.
 fn with_list(text: &str) -> String {
     let (before, rest) = text.split_once("\n[scheduling]\n").expect("a section");
     let (_, after) = rest.split_once("#policy = ").expect("a key");

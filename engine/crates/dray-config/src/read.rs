@@ -1,4 +1,4 @@
-//! Parses the file's text to a [`Config`], or to an error that names the line.
+//! Parses the text of the file to a [`Config`]. An error names the line.
 
 use super::{Config, Tier};
 use dray_api::STREAMS_MAX;
@@ -6,27 +6,28 @@ use dray_core::{End, Error, ErrorKind, Result};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Maximum number of bytes of the file; a thousand roots take less (guess, revisit).
+/// Maximum size of the file in bytes. A thousand roots take less (guess, revisit).
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// Upper bound of `limits.transfers_active`: each transfer has threads (guess, revisit).
+/// Maximum of `limits.transfers_active`. The number is bounded because each transfer needs threads
+/// (guess, revisit).
 const TRANSFERS_ACTIVE_MAX: u32 = 1_000;
 
-/// Upper bound of `limits.streams_per_session`; the same as of `dray cp`.
+/// Maximum of `limits.streams_per_session`. The maximum of `dray cp` is the same.
 const SESSION_STREAMS_MAX: u16 = 256;
 
-/// Upper bound of `limits.body_bytes`.
+/// Maximum of `limits.body_bytes`.
 const BODY_BYTES_MAX: u64 = 64 << 20;
 
-/// Minimum lifetime of a ticket, in seconds: the renewal checks once per second.
+/// Minimum lifetime of a ticket in seconds. The renewal of tickets runs once per second.
 const LIFETIME_MIN: u64 = 4;
 
 impl Config {
     /// Reads the file at `path`.
     ///
     /// # Errors
-    /// `NotFound` and the like if the file cannot be read; `InvalidRequest`, which names the file,
-    /// the line and the key.
+    /// `NotFound` or another error of the file system if the file cannot be read. `InvalidRequest`
+    /// for invalid content; the error names the file, the line and the key.
     pub fn load(path: &Path) -> Result<Self> {
         let place = path.display().to_string();
         let failed = |error: std::io::Error| {
@@ -46,10 +47,10 @@ impl Config {
         Self::parse(&place, &text)
     }
 
-    /// Parses a configuration. Errors name it as `place`.
+    /// Parses a configuration. Errors name the file as `place`.
     ///
     /// # Errors
-    /// `InvalidRequest`, which names the line and the key.
+    /// `InvalidRequest`; the error names the line and the key.
     pub fn parse(place: &str, text: &str) -> Result<Self> {
         let config: Self = toml::from_str(text).map_err(|error| {
             let at = error.span().map(|span| line_of(text, span.start));
@@ -61,7 +62,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Checks values against each other. An error is the wrong key and its cause.
+    /// Checks that the values are consistent. An error consists of the wrong key and the cause.
     fn check(&self) -> Result<(), (&'static str, String)> {
         if self.name.is_empty() || self.name.contains(['/', ':', '@', ' ']) {
             let cause = "write the host's name alone, without a port".to_owned();
@@ -111,7 +112,7 @@ impl Config {
         Ok(())
     }
 
-    /// Checks that a root is a folder of this host, or of a store that a URL names.
+    /// Checks that a root is either a folder of this host or a folder in a store that a URL names.
     fn check_location(&self, root: &super::Root) -> Result<(), (&'static str, String)> {
         let name = &root.name;
         match (&root.path, &root.store) {
@@ -172,7 +173,7 @@ impl Config {
             let first = issuer.base.split('/').nth(1).unwrap_or_default();
             let is_known = |root: &super::Root| root.name.as_str() == first;
             if !first.is_empty() && !self.root.iter().any(is_known) {
-                // Otherwise its tokens would be accepted and allow nothing.
+                // Refuse the issuer: its tokens would be accepted but would permit nothing.
                 return Err(("base", format!("{:?} is in no root", issuer.base)));
             }
             let keys = issuer.keys.as_deref().unwrap_or("/");
@@ -249,7 +250,7 @@ fn refused(place: &str, line: Option<usize>, cause: &str) -> Error {
         Some(line) => format!("{place}, line {line}"),
         None => place.to_owned(),
     };
-    // The parser's message may have several lines; an error has one.
+    // The parser's message may have several lines. An error must fit on one line.
     let cause = cause.lines().map(str::trim).collect::<Vec<_>>().join(" ");
     Error::new(
         ErrorKind::InvalidRequest,
@@ -269,7 +270,7 @@ fn line_of(text: &str, at: usize) -> usize {
         + 1
 }
 
-/// Returns the number of the first line that sets `key`, or opens it as a table.
+/// Returns the number of the first line that sets `key`, or that begins a table of that name.
 fn line_with(text: &str, key: &str) -> Option<usize> {
     let sets = |line: &str| {
         let line = line.trim_start().trim_start_matches('[');

@@ -1,4 +1,4 @@
-//! The exported roots: finds the folder of a root's name, and holds the root's rules.
+//! The exported roots: finds the folder for a root's name, and contains the root's rules.
 
 use crate::{Config, Owners, Tier};
 use dray_api::api_path::ApiPath;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// An open exported root.
 pub struct Root {
     name: String,
-    /// The folder; all opens stay beneath it.
+    /// The folder of the root. No path can leave it.
     pub export: Export,
     /// Owners who may read.
     pub read: Option<Owners>,
@@ -23,9 +23,9 @@ pub struct Root {
     pub write: Option<Owners>,
     /// Owners who may stage.
     pub stage: Option<Owners>,
-    /// True if no caller may change anything in it.
+    /// True if no caller may change anything in the root.
     pub is_read_only: bool,
-    /// Its side of staging.
+    /// Tier of the root in staging.
     pub tier: Option<Tier>,
 }
 
@@ -42,16 +42,14 @@ impl Root {
         &self.name
     }
 
-    /// Returns the folder of this host with all links resolved; `None` for a root of another store.
+    /// Returns the folder of this host with all links resolved, or `None` for a root in another
+    /// store.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         self.export.path()
     }
 
-    /// Opens the same root again, as the account of the calling thread.
-    ///
-    /// # Errors
-    /// As [`Export::anew`].
+    /// Opens the same root again under the account of the calling thread.
     pub fn anew(&self) -> Result<Self> {
         Ok(Self {
             name: self.name.clone(),
@@ -64,7 +62,7 @@ impl Root {
         })
     }
 
-    /// Returns a store of the whole root that follows no links.
+    /// Returns the whole root as a store that follows no links.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
         self.export.store()
@@ -87,8 +85,8 @@ impl Roots {
     /// Opens the roots of the configuration.
     ///
     /// # Errors
-    /// If a folder does not exist or cannot be opened, with its root's name; if two roots have the
-    /// same name; if the folders of two roots overlap.
+    /// If a folder does not exist or cannot be opened. If two roots have the same name, or their
+    /// folders overlap. The error names the root.
     pub fn open(config: &Config) -> Result<Self> {
         let mut roots: Vec<Arc<Root>> = Vec::with_capacity(config.root.len());
         for root in &config.root {
@@ -100,7 +98,7 @@ impl Roots {
             let export = match (&root.path, &root.store) {
                 (_, Some(url)) => open_store(root, url)?,
                 (Some(path), None) => open_folder(root, path, &roots)?,
-                // The configuration's check excludes this case.
+                // The check of the configuration excludes this case.
                 (None, None) => return Err(wrong(name, "it has no path".to_owned(), "add one")),
             };
             roots.push(Arc::new(Root {
@@ -141,17 +139,14 @@ impl Roots {
         self.0.iter()
     }
 
-    /// Returns the first root of a tier.
+    /// Returns the first root of a staging tier.
     #[must_use]
     pub fn of_tier(&self, tier: Tier) -> Option<&Arc<Root>> {
         self.iter().find(|root| root.tier == Some(tier))
     }
 
-    /// Splits a path of a session, `/ROOT/PATH` as bytes, into the root and the path beneath it.
-    /// The path keeps a slash at its end, as [`Export`] takes it.
-    ///
-    /// # Errors
-    /// As [`Roots::named`].
+    /// Splits the path of a session, `/ROOT/PATH` as bytes, into the root and the path below it.
+    /// Keeps a slash at the end, because [`Export`] needs it to recognize a folder.
     pub fn split<'p>(&self, path: &'p [u8]) -> Result<(&Arc<Root>, &'p [u8])> {
         let whole = path.strip_prefix(b"/").unwrap_or(path);
         let end = whole.iter().position(|byte| *byte == b'/');
@@ -178,7 +173,7 @@ pub fn api_path(root: &Root, below: &[u8]) -> Result<ApiPath> {
     })
 }
 
-/// Opens a root that is a folder of this host and overlaps none of `others`.
+/// Opens a root that is a folder of this host. The folder must not overlap with any of `others`.
 fn open_folder(root: &crate::Root, path: &Path, others: &[Arc<Root>]) -> Result<Export> {
     let name = root.name.as_str();
     let path = path.canonicalize().map_err(|error| {
@@ -190,13 +185,14 @@ fn open_folder(root: &crate::Root, path: &Path, others: &[Arc<Root>]) -> Result<
         other.is_some_and(|other| path.starts_with(other) || other.starts_with(&path))
     };
     if let Some(other) = others.iter().find(overlaps) {
-        // With overlapping roots, one root's rules could be bypassed by the other. A copy between
-        // them would copy itself, and the eviction of a fast copy could delete its original.
+        // A path in two overlapping roots would be subject to two sets of rules, and a caller could
+        // choose the weaker one. A copy from one root to the other could copy its own output. The
+        // eviction of a fast copy could delete the original.
         let cause = format!("it overlaps with the root {:?}", other.name());
         return Err(wrong(name, cause, "give each root a folder of its own"));
     }
     let folder = |target: &crate::TargetFolder| {
-        // `join` keeps an absolute folder unchanged.
+        // `join` leaves an absolute folder unchanged.
         (path.join(&target.folder), target.target.clone())
     };
     let limit =
@@ -212,7 +208,7 @@ fn open_folder(root: &crate::Root, path: &Path, others: &[Arc<Root>]) -> Result<
     Export::open(path, targets)
 }
 
-/// Opens a root that is a folder of a store which a URL names.
+/// Opens a root that is a folder in a store that a URL names.
 fn open_store(root: &crate::Root, url: &str) -> Result<Export> {
     let targets = Targets {
         threads: root.threads.0,
@@ -224,7 +220,7 @@ fn open_store(root: &crate::Root, url: &str) -> Result<Export> {
     })
 }
 
-/// Returns the first 64 characters of text that a caller sent.
+/// Returns at most the first 64 characters of a text that a caller sent.
 fn shown(text: &str) -> String {
     text.chars().take(64).collect()
 }
@@ -258,7 +254,8 @@ mod tests {
             Roots::open(&Config::parse("test", &text).expect("good"))
         };
         let is_fast = "tier = \"fast\"";
-        // Nested in both orders, identical, and by a link; with and without tiers.
+        // Each pair of folders overlaps: nested in both orders, identical, or through a link. Tests
+        // them with and without tiers.
         for (slow, fast) in [
             ("slow", "slow/cache"),
             ("slow/cache", "slow"),

@@ -1,4 +1,5 @@
-//! Single values of the file. Each is checked when it is parsed, so that an error names its line.
+//! The types of single values in the file. Each value is checked when it is parsed, so an error can
+//! name its line.
 
 use dray_core::units;
 use dray_runtime::assembly::{THREADS_MAX, Threads};
@@ -41,19 +42,19 @@ macro_rules! number_with_unit {
 }
 
 number_with_unit!(
-    /// A number of bytes: `4096`, `"64KiB"`, `"1GiB"`.
+    /// A number of bytes, such as `4096`, `"64KiB"` or `"1GiB"`.
     Size,
     units::size,
     "\"1GiB\""
 );
 number_with_unit!(
-    /// A number of bytes per second: `"100MiB"`, `"100MiB/s"`; never zero.
+    /// A number of bytes per second, such as `"100MiB"` or `"100MiB/s"`. Never zero.
     Rate,
     units::rate,
     "\"100MiB/s\""
 );
 
-/// Threads of each storage target of a root.
+/// Number of threads of each storage target of a root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ThreadsOf(pub Threads);
 
@@ -120,7 +121,7 @@ impl fmt::Display for RootName {
     }
 }
 
-/// A `HOST:PORT`; an IPv6 address is in brackets.
+/// An address `HOST:PORT`. An IPv6 address is in brackets.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Address(String);
@@ -153,7 +154,7 @@ impl TryFrom<String> for Address {
     }
 }
 
-/// A set of owners that a rule names.
+/// A set of owners in a rule.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Owners {
     /// No owner.
@@ -197,21 +198,21 @@ impl<'de> Deserialize<'de> for Owners {
     }
 }
 
-/// The sides of staging.
+/// The tiers of staging.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Tier {
-    /// Small and fast: burst buffers, flash.
+    /// The small and fast tier, such as a burst buffer or flash storage.
     Fast,
-    /// Large and slow: disks, a tape library's cache.
+    /// The large and slow tier, such as disks or the disk cache of a tape library.
     Slow,
 }
 
-/// A folder's storage target, written `FOLDER=TARGET`.
+/// The storage target of a folder, written `FOLDER=TARGET`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct TargetFolder {
-    /// The folder, absolute or beneath its root.
+    /// The folder, as an absolute path or relative to its root.
     pub folder: PathBuf,
     /// The storage target of the folder.
     pub target: String,
