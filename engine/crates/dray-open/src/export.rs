@@ -1,7 +1,8 @@
-//! A folder of this host that others may read from or write to, and the passive ends that open it.
+//! An exported folder that other hosts may read from or write to, and the passive ends that use it.
 //!
-//! Invariant owned here: nothing outside the folder is opened. Paths are resolved beneath it, and
-//! no link on the way to a destination is followed, not even one that appears meanwhile.
+//! Invariant of this module: no file outside the folder is opened. Paths are resolved below the
+//! folder. No link on the way to a destination is followed, not even a link that appears during the
+//! call.
 
 use crate::locations;
 use crate::prepare::{self, Targets};
@@ -26,8 +27,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Maximum number of repetitions of a lookup that the kernel left undecided because of a concurrent
-/// rename.
+/// Maximum number of repeated lookups. The kernel refuses a lookup if a concurrent rename makes its
+/// result uncertain.
 const UNSURE_MAX: u32 = 100;
 
 /// An exported folder.
@@ -52,26 +53,26 @@ struct LocalFolder {
     sink: Arc<dyn Store>,
 }
 
-/// A request to write to a folder in an export.
+/// A request to write to a folder in an exported root.
 #[derive(Debug, Clone)]
 pub struct Within {
-    /// The folder's path, relative to the export, as typed.
+    /// Path of the folder relative to the root, as the caller typed it.
     pub folder: Vec<u8>,
     /// Entries of the folder that will be written; empty for the whole folder.
     pub claims: Vec<RelPath>,
-    /// The transfer.
+    /// Id of the transfer.
     pub transfer: TransferId,
     /// Owner of the transfer.
     pub owner: Vec<u8>,
-    /// The durability that a finished file has.
+    /// Durability of a finished file.
     pub durability: Durability,
 }
 
 impl Export {
-    /// Opens the folder `root`, which is absolute and has no links in it.
+    /// Opens the folder `root`, which must be an absolute path without links.
     ///
     /// # Errors
-    /// If the folder cannot be opened, or a limit names an unknown target.
+    /// If the folder cannot be opened, or a rate limit names an unknown storage target.
     pub fn open(root: PathBuf, targets: Targets) -> Result<Self> {
         targets.check_limits()?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -99,7 +100,7 @@ impl Export {
         })
     }
 
-    /// Opens the folder of a store that `url` names.
+    /// Opens a folder in a store that `url` names.
     ///
     /// # Errors
     /// If the store cannot be reached, or lacks a capability that a root needs.
@@ -112,12 +113,12 @@ impl Export {
         })
     }
 
-    /// Opens the same folder again with the account of the calling thread: a handle that one
-    /// account opened gives no access to another.
+    /// Opens the same folder again under the account of the calling thread. A handle that another
+    /// account opened must not be used, because it has the rights of that account.
     ///
     /// # Errors
-    /// As [`Export::open`]; the account must be able to reach and to read the folder. The root of
-    /// another store has no accounts of this host.
+    /// As [`Export::open`]. The account must be able to read the folder. A root in another store
+    /// cannot be opened under an account of this host.
     pub fn anew(&self) -> Result<Self> {
         let anew = Self::open(self.local()?.root.clone(), self.targets.clone())?;
         Ok(Self {
@@ -126,8 +127,8 @@ impl Export {
         })
     }
 
-    /// Sets the text that callers write before a path in it, such as `/data/`; the default is a
-    /// slash.
+    /// Sets the text that callers write before a path in this root, such as `/data/`. The default
+    /// is a slash.
     #[must_use]
     pub fn called(self, top: &str) -> Self {
         Self {
@@ -136,7 +137,7 @@ impl Export {
         }
     }
 
-    /// Returns the folder of this host; `None` for the root of another store.
+    /// Returns the folder of this host, or `None` for a root in another store.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         match &self.opened {
@@ -167,10 +168,7 @@ impl Export {
         }
     }
 
-    /// Refuses options of a transfer to this root that its store cannot fulfil.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidRequest`] names the option.
+    /// Refuses transfer options that the root's store does not support.
     pub fn refuse_options(&self, options: &Options) -> Result<()> {
         match &self.opened {
             Opened::Folder(_) => Ok(()),
@@ -181,13 +179,13 @@ impl Export {
         }
     }
 
-    /// Returns the thread count of each storage target.
+    /// Returns the number of threads of each storage target.
     #[must_use]
     pub const fn threads(&self) -> Threads {
         self.targets.threads
     }
 
-    /// Returns the folder itself as a store that follows no link.
+    /// Returns the root itself as a store that follows no link.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
         match &self.opened {
@@ -196,8 +194,8 @@ impl Export {
         }
     }
 
-    /// Returns a store of a folder beneath the root, which is made if it does not exist. The folder
-    /// is opened once, and the store starts at that handle.
+    /// Returns a folder below the root as a store. Makes the folder if it does not exist. The
+    /// folder is opened once, and the store resolves all paths from that handle.
     fn folder(&self, path: &RelPath) -> Result<Arc<dyn Store>> {
         let LocalFolder { root, sink, .. } = match &self.opened {
             Opened::Folder(folder) => folder,
@@ -237,7 +235,7 @@ impl Export {
     /// Opens the entry at `path`, without following any link.
     ///
     /// # Errors
-    /// Errors of the system; `EOPNOTSUPP` for the root of another store.
+    /// Errors of the system. `EOPNOTSUPP` for a root in another store.
     pub fn beneath(&self, path: &RelPath, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         let Opened::Folder(LocalFolder { root_fd, .. }) = &self.opened else {
             return Err(Errno::OPNOTSUPP);
@@ -259,12 +257,12 @@ impl Export {
         }
     }
 
-    /// Opens a folder to write to, with its log and lease; returns it with the capabilities of its
+    /// Opens a folder to write to, with its log and lease. Also returns the capabilities of its
     /// storage.
     ///
     /// # Errors
-    /// [`ErrorKind::PathEscapes`] and [`ErrorKind::InvalidName`] for a path that cannot be beneath
-    /// the root; errors of making the folder and of [`Destination::open`].
+    /// [`ErrorKind::PathEscapes`] and [`ErrorKind::InvalidName`] for a path that leads out of the
+    /// root or is invalid. Errors of making the folder, and of [`Destination::open`].
     pub fn destination(&self, within: Within) -> Result<(Destination, Capabilities)> {
         self.destination_for(within, &Selection::default())
     }
@@ -285,10 +283,10 @@ impl Export {
         Ok((prepare::open_at(request, selection)?, can))
     }
 
-    /// Removes the partial data of a transfer in a folder, and nothing else: see [`Purged`].
+    /// Removes the partial data of one transfer in a folder, and no other data; see [`Purged`].
     ///
     /// # Errors
-    /// As [`Export::destination`] for a path, and [`DestinationRequest::purge`].
+    /// As [`Export::destination`] for an invalid path. Errors of [`DestinationRequest::purge`].
     pub fn purge(&self, within: Within) -> Result<Purged> {
         let folder = beneath(&within.folder, End::Sink)?.0;
         if let Opened::Stored(stored) = &self.opened {
@@ -300,7 +298,8 @@ impl Export {
         }
         match self.beneath(&folder, OFlags::PATH | OFlags::DIRECTORY) {
             Ok(_) => self.request(within, folder)?.purge(),
-            // The search for partial data creates no folder.
+            // The folder does not exist, so there is no partial data. A purge does not make the
+            // folder.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(Purged::Nothing),
             Err(errno) => Err(dray_store::errno::error(
                 End::Sink,
@@ -326,13 +325,14 @@ impl Export {
         })
     }
 
-    /// Returns the roots to read, beneath this root.
+    /// Returns the entries to read below this root.
     ///
     /// # Errors
-    /// As [`Export::destination`] for a path.
+    /// As [`Export::destination`] for an invalid path.
     pub fn roots(&self, paths: &[Vec<u8>], links: Links) -> Result<Vec<Root>> {
         let scope = match links {
-            // The access check covered these paths, and no other path in the root.
+            // Follow links only within these paths, because the access check covered no other path
+            // of the root.
             Links::Follow => LinkScope::Beneath(tops(paths)?),
             Links::Keep | Links::Refuse => LinkScope::Never,
         };
@@ -343,7 +343,7 @@ impl Export {
             Opened::Stored(stored) => stored.source()?,
         };
         let root = |path: &Vec<u8>| {
-            // Unfinished data of other transfers may not be read.
+            // Refuse to read the unfinished data of other transfers.
             locations::refuse_reserved(path).map_err(|error| error.at(End::Source))?;
             let (path, contents) = beneath(path, End::Source)?;
             Ok(Root {
@@ -357,10 +357,12 @@ impl Export {
         paths.iter().map(root).collect()
     }
 
-    /// Opens the sink that a driver asks for. It writes as `owner`, with buffers of `pool` bytes.
+    /// Opens the sink that a driver requests. The sink writes as `owner`, with buffers of `pool`
+    /// bytes in total.
     ///
     /// # Errors
-    /// As [`Export::destination`]; [`ErrorKind::InvalidRequest`] without a destination.
+    /// As [`Export::destination`]. [`ErrorKind::InvalidRequest`] if the request names no
+    /// destination.
     pub fn passive_sink(
         &self,
         connect: &Connect,
@@ -386,10 +388,10 @@ impl Export {
         sink_of(destination, connect, limits, pool, threads)
     }
 
-    /// Opens the source that a driver asks for, with buffers of `pool` bytes.
+    /// Opens the source that a driver requests, with buffers of `pool` bytes in total.
     ///
     /// # Errors
-    /// As [`Export::roots`]; for invalid patterns.
+    /// As [`Export::roots`]. If a pattern is invalid.
     pub fn passive_source(
         &self,
         connect: &Connect,
@@ -401,11 +403,8 @@ impl Export {
     }
 }
 
-/// Builds a sink that writes to `destination` by the driver's request, with buffers of `pool`
-/// bytes.
-///
-/// # Errors
-/// As [`Pool::new`].
+/// Returns a sink that writes to `destination` as the driver requests, with buffers of `pool` bytes
+/// in total.
 pub(crate) fn sink_of(
     destination: Destination,
     connect: &Connect,
@@ -419,10 +418,11 @@ pub(crate) fn sink_of(
     Ok((setup, Arc::new(pool)))
 }
 
-/// Builds a source that reads `roots` by the driver's request, with buffers of `pool` bytes.
+/// Returns a source that reads `roots` as the driver requests, with buffers of `pool` bytes in
+/// total.
 ///
 /// # Errors
-/// For invalid patterns.
+/// If a pattern is invalid.
 pub(crate) fn source_of(
     roots: Vec<Root>,
     connect: &Connect,
@@ -439,7 +439,7 @@ pub(crate) fn source_of(
     Ok(setup)
 }
 
-/// Returns the plan of an end that another end drives.
+/// Returns the plan of a passive end.
 fn plan(connect: &Connect, buffers: Buffers, limits: Limits) -> TransferPlan {
     let content = Content {
         demanded: connect.demanded,
@@ -450,21 +450,22 @@ fn plan(connect: &Connect, buffers: Buffers, limits: Limits) -> TransferPlan {
     TransferPlan::new(options, content, buffers, limits, connect.attempt)
 }
 
-/// Returns the paths of a request, beneath the root.
+/// Returns the paths of a request, relative to the root.
 fn tops(paths: &[Vec<u8>]) -> Result<Arc<[RelPath]>> {
     let top = |path: &Vec<u8>| Ok(beneath(path, End::Source)?.0);
     paths.iter().map(top).collect()
 }
 
-/// Returns the buffers of an end. The driver may ask for any object size, but this host bounds the
-/// memory.
+/// Returns the buffers of an end. The driver may request any object size, but the buffers must fit
+/// into `pool` bytes of this host's memory.
 fn buffers(connect: &Connect, limits: &Limits, pool: u64) -> Buffers {
     let asked = connect.options.object_bytes;
     let bytes = asked.clamp(plan::OBJECT_BYTES_MIN, limits.object_bytes_max);
     Buffers::new(pool, bytes)
 }
 
-/// Parses a path of a request; returns true with it if the path is spelled as a folder.
+/// Parses a path of a request. Also returns true if the path ends with a slash, which means a
+/// folder.
 fn beneath(path: &[u8], end: End) -> Result<(RelPath, bool)> {
     let trimmed = path.strip_suffix(b"/").unwrap_or(path);
     let is_folder = trimmed.len() < path.len() || path.is_empty();

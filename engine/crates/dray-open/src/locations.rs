@@ -1,5 +1,5 @@
-//! Interprets SRC and DST by their spelling only, never by the present content of the destination.
-//! So the same command has the same meaning when it is run again.
+//! Interprets SRC and DST. The spelling alone decides, and not the present content of the
+//! destination. So a repeated command has the same meaning as the first one.
 
 mod sources;
 
@@ -18,30 +18,30 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-/// Paths of a copy as typed.
+/// The paths of a copy command as the user typed them.
 #[derive(Debug, Clone, Copy)]
 pub struct Written<'a> {
-    /// Each SRC.
+    /// All SRC arguments.
     pub sources: &'a [OsString],
-    /// DST.
+    /// The DST argument.
     pub destination: &'a OsStr,
     /// True if folders are copied with all their contents.
     pub recursive: bool,
     /// Treatment of symbolic links.
     pub links: Links,
-    /// True if an option applies to one file only (a byte range, a checksum).
+    /// True if an option applies to a single file only, such as a byte range or a checksum.
     pub about_one_file: bool,
     /// True if either side may be a null end ([`Null`]).
     pub may_be_null: bool,
 }
 
-/// Scheme of a path of this host.
+/// URL scheme of a path on this host.
 const FILE_SCHEME: &[u8] = b"file://";
 
-/// A host, and a path beneath the root that it serves.
+/// A host, and a path below the root that the host serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remote {
-    /// `host:port`.
+    /// Address of the host, `host:port`.
     pub address: String,
     /// Bytes of the path, without the slash that separates it from the host.
     pub path: Vec<u8>,
@@ -50,13 +50,14 @@ pub struct Remote {
 /// One file or folder to read on this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalSource {
-    /// As typed.
+    /// The path as the user typed it.
     pub words: String,
-    /// Absolute, with every link resolved; if links are refused, the last name is not resolved.
+    /// Absolute path with all links resolved. If links are refused, the last name is not resolved.
     pub path: PathBuf,
-    /// Its name as typed, which is its name at the destination; `None` for a folder's contents.
+    /// Last name of the typed path, which is also the name at the destination. `None` if only the
+    /// folder's contents are read.
     pub name: Option<Name>,
-    /// True if the contents of the folder are read, not the folder itself.
+    /// True if the contents of the folder are read without the folder itself.
     pub contents: bool,
 }
 
@@ -65,14 +66,14 @@ pub struct LocalSource {
 pub enum Sources {
     /// Files and folders of this host.
     Local(Vec<LocalSource>),
-    /// Paths on one host.
+    /// Paths on another host: its `host:port`, and the paths.
     Remote(String, Vec<Vec<u8>>),
     /// Files and folders of one store of the [`Registry`].
     Stored(Vec<Arc<dyn Location>>),
 }
 
 impl Sources {
-    /// Returns true if a server other than dray provides them.
+    /// Returns true if a server of another kind than dray serves the sources.
     #[must_use]
     pub fn are_served(&self) -> bool {
         match self {
@@ -81,13 +82,13 @@ impl Sources {
         }
     }
 
-    /// Returns true if their bytes are generated, not stored.
+    /// Returns true if the bytes of the sources are generated instead of stored.
     #[must_use]
     pub fn keep_nothing(&self) -> bool {
         matches!(self, Self::Stored(stored) if stored.iter().any(|one| one.keeps_nothing()))
     }
 
-    /// The text of these sources in a transfer id.
+    /// Returns the text for these sources from which a transfer id is derived.
     pub(crate) fn identity(&self) -> String {
         match self {
             Self::Stored(stored) => match stored.first() {
@@ -99,21 +100,22 @@ impl Sources {
     }
 }
 
-/// The folder that is written to.
+/// The destination folder of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Folder {
-    /// Absolute, with links resolved as far as the path exists.
+    /// Absolute path of a folder on this host. Links are resolved as far as the path exists.
     Local(PathBuf),
     /// A folder of another host.
     Remote(Remote),
     /// A folder of a store of the [`Registry`].
     Stored(Arc<dyn Location>),
-    /// A null end on another host: its `host:port`. A host that stores the data is refused.
+    /// A null end on another host: its `host:port`. The copy is refused if that host stores its
+    /// data.
     RemoteNull(String),
 }
 
 impl Folder {
-    /// Returns true if data written to it is dropped.
+    /// Returns true if data that is written to this destination is discarded.
     #[must_use]
     pub fn keeps_nothing(&self) -> bool {
         match self {
@@ -123,7 +125,7 @@ impl Folder {
         }
     }
 
-    /// The text of this folder in a transfer id.
+    /// Returns the text for this folder from which a transfer id is derived.
     pub(crate) fn identity(&self) -> String {
         match self {
             Self::Stored(location) => location.identity(End::Sink),
@@ -137,13 +139,13 @@ impl Folder {
 pub struct Places {
     /// The sources.
     pub sources: Sources,
-    /// The folder to write to.
+    /// The destination folder.
     pub folder: Folder,
-    /// The new name of a single file, if it gets one.
+    /// New name of a single file, if the command sets one.
     pub rename: Option<Name>,
     /// Entries of the folder that will be written; empty for the whole folder.
     pub claims: Vec<RelPath>,
-    /// DST as typed.
+    /// DST as the user typed it.
     pub words: String,
 }
 
@@ -157,10 +159,10 @@ impl Places {
         )
     }
 
-    /// Reads the paths of a command line.
+    /// Parses the paths of a command.
     ///
     /// # Errors
-    /// For an invalid combination of paths; the remedy shows a valid form.
+    /// If the paths cannot be combined. The remedy in the error shows a valid form.
     pub fn read(written: &Written<'_>) -> Result<Self> {
         Self::read_with(written, &Registry::default())
     }
@@ -223,8 +225,8 @@ impl Places {
         Ok(places)
     }
 
-    /// Refuses a copy onto itself: a folder copied into itself never ends, a file copied onto
-    /// itself is a mistake.
+    /// Refuses a copy onto itself. A folder that is copied into itself would grow forever, and
+    /// copying a file onto itself is a mistake.
     fn refuse_itself(&self) -> Result<()> {
         let (Sources::Local(sources), Folder::Local(folder)) = (&self.sources, &self.folder) else {
             return Ok(());
@@ -256,7 +258,7 @@ impl Places {
     }
 }
 
-/// Returns a source or destination in a form that the same command accepts again.
+/// Returns a source or destination for messages, in a form that the same command accepts again.
 pub(crate) fn words(typed: &OsStr) -> String {
     match typed.as_bytes().windows(3).any(|part| part == b"://") {
         true => url::shown(typed.as_bytes()),
@@ -270,8 +272,8 @@ pub(crate) fn usage(cause: impl Into<String>, remedy: impl Into<String>) -> Erro
         .remedy(remedy)
 }
 
-/// Refuses a path that looks like a URL with an unknown scheme. Taken as a path, the copy would
-/// succeed into a local folder of that name.
+/// Refuses a path that looks like a URL with an unknown scheme. Otherwise the copy would write into
+/// a local folder of that name and succeed.
 fn refuse_unknown_scheme(path: &OsStr, registry: &Registry) -> Result<()> {
     let bytes = path.as_bytes();
     let Some(end) = bytes.windows(3).position(|part| part == b"://") else {
@@ -283,7 +285,7 @@ fn refuse_unknown_scheme(path: &OsStr, registry: &Registry) -> Result<()> {
             .iter()
             .all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte));
     let is_known = url::Url::is_meant(bytes) || bytes.starts_with(FILE_SCHEME);
-    // A malformed URL of a known store is reported when it is read.
+    // If the URL belongs to a known store, the store's own parser reports its mistakes.
     if !is_scheme || is_known || !matches!(registry.parse(bytes), Ok(None)) {
         return Ok(());
     }
@@ -311,8 +313,8 @@ fn null_destination(written: &Written<'_>, path: &[u8]) -> Result<bool> {
     }
 }
 
-/// Splits a store's URL as a destination: the folder, and the new name of a single file if it has
-/// one.
+/// Splits the URL of a destination in a store into the folder and the new name of a single file, if
+/// the URL contains one.
 fn stored_destination(
     location: &Arc<dyn Location>,
     is_folder: bool,
@@ -328,13 +330,13 @@ fn stored_destination(
     Ok((Folder::Stored(folder), Some(own_name(name.as_bytes())?)))
 }
 
-/// Returns true if a path can only be a folder, by its spelling.
+/// Returns true if the spelling of a path can only mean a folder.
 fn is_folder_by_spelling(path: &OsStr) -> bool {
     let last = path.as_bytes().rsplit(|b| *b == b'/').next();
     matches!(last, Some(b"" | b"." | b".."))
 }
 
-/// Checks a name that may appear at the destination.
+/// Checks a name that a copy will create at the destination.
 pub(crate) fn own_name(bytes: &[u8]) -> Result<Name> {
     let name = Name::new(bytes)?;
     if name.is_reserved() {
@@ -368,11 +370,8 @@ fn local_destination(typed: &OsStr, is_folder: bool) -> Result<(Folder, Option<N
     Ok((Folder::Local(folder), Some(own_name(name.as_bytes())?)))
 }
 
-/// Refuses a path through a folder with a reserved name: copies skip such folders, so no
-/// later copy would read data in them.
-///
-/// # Errors
-/// [`ErrorKind::InvalidRequest`] if a component of `path` is a reserved name.
+/// Refuses a path that contains a folder with a reserved name. Copies skip such folders, so data in
+/// them could not be copied again.
 pub fn refuse_reserved(path: &[u8]) -> Result<()> {
     let names = path.split(|b| *b == b'/').filter(|name| !name.is_empty());
     for name in names.filter(|name| !matches!(*name, b"." | b"..")) {
@@ -394,7 +393,8 @@ fn refuse_file(folder: &Path) -> Result<()> {
 }
 
 fn remote_destination(mut remote: Remote, is_folder: bool) -> Result<(Folder, Option<Name>)> {
-    // With this prefix, a file can have a name that would mean a null end.
+    // Remove the prefix `./`. A user writes it for a file whose name would otherwise mean a null
+    // end.
     if remote.path.starts_with(b"./") {
         remote.path.drain(..2);
     }
@@ -412,7 +412,7 @@ fn remote_destination(mut remote: Remote, is_folder: bool) -> Result<(Folder, Op
     Ok((Folder::Remote(folder), Some(name)))
 }
 
-/// Parses `dray://host[:port]/path`; `None` for a path on this host.
+/// Parses `dray://host[:port]/path`. Returns `None` for a path on this host.
 fn remote(text: &OsStr) -> Result<Option<Remote>> {
     if !url::Url::is_meant(text.as_bytes()) {
         return Ok(None);
@@ -429,11 +429,12 @@ fn remote(text: &OsStr) -> Result<Option<Remote>> {
     }))
 }
 
-/// Returns a path of this host as it was typed. `file:///PATH` is the same path with `%HH` for any
-/// byte; messages use this form for a path that does not fit on a line of text.
+/// Returns the path on this host that the user typed. A URL `file:///PATH` names the same path,
+/// with any byte written as `%HH`. Messages use such a URL for a path that contains line breaks or
+/// control characters.
 ///
 /// # Errors
-/// A `file:` URL of another host, or one that is malformed.
+/// If the URL is malformed, or names another host.
 pub fn own_path(typed: &OsStr) -> Result<Cow<'_, OsStr>> {
     let Some(rest) = typed.as_bytes().strip_prefix(FILE_SCHEME) else {
         return Ok(Cow::Borrowed(typed));
@@ -452,8 +453,8 @@ pub fn own_path(typed: &OsStr) -> Result<Cow<'_, OsStr>> {
     )))
 }
 
-/// Returns a path of this host in a form that every command accepts: plain, or a `file:` URL if it
-/// does not fit on a line of text.
+/// Returns a path on this host in a form that every command accepts. The form is the plain path or,
+/// if the path contains line breaks or control characters, a `file:` URL.
 #[must_use]
 pub fn shown(path: &Path) -> String {
     let is_plain = |text: &&str| !text.chars().any(url::drives_terminal);
@@ -464,7 +465,8 @@ pub fn shown(path: &Path) -> String {
     format!("file://{}", url::encode(whole.as_os_str().as_bytes()))
 }
 
-/// Makes a path absolute and resolves its links, as far as it exists; the rest is taken literally.
+/// Returns an absolute path with all links resolved. The part of the path that does not exist is
+/// kept as it is.
 fn resolve(path: &Path) -> Result<PathBuf> {
     let failed = |error: &std::io::Error| {
         let words = shown(path);
@@ -481,7 +483,8 @@ fn resolve(path: &Path) -> Result<PathBuf> {
     for component in path.components() {
         match component {
             Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
-            // The path so far has no links, so its parent is the folder that was meant.
+            // All links before this part are resolved, so removing the last name gives the right
+            // parent folder.
             Component::ParentDir => {
                 done.pop();
             }
@@ -490,8 +493,8 @@ fn resolve(path: &Path) -> Result<PathBuf> {
                 done = match next.canonicalize() {
                     Ok(real) => real,
                     Err(error) if error.kind() == std::io::ErrorKind::NotFound => next,
-                    // A cycle of links, or a folder without access: opening the path reports the
-                    // error.
+                    // The link cannot be resolved, because of a cycle or a missing permission.
+                    // Opening the path later reports the error.
                     Err(_) => next,
                 };
             }
@@ -500,13 +503,13 @@ fn resolve(path: &Path) -> Result<PathBuf> {
     Ok(done)
 }
 
-/// Converts a path for the store at `/`.
+/// Converts an absolute path to a path in the store at `/`.
 pub fn from_top(path: &Path) -> Result<RelPath> {
     let bytes = path.as_os_str().as_bytes();
     RelPath::parse(bytes.strip_prefix(b"/").unwrap_or(bytes))
 }
 
-/// Parses the folders of `--target DIR=NAME`, and makes them absolute.
+/// Parses the arguments of `--target DIR=NAME`, and makes the folders absolute.
 pub fn targets(given: &[OsString]) -> Result<Vec<(PathBuf, String)>> {
     let read = |text: &OsString| {
         let bytes = text.as_bytes();
@@ -529,8 +532,8 @@ pub fn targets(given: &[OsString]) -> Result<Vec<(PathBuf, String)>> {
     given.iter().map(read).collect()
 }
 
-/// Returns the target map of a store with the root `root`: folders beneath the root, and the
-/// nearest folder that contains it.
+/// Returns the storage targets of a store at `root`: those of folders below `root`, and that of the
+/// nearest folder that contains `root`.
 pub fn target_map(targets: &[(PathBuf, String)], root: &Path) -> Result<TargetMap> {
     let mut folders = Vec::new();
     let mut around: Option<&(PathBuf, String)> = None;

@@ -1,4 +1,4 @@
-//! Null ends that other hosts read from and write to, in place of an exported folder.
+//! Null ends that a server offers to other hosts, in place of an exported folder.
 
 use crate::export;
 use crate::null::Null;
@@ -12,20 +12,20 @@ use dray_wire::message::{Connect, Limits};
 use dray_wire::negotiate::Agreed;
 use std::sync::Arc;
 
-/// A null end that others may read from and write to, instead of an exported folder.
+/// A null end that a server offers to other hosts, in place of an exported folder.
 #[derive(Debug)]
 pub struct NullExport {
-    /// The tree to read.
+    /// The generated tree that clients can read.
     pub null: Null,
-    /// Thread count of each end.
+    /// Number of threads of each end.
     pub threads: Threads,
 }
 
 impl NullExport {
-    /// Opens the sink that a driver asks for, with buffers of `pool` bytes.
+    /// Opens the sink that a driver requests, with buffers of `pool` bytes in total.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`] if the driver asks to read the data back.
+    /// [`ErrorKind::InvalidRequest`] if the driver requests that data is read back.
     pub fn passive_sink(
         &self,
         connect: &Connect,
@@ -59,10 +59,10 @@ impl NullExport {
         export::sink_of(destination, connect, limits, pool, threads)
     }
 
-    /// Opens the source that a driver asks for, with buffers of `pool` bytes.
+    /// Opens the source that a driver requests, with buffers of `pool` bytes in total.
     ///
     /// # Errors
-    /// For invalid paths and patterns.
+    /// If a path or a pattern is invalid.
     pub fn passive_source(
         &self,
         connect: &Connect,
@@ -85,11 +85,11 @@ impl NullExport {
     }
 }
 
-/// Opens a sink that drops everything. Messages use the names in the request; nothing else of it
-/// has an effect.
+/// Opens a destination that discards all data. The names in the request are used in messages. The
+/// other fields have no effect.
 ///
 /// # Errors
-/// As [`Destination::open`], which opens no storage here.
+/// As [`Destination::open`], except errors of storage.
 pub fn destination(
     request: impl FnOnce(Arc<dyn Store>) -> DestinationRequest,
 ) -> Result<Destination> {

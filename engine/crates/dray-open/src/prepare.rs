@@ -1,9 +1,9 @@
 //! This host's side of a transfer: opens the stores of the requested paths, and the destination
 //! with its log and lease.
 //!
-//! The command line and the Python package both use this module, so that either resumes a transfer
-//! of the other. [`open`] does all steps for a copy on this host; a transfer with another host uses
-//! the single steps.
+//! The command line and the Python package both use this module, so each of them can resume a
+//! transfer of the other. [`open`] carries out all steps for a copy on this host. A transfer with
+//! another host uses the single steps.
 
 mod targets;
 
@@ -30,16 +30,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Opens the one store that all sources on this host are read from. It starts at `/`, because
-/// storage targets are numbered by store.
-///
-/// # Errors
-/// As [`PosixStore::open`].
+/// Opens one store for all sources on this host. The store starts at `/`, because the numbers of
+/// storage targets are valid only within one store.
 pub fn open_source(targets: &Targets, links: Links) -> Result<Arc<dyn Store>> {
     let scope = match links {
-        // The user of this process could access the targets of links directly.
+        // Follow links anywhere: the user of this process has the same access without them.
         Links::Follow => LinkScope::Anywhere,
-        // The sources' own paths have no links left.
+        // The paths of the sources have no unresolved links.
         Links::Keep | Links::Refuse => LinkScope::Never,
     };
     targets.open(Path::new("/"), End::Source, scope, false)
@@ -48,7 +45,7 @@ pub fn open_source(targets: &Targets, links: Links) -> Result<Arc<dyn Store>> {
 /// Returns the sources as roots of `store`.
 ///
 /// # Errors
-/// For an invalid path.
+/// If a path is invalid.
 pub fn roots(store: &Arc<dyn Store>, sources: &[LocalSource]) -> Result<Vec<Root>> {
     let root = |source: &LocalSource| {
         Ok(Root {
@@ -62,8 +59,8 @@ pub fn roots(store: &Arc<dyn Store>, sources: &[LocalSource]) -> Result<Vec<Root
     sources.iter().map(root).collect()
 }
 
-/// Returns the sources as failures if none of them exists, else nothing. The destination is then
-/// not touched: a mistyped name leaves no empty folder.
+/// Returns a failure for each source if none of the sources exists, otherwise an empty list. The
+/// caller then does not touch the destination, so a mistyped name leaves no empty folder.
 #[must_use]
 pub fn nothing_there(sources: &Sources) -> Vec<Failure> {
     let Sources::Local(sources) = sources else {
@@ -89,9 +86,9 @@ pub fn nothing_there(sources: &Sources) -> Vec<Failure> {
     sources.iter().map(failure).collect()
 }
 
-/// Returns the kind of the entry that has the name of a single file. A link in `/dev` counts as a
-/// device, wherever it leads: it may lead to an open file of a process (`/dev/stdout`). `/dev/shm`,
-/// a folder for users' files, is excepted.
+/// Returns the kind of the entry that already has the name of a single file. A link in `/dev`
+/// counts as a device, because it may lead to an open file of a process (`/dev/stdout`). `/dev/shm`
+/// is an exception, because it is a folder for users' files.
 fn meant(folder: &Path, stands: FileKind) -> FileKind {
     let is_systems = || {
         let folder = folder.canonicalize();
@@ -103,12 +100,9 @@ fn meant(folder: &Path, stands: FileKind) -> FileKind {
     }
 }
 
-/// Refuses entries that the sink's machine would refuse during the transfer, before a log is
-/// created beside them, possibly in `/dev`. `stands` is the entry with the single file's name,
-/// `words` the full path of that name.
-///
-/// # Errors
-/// Errors of [`refusal`].
+/// Refuses an existing entry that the sink machine would refuse later. This check comes before a
+/// log is created in the same folder, which could be `/dev`. `stands` is the entry with the name of
+/// the single file. `words` is its full path for messages.
 pub(crate) fn refuse_early(
     stands: Option<FileKind>,
     name: &Name,
@@ -128,13 +122,13 @@ pub(crate) fn refuse_early(
     })
 }
 
-/// Opens the folder to write to, with its log and lease; returns it with the capabilities of its
+/// Opens the folder to write to, with its log and lease. Also returns the capabilities of its
 /// storage.
 ///
 /// # Errors
-/// [`ErrorKind::IsADirectory`] if a folder has the name of the single file;
-/// [`ErrorKind::AlreadyExists`] if a device, a pipe, a socket, or a link in `/dev` has it; errors
-/// of [`PosixStore::open`] and [`Destination::open`].
+/// - [`ErrorKind::IsADirectory`] if a folder has the name of the single file.
+/// - [`ErrorKind::AlreadyExists`] if a device, a pipe, a socket, or a link in `/dev` has that name.
+/// - Errors of [`PosixStore::open`] and [`Destination::open`].
 pub fn open_destination(
     folder: &Path,
     places: &Places,
@@ -150,7 +144,7 @@ pub fn open_destination(
         refuse_early(stands, name, locations::shown(&path), places, options)?;
     }
     let can = store.capabilities();
-    // If the parents of a folder cannot be read, no log above concerns the folder.
+    // If this process cannot open `/`, the folders above the destination are not searched for logs.
     let top = PosixStore::open(Path::new("/"), End::Sink, PosixOptions::default()).ok();
     let above: Option<(Arc<dyn Store>, RelPath)> = match top {
         Some(top) => Some((Arc::new(top), locations::from_top(folder)?)),
@@ -169,17 +163,18 @@ pub fn open_destination(
     Ok((destination, can))
 }
 
-/// Opens a destination. Errors of its log name the folder, because the user named that.
+/// Opens a destination. Errors of its log name the destination folder, because the user knows that
+/// folder.
 pub(crate) fn open_at(request: DestinationRequest, selection: &Selection) -> Result<Destination> {
     let words = request.words.clone();
     Destination::open_for(request, selection)
         .map_err(|error| about_folder(error, &words, LogStep::Use))
 }
 
-/// Opens a destination on this host, in a folder or a store.
+/// Opens a destination on this host or in a store.
 ///
 /// # Errors
-/// As [`open_destination`]; [`ErrorKind::InvalidRequest`] for a destination on another host.
+/// As [`open_destination`]. [`ErrorKind::InvalidRequest`] for a destination on another host.
 pub fn open_folder(
     places: &Places,
     targets: &Targets,
@@ -196,7 +191,7 @@ pub fn open_folder(
     }
 }
 
-/// Opens a folder of a store to write to, with its log and lease.
+/// Opens a folder in a store to write to, with its log and lease.
 fn open_stored(
     location: &Arc<dyn Location>,
     places: &Places,
@@ -212,7 +207,7 @@ fn open_stored(
         owner: store_owner,
     } = writable.open_sink()?;
     let store = targets.limit(store);
-    // The URL's parameters may be secret, so DST as typed is not shown.
+    // Do not show DST as typed, because the parameters of the URL may be secret.
     let words = location.words();
     if let Some(name) = &places.rename {
         let exists = store.stat(&RelPath::root().join(name)?)?;
@@ -232,7 +227,7 @@ fn open_stored(
     Ok((Destination::open_for(request, selection)?, can))
 }
 
-/// Opens the sources in a store. `is_compared`: see [`Location::open_source`].
+/// Opens sources that are in a store. `is_compared` has the meaning of [`Location::open_source`].
 fn stored_roots(
     stored: &[Arc<dyn Location>],
     targets: &Targets,
@@ -256,10 +251,10 @@ fn stored_roots(
     Ok((stored.iter().map(root).collect(), needs_checksum))
 }
 
-/// Opens the sources on this host, in folders or a store.
+/// Opens the sources that are on this host or in a store.
 ///
 /// # Errors
-/// As [`open_source`] and [`roots`]; [`ErrorKind::InvalidRequest`] for sources on another host.
+/// As [`open_source`] and [`roots`]. [`ErrorKind::InvalidRequest`] for sources on another host.
 pub fn open_roots(sources: &Sources, targets: &Targets, links: Links) -> Result<Vec<Root>> {
     match sources {
         Sources::Local(sources) => roots(&open_source(targets, links)?, sources),
@@ -271,30 +266,30 @@ pub fn open_roots(sources: &Sources, targets: &Targets, links: Links) -> Result<
     }
 }
 
-/// A copy on this host.
+/// A request for a copy with both ends in this process.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// Sources and destination, both on this host.
+    /// Sources and destination. Neither may be on another dray host.
     pub places: Places,
     /// The selection of entries.
     pub selection: Selection,
-    /// The options of the transfer.
+    /// Options of the transfer.
     pub options: Options,
     /// Requirements on the content of a single file.
     pub content: Content,
-    /// The id of the transfer.
+    /// Id of the transfer.
     pub transfer: TransferId,
-    /// Bytes of all buffers, which both ends share.
+    /// Size in bytes of all buffers, which both ends share.
     pub pool_bytes: u64,
-    /// Storage targets.
+    /// Storage targets of this host.
     pub targets: Targets,
 }
 
 /// Opens both ends of a copy on this host, for [`dray_runtime::local::run`].
 ///
 /// # Errors
-/// [`ErrorKind::InvalidRequest`] for an object size out of bounds or a side on another host; errors
-/// of [`open_source`] and [`open_destination`].
+/// [`ErrorKind::InvalidRequest`] if the object size is out of bounds, or if a side is on another
+/// host. Errors of [`open_source`] and [`open_destination`].
 pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
     let (places, options) = (&request.places, &request.options);
     let object_bytes = options.object_bytes;
@@ -308,7 +303,7 @@ pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
     let pool = request.pool_bytes;
     let plan = TransferPlan::local(options.clone(), content.clone(), pool, &destination, 1);
     let links = request.selection.links;
-    // A server has the checksum of a whole file only.
+    // A server can offer only the checksum of a whole file.
     let is_whole = content.range.is_none() && !request.selection.recursive;
     let whole_file = match &places.sources {
         Sources::Stored(stored) => match stored.as_slice() {
@@ -340,12 +335,12 @@ pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
     ))
 }
 
-/// Returns the id of the transfer that a command starts. The same command of the same user on the
-/// same host has the same id, and so finds its partial data again. The id identifies the command
-/// only; another user may choose the same id.
+/// Returns the transfer id of a command. If the same user repeats the same command on the same
+/// host, the id is the same, so the transfer finds its partial data again. The id is no proof of
+/// identity: another user can choose the same id.
 ///
 /// # Errors
-/// Not in practice: the id consists of letters and digits.
+/// Does not occur in practice, because the id consists of letters and digits.
 pub fn command_id(places: &Places, selection: &Selection) -> Result<TransferId> {
     let user = rustix::process::geteuid().as_raw();
     let host = dray_runtime::sink::host_name();
@@ -360,12 +355,12 @@ pub fn command_id(places: &Places, selection: &Selection) -> Result<TransferId> 
     id_of(words.as_bytes())
 }
 
-/// Derives a transfer id from `words`, which identify the transfer.
+/// Derives a transfer id from `words`, a text that identifies the transfer.
 ///
 /// # Errors
-/// Not in practice: the id consists of letters and digits.
+/// Does not occur in practice, because the id consists of letters and digits.
 pub fn id_of(words: &[u8]) -> Result<TransferId> {
-    // FNV-1a, as for names of logs: only an even distribution is needed.
+    // FNV-1a, as for the names of logs. The hash only has to be evenly distributed.
     let hash = words.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
@@ -375,13 +370,13 @@ pub fn id_of(words: &[u8]) -> Result<TransferId> {
 /// Returns a random id for a new transfer.
 ///
 /// # Errors
-/// Not in practice: the id consists of letters and digits.
+/// Does not occur in practice, because the id consists of letters and digits.
 pub fn new_transfer_id() -> Result<TransferId> {
     let drawn = RandomState::new().hash_one(std::process::id());
     TransferId::new(format!("{drawn:016x}"))
 }
 
-/// Returns the owner of partial data: this process's user.
+/// Returns the owner that is recorded in logs: the user of this process.
 #[must_use]
 pub fn owner() -> Vec<u8> {
     format!("uid:{}", rustix::process::geteuid().as_raw()).into_bytes()

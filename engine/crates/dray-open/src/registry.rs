@@ -1,4 +1,5 @@
-//! The table of stores that a URL can name. A store is one crate and one line of [`STORES`].
+//! The table of the kinds of stores that a URL can name. A new kind needs its own crate and one
+//! entry in [`STORES`].
 
 use crate::null::NullEnds;
 use crate::store_kind::{Location, StoreKind};
@@ -7,10 +8,10 @@ use crate::xrootd::XrootdServers;
 use dray_core::Result;
 use std::sync::Arc;
 
-/// Every store that a URL can name.
+/// All kinds of stores that a URL can name.
 static STORES: [&dyn StoreKind; 3] = [&WebServers, &XrootdServers, &NullEnds];
 
-/// The stores that URLs are looked up in.
+/// A list of kinds of stores, to find the kind that a URL names.
 #[derive(Clone)]
 pub struct Registry(Vec<&'static dyn StoreKind>);
 
@@ -28,17 +29,14 @@ impl Registry {
         self
     }
 
-    /// Returns the registry without stores that keep nothing.
+    /// Returns the registry without null ends.
     #[must_use]
     pub(crate) fn keeping(&self) -> Self {
         let keeps = |kind: &&&'static dyn StoreKind| !kind.keeps_nothing();
         Self(self.0.iter().filter(keeps).copied().collect())
     }
 
-    /// Parses a location as typed. `None` if no store claims it.
-    ///
-    /// # Errors
-    /// As [`StoreKind::parse`].
+    /// Parses a location as typed. Returns `None` if it is a URL of no registered kind.
     pub fn parse(&self, typed: &[u8]) -> Result<Option<Arc<dyn Location>>> {
         for kind in &self.0 {
             if let Some(location) = kind.parse(typed)? {
@@ -48,7 +46,7 @@ impl Registry {
         Ok(None)
     }
 
-    /// Returns the schemes of stores that can be written, or of those that cannot, for a message.
+    /// Returns the URL schemes of all writable, or all read-only, stores as a text for messages.
     pub(crate) fn schemes(&self, are_writable: bool) -> String {
         let kinds = self.0.iter().filter(|kind| !kind.keeps_nothing());
         let named = kinds.filter(|kind| kind.is_writable() == are_writable);

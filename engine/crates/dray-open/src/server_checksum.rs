@@ -1,6 +1,7 @@
-//! Compares a single file with the checksum of its server: the server is asked during the copy, and
-//! the comparison is made before the copy gets its name. A checksum that the caller demands is
-//! separate, because it also decides which existing file is adopted.
+//! Compares a copy of a single file with the checksum that the file's server reports. The request
+//! to the server runs during the copy. The comparison happens before the copy is published. A
+//! checksum that the caller demands is handled elsewhere, because it also decides which existing
+//! file is adopted.
 
 use crate::store_kind::Location;
 use dray_core::lock::LockExt;
@@ -12,27 +13,27 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-/// Maximum time that a complete copy waits for the answer. A server without a stored checksum has
-/// been reading the file since the copy started (guess, revisit).
+/// Maximum time that a complete copy waits for the server's answer. A server without a stored
+/// checksum reads the file to compute one, and has done so since the copy started (guess, revisit).
 const PATIENCE: Duration = Duration::from_secs(120);
 
 type Answer = Result<Option<Checksum>>;
 
-/// Returns true if a copy may not get its name without a comparison.
+/// A function that returns true if the copy must not be published without a comparison.
 pub(crate) type Needed = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// An event that ends the wait for the checksum.
 enum WaitEnd {
-    /// The server has answered.
+    /// The server has answered the request.
     Answer(Answer),
-    /// The copy is to stop.
+    /// The copy is being stopped.
     Stop,
 }
 
-/// The checksum that a server offers for its file.
+/// A checksum that was requested from the file's server, and perhaps has not arrived yet.
 pub(crate) struct Offer {
     words: Mutex<Receiver<WaitEnd>>,
-    /// The sending end of the same channel, for the thread that stops the copy.
+    /// The sending end of the same channel. The thread that stops the copy uses it to end the wait.
     stop: Sender<WaitEnd>,
     heard: OnceLock<Answer>,
     is_needed: Needed,
@@ -40,7 +41,7 @@ pub(crate) struct Offer {
 }
 
 impl Offer {
-    /// Starts to ask the server of the single file.
+    /// Starts a thread that requests the checksum of the single file from its server.
     pub(crate) fn ask(location: &Arc<dyn Location>, is_needed: Needed) -> Arc<Self> {
         let location = Arc::clone(location);
         Self::of(PATIENCE, is_needed, move || location.checksum())
@@ -55,7 +56,7 @@ impl Offer {
         let stop = tell.clone();
         let asked = std::thread::Builder::new().spawn(move || {
             let said = caught("ask for the checksum", ask).and_then(|said| said);
-            // Sending fails if the copy has ended.
+            // If the copy has already ended, sending fails, and the answer is not needed.
             let _ = tell.send(WaitEnd::Answer(said));
         });
         if let Err(error) = asked {
@@ -84,13 +85,14 @@ impl Offer {
 }
 
 impl FinalCheck for Offer {
-    /// Stops the wait for the answer. A copy that was not compared by now gets no name.
+    /// Ends the wait for the answer. A copy that was not compared before is not published.
     fn give_up(&self) {
         // The receiver lives as long as `self`, so sending cannot fail.
         let _ = self.stop.send(WaitEnd::Stop);
     }
 
-    /// Compares the sums once the server has answered or [`PATIENCE`] is over.
+    /// Compares the checksums when the server has answered. Waits at most [`PATIENCE`] for the
+    /// answer.
     fn compare(&self, sums: &Sums) -> Result<()> {
         let known = match self.hear() {
             Ok(Some(known)) => known,
@@ -114,7 +116,7 @@ impl FinalCheck for Offer {
             ))
     }
 
-    /// Returns the notice for a copy that got its name without a comparison.
+    /// Returns a notice if the copy was published without a comparison.
     fn notice(&self) -> Option<Error> {
         let cause = match self.heard.get()? {
             Ok(Some(_)) => return None,
@@ -130,8 +132,8 @@ impl FinalCheck for Offer {
     }
 }
 
-/// Returns the error of a copy that was read from several servers and not compared: its data is
-/// kept, but it may mix different files.
+/// Returns the error for a copy that was read from several servers and could not be compared. The
+/// copy may be a mixture of different files, so it is not published. Its partial data is kept.
 fn uncompared(why: &str) -> Error {
     let error = Error::new(ErrorKind::TimedOut, End::Source, "verify the file");
     error
@@ -202,7 +204,7 @@ mod tests {
         let error = waiting.join().expect("no panic").expect_err("stopped");
         assert_eq!(error.kind, ErrorKind::Cancelled);
         drop(silence);
-        // An answer that arrived before the stop counts.
+        // The answer arrived before the stop, so it counts.
         let sums = Sums::of(b"123456789");
         let heard = Offer::of(LONG, never(), || Ok(Some(Checksum::Adler32(0x091e_01de))));
         heard.compare(&sums).expect("the same");
@@ -216,7 +218,7 @@ mod tests {
         let none = Offer::of(LONG, never(), || Ok(None));
         none.compare(&sums).expect("nothing to compare with");
         assert!(none.notice().is_some());
-        // The server does not answer.
+        // This server never answers.
         let (silence, answer) = channel::<()>();
         let silent = Offer::of(Duration::from_millis(1), never(), move || {
             let _ = answer.recv();

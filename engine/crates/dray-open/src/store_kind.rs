@@ -1,8 +1,8 @@
-//! The interface between locations and the stores that URLs name. A kind of store implements
-//! [`StoreKind`] and [`Location`], and knows neither the table of all kinds nor their users.
+//! The interface of a kind of store. Each kind implements [`StoreKind`] and [`Location`], and
+//! depends neither on the table of all kinds nor on the code that uses it.
 //!
-//! All other modules ask a [`Location`]: which checksum it offers, whether it can be written, and
-//! what it refuses. None of them matches on the kind of a store.
+//! All other modules ask a [`Location`] for its properties, such as its checksum, or whether it can
+//! be written. These modules do not depend on the kind of store.
 
 use dray_core::options::Options;
 use dray_core::{Checksum, End, Error, ErrorKind, RelPath, Result};
@@ -10,51 +10,54 @@ use dray_store::Store;
 use std::fmt;
 use std::sync::Arc;
 
-/// A kind of store: how its URLs begin, and how they are parsed.
+/// A kind of store: the form of its URLs, and their parser.
 pub trait StoreKind: Sync {
-    /// The scheme that messages name, with its separator: `root://`.
+    /// Returns the URL scheme for messages, with its separator: `root://`.
     fn scheme(&self) -> &'static str;
 
-    /// Returns true if its locations can be destinations.
+    /// Returns true if locations of this kind can be destinations.
     fn is_writable(&self) -> bool;
 
-    /// Returns true if it stores nothing. Only commands that measure accept such a store.
+    /// Returns true for null ends, which store nothing. Only commands that measure accept them.
     fn keeps_nothing(&self) -> bool {
         false
     }
 
-    /// Parses a location as typed. `None` if `typed` does not begin as a URL of this kind.
+    /// Parses a location as typed. Returns `None` if `typed` does not begin like a URL of this
+    /// kind.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`] for a URL of this kind that is malformed. The message shows
-    /// no secret of the URL.
+    /// [`ErrorKind::InvalidRequest`] for a malformed URL of this kind. The message contains no
+    /// secrets of the URL.
     fn parse(&self, typed: &[u8]) -> Result<Option<Arc<dyn Location>>>;
 }
 
-/// A file or folder of a store, as a URL names it. Nothing is opened yet.
+/// A file or folder in a store, as a URL names it. The store is not opened yet.
 pub trait Location: fmt::Debug + Send + Sync {
-    /// Returns the URL without secrets, for messages.
+    /// Returns the URL for messages, without secrets.
     fn words(&self) -> String;
 
-    /// Returns the path beneath the root of the store that [`Self::open_source`] returns.
+    /// Returns the path relative to the root of the store that [`Self::open_source`] returns.
     fn path(&self) -> RelPath;
 
-    /// Returns true if the URL is spelled as a folder: then its contents are meant.
+    /// Returns true if the URL is spelled as a folder. A copy then takes only the folder's
+    /// contents.
     fn is_folder(&self) -> bool;
 
-    /// Returns the text before a path of this store in messages, with its separator.
+    /// Returns the text that precedes a path of this store in messages, with its separator.
     fn top(&self) -> String;
 
-    /// Returns another path of the same store.
+    /// Returns the location of another path in the same store.
     fn with_path(&self, path: &RelPath) -> Arc<dyn Location>;
 
-    /// Returns the text that distinguishes this location from others in a transfer id, as a source
-    /// and as a destination. Keep it stable: an interrupted command finds its partial data by this
-    /// id.
+    /// Returns the text that represents this location in a transfer id. Different locations have
+    /// different texts. The text may depend on `end`. The text must never change, because an
+    /// interrupted command finds its partial data by the transfer id.
     fn identity(&self, end: End) -> String;
 
-    /// Returns the text of these sources, which one store reads, in a transfer id. `self` is the
-    /// first of them. Keep it stable, as [`Self::identity`].
+    /// Returns the text that represents several sources in a transfer id. All of them are read from
+    /// one store, and `self` is the first of them. The text must never change, as that of
+    /// [`Self::identity`].
     fn identity_of_all(&self, sources: &[Arc<dyn Location>]) -> String {
         sources
             .iter()
@@ -62,46 +65,37 @@ pub trait Location: fmt::Debug + Send + Sync {
             .collect()
     }
 
-    /// Returns a key that is equal for locations which one store can read. `None` if the location
-    /// is read alone.
+    /// Returns a key that is equal for all locations that can be read from one store. Returns
+    /// `None` if the location needs a store of its own.
     fn shared_store(&self) -> Option<String> {
         None
     }
 
-    /// Refuses a location that has nothing to read.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidRequest`].
+    /// Returns an error if the location cannot be a source.
     fn refuse_as_source(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Opens the store to read from. `is_compared` is true if the caller compares the whole file
-    /// with the checksum of the server, so that the store may read replicas whose equality it
-    /// cannot check.
-    ///
-    /// # Errors
-    /// Errors of the store.
+    /// Opens the store to read from. `is_compared` is true if the caller will compare the whole
+    /// file with the server's checksum. The store may then read several replicas, although it
+    /// cannot check that they are equal.
     fn open_source(&self, is_compared: bool) -> Result<OpenedSource>;
 
-    /// Returns true if the store may know the checksum of the file.
+    /// Returns true if the store may have a checksum of the file.
     fn offers_checksum(&self) -> bool {
         false
     }
 
-    /// Returns the checksum that the store has for the file. May block for as long as the server
-    /// needs.
+    /// Returns the store's checksum of the file, if it has one. May block until the server has
+    /// computed it.
     ///
     /// # Errors
-    /// If the store cannot be asked. The copy continues: reading the file reports a real problem.
+    /// If the request fails. The copy continues, because reading the file reports any real problem.
     fn checksum(&self) -> Result<Option<Checksum>> {
         Ok(None)
     }
 
-    /// Returns the interface to write to this location.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidRequest`] if the store or this URL is read-only.
+    /// Returns the interface for writing to this location.
     fn writable(&self) -> Result<&dyn Writable> {
         let cause = format!(
             "{}: dray reads from this store and does not write to it",
@@ -114,7 +108,7 @@ pub trait Location: fmt::Debug + Send + Sync {
         )
     }
 
-    /// See [`StoreKind::keeps_nothing`].
+    /// Returns true if the location is a null end; see [`StoreKind::keeps_nothing`].
     fn keeps_nothing(&self) -> bool {
         false
     }
@@ -122,30 +116,26 @@ pub trait Location: fmt::Debug + Send + Sync {
 
 /// A location that can be a destination.
 pub trait Writable: Location {
-    /// Refuses options that the store cannot fulfil.
+    /// Refuses transfer options that the store does not support.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`] names the option and the remedy.
+    /// [`ErrorKind::InvalidRequest`]; the error names the option and the remedy.
     fn refuse_options(&self, options: &Options) -> Result<()>;
 
-    /// Opens the folder to write to, and makes it if it is missing.
-    ///
-    /// # Errors
-    /// Errors of the store.
+    /// Opens the folder to write to. Makes the folder if it does not exist.
     fn open_sink(&self) -> Result<OpenedSink>;
 }
 
-/// A store that is read from.
+/// A store that was opened for reading.
 pub struct OpenedSource {
-    /// The store, from its root down.
+    /// The store, with all paths relative to its root.
     pub store: Arc<dyn Store>,
-    /// Returns true if the file may only be published after a comparison with the server's
-    /// checksum.
+    /// Returns true if a copy must be compared with the server's checksum before it is published.
     pub needs_checksum: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 impl OpenedSource {
-    /// A store whose files need no comparison.
+    /// Returns a store whose files need no comparison.
     #[must_use]
     pub fn of(store: Arc<dyn Store>) -> Self {
         Self {
@@ -155,13 +145,14 @@ impl OpenedSource {
     }
 }
 
-/// A folder that is written to.
+/// A folder that was opened for writing.
 pub struct OpenedSink {
-    /// The store, from the folder down.
+    /// A store whose root is the folder.
     pub store: Arc<dyn Store>,
-    /// The store above the folder and the folder's path in it, where logs of larger transfers lie.
+    /// The store above the folder, and the path of the folder in it. Logs of larger transfers are
+    /// there.
     pub above: Option<(Arc<dyn Store>, RelPath)>,
-    /// The owner of a log at this store. `None` for the user of this process.
+    /// Owner that is recorded in logs of this store; `None` for the user of this process.
     pub owner: Option<Vec<u8>>,
 }
 

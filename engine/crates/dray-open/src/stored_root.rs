@@ -1,4 +1,4 @@
-//! A root that is a folder of a store which a URL names.
+//! An exported root that is a folder in a store that a URL names.
 
 use crate::prepare::Targets;
 use crate::registry::Registry;
@@ -11,7 +11,7 @@ use dray_store::{
 };
 use std::sync::Arc;
 
-/// A folder of a store. Each transfer opens the store again; `store` serves calls of the API.
+/// A folder in a store. Calls of the API use `store`. Each transfer opens the store again.
 pub(crate) struct StoredRoot {
     location: Arc<dyn Location>,
     pub(crate) store: Arc<dyn Store>,
@@ -20,8 +20,8 @@ pub(crate) struct StoredRoot {
 }
 
 impl StoredRoot {
-    /// Opens the folder that `url` names. The log of a transfer lies beside its data, so a store
-    /// that is written must hold it.
+    /// Opens the folder that `url` names. A writable store must be able to hold object logs,
+    /// because the log of a transfer lies beside its data.
     pub(crate) fn open(url: &str, is_read_only: bool, targets: Targets) -> Result<Self> {
         let location = Registry::default().keeping().parse(url.as_bytes())?;
         let location = location.ok_or_else(|| {
@@ -47,7 +47,8 @@ impl StoredRoot {
         let store = match writable {
             None => read,
             Some(writable) => {
-                // This would make a missing folder, as a destination of a copy.
+                // As for the destination of a copy, this call makes the folder if it does not
+                // exist.
                 let store = writable.open_sink()?.store;
                 refuse_lacking(&location.words(), &store.capabilities())?;
                 store
@@ -76,12 +77,12 @@ impl StoredRoot {
         self.location.writable()
     }
 
-    /// Refuses options that the store cannot fulfil.
+    /// Refuses transfer options that the store does not support.
     pub(crate) fn refuse_options(&self, options: &Options) -> Result<()> {
         self.writable()?.refuse_options(options)
     }
 
-    /// Opens a folder beneath the root to write to.
+    /// Opens a folder below the root for writing.
     pub(crate) fn sink(&self, folder: &RelPath) -> Result<Arc<dyn Store>> {
         self.writable()?;
         let at = self
@@ -91,7 +92,7 @@ impl StoredRoot {
         Ok(self.targets.limit(opened.store))
     }
 
-    /// Opens the root as a store to read from.
+    /// Opens the root as a store for reading.
     pub(crate) fn source(&self) -> Result<Arc<dyn Store>> {
         Ok(self.targets.limit(source(&self.location)?))
     }
@@ -103,7 +104,7 @@ fn source(location: &Arc<dyn Location>) -> Result<Arc<dyn Store>> {
     Ok(Arc::new(ReadOnly(Beneath { store, top })))
 }
 
-/// Refuses a store whose capabilities do not suffice for a root that is written.
+/// Refuses a store that lacks a capability which a writable root needs.
 fn refuse_lacking(words: &str, can: &Capabilities) -> Result<()> {
     let lacks = [
         (
@@ -132,7 +133,7 @@ fn below(top: &RelPath, path: &RelPath) -> Result<RelPath> {
     }
 }
 
-/// The folder `top` of a store, as a store of its own.
+/// The folder `top` of a store, as a separate store with this folder as its root.
 struct Beneath {
     store: Arc<dyn Store>,
     top: RelPath,

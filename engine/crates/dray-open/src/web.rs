@@ -1,4 +1,4 @@
-//! Web servers as sources.
+//! Web servers, which can only be sources.
 
 use crate::store_kind::{Location, OpenedSource, StoreKind};
 use dray_core::{Checksum, End, RelPath, Result};
@@ -6,11 +6,11 @@ use dray_store::ReadOnly;
 use dray_store_http::{Credentials, HttpStore, HttpUrl};
 use std::sync::Arc;
 
-/// Text around the URLs of a transfer in its id.
+/// Text before and after the URLs of a transfer in its id.
 const IDENTITY_START: &str = "Web([";
 const IDENTITY_END: &str = "])";
 
-/// Servers that speak HTTP or WebDAV.
+/// The kind of store of servers that speak HTTP or WebDAV.
 pub(crate) struct WebServers;
 
 impl StoreKind for WebServers {
@@ -32,7 +32,7 @@ impl StoreKind for WebServers {
 struct WebLocation(HttpUrl);
 
 impl WebLocation {
-    /// Opens the store of the server, with the credentials of the environment.
+    /// Opens the server's store, with the credentials from the environment variables.
     fn open(&self) -> Result<HttpStore> {
         let credentials = Credentials::from_environment(|name| std::env::var_os(name))?;
         Ok(HttpStore::new(&self.0, credentials, End::Source))

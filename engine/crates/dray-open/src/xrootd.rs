@@ -8,11 +8,11 @@ pub use dray_store_xrootd::end_process;
 use dray_store_xrootd::{SinkOptions, Url, XrootdOptions, XrootdSink, XrootdStore};
 use std::sync::Arc;
 
-/// The owner of a log at an XRootD server. A user number of this host has no meaning there: any
-/// caller whose credentials open the log may resume the transfer.
+/// Owner that is recorded in logs at an XRootD server. User numbers of this host have no meaning at
+/// the server. Any caller whose credentials can open the log may resume the transfer.
 pub const OWNER: &[u8] = b"xrootd";
 
-/// Servers that speak XRootD.
+/// The kind of store of servers that speak XRootD.
 pub(crate) struct XrootdServers;
 
 impl StoreKind for XrootdServers {
@@ -83,7 +83,8 @@ impl Location for XrootdLocation {
 
     fn open_source(&self, is_compared: bool) -> Result<OpenedSource> {
         let options = XrootdOptions {
-            // Only a comparison of the whole file shows whether the replicas are equal.
+            // Read replicas only if the whole file is compared. Nothing else shows whether they are
+            // equal.
             replicas: is_compared,
             ..XrootdOptions::default()
         };
@@ -133,7 +134,7 @@ impl Writable for XrootdLocation {
     fn open_sink(&self) -> Result<OpenedSink> {
         let sink = XrootdSink::open(self.url.clone(), SinkOptions::default())?;
         sink.make_root()?;
-        // Logs of whole trees are in the folders above.
+        // The folders above the destination may contain logs of larger transfers.
         let above = sink.elsewhere(&RelPath::root(), SinkOptions::default())?;
         Ok(OpenedSink {
             store: Arc::new(sink),

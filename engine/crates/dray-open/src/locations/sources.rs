@@ -1,4 +1,4 @@
-//! Interprets SRC.
+//! Interprets the SRC arguments.
 
 use super::{
     LocalSource, Remote, Sources, Written, own_name, own_path, remote, resolve, shown, usage,
@@ -14,10 +14,11 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The sources as typed.
+/// The sources of a command, with their names.
 pub(super) struct ReadSources {
     pub(super) sources: Sources,
-    /// Base names; `None` for a folder's contents.
+    /// Names that the sources get at the destination; `None` if only a folder's contents are
+    /// copied.
     names: Vec<Option<Name>>,
 }
 
@@ -80,14 +81,14 @@ impl ReadSources {
         Ok(Self { sources, names })
     }
 
-    /// Returns the names that the sources get in the destination's folder; empty if they may be
-    /// any.
+    /// Returns the names that the sources get in the destination folder. Returns an empty list if
+    /// any name is possible.
     pub(super) fn claims(&self) -> Result<Vec<RelPath>> {
         let mut claims = Vec::with_capacity(self.names.len());
         for name in &self.names {
             match name {
                 Some(name) => claims.push(RelPath::root().join(name)?),
-                // Contents may have any names.
+                // The contents of a folder may have any names.
                 None => return Ok(Vec::new()),
             }
         }
@@ -95,8 +96,8 @@ impl ReadSources {
     }
 }
 
-/// Returns the name of a copy of `location`; `None` for a folder's contents. `stored` has the
-/// sources before it, `count` is the number of all sources.
+/// Returns the name of a copy of `location`, or `None` if only a folder's contents are copied.
+/// `stored` contains the sources before this one. `count` is the number of all sources.
 fn stored_name(
     location: &dyn Location,
     stored: &[Arc<dyn Location>],
@@ -143,7 +144,7 @@ fn local_source(source: &OsStr, written: &Written<'_>) -> Result<(LocalSource, O
             None => resolve(typed)?,
         }
     };
-    // The link's own name, not its target's.
+    // Use the name of the link, and not the name of its target.
     let typed_name = path.file_name().map(OsStr::to_owned);
     if !contents && written.links != Links::Refuse && path.is_symlink() {
         path = followed(&path, &words)?;
@@ -179,8 +180,8 @@ fn local_source(source: &OsStr, written: &Written<'_>) -> Result<(LocalSource, O
     ))
 }
 
-/// Resolves a link that was named as a source. A copy of the link itself would have another target
-/// at the destination, or none.
+/// Resolves a link that the user named as a source. A copy of the link itself could lead to another
+/// file at the destination, or to none.
 fn followed(link: &Path, words: &str) -> Result<PathBuf> {
     let error = |kind, cause: String| {
         Error::new(kind, End::Source, "read")

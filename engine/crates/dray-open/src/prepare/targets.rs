@@ -1,4 +1,4 @@
-//! The storage targets of this host as configured, and stores that use them.
+//! The configured storage targets of this host, and the stores that use them.
 
 use super::RateInTime;
 use crate::locations;
@@ -9,29 +9,27 @@ use dray_store::{LinkScope, PosixOptions, PosixStore, Store, WrapOptions, wrap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Storage targets of this host, by folder, and their limits.
+/// Storage targets of this host, with their folders and limits.
 #[derive(Debug, Clone, Default)]
 pub struct Targets {
-    /// Absolute folders and the names of the targets they lie on.
+    /// Absolute path of each folder, with the name of its storage target.
     pub folders: Vec<(PathBuf, String)>,
-    /// Targets, with the maximum rate of each.
+    /// Maximum rate of each storage target, by name.
     pub limits: Vec<(String, RateInTime)>,
-    /// True if large files bypass the page cache, where the file system permits it.
+    /// True if large files are read and written without the page cache, where the file system
+    /// supports that.
     pub direct: bool,
-    /// True if the space of large files is allocated when they start, where the file system can do
-    /// that.
+    /// True if the space of a large file is allocated before its first write, where the file system
+    /// supports that.
     pub preallocates: bool,
-    /// True if files may share blocks with their copies, where the file system can do that.
+    /// True if a copy may share blocks with its source file, where the file system supports that.
     pub shares_blocks: bool,
-    /// Thread count of each target.
+    /// Number of threads of each storage target.
     pub threads: Threads,
 }
 
 impl Targets {
-    /// Opens a store with these targets.
-    ///
-    /// # Errors
-    /// As [`PosixStore::open`].
+    /// Opens a store that has these storage targets.
     pub fn open(
         &self,
         root: &Path,
@@ -51,10 +49,10 @@ impl Targets {
         Ok(self.limit(Arc::new(PosixStore::open(root, end, options)?)))
     }
 
-    /// Refuses a limit of an unknown target: it would limit nothing.
+    /// Refuses a rate limit with an unknown target name, because it would have no effect.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`] names the limit and the known targets.
+    /// [`ErrorKind::InvalidRequest`]; the error names the limit and the known targets.
     pub fn check_limits(&self) -> Result<()> {
         let is_named = |name: &str| self.folders.iter().any(|(_, other)| other == name);
         let unknown = |name: &&String| !is_named(name) && !name.starts_with("device ");
@@ -74,7 +72,7 @@ impl Targets {
         )
     }
 
-    /// Wraps a store with the targets' limits.
+    /// Returns a store that applies the rate limits of these targets to `store`.
     #[must_use]
     pub fn limit(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
         let limits = self.limits.iter();
