@@ -1,7 +1,8 @@
 //! Reads answers of an endpoint that may be newer than this program.
 //!
-//! A newer endpoint may add fields to an answer. The type of an answer contains the type of a
-//! request, which refuses unknown fields, so a plain read would refuse such an answer.
+//! A newer endpoint may add fields to an answer. Most answers contain a
+//! [`Request`](crate::Request), and that type refuses unknown fields. Plain deserialization would
+//! therefore refuse the whole answer.
 
 use serde::de::value::{MapDeserializer, SeqDeserializer};
 use serde::de::{DeserializeOwned, Deserializer, IntoDeserializer, Visitor};
@@ -15,7 +16,7 @@ pub fn read_answer<T: DeserializeOwned>(answer: &Value) -> Result<T, Error> {
     T::deserialize(KnownFields(answer))
 }
 
-/// A JSON value that hides the fields that the target type does not know.
+/// A deserializer of a JSON value. It hides the fields that the target type does not know.
 #[derive(Clone, Copy)]
 struct KnownFields<'de>(&'de Value);
 
@@ -126,7 +127,7 @@ mod tests {
         newer["request"]["sources"][0]["colour"] = json!(1);
         let plain: Transfer = read_answer(&transfer()).expect("a transfer");
         assert_eq!(read_answer::<Transfer>(&newer).expect("the same"), plain);
-        // The endpoint still refuses unknown fields in a request.
+        // The endpoint must still refuse unknown fields in a request.
         assert!(serde_json::from_value::<Request>(newer["request"].clone()).is_err());
     }
 

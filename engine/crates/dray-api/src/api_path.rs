@@ -211,9 +211,9 @@ fn host_of(authority: &str) -> Option<String> {
     is_plain.then(|| url::with_port(authority))?
 }
 
-/// Returns a URL or path in a form that may be logged and quoted. Text other than a valid `dray://`
-/// URL or a path may contain secrets: a user name and a password before the host, or a signature
-/// after the question mark. The function removes those parts from such a text.
+/// Returns a URL or a path in a form that may be logged and quoted. Any text other than a path or a
+/// valid `dray://` URL may contain secrets, such as a user name and a password before the host, or
+/// a signature after the question mark. The function removes these parts from such a text.
 #[must_use]
 pub fn without_secrets(text: &str) -> Cow<'_, str> {
     let of_ours = text.strip_prefix(SCHEME);

@@ -1,5 +1,5 @@
-//! Enumerations of a request. The enumerations of dray-core and dray-sched are repeated here only
-//! for the schema, because these crates do not depend on OpenAPI.
+//! Enumerations of a request. Some repeat enumerations of dray-core and dray-sched, because these
+//! crates do not depend on the OpenAPI library and so have no schema.
 
 use dray_core::options::Order;
 use dray_sched::policy;
@@ -96,7 +96,7 @@ pub enum Links {
     Refuse,
 }
 
-/// The names of dray-sched's table of policies.
+/// The schema of a policy name: one of the names in dray-sched's table of policies.
 pub struct PolicyName;
 
 impl PartialSchema for PolicyName {

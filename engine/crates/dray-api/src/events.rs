@@ -24,7 +24,8 @@ pub enum EventKind {
     Notice,
     /// The rate planned for a transfer changed.
     Planned,
-    /// Older events were dropped: list the transfers, then continue from here.
+    /// Events were dropped before the client read them. List the transfers, then continue from this
+    /// event.
     Gap,
 }
 

@@ -5,8 +5,8 @@
 //!
 //! Non-goals: I/O, HTTP, the clock, the rights of a caller.
 //!
-//! Invariant owned here: a request that passed [`Check::check`] is within all bounds of its schema.
-//! If the check fails, the error names the field.
+//! Invariant of this crate: a request that passed [`Check::check`] is within all bounds of its
+//! schema. If the check fails, the error names the field.
 
 mod admission;
 mod answer;

@@ -194,12 +194,12 @@ impl RetryWish {
     }
 }
 
-/// The rates that a session requests; they can change while it runs.
+/// The rates that a session requests. They can change while the session is running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateWish {
     /// Weight of the session in shared rates.
     pub weight: u32,
-    /// Bytes per second that the session gets before other sessions exceed their minimum.
+    /// Minimum bytes per second: all sessions get their minimum before any session gets more.
     pub rate_min: Option<u64>,
     /// Maximum bytes per second.
     pub rate_max: Option<u64>,

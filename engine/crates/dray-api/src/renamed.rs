@@ -1,9 +1,10 @@
-//! Renamed settings: messages about a former name state the valid name.
+//! Settings that were renamed. An error about a former name states the valid name.
 
 /// Pairs of the former and the valid name of a setting.
 const RENAMED: &[(&str, &str)] = &[("at_once", "max_running"), ("turns_of", "round_robin_by")];
 
-/// Returns a parser's message. If the parser refused a former name, returns the valid name instead.
+/// Returns an error message for a parser's `message`. If the parser refused a former name, the
+/// message states the valid name.
 #[must_use]
 pub fn with_valid_name(message: &str) -> String {
     let former = RENAMED

@@ -299,7 +299,8 @@ fn check_names(request: &Request) -> Result<()> {
         };
         if !is_same {
             let remedy = match request.selection.recursive {
-                // With a slash at the end only the contents are copied, so the names do not matter.
+                // If every URL ends with a slash, only the contents are copied, so the last names
+                // do not matter.
                 true => "End each with a slash: then what is in it goes into the destination",
                 false => "Name the file as the destination, without a slash at its end",
             };

@@ -1,4 +1,4 @@
-//! The route of a transfer: the sides of its request, as they are resolved at its submission.
+//! The route of a transfer: the parsed URLs of its request.
 
 use crate::{Place, Request, Side};
 use dray_core::{End, Error, ErrorKind, Result};
@@ -6,11 +6,13 @@ use serde::{Deserialize, Serialize};
 
 /// The sides of a transfer, in the order of the request's places.
 ///
-/// A route is made once, when the transfer is submitted, and is stored with it. So a later change of
-/// the endpoint's names does not turn a side of this endpoint into a side of another one.
+/// The URLs of a transfer are resolved once, at the submission, and the route is stored with the
+/// transfer. If an administrator renames the endpoint later, the stored route still names the right
+/// sides.
 ///
-/// Invariant owned here: the sources are at least one and in one root; the destination, or every
-/// source and replica, is at this endpoint.
+/// Invariants of this type:
+/// - There is at least one source, and all sources are in one root.
+/// - The destination is at this endpoint, or all sources and replicas are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Parts")]
 pub struct Route {
@@ -20,7 +22,7 @@ pub struct Route {
     destination: Side,
 }
 
-/// A stored route before its check.
+/// The parts of a stored route, before they are checked.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Parts {
@@ -45,11 +47,11 @@ impl TryFrom<Parts> for Route {
 }
 
 impl Route {
-    /// Parses the URLs of a request. `is_own` returns true if a `HOST:PORT` is this endpoint.
+    /// Parses the URLs of a request. `is_own` must return true for a `HOST:PORT` of this endpoint.
     ///
     /// # Errors
-    /// Those of [`Side::parse`]; `InvalidRequest` if the sources are in several roots, or if neither
-    /// side is at this endpoint.
+    /// Errors of [`Side::parse`]. `InvalidRequest` if the sources are in several roots, or if the
+    /// sources and the destination are all at other endpoints.
     pub fn parse(request: &Request, is_own: impl Fn(&str) -> bool) -> Result<Self> {
         let side = |place: &Place| Side::parse(&place.url, &is_own);
         let route = Self {
@@ -68,7 +70,7 @@ impl Route {
         if first.is_none() {
             return Err(refused("it has no source", "name at least one"));
         }
-        // One session reads all sources from one store.
+        // A session reads all its sources from one store.
         if !roots.all(|other| Some(other) == first) {
             return Err(refused(
                 "the sources are at several endpoints or in several roots",
@@ -90,7 +92,7 @@ impl Route {
         &self.destination
     }
 
-    /// Returns the sides that a session reads; as [`Request::origin`].
+    /// Returns the sides that a session reads. `index` has the meaning of [`Request::origin`].
     #[must_use]
     pub fn origin(&self, index: usize) -> &[Side] {
         match index.checked_sub(1) {
@@ -99,7 +101,8 @@ impl Route {
         }
     }
 
-    /// Returns the first side that a session reads; the first source if there is no such replica.
+    /// Returns the first side that a session reads. If there is no replica with this index, returns
+    /// the first source.
     #[must_use]
     pub fn source(&self, index: usize) -> Option<&Side> {
         self.origin(index).first().or(self.sources.first())
@@ -115,13 +118,13 @@ impl Route {
         self.origin_sides().chain([&self.destination])
     }
 
-    /// Returns both sides of a session.
+    /// Returns the first source and the destination of a session.
     pub fn ends(&self, index: usize) -> impl Iterator<Item = &Side> {
         self.source(index).into_iter().chain([&self.destination])
     }
 
-    /// Returns `HOST:PORT` of the other endpoint of a session; `None` for a copy within this
-    /// endpoint. This endpoint drives the session.
+    /// Returns `HOST:PORT` of the other endpoint of a session, or `None` for a copy within this
+    /// endpoint.
     #[must_use]
     pub fn peer(&self, index: usize) -> Option<&str> {
         self.ends(index).find_map(Side::address)

@@ -16,15 +16,15 @@ pub struct Scheduling {
     /// Maximum number of transfers that move data concurrently; null for the default of the policy.
     /// The policy `fair` ignores it.
     pub max_running: Option<u32>,
-    /// Bytes of one turn of `round_robin`.
+    /// Bytes that a group may move in one turn of the policy `round_robin`.
     pub quota: u64,
     /// Kind of group that takes turns in `round_robin`.
     #[schema(value_type = enums::RoundRobinBy)]
     pub round_robin_by: RoundRobinBy,
-    /// With `priority`: seconds of waiting after which the priority of a transfer rises by one.
+    /// Policy `priority`: seconds of waiting after which the priority of a transfer rises by one.
     pub aging_seconds: u64,
-    /// With `fair`: interval in seconds at which a start goes to the transfer that has waited
-    /// longest.
+    /// Policy `fair`: interval in seconds. One start per interval goes to the transfer that has
+    /// waited longest.
     pub patience_seconds: u64,
     /// Maximum number of held transfers that keep their sessions, if session slots are free.
     pub held_max: u32,

@@ -1,4 +1,5 @@
-//! Tickets: permissions that a caller obtains from one endpoint for another endpoint to present.
+//! Tickets. A caller obtains a ticket from one endpoint, and another endpoint uses it for one
+//! transfer.
 
 use crate::api_path::TEXT_BYTES_MAX;
 use crate::checks::{self, Check};
@@ -97,7 +98,7 @@ pub struct TicketRequest {
     #[serde(default)]
     #[schema(minimum = 1)]
     pub renewable_seconds: Option<u64>,
-    /// Treatment of existing files that the transfer may request at most.
+    /// Strongest treatment of existing files that the transfer may request.
     #[serde(default)]
     #[schema(value_type = enums::Overwrite)]
     pub overwrite: Overwrite,

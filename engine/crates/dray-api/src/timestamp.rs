@@ -51,7 +51,7 @@ impl Timestamp {
     }
 }
 
-/// Converts a timestamp to the time of the pure decisions.
+/// Converts a timestamp to a [`Time`] of the scheduling decisions.
 #[must_use]
 pub fn time(moment: Timestamp) -> Time {
     let ms = u64::try_from(moment.as_ms()).unwrap_or(0);

@@ -122,8 +122,8 @@ section!(
         round_robin_by: RoundRobinBy = RoundRobinBy::Owners,
         /// Time in seconds after which the policy `priority` raises a waiting transfer by one step.
         aging_seconds: u64 = 300,
-        /// Time in seconds after which the policy `fair` gives one start to the transfer that has
-        /// waited longest.
+        /// Interval in seconds. In the policy `fair`, one start per interval goes to the transfer
+        /// that has waited longest.
         patience_seconds: u64 = 900,
         /// Maximum number of held transfers that keep their sessions.
         held_max: u32 = 10,
