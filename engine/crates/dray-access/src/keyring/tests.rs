@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const URL: &str = "https://issuer.example/";
 const OTHER: &str = "https://other.example/";
 
-/// An interval that no test reaches by chance.
+/// An interval that no test lasts long enough to reach.
 const NEVER: Duration = Duration::from_secs(3_600);
 
 const PACE: Pace = Pace {
@@ -21,11 +21,11 @@ const PACE: Pace = Pace {
     failed: NEVER,
 };
 
-/// An issuer that counts requests for its keys.
+/// A fake issuer that counts the requests for its keys.
 struct Asked {
     keys: Mutex<Option<String>>,
     slow: Duration,
-    /// Age of its keys when they arrive, in seconds.
+    /// Age in seconds that the keys have when they arrive.
     age: AtomicU64,
     count: AtomicU32,
 }
@@ -255,7 +255,8 @@ fn old_keys_count_while_the_issuer_is_away_and_not_for_ever() {
         let keyring = self::keyring(&[(URL, &asked)], pace);
         let good = token(&key, URL);
         assert!(keyring.verify(&good).await.is_ok());
-        // The cached keys are too old for use without a request; the issuer's new answer decides.
+        // The cached keys are too old to be used without a new request, so the issuer's new keys
+        // decide.
         let new = self::key();
         asked.publish(Some(&new));
         asked.age.store(0, Ordering::Relaxed);
@@ -275,7 +276,7 @@ fn old_keys_count_while_the_issuer_is_away_and_not_for_ever() {
         for _ in 0..20 {
             assert!(keyring.verify(&good).await.is_ok());
         }
-        // The first call found the issuer unreachable; the others do not ask again.
+        // The first call found the issuer unreachable. The other calls do not send another request.
         assert!(started.elapsed() < SLOW, "{:?}", started.elapsed());
         assert_eq!(away.count(), 2);
     });
