@@ -75,7 +75,7 @@ fn the_example_is_read_and_names_every_section() {
 
 #[test]
 fn every_key_of_the_example_that_is_commented_out_can_be_uncommented() {
-    // A key in a comment is written `#key = value`, prose is `# Prose`.
+    // The example writes a disabled key as `#key = value`, and a sentence as `# Sentence`.
     let text: String = EXAMPLE
         .lines()
         .map(|line| match line.strip_prefix('#') {
