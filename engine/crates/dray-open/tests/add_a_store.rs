@@ -1,5 +1,5 @@
-//! The toy store of docs/how-to/add-a-store.md: this test compiles it, checks it with the suite of
-//! read-only stores, and copies from it.
+//! The toy store of docs/how-to/add-a-store.md. This test compiles the store, checks it with the
+//! conformance suite of read-only stores, and copies files from it.
 
 use dray_core::options::{Links, Options};
 use dray_core::{ByteRange, End, Error, ErrorKind, ModifiedTime, RelPath, Result, Sums, TargetId};

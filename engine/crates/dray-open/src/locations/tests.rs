@@ -43,7 +43,7 @@ fn folders_by_spelling() {
     }
 }
 
-/// The folder's path at the server, and the file's new name.
+/// Returns the path of the folder at the server, and the new name of the file.
 fn read(typed: &str, is_folder: bool) -> Option<(String, Option<String>)> {
     let location = Registry::default().parse(typed.as_bytes()).ok().flatten()?;
     match stored_destination(&location, is_folder).ok()? {
