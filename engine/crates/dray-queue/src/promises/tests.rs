@@ -1,4 +1,4 @@
-//! Tests of promises, planned rates and reports of misses.
+//! Tests of promises, planned rates and reports of missed promises.
 
 use super::{
     Ask, NotAdmitted, Promise, Promises, Report, RootRate, SessionProgress, Settings, Share,
@@ -37,7 +37,7 @@ fn share(owner: &str, rate_min: Option<u64>, rate_max: Option<u64>) -> Share {
     }
 }
 
-/// A link of 100 megabytes per second.
+/// Returns the promises of an endpoint with a link of 100 megabytes per second.
 fn link() -> Promises {
     promises(Some(100 * MEGA), &[])
 }
@@ -119,7 +119,7 @@ fn what_does_not_fit_is_refused_with_an_offer_that_is_taken() {
         (obstacle.promises, obstacle.transfers),
         (1, vec!["one".to_owned()])
     );
-    // 50 MB/s are needed, 40 MB/s are left.
+    // The request needs 50 MB/s, and 40 MB/s are free.
     let needed = answer.rate_needed.expect("known");
     assert!((50 * MEGA..51 * MEGA).contains(&needed), "{needed}");
     let available = answer.rate_available.expect("known");
@@ -142,7 +142,7 @@ fn every_offer_is_admitted_when_it_is_submitted() {
     let mut refusals = 0;
     for key in 1..14 {
         let id = format!("t{key}");
-        // Arbitrary sizes, neither all small nor all large.
+        // Pseudo-random sizes, so that small and large transfers are mixed.
         let megas = 200 + key * 7_919 % 3_000;
         let request = due(megas, 20 + key * 104_729 % 40);
         let dry = promises.would(&[ask(key, &id, &request)], noon());
@@ -249,7 +249,8 @@ fn rates_follow_the_plan_and_are_told() {
     let view = promises.view("one");
     assert_eq!((view.is_promised, view.planned), (true, Some(planned)));
     assert_ne!(view.reason, Some(ReasonWord::Suspended));
-    // The transfer moved more than was planned, so the rest may move more slowly.
+    // The transfer has moved more bytes than planned, so a lower rate is enough for the remaining
+    // bytes.
     let look = promises.replan(&[moves(7, "one", 4_000 * MEGA, true)], at(50));
     assert!(
         (40 * MEGA..42 * MEGA).contains(&look.planned[&7]),
@@ -273,7 +274,7 @@ fn who_is_slow_by_itself_is_foretold_once_with_the_cause() {
     let promises = link();
     assert!(take(&promises, 1, "one", &due(6_000, 101)));
     let mut told = Vec::new();
-    // 20 MB/s, whatever rate the transfer is given.
+    // The transfer moves 20 MB/s, although its permitted rate is higher.
     for tenth in 0..100 {
         let now = noon().after(Duration::from_millis(tenth * 200));
         let look = promises.replan(&[moves(7, "one", tenth * 4 * MEGA, false)], now);
@@ -294,7 +295,7 @@ fn who_is_slow_by_itself_is_foretold_once_with_the_cause() {
         promises.view("one").miss.map(|miss| miss.cause),
         Some(miss.cause.clone())
     );
-    // It now uses its whole rate, so it may be in time again.
+    // The transfer now uses its whole rate, so it may meet its deadline again.
     let look = promises.replan(&[moves(7, "one", 480 * MEGA, true)], at(21));
     assert!(
         matches!(
@@ -305,7 +306,8 @@ fn who_is_slow_by_itself_is_foretold_once_with_the_cause() {
     );
 }
 
-/// A session of a transfer that another endpoint drives, which has moved `moved` bytes.
+/// Returns a session of a transfer that another endpoint drives. The session has moved `moved`
+/// bytes.
 fn strangers(moved: u64) -> SessionProgress<'static> {
     SessionProgress {
         session: 1,
@@ -318,7 +320,7 @@ fn strangers(moved: u64) -> SessionProgress<'static> {
     }
 }
 
-/// Lets such a session fill the link for five seconds.
+/// Runs a session of another endpoint's transfer that uses the whole link for five seconds.
 fn fill_link(promises: &Promises) {
     for second in 0..5 {
         promises.replan(&[strangers(second * 80 * MEGA)], at(second));
@@ -340,7 +342,7 @@ fn a_link_that_is_measured_can_be_promised_of() {
 fn a_session_that_comes_back_has_not_moved_all_of_it_just_now() {
     let promises = promises(None, &[]);
     fill_link(&promises);
-    // The session is held for a while and then resumes.
+    // The session is held, and then resumes.
     promises.replan(&[], at(5));
     promises.replan(&[strangers(900_000 * MEGA)], at(6));
     promises.replan(&[strangers(900_080 * MEGA)], at(7));
@@ -379,13 +381,14 @@ fn who_has_no_gate_or_a_low_one_does_not_teach_that_the_link_gives_less() {
         for second in 0..5 {
             promises.replan(&[session(second * 80 * MEGA, None)], at(second));
         }
-        // The session lists a tree, or its own `rate_max` is low.
+        // A session that is listing a tree, or that has a low `rate_max` of its own.
         for second in 5..200 {
             let moved = (400 + 10 * (second - 5)) * MEGA;
             promises.replan(&[session(moved, granted)], at(second));
         }
         assert_eq!(promises.measured(), Some(80 * MEGA), "{granted:?}");
-        // A session that uses up a gate as wide as the link is evidence.
+        // A session that uses its whole rate limit proves the link's capacity, if the limit is as
+        // high as the capacity.
         for second in 200..300 {
             let moved = (2_340 + 40 * (second - 199)) * MEGA;
             promises.replan(&[session(moved, Some(90 * MEGA))], at(second));
@@ -420,7 +423,7 @@ fn what_an_owner_may_have_at_most_is_promised_once_and_not_to_each() {
         ..ask(2, "two", &wanted)
     };
     assert!(promises.take(&[bobs], noon()).is_ok());
-    // A row from a version in which owners were not a resource.
+    // A row of an older version, in which owners were no resource.
     let row = Promise {
         id: "one".to_owned(),
         key: 1,
@@ -446,7 +449,7 @@ fn what_is_planned_for_later_does_not_move_before() {
     assert!(!promises.is_moving("later"));
     assert!(take(&promises, 2, "now", &due(6_000, 101)));
     assert!(promises.is_moving("now"));
-    // The same after a start, before the first round.
+    // After a restart the result is the same, also before the first round.
     let row = |id: &str, key, deadline| Promise {
         id: id.to_owned(),
         key,
@@ -462,7 +465,7 @@ fn what_is_planned_for_later_does_not_move_before() {
     ];
     promises.restore(rows, None, noon());
     assert!(promises.is_moving("soon") && !promises.is_moving("late"));
-    // Then its `not_before` comes.
+    // The plan moves the transfer when the time of its `not_before` has come.
     assert!(!promises.replan(&[], at(3_599)).has_begun);
     assert!(promises.replan(&[], at(3_601)).has_begun);
     assert!(promises.is_moving("late"));
@@ -566,7 +569,7 @@ fn a_clock_that_is_set_back_does_not_stop_the_plans() {
     assert!(take(&promises, 1, "one", &due(6_000, 3_710)));
     let look = promises.replan(&[moves(7, "one", 0, true)], at(3_605));
     let before = look.planned[&7];
-    // The remaining time is as long as before, for half of the bytes.
+    // Half of the bytes have moved, but the remaining time is as long as at the beginning.
     promises.replan(&[moves(7, "one", 3_000 * MEGA, true)], at(5));
     let look = promises.replan(&[moves(7, "one", 3_000 * MEGA, true)], at(6));
     assert!(look.planned[&7] < before / 10, "{look:?}");
@@ -580,7 +583,7 @@ fn a_clock_that_is_set_back_does_not_stop_the_plans() {
 #[test]
 fn who_finds_no_place_until_its_latest_start_is_told_so() {
     let promises = link();
-    // Each takes two seconds of the link; one is due in twenty seconds, the other in a day.
+    // Each transfer needs two seconds of the link. One is due in 20 seconds, the other in a day.
     assert!(take(&promises, 1, "soon", &due(200, 21)));
     assert!(take(&promises, 2, "later", &due(200, 86_400)));
     let movers = promises.movers(noon());
@@ -612,7 +615,7 @@ fn who_finds_no_place_until_its_latest_start_is_told_so() {
     );
     assert!(promises.view("soon").miss.is_some());
     assert_eq!(told(15), [], "it is said once");
-    // The transfer has found a session.
+    // The transfer now has a session.
     promises.seatless(&[], at(16));
     let look = promises.replan(&[], at(16));
     let is_over =

@@ -35,7 +35,7 @@ fn settings(state: &Path) -> Settings {
     }
 }
 
-/// Settings of an endpoint `a.example` with one root and this rate.
+/// Returns the settings of an endpoint `a.example` with one root and this rate.
 fn promise_settings(rate: Option<u64>) -> promises::Settings {
     promises::Settings {
         transfers_max: 100_000,
@@ -131,7 +131,8 @@ fn submission_follows_the_table() {
     assert!(first.is_new && !first.transfer.attached);
     assert_eq!((first.transfer.attempt, first.transfer.version), (1, 1));
 
-    // The same request while the transfer runs, with a newer ticket: attached.
+    // The same request with a newer ticket, submitted while the transfer runs, attaches to the
+    // transfer.
     let mut renewed = request("t");
     renewed.sources[0].ticket = Some("drt_two".into());
     let again = queue.submit(by("alice", renewed)).expect("taken");
@@ -142,7 +143,7 @@ fn submission_follows_the_table() {
     let job = begin(&queue, "t");
     assert_eq!(job.request.sources[0].ticket.as_deref(), Some("drt_two"));
 
-    // Another body, and another owner.
+    // A different request and a request of another owner are refused.
     let mut other = request("t");
     other.verify = true;
     let error = queue.submit(by("alice", other.clone())).expect_err("other");
@@ -155,7 +156,7 @@ fn submission_follows_the_table() {
         ErrorKind::NotFound
     );
 
-    // After its end: a new attempt.
+    // After the transfer has ended, the same submission begins a new attempt.
     queue.ended(&id("t"), Ending::Incomplete).expect("ended");
     let error = queue.submit(by("bob", other.clone())).expect_err("bob's");
     assert_eq!(error.kind, ErrorKind::AlreadyExists);
@@ -243,7 +244,7 @@ fn who_cancels_what_it_has_seen_cancels_nothing_else() {
     assert_eq!(queue.show(&alice, "t").expect("there").state, State::Queued);
     let cancelled = queue.cancel_as_seen(&alice, "t", false, now);
     assert_eq!(cancelled.expect("as seen").state, State::Cancelled);
-    // A caller that got no answer repeats the call.
+    // A caller that got no answer to its cancellation repeats it.
     assert!(queue.cancel_as_seen(&alice, "t", false, now).is_ok());
 }
 
@@ -615,12 +616,12 @@ fn who_is_turned_away_for_want_of_a_place_is_tried_again_without_end() {
     for _ in 0..15 {
         assert_eq!(tries("there", &full), State::Queued);
     }
-    // It does not count among later breaks either: one more try is made.
+    // A refusal for lack of a slot also does not count towards the tries after later breaks.
     assert_eq!(tries("there", &broken(false)), State::Queued);
     assert_eq!(tries("there", &broken(false)), State::Failed);
-    // A request with one try gets one.
+    // A request without retries fails, even if the other end only had no free slot.
     assert_eq!(tries("once", &full), State::Failed);
-    // With several sources, the next one is used.
+    // With several replicas, the next session reads the next one.
     let next = Ending::TurnedAway {
         error: Error::new(ErrorKind::NoPlace, End::Source, "begin a session"),
         source: Some(1),
@@ -701,7 +702,8 @@ fn a_killed_process_loses_nothing_it_said() {
     let mut manifest = queue.manifest(&id("a"), 1).expect("opened");
     manifest.add(&files::outcome("x")).expect("added");
     manifest.flush().expect("written");
-    // The state after a kill: a copy of the files while the process still has them open.
+    // Copy the files while the queue still has them open: the copy is in the state that a kill
+    // would leave.
     let left = folder.path().join("left");
     std::fs::create_dir(&left).expect("made");
     for name in ["queue.db", "queue.db-wal"] {
@@ -839,7 +841,7 @@ fn many_callers_share_syncs_and_versions_grow() {
             });
         }
     });
-    // 400 writes; with one sync for each they would take far longer on a disk.
+    // On a disk, 400 writes with one sync each would take far longer than this.
     assert!(start.elapsed() < Duration::from_secs(60));
     let heard = queue.hub().since(0, usize::MAX, |_| true);
     assert_eq!(heard.events.len(), 400);
@@ -883,7 +885,7 @@ fn two_processes_do_not_share_a_queue() {
     open(folder.path());
 }
 
-/// Panics once when it is woken.
+/// A receiver of commands that panics at its first wake-up.
 struct Fails(std::sync::atomic::AtomicBool);
 
 impl Commands for Fails {
@@ -902,7 +904,7 @@ fn a_defect_in_who_is_told_does_not_end_the_writing() {
     queue.set_commands(Arc::new(Fails(true.into())));
     assert!(queue.submit(by("alice", request("one"))).is_err());
     queue.submit(by("alice", request("two"))).expect("goes on");
-    // The request is on the disk: a repeated submission attaches to it.
+    // The request is on the disk, so a repeated submission attaches to it.
     let again = queue.submit(by("alice", request("one"))).expect("there");
     assert!(!again.is_new);
 }
@@ -912,9 +914,9 @@ fn what_is_bound_is_not_cancelled_before_its_caller_could_ask() {
     let queue = queue();
     let mut bound = request("bound");
     bound.bound_seconds = Some(1);
-    // No caller has asked about anything for longer than the bound.
+    // Wait until no caller has asked about any transfer for longer than the bound.
     std::thread::sleep(Duration::from_millis(1100));
-    // The dispatcher's round comes between the write and the note of the caller's request.
+    // The dispatcher's round runs after the write, and before the caller's request is recorded.
     let taken = queue.write(move |connection, effects| {
         let (submission, now) = (by("alice", bound), clock::now());
         let alone = super::submit::Promising::Alone;
@@ -950,7 +952,7 @@ fn counters_never_fall() {
     (counters.files.listed, counters.files.done) = (5, 3);
     queue.progress(&job.id, &counters);
     queue.ended(&job.id, Ending::Stopped).expect("ended");
-    // A session that ends early has not found the durable data again.
+    // A session that ends early has not found the durable data of earlier sessions again.
     let job = begin(&queue, "t");
     queue.progress(&job.id, &Counters::default());
     let shown = queue.show(&alice, "t").expect("there");
@@ -979,7 +981,7 @@ fn what_is_held_says_so_to_who_asks_and_who_listens() {
     let shown = || queue.show(&alice, "t").expect("there");
     assert!(!shown().held);
     let before = queue.hub().last();
-    // A repeated hold counts once.
+    // Holding a held transfer again is not counted.
     queue.held(&id("t"), true);
     queue.held(&id("t"), true);
     let held = shown();
@@ -990,7 +992,7 @@ fn what_is_held_says_so_to_who_asks_and_who_listens() {
     queue.held(&id("t"), false);
     assert_eq!((shown().held, shown().rate.granted), (false, Some(9)));
     assert_eq!(queue.hub().last(), before + 2);
-    // A hold does not end a transfer, and an ended transfer is not held.
+    // A hold does not end a transfer. A transfer that has ended is not held.
     queue.held(&id("t"), true);
     queue.ended(&id("t"), Ending::Stopped).expect("written");
     assert_eq!((shown().state, shown().held), (State::Queued, false));

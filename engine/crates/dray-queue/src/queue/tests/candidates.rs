@@ -1,4 +1,4 @@
-//! Every line is read, however long the others are.
+//! Candidates are found in every line, however long the other lines are.
 
 use super::{actor, by, id, open, queue, request};
 use crate::clock;
@@ -63,7 +63,8 @@ fn what_waits_says_since_when_it_could_have_begun() {
     let queue = queue();
     let before = clock::now();
     queue.submit(by("alice", request("plain"))).expect("taken");
-    // Later than a slow host takes to get there; the test sets the clock.
+    // This time is in the future for the whole test, even on a slow host. The test sets the queue's
+    // clock.
     let soon = before.after(Duration::from_secs(3_600));
     let later = with("later", |one| one.not_before = Some(soon));
     queue.submit(by("alice", later)).expect("taken");
@@ -76,7 +77,7 @@ fn what_waits_says_since_when_it_could_have_begun() {
     assert_eq!(ids(&seen), "plain later past");
     assert!(before <= seen[0].waits_since && seen[0].waits_since <= after);
     assert_eq!(seen[1].waits_since, soon);
-    // A `not_before` in the past adds no wait.
+    // A transfer whose `not_before` is in the past waits since its submission.
     assert!(before <= seen[2].waits_since && seen[2].waits_since <= after);
 }
 
@@ -101,7 +102,7 @@ fn a_line_stands_in_the_order_of_deadlines_then_of_submission() {
     }
     assert_eq!(ids(&all(&queue)), "a b c d");
     assert_eq!(all(&queue)[0].deadline, Some(soon));
-    // A patch changes the order in the table too.
+    // A patched priority changes the order of the candidates.
     let patch: Patch = serde_json::from_value(json!({"priority": 4})).expect("good");
     queue.patch(&actor("alice"), "d", &patch).expect("changed");
     assert_eq!(ids(&all(&queue)), "d a b c");
@@ -207,13 +208,13 @@ fn each_activity_each_age_and_each_pair_has_a_front() {
     let copy = place("copy", "/data/x", "/data/z");
     queue.submit(by("bob", copy)).expect("taken");
     let mut same = by("bob", place("same", "dray://b.example/data/x", "/data/z"));
-    // The host is read from the URL, also if nothing follows it.
+    // The host is also recognized in a URL without a path.
     "dray://b.example".clone_into(&mut same.request.sources[0].url);
     queue.submit(same).expect("taken");
     assert_eq!(of(&queue, Lines::Deadlines, 1), "due tape copy");
     assert_eq!(of(&queue, Lines::Ages, 1), "b0 copy");
     assert_eq!(of(&queue, Lines::Ages, 2), "b0 b1 copy same");
-    // Pairs of endpoints and owners: within this endpoint, to c, and from b.
+    // The lines are pairs of endpoints: within this endpoint, to c, and from b.
     assert_eq!(of(&queue, Lines::Pairs, 1), "copy push b0 same");
     let sight = CandidateQuery {
         per_line: 1,

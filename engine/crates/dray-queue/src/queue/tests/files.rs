@@ -1,4 +1,5 @@
-//! Lists of files: paged, complete, and never another transfer's.
+//! Lists of files are divided into pages, are complete, and never contain files of another
+//! transfer.
 
 use super::{actor, begin, by, id, open, queue, request};
 use crate::queue::{Ending, Queue};
@@ -62,7 +63,7 @@ fn files_are_paged_and_a_torn_line_hides_no_other() {
     assert!(queue.files(&actor("bob"), "..x", &bad).is_err());
 }
 
-/// Ends a transfer with one file in its list.
+/// Ends the transfer, with one file in its list.
 fn end(queue: &Queue, file: &str) {
     let job = begin(queue, "t");
     let mut manifest = queue.manifest(&job.id, job.attempt).expect("opened");
@@ -89,7 +90,7 @@ fn the_lists_of_a_forgotten_transfer_go_without_those_of_the_next_of_its_id() {
         end(&queue, "old");
         let new = format!("new{round}");
         std::thread::scope(|scope| {
-            // The old lists are removed while the next transfer writes its own.
+            // Delete the old lists while the next transfer of the same id writes its own list.
             scope.spawn(|| queue.delete(&actor("alice"), "t").expect("forgotten"));
             while queue.is_known(&id("t")).expect("asked") {}
             queue.submit(by("alice", request("t"))).expect("taken");

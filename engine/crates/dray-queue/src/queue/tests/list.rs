@@ -1,4 +1,4 @@
-//! Pages and queries of large transfers.
+//! Tests of pages and queries with large transfers.
 
 use super::{actor, by, queue, request};
 use dray_api::{Request, TransferQuery};
@@ -6,7 +6,7 @@ use dray_core::ErrorKind;
 
 const COUNT: usize = 280;
 
-/// A request of about the maximum size.
+/// Returns a request of nearly the maximum size.
 fn large(number: usize) -> Request {
     let mut request = request(&format!("t{number:03}"));
     request.selection.exclude = vec!["x".repeat(1000); 60];

@@ -1,4 +1,4 @@
-//! Promises are stored with their transfers, and exist once or not at all.
+//! A promise is stored together with its transfer, and exists once or not at all.
 
 use super::routes::retry;
 use super::{actor, begin, by, id, request, route, staging};
@@ -32,7 +32,7 @@ fn open(state: &Path, rate: Option<u64>) -> Arc<Queue> {
 
 const RATE: Option<u64> = Some(100 * MEGA);
 
-/// Needs `megas` megabytes per second for the next 1 000 seconds.
+/// Returns a request that needs `megas` megabytes per second for the next 1 000 seconds.
 fn due(name: &str, megas: u64) -> Request {
     Request {
         deadline: Some(clock::now().after(Duration::from_secs(1_001))),
@@ -60,7 +60,7 @@ fn a_refusal_leaves_nothing_and_says_what_could_be() {
     };
     let taken = queue.submit(by("alice", again)).expect("as offered");
     assert!(taken.transfer.promised);
-    // The same request again attaches, and asks for no further promise.
+    // The same request again attaches to the transfer, and gets no further promise.
     let again = queue
         .submit(by("alice", taken.transfer.request))
         .expect("attached");
@@ -127,7 +127,7 @@ fn promises_are_there_again_after_a_restart_with_what_is_left() {
     drop(queue);
     let queue = open(folder.path(), RATE);
     assert!(queue.show(&actor("alice"), "one").expect("there").promised);
-    // Only 5 MB/s are still needed.
+    // Transfer one needs only 5 MB/s after the restart, because most of its bytes are durable.
     queue.submit(by("alice", due("two", 90))).expect("fits");
     let refused = queue
         .submit(by("alice", due("three", 10)))
@@ -247,7 +247,7 @@ fn who_is_not_promised_is_told_so_however_many_notices_there_are() {
     let notices = queue.show(&alice, "one").expect("there").notices;
     assert_eq!(notices.len(), FAILURES_MAX);
     assert_eq!(notices.last().map(String::as_str), Some(NO_ROOM));
-    // The same for a change while it runs.
+    // A change of a running transfer behaves in the same way.
     let size = Patch {
         deadline: Some(None),
         ..Patch::default()
@@ -288,7 +288,7 @@ fn a_size_that_becomes_known_is_promised() {
     assert!(queue.submit(by("alice", due("two", 60))).is_err());
 }
 
-/// Has the link measured at 80 megabytes per second.
+/// Lets the promises measure a link of 80 megabytes per second.
 fn measure(queue: &Queue) {
     for second in 0..4 {
         let seen = SessionProgress {
@@ -389,7 +389,7 @@ fn a_deadline_that_is_set_before_the_files_are_listed_is_promised_then() {
     counters.bytes.listed = 60_000 * MEGA;
     counters.files.listing_done = true;
     queue.progress(&job.id, &counters);
-    // Its counters are not in the database yet.
+    // The counters of the running transfer are not in the database yet.
     let patch = Patch {
         deadline: Some(Some(clock::now().after(Duration::from_secs(1_001)))),
         ..Patch::default()
@@ -407,7 +407,7 @@ fn a_weight_or_a_class_asks_for_nothing() {
     queue.submit(by("alice", due("one", 60))).expect("fits");
     queue.cancel(&alice, "one", false).expect("cancelled");
     queue.submit(by("alice", due("two", 60))).expect("fits");
-    // It continues without a promise, and no promise is possible now either.
+    // The retried transfer continues without a promise, because no promise is possible now.
     assert!(!retry(&queue, &alice, "one").expect("retried").promised);
     let patch = Patch {
         weight: Some(500),
@@ -484,12 +484,12 @@ fn a_new_attempt_that_is_refused_leaves_the_copy_that_is_there() {
     let before = shown();
     assert!(before.staged_at.is_some() && before.expires_at.is_some());
     let refused = queue.submit(by("alice", due("s", 1_000)));
-    // Its row describes an existing copy: only a request that stages the same copy may use its id.
+    // The row describes a copy that exists. Only a request for the same copy may use its id.
     assert_eq!(refused.expect_err("taken").kind, ErrorKind::AlreadyExists);
     let refused = queue.submit_staged(by("alice", due("s", 1_000)), row());
     assert_eq!(refused.expect_err("too much").kind, ErrorKind::NotAdmitted);
     assert_eq!(shown(), before);
-    // The same for its transfer alone, under the same body: one of a batch that is not atomic.
+    // A refused request of a batch that is not atomic leaves the row unchanged too.
     let late = Request {
         deadline: Some(clock::now().before(Duration::from_secs(1))),
         ..due("s", 10)
@@ -498,7 +498,7 @@ fn a_new_attempt_that_is_refused_leaves_the_copy_that_is_there() {
     let taken = queue.submit_all(batch, false).expect("answered");
     assert!(taken[0].is_err() && taken[1].is_ok());
     assert_eq!(shown(), before);
-    // No other transfer gets the number of a refused one.
+    // The refused transfer has used its sequence number up, so no other transfer gets the number.
     let transfer = queue.show(&actor("alice"), "s").expect("there");
     assert_eq!((transfer.state, transfer.attempt), (State::Done, 1));
 }
@@ -508,7 +508,7 @@ fn after_a_defect_in_what_is_told_nothing_is_promised_that_is_no_row() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(folder.path(), RATE);
     queue.submit(by("alice", due("one", 60))).expect("fits");
-    // The state after a write that was interrupted before its end.
+    // Make the state that a write leaves if it is interrupted before its end.
     let wanted = due("none", 30);
     let route = route(&wanted);
     let ask = Ask {

@@ -1,4 +1,4 @@
-//! Tests of the routes of older rows, and of damaged ones.
+//! Tests of rows that older versions wrote without a route, and of damaged routes.
 
 use super::{actor, by, id, open, request, settings};
 use crate::clock;
@@ -11,7 +11,7 @@ use serde_json::json;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A queue of version 11, the last one without routes, as its program wrote it.
+/// A queue that the program of version 11 wrote, the last version without routes.
 const VERSION_11: &str = include_str!("version_11.sql");
 
 /// Returns the route of a request.
@@ -19,18 +19,18 @@ pub(super) fn route(request: &Request) -> Route {
     Route::parse(request, |address| address.starts_with("a.example:")).expect("good")
 }
 
-/// Returns the route of [`request`], whatever its id is.
+/// Returns the route of [`request`], which is the same for all ids.
 pub(super) fn any_route() -> Route {
     route(&request("any"))
 }
 
-/// Retries a transfer along that route.
+/// Retries a transfer with the route of [`route`].
 pub(super) fn retry(queue: &Queue, caller: &Actor, name: &str) -> Result<Transfer> {
     let request = queue.show(caller, name)?.request;
     queue.retry(caller, name, along(any_route(), request))
 }
 
-/// Returns a submission along a route.
+/// Returns a submission with this route.
 fn along(route: Route, request: Request) -> Submission {
     Submission {
         request,
@@ -45,13 +45,13 @@ fn execute(state: &Path, statements: &str) {
     database.execute_batch(statements).expect("executed");
 }
 
-/// Creates the recorded queue.
+/// Writes the recorded queue of version 11 to a state folder.
 fn record(state: &Path) {
     std::fs::create_dir(state).expect("a folder");
     execute(state, VERSION_11);
 }
 
-/// Returns the settings of an endpoint `a.example` that has one more name.
+/// Returns the settings of an endpoint `a.example` that is also called `alias`.
 fn with_alias(state: &Path, alias: &'static str) -> Settings {
     let is_own = move |address: &str| {
         let host = address.split(':').next().unwrap_or_default();
@@ -112,7 +112,8 @@ fn the_routes_of_an_older_queue_are_resolved_once() {
             json!({"sources": ["/data/none"], "destination": "/data/copy"}),
         ),
     ];
-    // The second start resolves nothing again: its configuration has other names.
+    // The second start must not resolve the URLs again, although the endpoint has another name by
+    // then.
     for alias in ["old.example", "b.example"] {
         let queue = try_open(with_alias(&state, alias)).expect("opened");
         for (name, route) in &wanted {
@@ -192,7 +193,7 @@ fn a_transfer_whose_urls_cannot_be_read_fails_and_the_others_go_on() {
         .expect("retried");
     assert_eq!(row(&queue, "done").route, Some(route));
     drop(queue);
-    // The row that has ended stays as it is, also at a later start.
+    // The row of an ended transfer stays unchanged, also at a later start.
     drop(open(&state));
 }
 

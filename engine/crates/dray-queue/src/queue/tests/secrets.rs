@@ -39,11 +39,12 @@ fn tickets_of_what_ended_a_day_ago_are_forgotten() {
     );
     let shown = queue.show(&actor("alice"), "ended").expect("there");
     assert_eq!((shown.state, shown.attempt), (State::Done, 1));
-    // The next transfer that ends is found too.
+    // The tickets of a transfer that ends later are deleted too.
     queue.ended(&id("lives"), Ending::Done).expect("ended");
     tick(26);
     assert_eq!(ticket("lives"), None);
-    // So is one that is purged late, after later ones were handled.
+    // The tickets of a transfer that is purged late are deleted too, although later transfers were
+    // handled before.
     queue.purged(&id("purged"), None).expect("purged");
     tick(27);
     assert_eq!(ticket("purged"), None);

@@ -1,4 +1,4 @@
-//! The life of a staged copy: created with its transfer, kept without it, ended by an eviction.
+//! A staged copy is created with its transfer, exists without it, and ends with its eviction.
 
 use super::routes::retry;
 use super::{actor, begin, by, id, lost, open, queue, request};
@@ -47,7 +47,7 @@ fn a_transfer_and_what_it_stages_are_kept_together_or_not_at_all() {
     let state = folder.path().join("state");
     let queue = open(&state);
     stage(&queue, "s", "alice", "/fast/x").expect("taken");
-    // The state after a kill directly after the answer.
+    // Copy the files to get the state that a kill directly after the answer would leave.
     let left = folder.path().join("left");
     std::fs::create_dir(&left).expect("made");
     for name in ["queue.db", "queue.db-wal"] {
@@ -59,7 +59,7 @@ fn a_transfer_and_what_it_stages_are_kept_together_or_not_at_all() {
     let again = stage(&after, "s", "alice", "/fast/x").expect("attached");
     assert!(!again.is_new);
 
-    // An existing row of another owner refuses the transfer as well.
+    // A transfer is also refused if its id belongs to a staged copy of another owner.
     done(&queue, "s");
     queue.delete(&actor("alice"), "s").expect("forgotten");
     let error = stage(&queue, "s", "bob", "/fast/y").expect_err("alice's");
@@ -95,7 +95,7 @@ fn pin_and_lifetime_outlive_the_transfer_and_the_process() {
         (kept.state, kept.pinned_until, kept.expires_at, kept.bytes),
         (StagedState::Staged, Some(pin), Some(lifetime), 77)
     );
-    // An evicted copy is remembered for as long as transfers are.
+    // The row of an evicted copy is kept as long as ended transfers are.
     queue
         .staging()
         .evicted("/fast/x", clock::now())
@@ -126,7 +126,7 @@ fn what_failed_goes_with_its_transfer_and_a_new_attempt_begins_anew() {
         .evicted("/fast/x", clock::now())
         .expect("noted");
     assert_eq!(shown(&queue, "s").state, StagedState::Evicted);
-    // A copy that is staged again exists again.
+    // A new transfer for an evicted copy makes the copy exist again.
     let again = stage(&queue, "s", "alice", "/fast/x").expect("taken");
     assert!(again.is_new);
     assert_eq!(shown(&queue, "s").state, StagedState::Queued);
@@ -150,7 +150,7 @@ fn the_id_of_a_copy_that_is_there_names_nothing_else() {
     assert!(error.to_string().contains("/fast/x is staged"), "{error}");
     let error = stage(&queue, "s", "alice", "/fast/elsewhere").expect_err("taken");
     assert_eq!(error.kind, ErrorKind::AlreadyExists);
-    // The same copy again: its pin stays meanwhile.
+    // A new transfer for the same copy keeps the pin.
     stage(&queue, "s", "alice", "/fast/x").expect("taken");
     assert_eq!(shown(&queue, "s").pinned_until, pin);
     done(&queue, "s");
