@@ -1,4 +1,4 @@
-//! Data reported as durable survives a crash of the sink's host, with its attributes.
+//! Data that was reported as durable survives a crash of the sink's host, with its attributes.
 
 mod local_common;
 

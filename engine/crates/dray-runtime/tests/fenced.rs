@@ -1,4 +1,4 @@
-//! A holder that has lost its lease makes no further changes.
+//! A transfer that has lost its lease makes no further changes.
 
 mod local_common;
 
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Operations that change names.
+/// Operations that create, rename or delete entries.
 const CHANGES: [Operation; 8] = [
     Operation::MakeDir,
     Operation::MakeSymlink,
@@ -28,17 +28,19 @@ const CHANGES: [Operation; 8] = [
     Operation::Remove,
 ];
 
-/// Number of a sink's threads: each may already have checked the lease when it is lost.
+/// Number of threads of a sink. Each thread may have checked the lease just before it is lost.
 const THREADS: u32 = 8;
 
-/// Maximum age of a lease check that permits an operation on a small file.
+/// Maximum age of a lease check that permits an operation on a small file. Equals the constant of
+/// the runtime.
 const FRESH: Duration = Duration::from_millis(10);
 
-/// Duration of a change after the loss: long enough that most changes are due after [`FRESH`].
+/// Duration of a change after the lease is lost. With this duration, most changes begin later than
+/// [`FRESH`] after the loss.
 const SLOW: Duration = Duration::from_millis(1);
 
-/// Takes over the lease at the `nth` call of an operation, and counts the changes that begin when
-/// every earlier lease check has expired.
+/// A store wrapper that takes the lease at the `nth` call of an operation. It then counts the
+/// changes that begin when every earlier lease check has expired.
 struct TakesOver {
     operation: Operation,
     nth: AtomicU32,
@@ -88,7 +90,7 @@ fn take_over(to: &Path) {
     }
 }
 
-/// Lets no sync succeed, so no small file gets its name.
+/// A store wrapper that fails every sync, so that no small file is published.
 struct NothingSyncs;
 
 impl Hook for NothingSyncs {

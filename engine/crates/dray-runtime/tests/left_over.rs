@@ -1,4 +1,4 @@
-//! Files that a run leaves after a failure or a stop: only files that a later run can resume.
+//! After a failure or a stop, a run leaves only files that a later run can resume.
 
 mod local_common;
 
@@ -26,7 +26,8 @@ fn partial_files(at: &Path) -> Vec<String> {
     names
 }
 
-/// Creates a folder at the path of a file that is about to get its name.
+/// A store wrapper that creates a folder under the final name of a file just before the file is
+/// published.
 struct Obstructs(PathBuf);
 
 impl Hook for Obstructs {
@@ -56,7 +57,8 @@ fn small_files_that_get_no_name_leave_nothing() {
     assert_eq!(names(&to), ["empty", "small"], "the folders in their way");
 }
 
-/// Another writer takes the partial file's name when the file is about to get its own.
+/// A store wrapper that makes another writer's file under the partial name, just before a file is
+/// published.
 struct TakesName(PathBuf);
 
 impl Hook for TakesName {
@@ -103,7 +105,8 @@ fn a_file_of_which_nothing_came_leaves_nothing() {
     assert_eq!(names(&to), ["large"]);
 }
 
-/// Stops in the middle, with some small files in transit and a large one begun.
+/// Runs a copy and stops it in the middle. Some small files are in transit, and a large file is
+/// unfinished.
 fn stopped(from: &Path, to: &Path, purge: bool) {
     for index in 0..400u64 {
         fs::write(from.join(format!("a-{index:03}")), bytes(index + 1, 3000)).expect("a file");

@@ -1,4 +1,4 @@
-//! Both ends in one process on a real file system.
+//! Copies with both ends in one process, on a real file system.
 
 mod local_common;
 
@@ -103,8 +103,8 @@ fn a_second_writer_is_refused_by_name() {
     assert!(sink_setup(scratch.path(), &options()).is_ok());
 }
 
-/// A writer of the whole tree does not block writers of its parts, nor does an ended transfer's log
-/// of a part.
+/// A transfer that writes a whole tree does not block transfers that write parts of the tree. A log
+/// that an ended transfer has left for a part does not block anything either.
 #[test]
 fn parts_of_a_tree_that_is_written_are_free() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -115,7 +115,7 @@ fn parts_of_a_tree_that_is_written_are_free() {
         let store = sink_store(&inner).expect("a store");
         destination(store, Some((above, path)), &options(), &[])
     };
-    // Both parts were begun earlier, and no transfer writes them now.
+    // Earlier transfers have begun both parts, and have ended.
     drop(nested().expect("a destination"));
     let part = || sink_setup_claiming(scratch.path(), &options(), &["a"]);
     drop(part().expect("a destination"));
@@ -126,7 +126,7 @@ fn parts_of_a_tree_that_is_written_are_free() {
     assert!(nested().is_ok() && part().is_ok());
 }
 
-/// More unfinished files than the process may open at the same time.
+/// The copy has more unfinished files than a process may open at the same time.
 #[test]
 fn many_large_files_at_once_need_few_descriptors() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -192,8 +192,8 @@ fn holes_of_every_size_arrive_as_they_are() {
     assert!(blocks(&to.join("comb")) < 2 * blocks(&from.join("comb")) + 16_384);
 }
 
-/// Files sent in a single object also keep their holes: at either end, in the middle, or
-/// everywhere.
+/// A file that is sent in a single object keeps its holes. They are at either end of the file, in
+/// the middle, or everywhere.
 #[test]
 fn small_files_keep_their_holes() {
     use std::os::unix::fs::FileExt;
@@ -238,15 +238,15 @@ fn small_files_keep_their_holes() {
     }
 }
 
-/// A log of a whole tree also serves a copy into one of its folders; the end of that copy must not
-/// delete the log's records of the other files.
+/// A copy into one folder of a tree uses the log of the whole tree. When that copy ends, the log
+/// must keep the records of the other files.
 #[test]
 fn a_copy_below_a_logged_tree_leaves_the_trees_records() {
     let scratch = tempfile::tempdir().expect("a folder");
     let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
     fs::create_dir_all(&from).expect("a folder");
     fs::write(from.join("large"), bytes(3, 3_000_000)).expect("a file");
-    // A first copy of everything is stopped in the middle.
+    // Stop a copy of the whole tree in the middle.
     let slow = Options {
         rate: Some(1_000_000),
         ..options()
@@ -264,7 +264,7 @@ fn a_copy_below_a_logged_tree_leaves_the_trees_records() {
         },
     )
     .expect("started");
-    // Another request below it, covered by the same log.
+    // A request for a folder of the tree, which the same log covers.
     let other = scratch.path().join("other");
     fs::create_dir_all(&other).expect("a folder");
     fs::write(other.join("x"), b"x").expect("a file");
@@ -298,7 +298,7 @@ fn a_file_of_another_size_than_asked_is_not_published() {
         let mut source = source_setup(&from, &options());
         source.selection.size = Some(size);
         source.selection.rename = Some(Name::new(b"other").expect("a name"));
-        // Reads the file itself, not the folder's contents, so that the new name applies.
+        // Read the file itself instead of a folder's contents, so that the new name applies.
         source.roots[0].path = RelPath::parse(b"file").expect("a path");
         source.roots[0].contents = false;
         let notes = Notes::default();
@@ -322,7 +322,7 @@ fn a_file_of_another_size_than_asked_is_not_published() {
     assert_eq!(fs::read(to.join("other")).expect("there").len(), 200_000);
 }
 
-/// Counts the stat calls for the links' paths.
+/// A store wrapper that counts the stat calls on links.
 struct Looks(Arc<AtomicUsize>);
 
 impl Hook for Looks {

@@ -1,5 +1,5 @@
-//! A store that writes behind reports a lost write by failing a later one, once. Earlier writes are
-//! then not trusted, even after a successful sync.
+//! A store that buffers writes reports a lost write only once, by failing a later call. After that,
+//! earlier writes are not trusted, even if a sync succeeds.
 
 mod local_common;
 
@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Loses all data written to the large file, and reports it as POSIX storage does: at the `nth`
-/// write.
+/// A store wrapper that loses all data written to the large file. As POSIX storage does, it reports
+/// the loss at a later write, the `nth` one.
 struct WritesBehind {
     nth: AtomicU32,
     to: PathBuf,
@@ -56,7 +56,7 @@ fn a_file_with_a_lost_write_resumes_from_its_durable_ranges() {
         fs::create_dir_all(&from).expect("a folder");
         fs::write(from.join("large"), bytes(9, 700_000)).expect("a file");
         fs::write(from.join("small"), bytes(1, 900)).expect("a file");
-        // No sync precedes the failing write.
+        // With this option, no sync comes before the failing write.
         let options = Options {
             durability: Durability::File,
             ..options()

@@ -1,5 +1,5 @@
-//! Many transfers write to a tree: each changes only its own files, each file has a single writer,
-//! and a transfer resumes the files that another has left.
+//! Many transfers write to one tree. Each changes only its own files, each file has a single
+//! writer, and a transfer resumes the files that another one has left.
 
 mod local_common;
 
@@ -50,7 +50,7 @@ fn setup(aside: &Path, destination: Destination) -> sink::Setup {
     setup
 }
 
-/// Fails reads behind the middle of a file, after the rest is durable.
+/// A store wrapper that fails reads beyond the middle of a file, when the first part is durable.
 struct Breaks;
 
 impl Hook for Breaks {
@@ -88,7 +88,8 @@ impl Scene {
         }
     }
 
-    /// Copies the entries that match `include`, as the transfer `id`, from `source` through `sink`.
+    /// Copies the entries that match `include` from `source` through `sink`, with the transfer id
+    /// `id`.
     fn copy_by(
         &self,
         id: &str,
@@ -163,11 +164,11 @@ fn a_successful_transfer_keeps_the_durable_data_of_another() {
 fn a_transfer_adopts_the_data_that_another_has_left() {
     let scene = Scene::new();
     scene.break_off("va", "ev0*");
-    // The copy includes one of va's files, and another file.
+    // Transfer vb copies one of the files of transfer va, and another file.
     let (outcome, progress, _) = scene.copy("vb", "ev?a");
     assert!(is_done(&outcome, 2), "{outcome:?}");
     assert!(progress.bytes_resumed > 1_000_000, "{progress:?}");
-    // va's other file still belongs to va.
+    // The other file of transfer va still belongs to va.
     let left = scene.own_names();
     assert_eq!(
         left.iter().filter(|name| name.ends_with(".part")).count(),
@@ -208,7 +209,7 @@ fn a_file_with_other_content_takes_another_partial_name() {
     );
 }
 
-/// Delays reads until another transfer has tried to write the same file.
+/// A store wrapper that delays reads until another transfer has tried to write the same file.
 struct Waits {
     read: AtomicU64,
     until: PathBuf,
@@ -281,8 +282,8 @@ fn many_concurrent_writers_of_one_tree_publish_every_file_whole() {
         )
         .expect("a file");
     }
-    // All transfers copy the whole tree concurrently: more transfers than the name of a partial
-    // file has alternatives.
+    // All transfers copy the whole tree concurrently. There are more transfers than names for one
+    // partial file.
     let outcomes = std::thread::scope(|scope| {
         let begun: Vec<_> = (0..20)
             .map(|number| {
@@ -363,7 +364,7 @@ fn another_owners_log_is_refused_before_its_lease_is_taken() {
         .expect_err("another owner's");
     assert_eq!(refused.kind, ErrorKind::PermissionDenied);
     assert!(lease(&scene) == before, "its lease was touched");
-    // As the log of another transfer, it blocks no writer.
+    // A log of another transfer blocks no writer.
     let mut theirs = request(store(), "vb", &[]).expect("good");
     theirs.owner = b"uid:1".to_vec();
     let kept = scene.own_names();
@@ -376,7 +377,8 @@ fn another_owners_log_is_refused_before_its_lease_is_taken() {
     assert_eq!(scene.own_names(), kept);
 }
 
-/// Fails every call after the given number of calls, like a process that died.
+/// A store wrapper that fails every call after the given number of calls, as for a process that
+/// died.
 struct Dies {
     left: Arc<AtomicU64>,
 }
@@ -422,7 +424,8 @@ fn killed_at_any_step_of_taking_over_it_loses_and_invents_nothing() {
             local::run(source, sink, &Notes::default(), |_| {}).expect("started");
         }
         let died = left.load(Ordering::Relaxed) == 0;
-        // The next transfer resumes: the one that died, the one before it, or a third.
+        // The next transfer resumes the files. It is the one that died, the one before it, or a
+        // third one.
         let next = ["vb", "va", "vc"][usize::try_from(steps).expect("few") % 3];
         let (outcome, progress, events) = scene.copy(next, "ev0*");
         assert!(

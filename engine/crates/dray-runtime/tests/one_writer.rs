@@ -1,5 +1,5 @@
-//! A beginning transfer blocks only sessions of the same transfer, and leaves no file behind if it
-//! does not begin after all.
+//! A transfer that begins blocks only other sessions of the same transfer. If the transfer does not
+//! begin in the end, it leaves no file.
 
 use dray_core::options::Durability;
 use dray_core::{End, ErrorKind, RelPath, Result, TransferId};
@@ -43,8 +43,8 @@ fn a_transfer_that_does_not_begin_leaves_no_log() {
     assert!(!has_log(scratch.path()));
 }
 
-/// Transfers to nested and neighbouring trees begin concurrently, again and again: none blocks
-/// another, and none removes another's log or the log's folder.
+/// Transfers to nested and neighbouring trees begin concurrently, many times. None of them blocks
+/// another one, or removes the log of another one or the folder of that log.
 #[test]
 fn all_that_begin_at_once_are_let_in_and_leave_nothing() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -84,7 +84,7 @@ fn all_that_begin_at_once_are_let_in_and_leave_nothing() {
     }
 }
 
-/// If two sessions of the same transfer begin, one is refused.
+/// If two sessions of the same transfer begin, one of them is refused.
 #[test]
 fn one_transfer_has_one_session() {
     let scratch = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! Threads that panic end the session at both ends, with a message that names the reason.
+//! A thread that panics ends the session at both ends, with a message that names the reason.
 
 mod local_common;
 
@@ -23,10 +23,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-/// Far more time than an end needs to detect it.
+/// Time limit of a test, far longer than an end needs to detect a panic.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Panics at the `nth` call of one operation.
+/// A store wrapper that panics at the `nth` call of one operation.
 struct Panics {
     operation: Operation,
     nth: AtomicU32,
@@ -56,7 +56,7 @@ fn make_tree(at: &Path) {
     std::os::unix::fs::symlink("large", at.join("folder/link")).expect("a link");
 }
 
-/// Runs `run`, which must end by itself.
+/// Calls `run`, and fails if it does not return in time.
 fn in_time<T: Send + 'static>(what: &str, run: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, ended) = mpsc::channel();
     std::thread::spawn(move || done.send(run()));

@@ -35,7 +35,8 @@ fn files_whose_names_have_one_hash_arrive() {
         let scratch = tempfile::tempdir().expect("a folder");
         let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
         fs::create_dir_all(&from).expect("a folder");
-        // The hashes stay equal with any tail, so each tail makes another pair.
+        // If the same text is appended to both names, their hashes stay equal. So each text makes
+        // another pair.
         for tail in ["", "x", "y"] {
             let at = |twin: usize| from.join(format!("{}{tail}", TWINS[twin]));
             fs::write(at(0), bytes(1, sizes[first])).expect("a file");
@@ -57,15 +58,15 @@ fn a_link_and_an_empty_file_with_one_hash_arrive() {
     all_arrives(&ends, &events, &from, &to);
 }
 
-/// More names with the same hash than a partial file has alternatives: a file that finds none fails
-/// with a message that names it, and no other file is affected.
+/// There are more names with the same hash than names for a partial file. A file without a free
+/// name fails with an error that names the file, and no other file is affected.
 #[test]
 fn a_crowd_of_names_with_one_hash_fails_in_words_at_worst() {
     let scratch = tempfile::tempdir().expect("a folder");
     let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
     fs::create_dir_all(&from).expect("a folder");
-    // The hash state after each twin is equal, so all sequences of twins of a length have the same
-    // hash.
+    // The hash has the same state after each of the two names. So all sequences of such names with
+    // the same length have the same hash.
     for choice in 0..16usize {
         let parts = (0..4).map(|bit| TWINS[choice >> bit & 1]);
         let name: String = parts.collect();
@@ -101,15 +102,15 @@ fn partial_files(at: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Copies `from` to `to`; every file fails after some of its objects.
+/// Copies `from` to `to`. Every file fails after some of its objects.
 fn copy_in_part(from: &Path, to: &Path, options: &Options) {
     let source = source_setup_of(failing_store(from, 3, 0.02), options);
     let sink = sink_setup(to, options).expect("a destination");
     local::run(source, sink, &Notes::default(), |_| {}).expect("started");
 }
 
-/// A log of an inner folder names a partial file; then a copy of the whole tree, in which the file
-/// has another content, runs.
+/// The log of an inner folder names a partial file. A copy of the whole tree, in which the file has
+/// other content, must leave that partial file alone.
 #[test]
 fn a_partial_file_that_another_log_speaks_of_stays() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -118,7 +119,7 @@ fn a_partial_file_that_another_log_speaks_of_stays() {
     fs::write(from.join("inner/large"), bytes(3, 5_000_000)).expect("a file");
     let options = Options {
         overwrite: Overwrite::Always,
-        // Ensures that data written before the fault is in the log.
+        // With this option, data that was written before the fault is in the log.
         durability: Durability::Object,
         rate: Some(2_000_000),
         ..options()
@@ -148,7 +149,7 @@ fn a_partial_file_that_another_log_speaks_of_stays() {
     assert!(wanted.len() == got.len(), "left over: {:?}", got.keys());
 }
 
-/// A copy resumes the same content, whatever folder holds the log.
+/// A copy of the whole tree resumes a file with the same content from the log of an inner folder.
 #[test]
 fn a_partial_file_of_an_inner_log_is_taken_over_by_a_copy_of_the_tree() {
     let scratch = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,5 @@
-//! The patterns of all sessions of a process share a limit. A separate test program, because
-//! patterns that other tests compile would count.
+//! The patterns of all sessions of a process share a limit. This is a separate test program,
+//! because the patterns of other tests would count towards the limit.
 
 use dray_core::{ErrorKind, Status};
 use dray_runtime::select::{Filter, bound_memory};
@@ -15,7 +15,7 @@ fn compiled_patterns_have_one_bound_in_total() {
         include: vec!["*.root".into()],
         ..Selection::default()
     };
-    // Enough for three selections of 8 KB.
+    // The limit is enough for three selections of 8 KB.
     bound_memory(24 << 20);
     let mut taken: Vec<_> = (0..3).filter_map(|_| Filter::new(&large).ok()).collect();
     assert_eq!(taken.len(), 3);
@@ -33,7 +33,7 @@ fn compiled_patterns_have_one_bound_in_total() {
         Filter::new(&large).is_ok(),
         "what was given back is there again"
     );
-    // A single request at its limit fits under any limit.
+    // A single request within its own limit is always accepted.
     taken.clear();
     bound_memory(0);
     assert!(Filter::new(&large).is_ok());

@@ -1,4 +1,4 @@
-//! The sweep finds and removes partial data that no transfer will resume, and keeps data that a
+//! A sweep finds and removes partial data that no transfer will resume. It keeps data that a
 //! transfer may still need.
 
 mod local_common;
@@ -25,7 +25,8 @@ use std::time::{Duration, SystemTime};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Returns a later time, because a test cannot set back the change time of a file.
+/// Returns a time one day later, to make files look old. A test cannot change the change time of a
+/// file.
 fn tomorrow() -> SystemTime {
     SystemTime::now() + DAY
 }
@@ -63,7 +64,7 @@ fn source(scratch: &Path) -> PathBuf {
     from
 }
 
-/// Fails reads behind the middle of a file, after the rest is durable.
+/// A store wrapper that fails reads beyond the middle of a file, when the first part is durable.
 struct Breaks;
 
 impl Hook for Breaks {
@@ -83,10 +84,10 @@ fn own_files(at: &Path) -> Vec<String> {
     names
 }
 
-/// Copies `from` to `to`; every file fails after some of its objects.
+/// Copies `from` to `to`. Every file fails after some of its objects.
 fn copy_in_part(from: &Path, to: &Path) {
     let options = Options {
-        // Ensures that data written before the fault is in the log.
+        // With this option, data that was written before the fault is in the log.
         durability: Durability::Object,
         ..options()
     };
@@ -96,7 +97,7 @@ fn copy_in_part(from: &Path, to: &Path) {
     assert!(!own_names(to).is_empty(), "something is unfinished");
 }
 
-/// Returns dray's own files below a folder.
+/// Returns the names of dray's own files below a folder.
 fn own_names(at: &Path) -> Vec<String> {
     let mut names: Vec<String> = picture(at).into_keys().collect();
     names.retain(|name| name.contains(".dray-"));
@@ -113,7 +114,7 @@ fn arrives(from: &Path, to: &Path) {
     assert!(got == picture(from), "another tree has arrived");
 }
 
-/// Purges `folder` of an export of `root` for a transfer of an owner.
+/// Purges `folder` in an export of `root`, for a transfer of an owner.
 fn purge(root: &Path, folder: &str, claim: &str, transfer: &str, owner: &str) -> Purged {
     let export = Export::open(root.canonicalize().expect("there"), Default::default());
     let within = Within {
@@ -181,7 +182,8 @@ fn a_purge_that_was_broken_off_at_any_step_is_ended_by_the_next() {
     let scratch = tempfile::tempdir().expect("a folder");
     let (from, root) = (source(scratch.path()), scratch.path().join("to"));
     let to = root.join("down");
-    // A purge removes in this order: partial files, the log, the lease, their folder.
+    // A purge removes the partial files, the log, the lease and their folder, in this order. Test a
+    // purge that was interrupted before the lease or the folder was removed.
     for kept in [&["lease"][..], &[]] {
         copy_in_part(&from, &to);
         for name in own_names(&to) {
@@ -194,7 +196,7 @@ fn a_purge_that_was_broken_off_at_any_step_is_ended_by_the_next() {
         let left = own_names(&to);
         assert_eq!(left.len(), 1 + kept.len(), "{left:?}");
         if !kept.is_empty() {
-            // The log of another destination is left alone.
+            // A purge of another destination leaves this log alone.
             let elsewhere = purge(&root, "down", "run/a", "test", "uid:0");
             assert_eq!((elsewhere, own_names(&to)), (Purged::Nothing, left));
         }
@@ -308,7 +310,7 @@ fn young_data_is_kept() {
     assert!(!one.is_orphan(soon));
     let refused = remove(&store, one, soon).expect_err("too young");
     assert_eq!(refused.kind, ErrorKind::Busy);
-    // With a clock that is behind, no file is old.
+    // If the clock is set back, no file counts as old.
     assert!(!one.is_orphan(SystemTime::UNIX_EPOCH));
     arrives(&from, &to);
 }
@@ -321,7 +323,7 @@ fn held_data_is_kept_at_any_age() {
     let store = place(&to);
     let (free, _) = look(&store, tomorrow());
     let setup = sink_setup_claiming(&to, &options(), &["run"]).expect("goes on");
-    // A small file that is being written has no record; the lease of its writer protects it.
+    // A small file that is being written has no record. The lease of its writer protects the file.
     fs::write(to.join("run/.dray-0123456789abcdef.part"), b"x").expect("a file");
     let later = tomorrow() + 30 * DAY;
     let (held, _) = look(&store, later);
@@ -357,7 +359,7 @@ fn a_transfer_that_resumes_between_walk_and_removal_keeps_its_data() {
     assert_eq!(own_names(&to), [""; 0]);
 }
 
-/// Begins a transfer during a removal, once, and records the answer.
+/// A store wrapper that begins a transfer during a removal, once, and records the result.
 struct Begins {
     to: PathBuf,
     answers: Arc<Mutex<Vec<Option<ErrorKind>>>>,
@@ -417,7 +419,8 @@ fn of_two_that_remove_the_same_one_does() {
     }
 }
 
-/// Fails every call after the given number of calls, like a process that died.
+/// A store wrapper that fails every call after the given number of calls, as for a process that
+/// died.
 struct Dies {
     left: AtomicU64,
 }
@@ -458,7 +461,7 @@ fn killed_at_any_step_it_leaves_nothing_half_that_a_transfer_trusts() {
         let dying = Place::new(dying, &to).expect("a place");
         let died = remove(&dying, &found[0], tomorrow()).is_err();
         drop(dying);
-        // The remaining files are still in the log, which is removed last.
+        // The log is removed last, so it still names the remaining files.
         let now = found_in(&to, tomorrow());
         match now.iter().find(|one| one.what == What::Log) {
             Some(log) => assert!(log.files <= found[0].files, "after {steps} steps"),
@@ -466,7 +469,8 @@ fn killed_at_any_step_it_leaves_nothing_half_that_a_transfer_trusts() {
         }
         let is_stray = |one: &Found| one.what == What::Partial;
         assert!(!now.iter().any(is_stray), "after {steps} steps: {now:?}");
-        // The next sweep finds the rest by itself, and a transfer that runs before it works too.
+        // The next sweep finds the remaining files. A transfer that runs before that sweep succeeds
+        // as well.
         if steps % 2 == 0 {
             let store = place(&to);
             for one in &now {
@@ -493,7 +497,7 @@ fn partial_files_are_removed_only_if_no_log_can_name_them() {
     let stray = deep.join(".dray-0123456789abcdef.part");
     fs::write(&stray, b"stray").expect("a file");
     symlink("/etc/passwd", deep.join(".dray-0123456789abcdee.part")).expect("a link");
-    // Names that dray does not create.
+    // Create entries with names that dray does not use.
     fs::create_dir(deep.join(".dray-0123456789abcded.part")).expect("a folder");
     fs::write(deep.join(".dray-notes"), b"mine").expect("a file");
     let found = found_in(root, tomorrow());
@@ -505,7 +509,7 @@ fn partial_files_are_removed_only_if_no_log_can_name_them() {
             "a/b/.dray-0123456789abcdef.part"
         ]
     );
-    // An unreadable log in a parent folder may name them.
+    // A log in a parent folder that cannot be read may name these files.
     fs::create_dir(root.join(".dray-log")).expect("a folder");
     let log = root.join(".dray-log/0123456789abcdef.log");
     fs::write(&log, b"not a log").expect("a file");

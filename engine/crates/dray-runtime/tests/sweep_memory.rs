@@ -1,4 +1,5 @@
-//! Peak memory of a walk for orphans. A separate test program: it replaces the allocator.
+//! Tests the peak memory of a sweep's walk. This is a separate test program, because it replaces
+//! the allocator.
 
 use dray_runtime::sweep::{Met, Place, walk};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -34,7 +35,7 @@ static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn a_walk_holds_no_more_for_a_larger_tree() {
-    // In memory if possible: a busy disk takes minutes for so many folders.
+    // Use a folder in memory if possible. On a busy disk, so many folders take minutes.
     let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
     let folder = folder.expect("a folder");
     for outer in 0..100 {
@@ -62,6 +63,7 @@ fn a_walk_holds_no_more_for_a_larger_tree() {
     .expect("the root is there");
     assert_eq!((folders, found), (100_101, 1));
     let peak = PEAK.load(Ordering::Relaxed) - before;
-    // A batch of names for each folder on the path, and the folders that the store keeps open.
+    // The walk needs memory for a batch of names of each folder on the path, and for the folders
+    // that the store keeps open.
     assert!(peak < 1 << 20, "{peak} bytes");
 }

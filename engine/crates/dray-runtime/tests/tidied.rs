@@ -1,5 +1,5 @@
-//! Leftovers of earlier transfers: a copy that succeeds removes files that no transfer can resume,
-//! and reports files that other transfers can resume.
+//! Tests of leftovers of earlier transfers. A successful copy removes the files that no transfer
+//! can resume, and reports the files that other transfers can resume.
 
 mod local_common;
 
@@ -33,10 +33,10 @@ impl Scene {
         Self { scratch, from, to }
     }
 
-    /// Copies as another transfer, which breaks off in the middle of `run/a`.
+    /// Copies as another transfer, which fails in the middle of `run/a`.
     fn break_off(&self, claims: &[&str]) {
         let source = failing_store(&self.from, 3, 0.02);
-        // Ensures that data written before the fault is in the log.
+        // With this option, data that was written before the fault is in the log.
         let options = Options {
             durability: Durability::Object,
             rate: Some(4_000_000),
@@ -60,7 +60,7 @@ impl Scene {
         told.collect()
     }
 
-    /// Fails unless the folder has its source's modification time.
+    /// Fails the test unless the folder has the modification time of its source.
     fn assert_same_time(&self, folder: &str) {
         let time = |top: &Path| {
             let state = fs::metadata(top.join(folder)).expect("a folder");

@@ -1,4 +1,4 @@
-//! Another program removes a folder that is being written: only the files in it fail.
+//! Another program removes a folder during a copy. Only the files in that folder fail.
 
 mod local_common;
 
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Removes folders right before the `nth` sync.
+/// A store wrapper that removes folders immediately before the `nth` sync.
 struct Removes {
     nth: AtomicU32,
     folders: Vec<PathBuf>,
@@ -27,7 +27,7 @@ impl Hook for Removes {
                 // The folder may not exist yet.
                 let _ = fs::remove_dir_all(folder);
             }
-            // Longer than a store caches the location of a folder.
+            // Wait longer than a store caches the location of a folder.
             std::thread::sleep(std::time::Duration::from_millis(1100));
         }
         Ok(())

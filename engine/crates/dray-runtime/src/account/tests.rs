@@ -8,7 +8,7 @@ const UID: u32 = 54_321;
 const GID: u32 = 54_322;
 const TEAM: u32 = 54_323;
 
-/// Accounts that exist on no host.
+/// Fake accounts that exist on no host.
 struct Made;
 
 impl Accounts for Made {
@@ -79,7 +79,7 @@ fn write(at: &Path, mode: u32, group: u32) {
 #[test]
 fn a_thread_acts_as_the_account_and_no_other_does() {
     if check_rights().is_err() {
-        // Without the capabilities, only the refusal can be tested.
+        // Without the capabilities, this test can only check the refusal.
         assert!(refusal("alice").contains("CAP_SETUID"));
         let is_said = std::env::var_os("DRAY_TEST_ACCOUNTS").is_some();
         assert!(!is_said, "DRAY_TEST_ACCOUNTS is set, and this may not");
@@ -126,7 +126,7 @@ fn a_thread_acts_as_the_account_and_no_other_does() {
     });
     assert_eq!(fs::read(at("roots")).expect("still who it was"), b"secret");
     on_a_thread(|| assert_eq!(fs::read(at("roots")).expect("so is a new one"), b"secret"));
-    // Only the process's own user may send its threads signals.
+    // Only the user of the process may send signals to its threads.
     on_a_thread(|| {
         become_account("alice", UID_MIN_DEFAULT, &Made).expect("may");
         let status = fs::read_to_string("/proc/thread-self/status").expect("its state");

@@ -47,7 +47,7 @@ fn threads_are_started_as_they_are_needed_and_no_more_than_may_run() {
     };
     give(&mut groups, 0);
     assert_eq!(started(), 1);
-    // A thread that has finished its job takes the next.
+    // A thread that has finished a job takes the next one.
     let done = || {
         let workers = workers.borrow();
         let worker = workers.first().expect("one");
@@ -105,7 +105,7 @@ fn jobs_behind_one_that_begins_to_wait_are_done_by_others() {
                 std::thread::yield_now();
             }
         }
-        // The first of these jobs waits until the test releases it; the others do not wait.
+        // The first of these jobs waits until the test releases it. The other jobs do not wait.
         for job in [99, 100, 101] {
             give(&mut groups, job);
         }
@@ -192,7 +192,7 @@ fn however_the_number_changes_each_job_is_done() {
         let mut groups = TargetPools::new(4, 1);
         let (done, most, now, begun) = (&done, &most, &now, &begun);
         for job in 0..4_000_u32 {
-            // Increase and decrease, with a single thread in between.
+            // Raise and lower the number of threads. One of the steps allows a single thread.
             groups.set_threads([1, 16, 2, 7][job as usize / 100 % 4]);
             let given = groups.give(
                 TargetId(job % 3),

@@ -1,4 +1,4 @@
-//! Both ends in one process, for tests.
+//! Helpers for tests with both ends in one process.
 
 #![allow(
     dead_code,
@@ -49,8 +49,8 @@ pub fn source_store(from: &Path) -> Arc<dyn Store> {
     Arc::new(PosixStore::open(from, End::Source, PosixOptions::default()).expect("a source"))
 }
 
-/// Returns the source's store with reads that fail with this probability, at the same calls for the
-/// same seed.
+/// Returns a source store whose reads fail with this probability. For the same seed, the same calls
+/// fail.
 pub fn failing_store(from: &Path, seed: u64, probability: f64) -> Arc<dyn Store> {
     let chaos = ChaosOptions {
         seed,
@@ -188,7 +188,8 @@ pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
     std::iter::repeat_with(step).take(length).collect()
 }
 
-/// Returns everything in a tree that must arrive: kind, mode, time, content.
+/// Returns the properties of all entries of a tree that a copy must keep: type, mode, time,
+/// content.
 pub fn picture(at: &Path) -> BTreeMap<String, (u32, i64, i64, Vec<u8>)> {
     let mut all = BTreeMap::new();
     let mut waiting = vec![at.to_path_buf()];

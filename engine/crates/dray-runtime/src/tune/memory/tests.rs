@@ -1,4 +1,4 @@
-//! Tests of the tuner's memory on disk.
+//! Tests of the file that stores the tuner's results.
 
 use super::{FILE, PAIRS_MAX, Pairs, pair};
 use dray_core::Time;
@@ -8,11 +8,11 @@ use std::time::Duration;
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
-/// 2026-11-21T17:00:00.123Z, with nanoseconds.
+/// 2026-11-21T17:00:00.123Z, rounded up from nanoseconds.
 const NOW: Time = Time::from_nanos(1_795_280_400_122_999_999);
 
 fn open(state: &Path, now: Time) -> Pairs {
-    // The test checks files and results; of a warning only its subject.
+    // The test checks only the subject of a warning.
     Pairs::open(state, now, |words| {
         assert!(words.contains("streams"), "{words}")
     })
@@ -59,7 +59,7 @@ fn the_oldest_pair_is_dropped_beyond_the_maximum() {
     let state = tempfile::tempdir().expect("a folder");
     let now = NOW;
     let pairs = open(state.path(), now);
-    // Names of the maximum length: the file must still be readable.
+    // Names of the maximum length, to check that the largest possible file is readable.
     let name = |number: usize| format!("{number:0>256}");
     for number in 0..PAIRS_MAX {
         let mut memory = pairs.memory.lock().expect("not poisoned");
@@ -108,14 +108,14 @@ fn a_damaged_file_is_set_aside_and_does_no_harm() {
         let again = open(state.path(), now);
         assert_eq!(again.of(&key(), now), Some(found(3, None)));
     }
-    // A file that cannot be read now may be intact.
+    // A file that cannot be read now may be intact, so it must stay.
     std::fs::remove_file(&file).expect("removed");
     std::fs::create_dir(&file).expect("made");
     let pairs = open(state.path(), now);
     pairs.keep(key(), found(3, None), now);
     assert_eq!(pairs.of(&key(), now), Some(found(3, None)));
     assert!(file.is_dir(), "stays unchanged");
-    // Nor does one that cannot be written.
+    // A file that cannot be written causes no error either.
     let pairs = open(&state.path().join("none"), now);
     pairs.keep(key(), found(3, None), now);
     assert_eq!(pairs.of(&key(), now), Some(found(3, None)));
