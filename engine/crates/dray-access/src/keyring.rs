@@ -93,7 +93,7 @@ struct Inner {
 }
 
 impl Keyring {
-    /// Creates a keyring. `sources` contains those of the `issuers` whose keys must be fetched.
+    /// Creates a keyring. `sources` lists the issuers whose keys must be fetched.
     pub(super) fn new(issuers: Issuers, sources: impl IntoIterator<Item = Source>) -> Self {
         let known = sources.into_iter().map(|source| Known {
             source,

@@ -57,7 +57,7 @@ section!(
 section!(
     /// Tickets that the endpoint issues for other endpoints.
     Tickets {
-        /// Lifetime in seconds of a ticket whose request sets none.
+        /// Lifetime in seconds of a ticket whose request sets no lifetime.
         lifetime: u64 = 3_600,
         /// Maximum time in seconds from the issue of a ticket to its end, including all renewals.
         lifetime_max: u64 = 7 * 24 * 3_600,

@@ -19,7 +19,8 @@ const SESSION_STREAMS_MAX: u16 = 256;
 /// Maximum of `limits.body_bytes`.
 const BODY_BYTES_MAX: u64 = 64 << 20;
 
-/// Minimum lifetime of a ticket in seconds. The renewal of tickets runs once per second.
+/// Minimum lifetime of a ticket in seconds. It must be longer than the interval of the renewal,
+/// which runs once per second.
 const LIFETIME_MIN: u64 = 4;
 
 impl Config {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// An open exported root.
 pub struct Root {
     name: String,
-    /// The folder of the root. No path can leave it.
+    /// The folder of the root. The export opens no file outside this folder.
     pub export: Export,
     /// Owners who may read.
     pub read: Option<Owners>,

@@ -532,8 +532,8 @@ pub fn targets(given: &[OsString]) -> Result<Vec<(PathBuf, String)>> {
     given.iter().map(read).collect()
 }
 
-/// Returns the storage targets of a store at `root`: those of folders below `root`, and that of the
-/// nearest folder that contains `root`.
+/// Returns the storage targets of a store at `root`: the targets of folders below `root`, and the
+/// target of the nearest folder that contains `root`.
 pub fn target_map(targets: &[(PathBuf, String)], root: &Path) -> Result<TargetMap> {
     let mut folders = Vec::new();
     let mut around: Option<&(PathBuf, String)> = None;

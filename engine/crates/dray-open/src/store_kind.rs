@@ -56,8 +56,8 @@ pub trait Location: fmt::Debug + Send + Sync {
     fn identity(&self, end: End) -> String;
 
     /// Returns the text that represents several sources in a transfer id. All of them are read from
-    /// one store, and `self` is the first of them. The text must never change, as that of
-    /// [`Self::identity`].
+    /// one store, and `self` is the first of them. The text must never change, for the reason given
+    /// at [`Self::identity`].
     fn identity_of_all(&self, sources: &[Arc<dyn Location>]) -> String {
         sources
             .iter()

@@ -143,8 +143,8 @@ fn enter(account: &Account) -> rustix::io::Result<()> {
     rustix::thread::set_thread_groups(&groups)?;
     rustix::thread::set_thread_res_gid(None, gid, None)?;
     rustix::thread::set_thread_res_uid(None, uid, None)?;
-    // The change of user drops the capabilities of a thread of root only. A service that got single
-    // capabilities under another user keeps them until this call.
+    // The change of user drops the capabilities only if the thread ran as root. A process of
+    // another user may have been given single capabilities, which this call drops.
     let none = CapabilitySets {
         effective: CapabilitySet::empty(),
         permitted: CapabilitySet::empty(),

@@ -56,7 +56,7 @@ pub struct Task {
     pub pool_bytes: u64,
     /// Number of data streams.
     pub streams: StreamCount,
-    /// Bounds of the number of streams, if that number is tuned.
+    /// Maximum and initial number of streams, if the number is tuned.
     pub tuning: Tuning,
     /// Number of threads of each storage target at this end.
     pub threads: Threads,
@@ -76,7 +76,7 @@ pub enum StreamCount {
     Tuned,
 }
 
-/// Bounds and start of the tuning of the number of streams.
+/// Maximum and initial number of streams, if the number is tuned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuning {
     /// Maximum number of streams; the other end may grant fewer.

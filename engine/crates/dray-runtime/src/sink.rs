@@ -314,7 +314,7 @@ impl SinkExecutor<'_, '_> {
         if matches!(message, Message::Bye) {
             // This message is the session's last one. The peer may start again as soon as it gets
             // the message, and must not find the lease held while this end removes thousands of
-            // files. So remove them now.
+            // files. So remove the files now.
             self.space.clear_small();
         }
         if let Some(error) = self.control.send(message, End::Source) {

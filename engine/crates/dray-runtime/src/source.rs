@@ -172,7 +172,7 @@ struct SourceExecutor<'scope, 'env> {
     /// Readers of each target, with the target's device.
     readers: TargetPools<ReadJob, Option<u64>>,
     streams: HashMap<StreamId, Stream>,
-    /// Paces the bytes on the streams.
+    /// Delays the bytes on the streams, to keep the rate limit.
     gate: Arc<Gate>,
     origins: HashMap<FileIndex, Arc<Origin>>,
     outcome: Option<Outcome>,

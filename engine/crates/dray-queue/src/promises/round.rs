@@ -126,8 +126,8 @@ impl Use {
         self.slow.zip(self.told.map(BytesPerSecond))
     }
 
-    /// Returns the bound if it must be reported to the broker again: it was set, removed, or
-    /// changed by more than a tenth.
+    /// Returns the session's usable rate if it must be reported to the broker again, because it was
+    /// set, removed, or changed by more than a tenth.
     fn news(&mut self, now: Time) -> Option<Option<u64>> {
         let bound = self.bound(now);
         let is_same = match (self.told, bound) {

@@ -5,7 +5,7 @@ use super::row::Row;
 use dray_api::{Request, Route};
 use dray_core::{Result, TransferId};
 
-/// Session number of a purge. It is higher than that of any session that moves data.
+/// Session number of a purge. It is higher than the number of any session that moves data.
 const PURGE_SESSION: u32 = u32::MAX - 1;
 
 /// The data of a transfer that one of its sessions needs.

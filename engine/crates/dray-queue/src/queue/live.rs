@@ -56,7 +56,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Adds the counters of earlier sessions of the same attempt to those of a session.
+    /// Adds the counters of earlier sessions of the same attempt to the counters of a session.
     fn after(mut self, base: &Self) -> Self {
         let found = |bytes: &Bytes| Found {
             resumed: bytes.resumed,
@@ -172,7 +172,7 @@ impl Run {
     pub(super) fn eta(&self, now: Timestamp) -> Option<Timestamp> {
         let bytes = &self.counters.bytes;
         let rate = self.rates().now.filter(|rate| *rate > 0)?;
-        // The smoothed rate of a silent transfer would only decay slowly, so return none.
+        // The smoothed rate of a silent transfer would only decay slowly, so return no rate.
         if self.silent_seconds().is_some() {
             return None;
         }

@@ -67,7 +67,7 @@ impl Manifest {
     }
 }
 
-/// Completes a line that a crash cut off with a line break. Readers then skip that line only.
+/// Adds a line break after a line that a crash has cut off. Readers then skip only that line.
 fn end_torn_line(file: &mut File) -> std::io::Result<()> {
     if file.seek(SeekFrom::End(0))? == 0 {
         return Ok(());

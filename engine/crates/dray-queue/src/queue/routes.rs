@@ -30,7 +30,7 @@ struct Unresolved {
 /// transfer whose URLs cannot be read fails.
 ///
 /// # Errors
-/// Errors of the database. If a stored request or route cannot be read.
+/// Errors of the database. An error of a stored request or route that cannot be read.
 pub(super) fn resolve(
     connection: &mut Connection,
     path: &Path,

@@ -35,7 +35,7 @@ pub enum Ending {
     Incomplete,
     /// The transfer failed and will not be tried again.
     Failed(Error),
-    /// The session broke off. The status of the error and the number of such sessions decide
+    /// The session broke off. The status of the error and the number of broken sessions decide
     /// whether the transfer is tried again.
     Broken {
         /// Reason for the break.

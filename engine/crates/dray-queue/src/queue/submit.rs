@@ -52,8 +52,8 @@ impl Queue {
     }
 
     /// Submits many requests. A request that was already refused keeps its index in the results.
-    /// With `atomic`, either all requests are submitted or none. In the second case the valid
-    /// requests fail with `Cancelled`.
+    /// With `atomic`, either all requests are submitted or none. If any request is refused, all
+    /// other requests fail with `Cancelled`.
     ///
     /// # Errors
     /// Errors of the database. No request is submitted then.
@@ -265,7 +265,7 @@ fn take_one(
         found.principal = principal;
         found.secrets = secrets;
         renew(connection, &mut found, now)?;
-        // Take the quota last, so that a request that is refused above uses none.
+        // Take the quota last, so that a request that is refused above uses no quota.
         quota.take(connection, &owner)?;
         let kept = keep_new(connection, effects, found, promising, now);
         return kept.inspect_err(|_| quota.give_back(&owner));
@@ -359,7 +359,7 @@ pub(super) fn unasked(queue: &Queue, id: &str, owner: &str) -> std::time::Durati
     }
     let last = [asked.transfers.get(id), asked.owners.get(owner)];
     let last = last.into_iter().flatten().max().copied();
-    // Before the endpoint was started, no caller could ask.
+    // If no caller has asked yet, count from the start of the endpoint. No caller could ask before.
     let last: Instant = last.unwrap_or(queue.opened);
     last.elapsed()
 }

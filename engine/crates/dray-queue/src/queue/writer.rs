@@ -1,6 +1,6 @@
 //! The writing thread. It groups waiting writes into one transaction, so that many callers share
-//! one sync of the disk. Each write has its own savepoint, so one that fails does not undo the
-//! others.
+//! one sync of the disk. Each write has its own savepoint, so a failed write does not undo the
+//! other writes.
 
 use super::connections::{Readers, Stuck};
 use super::sqlite::sql;

@@ -231,8 +231,8 @@ impl Space {
             return Ok(());
         }
         destination.log.commit_durably()?;
-        // Ignore errors: a record that remains in both logs is correct in both, and our log is the
-        // held one.
+        // Ignore errors. A record that remains in the other log is still correct, and our lease
+        // protects the file from other writers.
         let _ = self.end_theirs(from, &lease, (file, recovery), &ends, destination);
         Ok(())
     }

@@ -282,7 +282,8 @@ impl Space {
             destination.log.done(number, *range, *sums)?;
         }
         self.commit(destination)?;
-        // Ignore errors: a later run that needs the old file's name removes the file.
+        // Ignore errors. If the old partial file cannot be removed now, a later run that needs its
+        // name removes it.
         let _ = self.drop_partial(path, logged, destination.is_same_boot());
         Ok((number, copied))
     }

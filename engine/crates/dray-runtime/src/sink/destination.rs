@@ -380,8 +380,8 @@ fn new_log(
 }
 
 fn nonce() -> u64 {
-    // The value only has to differ from that of other logs. The keys of the standard hasher are
-    // random in each process.
+    // The value only has to differ from the values of other logs. The keys of the standard hasher
+    // are random in each process.
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::process::id())
 }

@@ -258,8 +258,8 @@ impl Space {
         holes: &[ByteRange],
         attributes: &Attributes<'_>,
     ) -> Result<Small> {
-        // The file may have been written before. A whole pack is sent again if one of its files
-        // failed.
+        // Discard an earlier partial file of this file. If one file of a pack fails, the source
+        // sends the whole pack again.
         self.discard_small(path)?;
         let write = |name: &Name| {
             let written = self.store.write_small(path, name, bytes, holes, attributes);

@@ -106,9 +106,9 @@ fn look_in(at: &LogPlace, request: &DestinationRequest) -> Result<Option<LogPlac
 }
 
 /// Returns an error if another transfer of the same request holds a log in the same folder. Two
-/// such transfers would collide at every file. If both begin concurrently, the transfer with the
-/// greater log name fails, and the other one waits for up to `patience`. `own` is the name of our
-/// log.
+/// transfers of the same request would collide at every file. If both begin concurrently, the
+/// transfer with the greater log name fails, and the other one waits for up to `patience`. `own` is
+/// the name of our log.
 pub(super) fn refuse_same_request(
     at: &LogPlace,
     words: &str,

@@ -18,8 +18,8 @@ impl Space {
         self.strays.pass(&folder_of(&path));
         let is_refused = |folder| self.folders.refused.lock_unpoisoned().contains(&folder);
         if path.parent().is_some_and(is_refused) {
-            // The machine already has the error of the folder. Entries in the folder were perhaps
-            // requested in the same batch. None of them may be made, at any depth.
+            // The folder of this entry could not be made, and the machine already has that error.
+            // Make no entry below the folder, even if it was requested in the same batch.
             if matches!(task, InspectTask::Directory) {
                 remember(&self.folders.refused, &path);
             }
@@ -90,9 +90,9 @@ impl Space {
         }
     }
 
-    /// Refuses to replace a file by a link. The file may be the last copy of the data: a link that
-    /// is copied may lead to this very file, here or at the source. `--overwrite always` permits
-    /// it, except for a link to itself. A device or other special file is never replaced.
+    /// Refuses to replace a file by a link. The file may be the last copy of the data, and the
+    /// copied link may only lead to that file. `--overwrite always` permits it, except for a link
+    /// to itself. A device or other special file is never replaced.
     fn refuse_link(&self, path: &RelPath, target: &[u8]) -> Result<()> {
         match self.store.stat(path)?.map(|state| state.kind) {
             Some(FileKind::Special) => return Err(special_stands("make the link")),

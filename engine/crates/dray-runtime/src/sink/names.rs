@@ -174,8 +174,8 @@ impl Names {
     /// if the name is free afterwards.
     pub(super) fn clear(&self, path: &RelPath, name: &Name) -> Result<bool> {
         let (folder, name) = place_of(path, name);
-        // Note the identity of this file first, and remove no other. The logs are not checked for a
-        // file of the same name that is made later.
+        // Record the identity of this file first, and remove only this file. Another process may
+        // make a file of the same name later, and the logs were not checked for that file.
         let at = folder.join(&name)?;
         let Some(found) = self.store.stat(&at)? else {
             return Ok(true);

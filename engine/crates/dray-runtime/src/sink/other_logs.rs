@@ -124,7 +124,7 @@ impl OtherLogs {
         let folder = log_folder(top)?;
         let names = match store.list_control(&folder) {
             Ok(names) => names,
-            // A folder of logs that this user may not read may contain a log that names the file.
+            // This user may not read the folder of logs. A log in that folder may name the file.
             Err(error) if error.kind == ErrorKind::PermissionDenied => return Ok(self.unread()),
             Err(error) => return Err(error),
         };

@@ -43,8 +43,8 @@ impl Space {
             .iter()
             .map(|file| {
                 let sums = self.wants_sums().then(|| Sums::of(&file.content));
-                // The file may have been written before. A whole pack is sent again if one of its
-                // files failed.
+                // Discard an earlier partial file of this file. If one file of a pack fails, the
+                // source sends the whole pack again.
                 let name = self
                     .discard_small(file.path)
                     .and_then(|()| self.names.take_first(file.path));

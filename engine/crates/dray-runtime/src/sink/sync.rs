@@ -30,7 +30,7 @@ impl Space {
     /// Makes a group durable. Returns the paths that could not be synced, each with its error.
     ///
     /// # Errors
-    /// If no item of the group counts as durable.
+    /// If the sync as a whole fails. In that case no item of the group counts as durable.
     pub(super) fn sync(&self, items: &[SyncPath]) -> Result<Vec<(RelPath, Error)>> {
         let mut names = Vec::with_capacity(items.len());
         let mut files = Vec::new();

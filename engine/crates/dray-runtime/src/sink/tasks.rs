@@ -125,7 +125,8 @@ pub(super) fn run(jobs: &Receiver<BackgroundTask>, space: &Space, events: &Sende
             BackgroundTask::DiscardSmall(path) => match space.check_lease() {
                 Err(error) => Input::LeaseLost(error),
                 Ok(()) => {
-                    // Ignore errors: a later run that needs the name of this file removes the file.
+                    // Ignore errors. If the partial file cannot be removed now, a later run that
+                    // needs its name removes it.
                     let _ = space.discard_small(&path);
                     continue;
                 }

@@ -11,9 +11,9 @@ use dray_log::{Limits, Recovery, layout, recover_within};
 use dray_store::{ControlMode, Holding, PartialId, Store};
 use std::sync::Arc;
 
-/// Maximum number of unfinished files and ranges of one log in memory. The limit is lower than that
-/// of a transfer, because a sweep runs beside transfers. After the log is removed, partial files
-/// beyond the limit have no log, and a later sweep removes them.
+/// Maximum number of unfinished files and ranges of one log in memory. The limit is lower than the
+/// limit of a transfer, because a sweep runs beside transfers. After the log is removed, partial
+/// files beyond the limit have no log, and a later sweep removes them.
 const LIMITS: Limits = Limits {
     files_max: 1 << 16,
     runs_max: 1 << 18,
