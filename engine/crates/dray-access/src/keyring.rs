@@ -42,7 +42,7 @@ pub(super) struct Source {
     pub(super) issuer: String,
     /// Fetches the issuer's keys.
     pub(super) keys: Box<dyn Fetch>,
-    /// Age in seconds from which on keys are fetched again.
+    /// Age in seconds at which the keys are fetched again.
     pub(super) cache_seconds: u64,
     /// Additional time in seconds for which old keys are used while the issuer is unreachable.
     pub(super) stale_seconds: u64,

@@ -164,8 +164,8 @@ pub struct Transfer {
     pub held: bool,
     /// Expected completion time at the current rate; null if unknown.
     pub eta: Option<Timestamp>,
-    /// Active transfers only: seconds since the last bytes moved if there are at least 10;
-    /// otherwise null.
+    /// Active transfers only: seconds since bytes last moved. Null if less than 10 seconds have
+    /// passed.
     #[serde(default)]
     pub silent_seconds: Option<u64>,
     /// True if the deadline or the rate is promised.

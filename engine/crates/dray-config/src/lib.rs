@@ -219,7 +219,7 @@ pub struct Issuer {
     /// True if the issuer's tokens follow the WLCG profile 1.0.
     #[serde(default = "yes")]
     pub wlcg: bool,
-    /// Age in seconds from which on the keys are fetched again.
+    /// Age in seconds at which the keys are fetched again.
     #[serde(default = "default_cache_seconds")]
     pub cache_seconds: u64,
     /// Additional seconds for which the keys are used while the issuer is unreachable.

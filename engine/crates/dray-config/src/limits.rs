@@ -80,7 +80,7 @@ section!(
 section!(
     /// Removal of abandoned partial files.
     Janitor {
-        /// Age in days from which on partial data is removed, counted from its last change.
+        /// Minimum age in days of partial data that is removed, counted from its last change.
         age_days: u32 = 30,
         /// Minimum free space in bytes. Below it, younger partial data is removed too, the oldest
         /// first.

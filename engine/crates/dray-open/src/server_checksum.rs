@@ -33,7 +33,8 @@ enum WaitEnd {
 /// A checksum that was requested from the file's server, and perhaps has not arrived yet.
 pub(crate) struct Offer {
     words: Mutex<Receiver<WaitEnd>>,
-    /// The sending end of the same channel. The thread that stops the copy uses it to end the wait.
+    /// The sending end of the channel `words`. The thread that stops the copy sends a message to
+    /// end the wait.
     stop: Sender<WaitEnd>,
     heard: OnceLock<Answer>,
     is_needed: Needed,

@@ -11,17 +11,17 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// about ten seconds (guess, revisit).
 const NEW_PART: u64 = 32;
 
-/// How well the sessions of a window prove the link's capacity, from the weakest to the strongest.
+/// Strength of the evidence for the link's capacity in a window, from the weakest to the strongest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) enum Shown {
-    /// No proof: no session wanted more than it got.
+    /// No evidence: no session wanted more than it got.
     #[default]
     Nothing,
-    /// Weak proof: a session without a rate limit may have wanted more. But it may also have been
-    /// listing a tree, or waiting for a disk.
+    /// Weak evidence: a session without a rate limit may have wanted more. But it may also have
+    /// been listing a tree, or waiting for a disk.
     Perhaps,
-    /// Strong proof: the rate limits of all sessions together reached the estimated capacity, and a
-    /// session used its whole limit.
+    /// Strong evidence: the rate limits of all sessions together reached the estimated capacity,
+    /// and a session used its whole limit.
     Enough,
 }
 
@@ -42,12 +42,12 @@ impl Link {
         self.rate = Some(rate);
     }
 
-    /// Records `moved`, the bytes of all sessions so far, and `shown`, the proof since the last
-    /// call. Returns a new estimate after a window that proves one.
+    /// Records `moved`, the bytes of all sessions so far, and `shown`, the evidence since the last
+    /// call. Returns a new estimate after a window with enough evidence.
     ///
     /// A higher rate than the estimate counts immediately, because it was observed. A lower rate
-    /// counts slowly, and only if every sample of its window was strong proof. Otherwise the
-    /// sessions may have moved little for other reasons.
+    /// counts slowly, and only if the evidence of every sample in the window was strong. Otherwise
+    /// the sessions may have moved little for other reasons.
     pub(super) fn measure(&mut self, now: Time, moved: u64, shown: Shown) -> Option<u64> {
         // If the clock was set back, start a new window.
         let window = self.window.filter(|(since, _)| *since <= now);

@@ -287,7 +287,7 @@ impl BrokerState {
         has_begun
     }
 
-    /// Returns how well these sessions prove the link's capacity.
+    /// Returns the strength of these sessions' evidence for the link's capacity.
     fn shown(&self, seen: &[SessionProgress<'_>]) -> Shown {
         let hungry = || seen.iter().filter(|seen| seen.is_hungry);
         let granted = seen.iter().filter_map(|seen| seen.granted);

@@ -1,7 +1,7 @@
 //! Finds the candidates to run next: the first few transfers of every line.
 //!
-//! A line is a queue of transfers in which only the order matters. The policy decides how transfers
-//! are divided into lines:
+//! A line is an ordered group of waiting transfers. The policy decides how transfers are divided
+//! into lines:
 //! - within one class and priority, one line per activity of an owner, by deadline;
 //! - within one class and priority, one line per owner, by age;
 //! - within one class, one line per pair of endpoints, by age.
@@ -46,7 +46,7 @@ pub struct QueuedTransfer {
     pub priority: u8,
     /// Deadline of the transfer.
     pub deadline: Option<Timestamp>,
-    /// Time from which on the transfer could have started: its submission or its `not_before`.
+    /// Earliest possible start of the transfer: its submission or its `not_before`.
     pub waits_since: Timestamp,
     /// True if a session of this attempt has started before.
     pub has_run: bool,

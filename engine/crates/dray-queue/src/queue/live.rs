@@ -67,7 +67,7 @@ impl Counters {
         let known = base.objects.resumed.saturating_add(base.objects.sent);
         self.objects.resumed = base.objects.resumed + self.objects.resumed.saturating_sub(known);
         // A session counts the files that earlier sessions of this attempt have published as
-        // adopted. They do not count as adopted in the attempt.
+        // adopted. In the counters of the attempt, these files are not adopted.
         let brought = base.files.done.saturating_sub(base.files.adopted);
         let adopted = self.files.adopted.saturating_sub(brought);
         self.files.adopted = adopted.max(base.files.adopted);

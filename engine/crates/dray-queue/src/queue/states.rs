@@ -187,12 +187,12 @@ pub fn next(at: Standing, command: Command) -> Result<Step> {
         },
 
         (S::Done | S::Incomplete | S::Failed, Command::Retry) => to(S::Queued),
-        // Refuse a retry while partial data is being removed: the new attempt would lose the data
-        // that it writes.
+        // Accept a retry only if no partial data is being removed. Otherwise the new attempt would
+        // lose the data that it writes.
         (S::Cancelled, Command::Retry) if at.wish.is_none() => to(S::Queued),
         (S::Queued | S::Waiting, Command::Retry) => stay,
-        // If a caller has requested an end, the retry is refused below. A retry does not undo the
-        // requested end, and would be lost.
+        // Accept a retry only if no caller has requested an end. A retry does not undo the
+        // requested end, so it would be lost.
         (S::Active, Command::Retry) if at.wish.is_none() => stay,
 
         // Refuse changes while the transfer is being cancelled. Otherwise the caller would expect

@@ -329,8 +329,8 @@ impl Space {
         let log = (log, recovery);
         let number = adopt(&mut destination.log, &own_path, log, theirs, device)?;
         if synced.is_err() {
-            // Marked as doubtful, the file is copied to a new partial file before anything is
-            // written.
+            // Mark the old partial file as doubtful. Its ranges are then copied to a new partial
+            // file before the first write.
             destination.log.file_doubtful(number)?;
         }
         Ok(Some(probe::resume_of(trusted)))

@@ -163,8 +163,8 @@ impl Space {
             let name = &file.partial.name;
             match store.sync_all(&[SyncItem::Partial { path, name }]) {
                 Ok(()) => destination.log.file_synced(file.number)?,
-                // Marked as doubtful, the file is copied to a new partial file before anything is
-                // written.
+                // Mark the old partial file as doubtful. Its ranges are then copied to a new
+                // partial file before the first write.
                 Err(_) => destination.log.file_doubtful(file.number)?,
             }
         }

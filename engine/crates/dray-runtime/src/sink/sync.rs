@@ -45,8 +45,8 @@ impl Space {
                     names.extend(self.small_name(path).map(|name| (path, name)));
                 }
                 SyncPath::Published(path) => {
-                    // Sync the file before its folder. The sync of the folder then finds the
-                    // journal already written.
+                    // Sync the file before its folder. The sync of the file also writes the journal
+                    // of the file system, so the sync of the folder costs little.
                     if self.unsynced.lock_unpoisoned().remove(path) {
                         files.push(path);
                         published.insert(path);

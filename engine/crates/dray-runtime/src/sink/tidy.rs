@@ -217,7 +217,8 @@ fn look_at_log(at: &LogPlace, owner: &[u8], found: &mut Resumable) -> Result<()>
     };
     let log = read(at)?;
     if says_nothing(log.as_ref())? {
-        // Check again under the lease, because a holder may have written to the log since.
+        // Check again under the lease, because a holder may have written to the log after the first
+        // check.
         return sweep::remove_silent(at, |at| says_nothing(read(at)?.as_ref()));
     }
     let left = log.map_or(0, |log| log.files.len());

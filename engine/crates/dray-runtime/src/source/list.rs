@@ -348,7 +348,8 @@ fn must_be(asked: u64, size: u64) -> Result<()> {
     )
 }
 
-/// Returns the number of bytes to read of a file of `size` bytes, and the offset of the first one.
+/// Checks that `range` lies within a file of `size` bytes. Returns the length and the offset of the
+/// range.
 fn cut(range: ByteRange, size: u64) -> Result<(u64, u64)> {
     if range.end() > size {
         let (offset, length) = (range.offset, range.length);

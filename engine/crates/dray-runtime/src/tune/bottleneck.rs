@@ -11,9 +11,8 @@ use std::time::Duration;
 /// sample would vary too much (guess, revisit).
 const SMOOTH: Duration = Duration::from_secs(5);
 
-/// Fraction of the permitted rate from which on the rate limit counts as the bottleneck. The
-/// fraction is less than 1, because the permitted rate may change during the measurement (guess,
-/// revisit).
+/// Fraction of the permitted rate above which the rate limit counts as the bottleneck. The fraction
+/// is less than 1, because the permitted rate may change during the measurement (guess, revisit).
 const OF_RATE: f64 = 0.8;
 
 /// Measurements since the last sample.
