@@ -22,6 +22,9 @@ use tokio::sync::watch;
 /// Fetches the keys of one issuer.
 pub(super) trait Fetch: Send + Sync {
     /// Fetches the keys. `now` is the present time in seconds since 1970.
+    ///
+    /// # Errors
+    /// If the keys cannot be fetched or parsed.
     fn fetch(&self, now: u64) -> Future<'_, Result<KeySet>>;
 }
 

@@ -50,6 +50,9 @@ impl Root {
     }
 
     /// Opens the same root again under the account of the calling thread.
+    ///
+    /// # Errors
+    /// As [`Export::anew`].
     pub fn anew(&self) -> Result<Self> {
         Ok(Self {
             name: self.name.clone(),
@@ -147,6 +150,9 @@ impl Roots {
 
     /// Splits the path of a session, `/ROOT/PATH` as bytes, into the root and the path below it.
     /// Keeps a slash at the end, because [`Export`] needs it to recognize a folder.
+    ///
+    /// # Errors
+    /// As [`Roots::named`].
     pub fn split<'p>(&self, path: &'p [u8]) -> Result<(&Arc<Root>, &'p [u8])> {
         let whole = path.strip_prefix(b"/").unwrap_or(path);
         let end = whole.iter().position(|byte| *byte == b'/');

@@ -169,6 +169,9 @@ impl Export {
     }
 
     /// Refuses transfer options that the root's store does not support.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidRequest`] names the option.
     pub fn refuse_options(&self, options: &Options) -> Result<()> {
         match &self.opened {
             Opened::Folder(_) => Ok(()),
@@ -405,6 +408,9 @@ impl Export {
 
 /// Returns a sink that writes to `destination` as the driver requests, with buffers of `pool` bytes
 /// in total.
+///
+/// # Errors
+/// As [`Pool::new`].
 pub(crate) fn sink_of(
     destination: Destination,
     connect: &Connect,

@@ -372,6 +372,9 @@ fn local_destination(typed: &OsStr, is_folder: bool) -> Result<(Folder, Option<N
 
 /// Refuses a path that contains a folder with a reserved name. Copies skip such folders, so data in
 /// them could not be copied again.
+///
+/// # Errors
+/// [`ErrorKind::InvalidRequest`] if a component of `path` is a reserved name.
 pub fn refuse_reserved(path: &[u8]) -> Result<()> {
     let names = path.split(|b| *b == b'/').filter(|name| !name.is_empty());
     for name in names.filter(|name| !matches!(*name, b"." | b"..")) {

@@ -36,6 +36,9 @@ pub struct Null {
 
 impl Null {
     /// Parses a null end. Returns `None` if the text does not begin with `null:`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidRequest`] for invalid sizes and counts.
     pub fn read(text: &[u8]) -> Result<Option<Self>> {
         let Some(rest) = text.strip_prefix(SCHEME.as_bytes()) else {
             return Ok(None);

@@ -32,6 +32,9 @@ use std::sync::Arc;
 
 /// Opens one store for all sources on this host. The store starts at `/`, because the numbers of
 /// storage targets are valid only within one store.
+///
+/// # Errors
+/// As [`PosixStore::open`].
 pub fn open_source(targets: &Targets, links: Links) -> Result<Arc<dyn Store>> {
     let scope = match links {
         // Follow links anywhere: the user of this process has the same access without them.
@@ -103,6 +106,9 @@ fn meant(folder: &Path, stands: FileKind) -> FileKind {
 /// Refuses an existing entry that the sink machine would refuse later. This check comes before a
 /// log is created in the same folder, which could be `/dev`. `stands` is the entry with the name of
 /// the single file. `words` is its full path for messages.
+///
+/// # Errors
+/// Errors of [`refusal`].
 pub(crate) fn refuse_early(
     stands: Option<FileKind>,
     name: &Name,

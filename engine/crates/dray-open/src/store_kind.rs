@@ -72,6 +72,9 @@ pub trait Location: fmt::Debug + Send + Sync {
     }
 
     /// Returns an error if the location cannot be a source.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidRequest`].
     fn refuse_as_source(&self) -> Result<()> {
         Ok(())
     }
@@ -79,6 +82,9 @@ pub trait Location: fmt::Debug + Send + Sync {
     /// Opens the store to read from. `is_compared` is true if the caller will compare the whole
     /// file with the server's checksum. The store may then read several replicas, although it
     /// cannot check that they are equal.
+    ///
+    /// # Errors
+    /// Errors of the store.
     fn open_source(&self, is_compared: bool) -> Result<OpenedSource>;
 
     /// Returns true if the store may have a checksum of the file.
@@ -96,6 +102,9 @@ pub trait Location: fmt::Debug + Send + Sync {
     }
 
     /// Returns the interface for writing to this location.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidRequest`] if the store or this URL is read-only.
     fn writable(&self) -> Result<&dyn Writable> {
         let cause = format!(
             "{}: dray reads from this store and does not write to it",
@@ -123,6 +132,9 @@ pub trait Writable: Location {
     fn refuse_options(&self, options: &Options) -> Result<()>;
 
     /// Opens the folder to write to. Makes the folder if it does not exist.
+    ///
+    /// # Errors
+    /// Errors of the store.
     fn open_sink(&self) -> Result<OpenedSink>;
 }
 

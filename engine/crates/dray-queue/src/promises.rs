@@ -281,6 +281,9 @@ impl Promises {
     /// Replaces a transfer's promise by a promise for a changed request. If the new promise cannot
     /// be made, the transfer keeps the old one. A best-effort request loses its promise in that
     /// case.
+    ///
+    /// # Errors
+    /// As [`Promises::take`].
     pub fn change(&self, ask: &Ask<'_>, now: Timestamp) -> Result<Given, Vec<Asked>> {
         let key = TransferKey(ask.key);
         let mut state = self.state();

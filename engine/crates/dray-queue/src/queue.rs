@@ -232,6 +232,9 @@ impl Queue {
     }
 
     /// Returns true if any owner has a transfer with this id.
+    ///
+    /// # Errors
+    /// Errors of the database.
     pub fn is_known(&self, id: &TransferId) -> Result<bool> {
         self.read(|connection| Ok(Row::find(connection, id.as_str())?.is_some()))
     }

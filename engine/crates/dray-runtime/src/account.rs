@@ -36,6 +36,9 @@ pub struct Account {
 /// Looks up accounts.
 pub trait Accounts: Send + Sync {
     /// Returns the account called `name`, or `None` if it does not exist.
+    ///
+    /// # Errors
+    /// If the look-up itself fails.
     fn find(&self, name: &str) -> Result<Option<Account>>;
 }
 
@@ -67,6 +70,9 @@ impl Accounts for HostAccounts {
 }
 
 /// Checks that this process has the capabilities to change its threads to other accounts.
+///
+/// # Errors
+/// [`ErrorKind::PermissionDenied`] names the missing capabilities.
 pub fn check_rights() -> Result<()> {
     let needed = CapabilitySet::SETUID | CapabilitySet::SETGID;
     let has = rustix::thread::capabilities(None).map(|sets| sets.effective);

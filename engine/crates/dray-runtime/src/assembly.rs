@@ -78,9 +78,9 @@ impl Threads {
     }
 }
 
-/// Maximum number of entries that are announced and not closed. It exceeds the number of files in a
-/// sync group. Both ends together need about 32 MiB of bookkeeping for this many entries (guess,
-/// revisit).
+/// Maximum number of entries that are announced and not closed. This number exceeds the number of
+/// files in a sync group. Both ends together need about 32 MiB of bookkeeping for this many entries
+/// (guess, revisit).
 const LIVE_ENTRIES_MAX: u32 = 1 << 15;
 
 /// Maximum number of objects of one file in transit to a store without random writes. A small

@@ -197,6 +197,9 @@ pub(crate) fn turn_away((mut control, close): Control, error: Error) -> Error {
 }
 
 /// Sends control messages until the executor has ended, then closes the link in every case.
+///
+/// # Errors
+/// If the sender panicked.
 fn run_control((mut control, close): Control, unsent: &Unsent) -> Result<()> {
     let sent = caught("send control messages", || {
         for message in &unsent.messages {

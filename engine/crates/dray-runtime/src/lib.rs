@@ -3,7 +3,7 @@
 //! Each machine has an executor thread ([`source::run`], [`sink::run`]). The executor passes
 //! results to the machine and carries out the machine's effects. Readers, writers and background
 //! tasks belong to storage targets. Senders and receivers belong to streams. Buffers are
-//! preallocated ([`dray_link::pool`]), and messages refer to them by id. This crate makes no
+//! preallocated ([`dray_link::pool`]), and the machines refer to them by id. This crate makes no
 //! decisions.
 
 pub mod account;

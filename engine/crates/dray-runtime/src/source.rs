@@ -149,6 +149,9 @@ const fn is_bound(event: &SourceEvent) -> bool {
 }
 
 /// Lists the entries that a transfer of these roots would announce. Moves no data.
+///
+/// # Errors
+/// If patterns are malformed.
 pub fn list_all(
     roots: Vec<Root>,
     selection: &Selection,

@@ -30,6 +30,9 @@ pub struct Targets {
 
 impl Targets {
     /// Opens a store that has these storage targets.
+    ///
+    /// # Errors
+    /// As [`PosixStore::open`].
     pub fn open(
         &self,
         root: &Path,

@@ -74,8 +74,8 @@ pub struct CandidateQuery<'a> {
     pub oldest: u32,
     /// Maximum number of transfers in the result.
     pub transfers_max: usize,
-    /// The line to start with in each class and priority. If this line does not exist, the next
-    /// one.
+    /// The line to start with in each class and priority. If this line does not exist, the call
+    /// starts with the next line.
     pub from: &'a str,
 }
 
@@ -83,6 +83,9 @@ impl Queue {
     /// Returns transfers that may run now, line by line. The most urgent class and priority comes
     /// first, then the oldest transfers. If there are more transfers than `sight` permits, also
     /// returns the line to start with in the next call.
+    ///
+    /// # Errors
+    /// Errors of the database.
     pub fn runnable(
         &self,
         sight: CandidateQuery<'_>,

@@ -173,6 +173,9 @@ impl Queue {
 
     /// Deletes a transfer that has ended, with its list of files. Returns the last state of the
     /// transfer.
+    ///
+    /// # Errors
+    /// As [`Queue::cancel`].
     pub fn delete(&self, caller: &Actor, id: &str) -> Result<Transfer> {
         let (caller, wanted) = (caller.clone(), id.to_owned());
         let row = self.write(move |connection, _| {

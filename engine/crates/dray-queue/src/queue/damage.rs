@@ -86,6 +86,9 @@ pub(super) fn look_before(path: &Path) -> Result<()> {
 }
 
 /// Creates the marker file: the database contains a queue.
+///
+/// # Errors
+/// Errors of the file system.
 pub(super) fn note_made(path: &Path) -> Result<()> {
     let made = beside(path, MADE);
     if made.exists() {
@@ -95,6 +98,9 @@ pub(super) fn note_made(path: &Path) -> Result<()> {
 }
 
 /// Checks the pages of the database before anything is written.
+///
+/// # Errors
+/// The first damage found.
 pub(super) fn look_at_pages(connection: &Connection, path: &Path) -> Result<()> {
     let failed = opening(path);
     let number = |pragma: &str| connection.query_row(pragma, [], |row| row.get::<_, u64>(0));
@@ -120,6 +126,9 @@ pub(super) fn look_at_pages(connection: &Connection, path: &Path) -> Result<()> 
 
 /// Checks the tables and their rows. The tables must be those of `model`, an empty database of the
 /// newest version. This program must be able to read the rows.
+///
+/// # Errors
+/// The first part that is missing, or the first row that cannot be read.
 pub(super) fn look_at_rows(connection: &Connection, model: &Connection, path: &Path) -> Result<()> {
     let failed = opening(path);
     let names = |connection: &Connection| -> rusqlite::Result<Vec<String>> {

@@ -86,6 +86,9 @@ impl Queue {
     /// Returns the transfers that `caller` may see and that match `query`, newest first. The cursor
     /// is the sequence number of the last transfer in a page, so new submissions do not shift the
     /// pages.
+    ///
+    /// # Errors
+    /// `InvalidRequest` for an invalid cursor.
     pub fn list(&self, caller: &Actor, query: &TransferQuery) -> Result<TransferList> {
         let conditions = conditions(caller, query)?;
         // Read one row more than the page has, to find out whether there is a next page.

@@ -66,8 +66,8 @@ impl Counters {
         (self.bytes.resumed, self.bytes.adopted) = (found.resumed, found.adopted);
         let known = base.objects.resumed.saturating_add(base.objects.sent);
         self.objects.resumed = base.objects.resumed + self.objects.resumed.saturating_sub(known);
-        // A session counts the files that earlier sessions of this attempt have published as
-        // adopted. In the counters of the attempt, these files are not adopted.
+        // A session counts files as adopted that earlier sessions of this attempt have published.
+        // In the counters of the attempt, these files are not adopted.
         let brought = base.files.done.saturating_sub(base.files.adopted);
         let adopted = self.files.adopted.saturating_sub(brought);
         self.files.adopted = adopted.max(base.files.adopted);

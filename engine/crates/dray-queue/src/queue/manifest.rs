@@ -50,6 +50,9 @@ impl Manifest {
     }
 
     /// Adds an outcome. Readers see it after the next [`Manifest::flush`] at the latest.
+    ///
+    /// # Errors
+    /// Errors of the file system.
     pub fn add(&mut self, outcome: &FileOutcome) -> Result<()> {
         let mut line = serde_json::to_vec(outcome).map_err(|error| {
             Error::new(ErrorKind::Internal, End::Here, "write the list of files")
@@ -61,6 +64,9 @@ impl Manifest {
     }
 
     /// Writes the added outcomes to the file, so that readers see them.
+    ///
+    /// # Errors
+    /// Errors of the file system.
     pub fn flush(&mut self) -> Result<()> {
         let written = self.file.flush();
         written.map_err(|error| io("write the list of files", &self.path, &error))

@@ -282,6 +282,9 @@ impl Queue {
 
     /// Called when all files of a running transfer are listed. Asks for its promise again with the
     /// known size, or adds the reason why there is no promise.
+    ///
+    /// # Errors
+    /// Errors of the database.
     pub fn listed(&self, id: &TransferId, bytes: u64) -> Result<()> {
         let wanted = id.to_string();
         let noted = self.write(move |connection, effects| {
@@ -350,6 +353,9 @@ impl Queue {
 
     /// Returns the transfers among `ids` that wait to start: they are queued, and the time of their
     /// `not_before` has come.
+    ///
+    /// # Errors
+    /// Errors of the database.
     pub fn waiting_of<'i>(
         &self,
         ids: impl IntoIterator<Item = &'i str>,
@@ -378,6 +384,9 @@ impl Queue {
     }
 
     /// Returns a transfer that waits to start, or `None` if it no longer waits.
+    ///
+    /// # Errors
+    /// Errors of the database.
     pub fn waiting(&self, id: &str) -> Result<Option<QueuedTransfer>> {
         let tail = "WHERE id = ?1 AND state = 'queued' AND held_until IS NULL";
         self.read(|connection| {

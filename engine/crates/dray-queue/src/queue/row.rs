@@ -316,6 +316,9 @@ impl Row {
     }
 
     /// Returns the route. Each transfer that has not ended has a route.
+    ///
+    /// # Errors
+    /// `InvalidRequest` for a row of an older version whose URLs this version cannot read.
     pub(super) fn route(&self) -> Result<&Route> {
         self.route.as_ref().ok_or_else(|| {
             Error::new(ErrorKind::InvalidRequest, End::Here, "run the transfer")

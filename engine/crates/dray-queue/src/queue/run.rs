@@ -71,6 +71,9 @@ pub struct Ticked {
 impl Queue {
     /// Makes a queued transfer active, if it still has this version. Returns `None` if the transfer
     /// has changed.
+    ///
+    /// # Errors
+    /// Errors of the database.
     pub fn begin(&self, id: &TransferId, version: u64) -> Result<Option<SessionInput>> {
         let wanted = id.to_string();
         let row = self.write(move |connection, effects| {
@@ -161,6 +164,9 @@ impl Queue {
     /// Returns the end that a caller requested for a running transfer, such as a pause. The
     /// dispatcher calls this method before and after it creates a session, because a request may
     /// arrive in between.
+    ///
+    /// # Errors
+    /// Errors of the database.
     pub fn wish(&self, id: &TransferId) -> Result<Option<Wish>> {
         let row = self.read(|connection| Row::find(connection, id.as_str()))?;
         Ok(row.and_then(|row| row.standing.wish))
@@ -168,6 +174,9 @@ impl Queue {
 
     /// Returns the present request of a transfer, with its tickets. Used after
     /// [`super::Commands::changed`].
+    ///
+    /// # Errors
+    /// Errors of the database.
     pub fn request(&self, id: &TransferId) -> Result<Option<Request>> {
         let row = self.read(|connection| Row::find(connection, id.as_str()))?;
         Ok(row.map(|row| row.whole_request()))
@@ -175,6 +184,9 @@ impl Queue {
 
     /// Returns the present request of a transfer, with its tickets, and its route. Returns `None`
     /// if the transfer does not exist.
+    ///
+    /// # Errors
+    /// Errors of the database; `InvalidRequest` for a transfer of an older version without a route.
     pub fn request_and_route(&self, id: &TransferId) -> Result<Option<(Request, Route)>> {
         let row = self.read(|connection| Row::find(connection, id.as_str()))?;
         row.map(|row| Ok((row.whole_request(), row.route()?.clone())))
@@ -213,6 +225,9 @@ impl Queue {
     /// Handles the transfers that were active or waiting when the last process ended: queues them,
     /// or applies the end that a caller requested. Called once, before any transfer runs. Returns
     /// the number of transfers.
+    ///
+    /// # Errors
+    /// Errors of the database.
     pub fn requeue_interrupted(&self) -> Result<usize> {
         self.write(|connection, effects| {
             let statement = format!("{SELECT} WHERE t.state IN ('active', 'waiting')");
@@ -227,6 +242,9 @@ impl Queue {
 
     /// Applies the changes that depend only on time; called about every second. Queues due
     /// transfers, cancels transfers that no caller asked about, and deletes old transfers.
+    ///
+    /// # Errors
+    /// Errors of the database.
     pub fn tick(&self, now: Timestamp) -> Result<Ticked> {
         let due = self.queue_due(now)?;
         self.release_held(now)?;
@@ -392,6 +410,9 @@ impl Queue {
     }
 
     /// Returns cancelled transfers whose partial data must be removed.
+    ///
+    /// # Errors
+    /// Errors of the database.
     pub fn to_purge(&self, limit: u32) -> Result<Vec<PurgeJob>> {
         let statement = format!(
             "{SELECT} WHERE t.state = 'cancelled' AND t.wish IS NOT NULL ORDER BY t.seq LIMIT ?1"
@@ -435,6 +456,9 @@ impl Queue {
 
     /// Returns a page of transfers that have not ended and have tickets. For the next page, pass
     /// the sequence number of the last transfer as `after`.
+    ///
+    /// # Errors
+    /// Errors of the database.
     pub fn with_tickets(&self, after: i64, limit: u32) -> Result<Vec<TicketHolder>> {
         let statement = format!(
             "{SELECT} WHERE t.state IN ('queued', 'active', 'waiting', 'paused')
@@ -455,6 +479,9 @@ impl Queue {
     }
 
     /// Returns the transfers among `ids` that exist and have not ended.
+    ///
+    /// # Errors
+    /// Errors of the database.
     pub fn live_of<'i>(
         &self,
         ids: impl IntoIterator<Item = &'i TransferId>,

@@ -158,6 +158,9 @@ impl Staging<'_> {
     }
 
     /// Returns true if a transfer makes a staged copy.
+    ///
+    /// # Errors
+    /// Errors of the database.
     pub fn is_staging(&self, transfer: &TransferId) -> Result<bool> {
         let found = self
             .0
@@ -183,6 +186,9 @@ impl Staging<'_> {
     }
 
     /// Records that the fast copy at `fast_path` was evicted, with all copies below that path.
+    ///
+    /// # Errors
+    /// Errors of the database.
     pub fn evicted(&self, fast_path: &str, at: Timestamp) -> Result<()> {
         let fast_path = fast_path.to_owned();
         self.0.write(move |connection, _| {
@@ -202,6 +208,9 @@ impl Staging<'_> {
 
     /// Returns existing copies whose lifetime and pin have ended at `now`, sorted by the end of the
     /// lifetime.
+    ///
+    /// # Errors
+    /// Errors of the database.
     pub fn expired(&self, now: Timestamp, limit: u32) -> Result<Vec<StagedRow>> {
         let failed = sql("look for copies with an expired lifetime");
         self.0.read(|connection| {
@@ -223,6 +232,9 @@ impl Staging<'_> {
 
     /// Returns the reason why a fast copy at one of these paths must stay, if there is one: the
     /// copy is pinned, or is being staged.
+    ///
+    /// # Errors
+    /// Errors of the database.
     pub fn holds<'p>(
         &self,
         fast_paths: impl IntoIterator<Item = &'p str>,

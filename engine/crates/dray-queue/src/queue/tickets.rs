@@ -211,6 +211,9 @@ impl TicketTable<'_> {
     }
 
     /// Returns true if another endpoint may still use a ticket of this transfer.
+    ///
+    /// # Errors
+    /// Errors of the database.
     pub fn is_awaited(&self, transfer: &str, now: Timestamp) -> Result<bool> {
         self.0.read(|connection| {
             connection
@@ -227,6 +230,9 @@ impl TicketTable<'_> {
 
     /// Extends a ticket until `expires_at`. Returns false if the ticket does not exist or was
     /// revoked.
+    ///
+    /// # Errors
+    /// Errors of the database.
     pub fn renew(&self, id: &str, expires_at: Timestamp) -> Result<bool> {
         let id = id.to_owned();
         self.0.write(move |connection, _| {
@@ -273,6 +279,9 @@ impl TicketTable<'_> {
 
     /// Deletes tickets whose validity and renewal both ended before `before`. Returns the number of
     /// deleted tickets.
+    ///
+    /// # Errors
+    /// Errors of the database.
     pub fn prune(&self, before: Timestamp) -> Result<usize> {
         self.0.write(move |connection, _| {
             connection

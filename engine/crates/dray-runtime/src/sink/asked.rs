@@ -22,6 +22,9 @@ pub struct Asked {
 
 impl Asked {
     /// Returns the request of a pull of `paths`, in the format of CONNECT.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidRequest`] for an invalid pattern.
     pub fn new(selection: &Selection, paths: &[Vec<u8>]) -> Result<Self> {
         let is_one = |path: &&Vec<u8>| !path.is_empty() && !path.ends_with(b"/");
         let own = paths.iter().filter(is_one);

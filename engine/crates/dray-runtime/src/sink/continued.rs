@@ -94,7 +94,7 @@ impl Space {
         self.touch(folder_of(path));
         let partial = self.store.begin(path, key.size, &request)?;
         // The system reports lost writes to the first sync after the loss, and never again. This
-        // sync finds a loss that happened after the earlier run.
+        // sync finds a loss that no earlier run has seen.
         let is_doubtful = logged.is_doubtful || partial.sync().is_err();
         if is_doubtful {
             self.note_doubtful(logged.number);

@@ -109,6 +109,9 @@ impl Destination {
 
     /// As [`Self::open`], for a transfer with a `selection`. If another transfer is writing the
     /// same names with the same selection, this transfer is refused as a whole.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
     pub fn open_for(request: DestinationRequest, selection: &Selection) -> Result<Self> {
         let (include, exclude) = (&selection.include, &selection.exclude);
         let mark = layout::request_mark(&request.claims, include, exclude);

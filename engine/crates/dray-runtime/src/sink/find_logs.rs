@@ -153,6 +153,9 @@ pub(super) enum LeaseState {
 }
 
 /// Returns the state of the lease at `path`.
+///
+/// # Errors
+/// Errors of the store.
 pub(super) fn look_at_lease(store: &dyn Store, path: &RelPath) -> Result<LeaseState> {
     let file = match store.open_control(path, ControlMode::Existing) {
         Ok(file) => file,

@@ -116,8 +116,8 @@ pub(super) fn lock_lease(
     let store = place.store.as_ref();
     loop {
         let file = store.open_control(&path, ControlMode::Create)?;
-        // A lock alone is not sufficient: it does not exclude a holder that uses the other kind of
-        // lock.
+        // A lock alone is not sufficient. There are two kinds of locks, and a lock of one kind does
+        // not exclude a holder with a lock of the other kind.
         if !is_at_work(store, &path, file.as_ref())? && file.try_lock()? {
             let before = read_lease(file.as_ref())?;
             let record = record(lease::next_epoch(before.as_ref(), None)?);

@@ -145,6 +145,9 @@ impl Names {
     /// Removes partial files that an interrupted move has left. A run that moves a file from or to
     /// the partial file `name` uses the first free name for the other partial file. Files that a
     /// log names stay.
+    ///
+    /// # Errors
+    /// Errors of the store.
     pub(super) fn clear_beside(&self, path: &RelPath, name: &Name) -> Result<()> {
         let Some(final_name) = path.name() else {
             return Ok(());
@@ -172,6 +175,9 @@ impl Names {
 
     /// Removes a partial file that this transfer has not made, unless a log names it. Returns true
     /// if the name is free afterwards.
+    ///
+    /// # Errors
+    /// Errors of the store.
     pub(super) fn clear(&self, path: &RelPath, name: &Name) -> Result<bool> {
         let (folder, name) = place_of(path, name);
         // Record the identity of this file first, and remove only this file. Another process may

@@ -140,6 +140,9 @@ impl Neighbours {
     /// Returns the logs in which the file at `path` is open, as of the last [`Self::look_again`].
     /// This transfer made the folders for which `is_fresh` returns true, so these contain no older
     /// log.
+    ///
+    /// # Errors
+    /// Errors of the store.
     pub(super) fn speaking_of(
         &mut self,
         path: &RelPath,
@@ -267,6 +270,9 @@ impl Neighbours {
 
     /// Returns the error for a file that is open in the log of `speaker`, or `None` if no transfer
     /// is writing the file.
+    ///
+    /// # Errors
+    /// Errors of the store.
     pub(super) fn refusal(&self, speaker: &Speaker, path: &RelPath) -> Result<Option<Error>> {
         let Some(error) = holder(&speaker.place, &self.words)? else {
             return Ok(None);
@@ -282,6 +288,9 @@ impl Neighbours {
 
     /// Returns the maximum object size in bytes of the unfinished files of `owner` around the
     /// destination. This transfer may adopt these files.
+    ///
+    /// # Errors
+    /// Errors of the store.
     pub(super) fn object_bytes_max(&mut self, owner: &[u8]) -> Result<u64> {
         let mut tops = vec![(At::Destination, RelPath::root(), RelPath::root())];
         if let Some((_, destination)) = &self.above {
@@ -310,6 +319,9 @@ impl Neighbours {
     }
 
     /// Returns true if the destination folder itself contains logs of other transfers.
+    ///
+    /// # Errors
+    /// Errors of the store.
     pub(super) fn has_any(&mut self) -> Result<bool> {
         let folder = log_folder(&RelPath::root())?;
         let logs = self.logs_in(At::Destination, &folder)?;
@@ -319,6 +331,9 @@ impl Neighbours {
 
     /// Returns another transfer of `owner` that has unfinished files and exactly these claims. Its
     /// log is in the destination folder itself.
+    ///
+    /// # Errors
+    /// Errors of the store.
     pub(super) fn same_claims(
         &mut self,
         owner: &[u8],
@@ -352,6 +367,9 @@ fn begin(file: &mut StoredLog) -> Option<Follower> {
 }
 
 /// Returns an error that names the holder of a log, or `None` if the log has no holder.
+///
+/// # Errors
+/// Errors of the store.
 pub(super) fn holder(at: &LogPlace, words: &str) -> Result<Option<Error>> {
     let Some(lease) = layout::lease_of_log(&at.log) else {
         return Ok(None);

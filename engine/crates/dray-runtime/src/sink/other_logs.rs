@@ -40,10 +40,10 @@ pub(super) struct OtherLogs {
     store: Arc<dyn Store>,
     /// The store of the exported root, and the path of the destination in it.
     above: Option<(Arc<dyn Store>, RelPath)>,
-    /// This transfer's own log; `None` if the user is a sweep and not a transfer.
+    /// This transfer's own log; `None` for a sweep, which is no transfer.
     own: Option<(At, RelPath)>,
     known: HashMap<(At, RelPath), LogContent>,
-    /// True if the last answer was a guess, because a log could not be read and may name the file.
+    /// True if the last answer was yes only because a log could not be read and may name the file.
     is_unread: bool,
 }
 
@@ -87,6 +87,9 @@ impl OtherLogs {
 
     /// Returns true if another log names the partial file, or may be about to name it. In both
     /// cases the file must not be removed.
+    ///
+    /// # Errors
+    /// Errors of the store.
     pub(super) fn speak_of(&mut self, (folder, name): &PartialKey) -> Result<bool> {
         self.is_unread = false;
         let mut tops = vec![(At::Destination, folder.clone(), RelPath::root())];

@@ -166,6 +166,9 @@ impl Place {
 /// walk needs memory for one path, the files of one log, and one batch of names, whatever the size
 /// of the tree. A partial file without a log is reported as [`Met::Found`] if it is at least
 /// [`AGE_MIN`] old at `now`, otherwise as [`Met::Young`].
+///
+/// # Errors
+/// If the folder itself cannot be listed.
 pub fn walk(
     place: &Place,
     now: SystemTime,
