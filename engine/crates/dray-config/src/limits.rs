@@ -82,8 +82,8 @@ section!(
     Janitor {
         /// Minimum age in days of partial data that is removed, counted from its last change.
         age_days: u32 = 30,
-        /// Minimum free space in bytes. Below it, younger partial data is removed too, the oldest
-        /// first.
+        /// Minimum free space in bytes. If less space is free, younger partial data is removed too,
+        /// the oldest first.
         space_min: Option<Size> = None,
         /// True to log the removals without carrying them out.
         dry_run: bool = false,

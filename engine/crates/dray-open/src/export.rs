@@ -462,8 +462,8 @@ fn tops(paths: &[Vec<u8>]) -> Result<Arc<[RelPath]>> {
     paths.iter().map(top).collect()
 }
 
-/// Returns the buffers of an end. The driver may request any object size, but the buffers must fit
-/// into `pool` bytes of this host's memory.
+/// Returns the buffers of an end. The driver may request any object size. `pool` bounds the memory
+/// of the buffers in bytes.
 fn buffers(connect: &Connect, limits: &Limits, pool: u64) -> Buffers {
     let asked = connect.options.object_bytes;
     let bytes = asked.clamp(plan::OBJECT_BYTES_MIN, limits.object_bytes_max);

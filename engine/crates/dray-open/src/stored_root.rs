@@ -47,8 +47,8 @@ impl StoredRoot {
         let store = match writable {
             None => read,
             Some(writable) => {
-                // As for the destination of a copy, this call makes the folder if it does not
-                // exist.
+                // Like the destination of a copy, this call would make a missing folder. The check
+                // above excludes that case.
                 let store = writable.open_sink()?.store;
                 refuse_lacking(&location.words(), &store.capabilities())?;
                 store
