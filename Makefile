@@ -100,7 +100,7 @@ test: check unit ## Everything that every change must pass: checks, unit tests, 
 # One after the other: moments are many small waits, made calls are many small bodies, and the loads
 # assert answering times, for which nothing else may run.
 test-full: export DRAY_FULL := 1
-test-full: setup build build-xrootd build-sim develop ## Faults in full: 20 moments of each, failed calls, power loss, soak, loads; three hours or more
+test-full: setup build build-xrootd build-sim develop ## Faults in full: 20 moments of each, failed calls, power loss, soak, loads, fuzzing; three hours or more
 	$(PYTEST) integration/endpoint/test_faults_*.py -n $(WORKERS) --dist load -rA $(ARGS)
 	$(PYTEST) integration/endpoint/test_openapi.py integration/endpoint/test_schema.py -rA $(ARGS)
 	$(PYTEST) integration/faults/test_errno_sweep.py integration/faults/test_crash_replay.py \
@@ -108,6 +108,7 @@ test-full: setup build build-xrootd build-sim develop ## Faults in full: 20 mome
 	$(PYTEST) -m "full and not bench and not celery" --ignore integration/endpoint/test_load.py \
 		-n $(WORKERS) --dist loadfile -rA $(ARGS)
 	$(PYTEST) integration/faults/test_soak.py integration/endpoint/test_load.py -s -rA $(ARGS)
+	$(MAKE) fuzz SECONDS=10
 
 test-docker: ## Two endpoints and a client in containers, with docker or podman; KEEP=1 keeps the images
 	@tools/container.sh
