@@ -1,9 +1,9 @@
-//! With `setuid`: a session acts as the account that has its owner's name.
+//! With `setuid`, a session acts as the system account named like its owner.
 //!
 //! Not for: changing the account of a thread (`dray_runtime::account`).
 //!
-//! Invariant owned here: a thread that acts as an owner opens every folder itself, because an open
-//! folder bypasses the permissions of the folders above it.
+//! Invariant owned here: a thread that acts as an owner opens every folder itself. A folder that
+//! the endpoint has opened would bypass the permissions of the folders above it.
 
 use dray_config::Config;
 use dray_config::roots::Root;
@@ -13,16 +13,17 @@ use dray_runtime::account::{self, HostAccounts};
 use std::ops::Deref;
 use std::sync::mpsc::{RecvError, sync_channel};
 
-/// The accounts of sessions, or none if sessions act as the endpoint.
+/// The system accounts of sessions. Without `setuid`, all sessions act as the endpoint's account.
 pub struct Accounts {
-    /// Lowest accepted account number. None: sessions act as the endpoint itself.
+    /// Lowest account number that a session may act as. `None`: sessions act as the endpoint's
+    /// account.
     uid_min: Option<u32>,
     host: Box<dyn account::Accounts>,
 }
 
-/// A root as a session or a storage call uses it.
+/// A root, opened by the endpoint or by the thread that uses it.
 pub enum Opened<'r> {
-    /// The open root that all threads share.
+    /// The root that the endpoint opened. All threads share it.
     Shared(&'r Root),
     /// A root that the calling thread opened itself.
     Own(Box<Root>),
@@ -43,7 +44,7 @@ impl Accounts {
     /// Opens the accounts of `config`.
     ///
     /// # Errors
-    /// [`ErrorKind::PermissionDenied`] if `setuid` is set and this process has not the right to
+    /// [`ErrorKind::PermissionDenied`] if `setuid` is set and this process lacks the right to
     /// change its account.
     pub fn open(config: &Config) -> Result<Self> {
         if config.setuid {
@@ -61,17 +62,18 @@ impl Accounts {
         })
     }
 
-    /// Returns accounts that `host` makes up, for tests.
+    /// Returns accounts whose numbers come from `host` instead of the system. For tests.
     #[cfg(test)]
     pub(crate) fn made(host: Box<dyn account::Accounts>) -> Self {
         let uid_min = Some(account::UID_MIN_DEFAULT);
         Self { uid_min, host }
     }
 
-    /// Makes the calling thread act as `owner` from now on. The thread must belong to one session.
+    /// Makes the calling thread act as `owner` until the thread ends. The thread must belong to one
+    /// session.
     ///
     /// # Errors
-    /// As [`account::become_account`]; the session must end then.
+    /// As [`account::become_account`]. After an error the caller must end the session.
     pub fn enter(&self, owner: &str) -> Result<()> {
         match self.uid_min {
             Some(uid_min) => account::become_account(owner, uid_min, self.host.as_ref()),
@@ -79,11 +81,11 @@ impl Accounts {
         }
     }
 
-    /// Does `work` as `owner`, with `setuid` on a thread of its own. The calling thread stays the
-    /// endpoint's.
+    /// Does `work` as `owner`. With `setuid`, a new thread does the work, and the calling thread
+    /// keeps the endpoint's account.
     ///
     /// # Errors
-    /// As [`Accounts::enter`], and those of `work`.
+    /// As [`Accounts::enter`], and the errors of `work`.
     pub fn act_as<T: Send>(
         &self,
         owner: &str,
@@ -92,8 +94,9 @@ impl Accounts {
         self.act_as_asking(owner, |_: &mut dyn FnMut(()) -> Result<()>| work(), Ok)
     }
 
-    /// As [`Accounts::act_as`], for `work` that asks for resources of the endpoint. The calling
-    /// thread answers these questions as the endpoint.
+    /// As [`Accounts::act_as`], for work that needs data which only the endpoint's account can
+    /// read. `work` passes a question to its argument, and the calling thread computes `answer`
+    /// with the endpoint's account.
     ///
     /// # Errors
     /// As [`Accounts::act_as`].
@@ -109,7 +112,7 @@ impl Accounts {
         }
     }
 
-    /// Returns a root for the calling thread, which has entered its account.
+    /// Returns a root for the calling thread, which has called [`Accounts::enter`].
     ///
     /// # Errors
     /// If the account cannot open the root.
@@ -121,8 +124,8 @@ impl Accounts {
     }
 }
 
-/// Does `work` on a thread of its own, which `enter` moves to another account. The calling thread
-/// answers.
+/// Does `work` on a new thread, after `enter` has changed the account of that thread. The calling
+/// thread answers the questions of `work`.
 fn asking<Q: Send, A: Send, T: Send>(
     enter: impl FnOnce() -> Result<()> + Send,
     work: impl FnOnce(&mut dyn FnMut(Q) -> Result<A>) -> Result<T> + Send,
@@ -139,20 +142,20 @@ fn asking<Q: Send, A: Send, T: Send>(
         })
     };
     std::thread::scope(|scope| {
-        // This closure drops `answers` if `answer` panics. Otherwise the thread would wait for its
-        // answer, and the scope for the thread.
+        // Moved here, so that `answers` is dropped if `answer` panics. The new thread would
+        // otherwise wait for an answer forever, and the scope would wait for the thread.
         let answers = answers;
         let acting = std::thread::Builder::new()
             .name("dray-account".to_owned())
             .spawn_scoped(scope, acts)
             .map_err(|error| refused(&error))?;
-        // Ends when the thread drops its end of the channel.
+        // The loop ends when the thread drops its end of the channel.
         for question in asked {
             if answers.send(answer(question)).is_err() {
                 break;
             }
         }
-        // A panic of `work` reaches the caller, as without a thread.
+        // If `work` panics, the caller gets the same panic as without a thread.
         let ended = acting.join();
         ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })

@@ -1,9 +1,9 @@
-//! The caller of the queue on whose behalf a principal acts.
+//! Converts an authenticated principal to the caller type of the queue.
 
 use dray_access::Principal;
 use dray_queue::Actor;
 
-/// Returns a principal as the caller of the queue.
+/// Returns `principal` as a caller of the queue.
 pub(crate) fn actor(principal: &Principal) -> Actor {
     Actor {
         owner: principal.owner.clone(),

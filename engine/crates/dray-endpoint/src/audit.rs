@@ -1,7 +1,7 @@
-//! The audit log: one JSON object per line, appended to a file and never changed.
+//! The audit log: one JSON object per line. Lines are appended to a file and never changed.
 //!
-//! Not for: tokens, tickets, or any other secret. Readers of the log may have no right to do the
-//! actions that it lists.
+//! Not for: tokens, tickets, or any other secret. A reader of the log may not have the right to do
+//! the actions in the log.
 
 use dray_api::ErrorParts;
 use dray_core::lock::LockExt;
@@ -16,26 +16,28 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Minimum interval between lines about rejected strangers, so that they cannot fill the disk.
+/// Minimum interval between two lines about callers that failed to authenticate, so that such
+/// callers cannot fill the disk.
 const STRANGERS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum number of paths that are logged per action.
+/// Maximum number of paths in the line of one action.
 const PATHS_MAX: usize = 16;
 
-/// An action of a principal.
+/// An action of a principal, for a line of the log.
 #[derive(Debug, Clone)]
 pub struct Deed {
-    /// The owner, by the mapping.
+    /// The owner that the principal is mapped to.
     pub owner: String,
-    /// The principal, by the credential.
+    /// The principal, as its credential names it.
     pub principal: String,
-    /// The address of the caller, or the other endpoint; empty within this endpoint.
+    /// The address of the caller, or the name of the other endpoint. Empty for a copy within this
+    /// endpoint.
     pub peer: String,
-    /// The action, in a word.
+    /// One word for the action, such as `push`.
     pub what: String,
-    /// The transfer that it concerns.
+    /// The transfer of the action, if any.
     pub transfer: Option<String>,
-    /// The paths that it concerns.
+    /// The paths of the action.
     pub paths: Vec<String>,
 }
 
@@ -47,11 +49,11 @@ struct Strangers {
 
 struct Book {
     file: File,
-    /// True if the last write failed, perhaps in the middle of a line.
+    /// True if the last write failed: the file may end in the middle of a line.
     is_torn: bool,
 }
 
-/// The audit log.
+/// The audit log. Several threads may write to it.
 #[derive(Default)]
 pub struct Audit {
     book: Option<Mutex<Book>>,
@@ -59,8 +61,8 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// Opens the audit log, which appends to `path`. Without a path, lines go to the program's own
-    /// log only.
+    /// Opens the audit log, which appends to `path`. Without `path`, lines go only to the log of
+    /// the program.
     ///
     /// # Errors
     /// If the file cannot be opened.
@@ -88,7 +90,7 @@ impl Audit {
         })
     }
 
-    /// Logs a call of the control API; `error` if it was refused.
+    /// Logs a call of the control API. `error` is set if the call was refused.
     pub fn call(&self, deed: &Deed, error: Option<&Error>) {
         let mut line = of(deed);
         line["error"] = json!(error.map(ErrorParts::from));
@@ -110,11 +112,11 @@ impl Audit {
         self.write("session", line);
     }
 
-    /// Logs a step of the janitor: a removal that starts, its result, or a removal that a dry run
-    /// would do.
+    /// Logs a step of the janitor: the start of a removal, its result, or, in a dry run, the
+    /// removal that the janitor would do.
     ///
     /// # Errors
-    /// If the line cannot be written: the janitor must not remove a file without a line in the log.
+    /// If the line cannot be written. The janitor must not remove a file without a line in the log.
     pub fn swept(&self, line: Value) -> Result<()> {
         self.try_write("swept", line).map_err(|error| {
             Error::new(ErrorKind::Io, End::Here, "write the audit log")
@@ -123,7 +125,7 @@ impl Audit {
         })
     }
 
-    /// Logs a caller that was rejected before it was authenticated.
+    /// Logs a caller whose authentication failed.
     pub fn stranger(&self, peer: &str, error: &Error) {
         let mut strangers = self.strangers.lock_unpoisoned();
         if strangers
@@ -144,7 +146,8 @@ impl Audit {
         self.write("turned_away", line);
     }
 
-    /// Writes a line about an action that is done already: a failure is only logged.
+    /// Writes a line about a finished action. A failed write is only reported in the program's log,
+    /// because the action cannot be undone.
     fn write(&self, kind: &str, line: Value) {
         if let Err(error) = self.try_write(kind, line) {
             tracing::error!("cannot write the audit log: {error}");
@@ -160,8 +163,8 @@ impl Audit {
             return Ok(());
         };
         let mut book = book.lock_unpoisoned();
-        // One write, so that lines of several programs stay whole; behind one that was cut short a new
-        // one begins.
+        // One write call per line keeps the lines of several programs apart. After a torn line,
+        // this line starts with a newline.
         let start = if book.is_torn { "\n" } else { "" };
         let written = book.file.write_all(format!("{start}{line}\n").as_bytes());
         book.is_torn = written.is_err();

@@ -1,11 +1,11 @@
-//! Facts of a caller's connection that each of its requests needs: address, certificates, and a
-//! slot among the connections.
+//! Facts of a caller's connection that each of its requests needs: address, certificates, and the
+//! connection's slot.
 //!
-//! Not for: serving the connection (`server`), or the calls on it (`api`). Both know this module;
-//! this module knows neither.
+//! Not for: serving the connection (`server`), or the calls on the connection (`api`). Both modules
+//! use this module, and this module uses neither.
 //!
-//! Invariant owned here: the number of connections never exceeds the configured limits, in all and
-//! from one address, by more than a few reserved slots.
+//! Invariant owned here: the number of connections, in all and from one address, exceeds the
+//! configured limits by at most a few reserved slots.
 
 mod limit;
 
@@ -16,11 +16,11 @@ use rustls::pki_types::CertificateDer;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// The remote address of the connection; among the extensions of each request.
+/// The remote address of the connection. The server adds it to the extensions of each request.
 #[derive(Debug, Clone, Copy)]
 pub struct PeerAddress(pub SocketAddr);
 
-/// The client certificates of the connection, the client's own first; among the extensions of each
-/// request.
+/// The certificate chain that the client presented, with the client's own certificate first. The
+/// server adds it to the extensions of each request.
 #[derive(Debug, Clone, Default)]
 pub struct PeerCertificates(pub Arc<[CertificateDer<'static>]>);

@@ -1,11 +1,11 @@
-//! Starts the transfers that may run, holds sessions, and records how they ended.
+//! Starts the transfers that may run, holds sessions, and records how sessions ended.
 //!
-//! dray-sched decides which transfers run; `queue` decides how a transfer continues after a
-//! session. One thread runs a round each second, and whenever the queue, a counter or the policy
-//! wakes it; each session has a thread of its own.
+//! dray-sched decides which transfers run. `queue` decides the state of a transfer after a session.
+//! One thread runs a round each second, and also when the queue, a counter or the policy wakes it.
+//! Each session runs on its own thread.
 //!
-//! Invariant owned here: a transfer has at most one session of this endpoint at a time. Locks are
-//! taken in the order chooser, state.
+//! Invariant owned here: a transfer has at most one session of this endpoint at a time. A thread
+//! that needs both locks takes the chooser before the state.
 
 mod choose;
 mod gates;
@@ -44,20 +44,21 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Interval between two rounds if nothing wakes the dispatcher.
+/// Maximum time between two rounds.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum time for sessions to end when the endpoint stops.
 const DRAIN: Duration = Duration::from_secs(20);
 
-/// A transfer's session.
+/// The running session of a transfer.
 struct Running {
     view: TransferView,
-    /// Bytes that earlier sessions sent.
+    /// Bytes that earlier sessions of the transfer sent.
     base: u64,
-    /// Set when the session was told to end in favour of another: the policy no longer sees it.
+    /// Set when the dispatcher has told the session to end in favour of another transfer. The
+    /// policy no longer counts the session.
     is_leaving: bool,
-    /// Set when the request changed since the policy saw it.
+    /// Set when a caller has changed the request after the policy read it.
     is_stale: bool,
     moving: Arc<Moving>,
 }
@@ -67,7 +68,7 @@ impl Running {
         stop(&self.moving, wish);
     }
 
-    /// Returns the policy's view with the present byte count.
+    /// Returns the policy's view of the session, with the current byte count.
     fn view(&self) -> TransferView {
         TransferView {
             served: self.base.saturating_add(self.moving.moved()),
@@ -76,9 +77,9 @@ impl Running {
     }
 }
 
-/// Ends a session as requested. When a purged session has ended, its partial data at this endpoint
-/// is removed and reported ([`purge`]); partial data at another endpoint can only be removed by the
-/// session itself.
+/// Ends the session as `wish` demands. After a purge, this endpoint removes its own partial data of
+/// the transfer and reports the removal ([`purge`]). Only the session can remove partial data at
+/// the other endpoint.
 fn stop(moving: &Moving, wish: Wish) {
     moving
         .handle
@@ -91,13 +92,14 @@ struct State {
     purging: BTreeSet<TransferId>,
     is_woken: bool,
     is_stopping: bool,
-    /// Time of the next decision that the policy asked for.
+    /// Time at which the policy asked for its next decision.
     look_at: Option<Time>,
-    /// Transfers that ended without a session, and whose end could not be written to the queue yet.
+    /// Transfers that failed before a session started, and whose outcome could not be written to
+    /// the queue yet.
     unwritten: Vec<(TransferId, Ending)>,
 }
 
-/// Starts and ends sessions; see the module's head.
+/// Starts, holds and ends sessions. The module documentation describes the rounds.
 #[derive(Clone)]
 pub struct Dispatcher(Arc<DispatcherInner>);
 
@@ -114,7 +116,7 @@ struct DispatcherInner {
 }
 
 impl Dispatcher {
-    /// Creates a dispatcher, which receives the queue's commands from now on.
+    /// Creates a dispatcher and connects it to the queue's commands.
     #[must_use]
     pub fn new(
         queue: Arc<Queue>,
@@ -183,7 +185,7 @@ impl Dispatcher {
         self.drain();
     }
 
-    /// Starts no further session and ends the running ones; durable data is kept.
+    /// Starts no further session and ends the running sessions. Durable data is kept.
     pub fn stop(&self) {
         let mut state = self.0.state();
         state.is_stopping = true;
@@ -193,7 +195,7 @@ impl Dispatcher {
         self.0.woken.notify_all();
     }
 
-    /// Waits for the sessions that were told to stop.
+    /// Waits at most [`DRAIN`] for the running sessions to end.
     fn drain(&self) {
         let until = Instant::now() + DRAIN;
         let mut state = self.0.state();
@@ -208,18 +210,20 @@ impl Dispatcher {
         }
     }
 
-    /// Asks the policy, and executes its plan.
+    /// Runs one round: starts promised transfers, asks the policy, and carries out its plan.
     fn begin(&self) -> Result<()> {
         let shared = &self.0;
         shared.write_down_again();
         shared.refresh();
-        // The transfers that move by plan, for the whole round.
+        // The promised transfers that the plan of promises moves. The list stays the same for the
+        // whole round.
         let movers = shared.queue.promises().movers(clock::now());
         let starts = preempt::starts(&movers);
-        // The plan depends on these, however many other transfers wait or run.
+        // Promised transfers start before the policy decides, so that other transfers cannot delay
+        // them.
         self.begin_promised(&movers, &starts);
         let (plan, queued) = shared.plan(&starts)?;
-        // Holds and releases come first, because they free slots.
+        // Holds and releases are carried out before starts, because they free slots.
         for id in &plan.hold {
             shared.hold(id, true);
         }
@@ -232,7 +236,7 @@ impl Dispatcher {
         for id in &plan.start {
             if let Some(chosen) = queued.iter().find(|one| one.id == *id) {
                 if let Err(error) = self.begin_one(chosen) {
-                    // An error in one row does not stop the others.
+                    // An error of one transfer does not stop the others.
                     tracing::error!(transfer = %id, "cannot begin a transfer: {error}");
                     continue;
                 }
@@ -245,7 +249,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Sets up the wakes that the policy asked for.
+    /// Arranges the wake-ups that the policy asked for: at a time, or after a number of bytes.
     fn watch(&self, plan: &Plan) {
         let mut state = self.0.state();
         state.look_at = plan.look_again;
@@ -255,8 +259,8 @@ impl Dispatcher {
             Some((Arc::clone(&running.moving), left))
         });
         let watched: Vec<_> = watched.collect();
-        // A session that has already moved enough calls the alarm immediately, and the alarm takes
-        // this lock.
+        // Unlock first: `call_at` calls the alarm immediately if the session has already moved
+        // enough bytes, and the alarm takes this lock.
         drop(state);
         for (moving, bytes) in watched {
             let shared = Arc::downgrade(&self.0);
@@ -269,10 +273,10 @@ impl Dispatcher {
         }
     }
 
-    /// Starts a transfer if it still may run and a slot is free.
+    /// Starts a transfer if its owner still has access and a slot is free.
     fn begin_one(&self, chosen: &QueuedTransfer) -> Result<()> {
         let shared = &self.0;
-        // With the patches until now; the transfer may be deleted.
+        // Read here, because a caller may have changed or deleted the transfer since it was queued.
         let Some((request, route)) = shared.queue.request_and_route(&chosen.id)? else {
             return Ok(());
         };
@@ -282,8 +286,8 @@ impl Dispatcher {
             Ok(seat) => seat,
             Err(error) if error.kind == ErrorKind::NoPlace => return Ok(()),
             Err(error) => {
-                // The configuration changed: a root no longer exists, or the owner no longer has
-                // access.
+                // The configuration has changed since the submission: a root no longer exists, or
+                // the owner has lost access.
                 if shared.queue.begin(&chosen.id, chosen.version)?.is_some() {
                     shared.write_down_here(&chosen.id, Ending::Failed(error));
                 }
@@ -297,7 +301,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Starts a session in a thread of its own.
+    /// Starts a session on a new thread.
     fn start(&self, input: SessionInput, chosen: &QueuedTransfer, seat: Seat) {
         let shared = Arc::clone(&self.0);
         let id = input.id.clone();
@@ -315,7 +319,7 @@ impl Dispatcher {
                 },
                 base: input.counters.bytes.sent,
                 is_leaving: false,
-                // The request may have changed since it was read.
+                // A caller may have changed the request after it was read.
                 is_stale: true,
                 moving: Arc::clone(&seat.moving),
             };
@@ -352,7 +356,8 @@ impl Commands for Dispatcher {
     }
 
     fn changed(&self, id: &TransferId) {
-        // The shares read the request in their next round; the queue's order is evaluated again.
+        // The next round of shares reads the changed request, and the next decision uses the
+        // changed priority.
         if let Some(running) = self.0.state().running.get_mut(id) {
             running.moving.changed();
             running.is_stale = true;
@@ -389,7 +394,8 @@ impl DispatcherInner {
         self.state.lock_unpoisoned()
     }
 
-    /// Waits for a wake or the next round; returns false when the dispatcher is to end.
+    /// Waits for a wake-up or for the time of the next round. Returns false when the dispatcher
+    /// must end.
     fn wait(&self) -> bool {
         let mut state = self.state();
         if !state.is_woken && !state.is_stopping {
@@ -412,8 +418,8 @@ impl DispatcherInner {
         self.state().is_stopping
     }
 
-    /// Checks that the roots of the submission still exist, and that the access that was allowed
-    /// then is still allowed.
+    /// Checks that the roots of the submission still exist, and that the owner still has the access
+    /// that was checked at submission.
     fn ask_again(&self, one: &QueuedTransfer, route: &Route, is_staging: bool) -> Result<()> {
         self.runner.check_roots(route)?;
         let ask = |action, side: &Side| match side {
@@ -462,8 +468,8 @@ impl DispatcherInner {
             live_entries: seat.live_entries,
         };
         let monitor = Monitor::new(&self.queue, input, Arc::clone(&seat.moving));
-        // A request to stop may have come between the start of the transfer and its entry in the
-        // table.
+        // A caller may have asked to stop the transfer before the session was in the table of
+        // running sessions.
         if let Ok(Some(wish)) = self.queue.wish(&input.id) {
             stop(&seat.moving, wish);
         }
@@ -478,7 +484,8 @@ impl DispatcherInner {
             self.queue.lets_go(&input.id);
         }
         self.tell(input, &ended, &seat.moving);
-        // The slot is freed first, so that the next transfer finds it free.
+        // Free the slot before the queue learns of the end, so that the next transfer finds a free
+        // slot.
         drop(seat);
         let state = self.write_down(&input.id, ending);
         self.leave(&input.id, state.is_some_and(TransferState::is_terminal));
@@ -487,8 +494,8 @@ impl DispatcherInner {
     fn leave(&self, id: &TransferId, has_ended: bool) {
         let left = self.state().running.get(id).map(Running::view);
         if let Some(seen) = left {
-            // Before the slot is free, so that the next decision knows the bytes that the session
-            // moved.
+            // Report the session to the policy before it leaves the table, so that the next
+            // decision counts the bytes of the session.
             self.chooser().left(seen, clock::now(), has_ended);
         }
         let mut state = self.state();
@@ -497,8 +504,9 @@ impl DispatcherInner {
         self.woken.notify_all();
     }
 
-    /// Records how a session ended; retries until that succeeds, because an unrecorded end would be
-    /// lost. Returns the new state of the transfer.
+    /// Writes the outcome of a session to the queue. Retries until the write succeeds or the
+    /// endpoint stops, because otherwise the outcome would be lost. Returns the new state of the
+    /// transfer.
     fn write_down(&self, id: &TransferId, ending: Ending) -> Option<TransferState> {
         let mut wait = Duration::from_millis(100);
         loop {
@@ -507,7 +515,7 @@ impl DispatcherInner {
                 Err(error) => tracing::error!(transfer = %id, "cannot note how it ended: {error}"),
             }
             if self.is_stopping() {
-                // The next process finds the transfer interrupted.
+                // The next process finds the transfer marked as running, and queues it again.
                 return None;
             }
             std::thread::sleep(wait);
@@ -515,8 +523,8 @@ impl DispatcherInner {
         }
     }
 
-    /// As [`DispatcherInner::write_down`], for the dispatcher's own thread, which must not block: tries once
-    /// in each round.
+    /// As [`DispatcherInner::write_down`], for the dispatcher's own thread, which must not block. A
+    /// failed write is tried again in each round.
     fn write_down_here(&self, id: &TransferId, ending: Ending) {
         if let Err(error) = self.queue.ended(id, ending.clone()) {
             tracing::error!(transfer = %id, "cannot note how it ended: {error}");

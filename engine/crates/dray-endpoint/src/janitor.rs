@@ -1,9 +1,10 @@
-//! Removes orphaned partial data by age, and sooner while space is short. Each removal is audited.
+//! Removes orphaned partial data by age, and younger orphans while storage space is short. Each
+//! removal is audited.
 //!
-//! Not for: choosing them (`dray_sched::cleanup`), finding and removing them
-//! (`dray_runtime::sweep`, whose rules the janitor cannot loosen).
+//! Not for: choosing the orphans (`dray_sched::cleanup`), or finding and removing them
+//! (`dray_runtime::sweep`). The janitor cannot relax the rules of `sweep`.
 //!
-//! Invariant owned here: each removal is in the audit log before it happens.
+//! Invariant owned here: the line about a removal is in the audit log before the removal happens.
 
 use crate::audit::Audit;
 use crate::metrics::Metrics;
@@ -20,23 +21,24 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Time from the start to the first round: restored transfers come first.
+/// Time from the start of the endpoint to the first round, so that interrupted transfers can resume
+/// first.
 const FIRST_LOOK: Duration = Duration::from_secs(60);
 
 /// Interval between two rounds.
 const LOOK_INTERVAL: Duration = Duration::from_secs(3_600);
 
-/// Maximum number of orphans of one root in one round, the oldest; the round an hour later has the
-/// others.
+/// Maximum number of orphans of one root in one round. The oldest orphans are removed first, and
+/// the next round continues with the others.
 const ORPHANS_MAX: usize = 10_000;
 
-/// Maximum number of unreadable entries that one round reports for a root.
+/// Maximum number of unreadable entries of a root that one round reports.
 const UNREADABLE_MAX: u32 = 20;
 
-/// Time of work without a pause. With the pause after it, the janitor takes a quarter of one
-/// thread's time, and loads the storage accordingly (guess, revisit).
+/// Time that the janitor works before it pauses for [`REST`]. The janitor so uses a quarter of one
+/// thread's time and loads the storage accordingly (guess, revisit).
 const WORK: Duration = Duration::from_millis(20);
-/// Time of the pause; see [`WORK`].
+/// Pause after each [`WORK`] period.
 const REST: Duration = Duration::from_millis(60);
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
@@ -46,9 +48,9 @@ const DAY: Duration = Duration::from_secs(24 * 3_600);
 pub struct Policy {
     /// Orphans that have not changed for this long are removed.
     pub age: Duration,
-    /// Younger orphans are removed, oldest first, while fewer bytes than this are free.
+    /// While fewer bytes than this are free, younger orphans are removed too, oldest first.
     pub space_min: Option<u64>,
-    /// True if removals are only reported.
+    /// True if the janitor only reports the orphans and removes no data.
     pub is_dry_run: bool,
 }
 
@@ -72,17 +74,18 @@ impl Policy {
     }
 }
 
-/// Returns true if a transfer has not ended: its data is no orphan, however old.
+/// Returns true if the transfer has not ended. The data of such a transfer is no orphan, however
+/// old it is.
 pub type IsWanted = Box<dyn Fn(&TransferId) -> Result<bool> + Send + Sync>;
 
-/// Removes orphans; see the module's head.
+/// Removes orphaned partial data in rounds.
 pub struct Janitor {
     roots: Roots,
     policy: Policy,
     audit: Arc<Audit>,
     metrics: Arc<Metrics>,
     is_wanted: IsWanted,
-    /// Orphans that a dry run has reported: root, path, time of the last change.
+    /// Orphans that a dry run has already reported: root, path, and time of the last change.
     said: Mutex<BTreeSet<(String, RelPath, ModifiedTime)>>,
 }
 
@@ -106,7 +109,7 @@ impl Janitor {
         }
     }
 
-    /// Runs a round every hour, until `sleep` returns false. `sleep` waits for the given time and
+    /// Runs a round every hour until `sleep` returns false. `sleep` waits for the given time, and
     /// returns false when the endpoint stops.
     pub fn run(&self, sleep: &dyn Fn(Duration) -> bool) {
         let mut wait = FIRST_LOOK;
@@ -125,8 +128,8 @@ impl Janitor {
         }
     }
 
-    /// Runs a round over all roots as of `now`. Calls `rest` between folders and removals, and
-    /// stops when it returns false.
+    /// Runs a round over all roots, with the ages as of `now`. Calls `rest` between folders and
+    /// between removals, and stops when `rest` returns false.
     pub fn look(&self, now: SystemTime, rest: &mut dyn FnMut() -> bool) {
         let mut said = BTreeSet::new();
         for root in self.roots.iter().filter(|root| !root.is_read_only) {
@@ -144,7 +147,8 @@ impl Janitor {
         rest: &mut dyn FnMut() -> bool,
         said: &mut BTreeSet<(String, RelPath, ModifiedTime)>,
     ) -> Result<()> {
-        // The janitor handles only folders of this host.
+        // A root without a local path is another store. The janitor handles only folders of this
+        // host.
         let Some(path) = root.path() else {
             return Ok(());
         };
@@ -216,8 +220,8 @@ impl Janitor {
         Ok(goes_on.then(|| oldest.into_values().collect()))
     }
 
-    /// Returns true if a transfer of this endpoint still needs the data, or if that cannot be
-    /// determined.
+    /// Returns true if a transfer of this endpoint still needs the data, or if the queue cannot
+    /// tell.
     fn is_kept(&self, found: &Found) -> bool {
         let asked = found
             .transfer

@@ -1,13 +1,14 @@
-//! The endpoint of a data transfer node: a service that accepts requests for transfers, queues and
-//! runs them, and reports on them.
+//! The endpoint of a data transfer node: a service that accepts requests for transfers, queues
+//! them, runs them, and reports on them.
 //!
-//! Purpose: the control API, permissions on paths, and the sessions of queued
-//! transfers. The page docs/design/endpoint.md names each module and its limits.
+//! Purpose: the control API, permissions on paths, and the sessions of queued transfers. The page
+//! docs/design/endpoint.md names each module and its limits.
 //!
 //! Non-goals: moving bytes (dray-runtime), scheduling decisions (dray-sched), storing transfers
 //! (dray-queue), verifying tokens (dray-auth).
 //!
-//! Invariant owned here: every answer to a caller stays true, whatever happens to the process.
+//! Invariant owned here: every answer to a caller stays true if the process crashes after the
+//! answer.
 
 pub mod accounts;
 mod actor;

@@ -1,4 +1,4 @@
-//! Listening on an address that another program may still use.
+//! Listens on an address that a previous process may still occupy.
 //!
 //! Not for: serving connections (`server`, `dray_net`).
 
@@ -7,21 +7,21 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// Maximum time to wait for a used address: a killed predecessor may still be torn down (30 ms were
-/// measured on a busy host), or be about to exit.
+/// Maximum time to wait for an occupied address. A previous endpoint that is exiting may still hold
+/// the address. After a kill, 30 ms were measured on a busy host.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Pause between two tries.
+/// Pause between two attempts to listen.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The state of a listening socket in the kernel's tables (include/net/tcp_states.h).
+/// Code of a listening socket in `/proc/net/tcp` (include/net/tcp_states.h).
 const LISTENS: &str = "0A";
 
-/// Calls `listen`, and repeats it for at most 3 s while the address is in use.
+/// Calls `listen`, and repeats the call for at most 3 s while the address is in use.
 ///
 /// # Errors
-/// Those of `listen`. If the address is in use, the error names the process that holds the port of
-/// `addresses`, if this user may see it.
+/// Those of `listen`. If the address stays in use, the error names the process that holds a port of
+/// `addresses`, if this user may see that process.
 pub fn listen_patiently<T>(
     addresses: &[String],
     mut listen: impl FnMut() -> Result<T>,
@@ -57,7 +57,7 @@ fn named(error: Error, addresses: &[String]) -> Error {
     error.cause(cause).remedy(remedy)
 }
 
-/// Returns descriptions of the processes that listen on one of the ports.
+/// Returns a description of each process that listens on one of the ports.
 fn holders(ports: &BTreeSet<u16>) -> Vec<String> {
     let sockets: BTreeSet<String> = ["/proc/net/tcp", "/proc/net/tcp6"]
         .iter()
@@ -73,7 +73,7 @@ fn holders(ports: &BTreeSet<u16>) -> Vec<String> {
         let Some(id) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else {
             continue;
         };
-        // The files of another user's process are not visible.
+        // An error is ignored: the files of another user's process are not visible.
         let open = fs::read_dir(process.path().join("fd"));
         let is_one = open.into_iter().flatten().flatten().any(|file| {
             let link = fs::read_link(file.path()).unwrap_or_default();
@@ -87,8 +87,8 @@ fn holders(ports: &BTreeSet<u16>) -> Vec<String> {
     found
 }
 
-/// Returns the socket of a line of the kernel's table, in the form of links to it, if it listens on
-/// one of the ports.
+/// Parses one line of `/proc/net/tcp`. If the line is a socket that listens on one of the ports,
+/// returns the socket as `/proc/PID/fd` links name it.
 fn listening(line: &str, ports: &BTreeSet<u16>) -> Option<String> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let (_, port) = words.get(1)?.rsplit_once(':')?;

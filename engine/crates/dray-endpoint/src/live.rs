@@ -1,8 +1,8 @@
-//! The sessions that run at this endpoint, whichever end drives them: their owners, peers, rates
-//! and memory.
+//! The sessions that run at this endpoint, driven by this endpoint or by others: their owners,
+//! peers, rates and memory.
 //!
-//! Invariant owned here: the memory of all sessions together never exceeds the configured bound,
-//! and a session that finds a free slot always finds its minimum memory free too.
+//! Invariant owned here: the memory of all sessions together never exceeds the configured bound. A
+//! session that gets a slot always gets its minimum memory too.
 
 mod moving;
 mod rates;
@@ -20,44 +20,44 @@ use rates::Rates;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// A new session gets one part in this many of the memory that is free beyond the minimum of every
-/// slot: the first sessions get much, the last still gets a part (guess, revisit).
+/// The minimum memory of all slots is reserved. A new session gets its minimum and 1/8 of the
+/// unreserved memory, so that the first sessions get more and later sessions still get a part
+/// (guess, revisit).
 const EXTRA_PART: u64 = 8;
 
-/// Memory for entries that are announced and not closed, in addition to an eighth of the buffers'
-/// memory.
+/// Memory for entries that are announced and not closed, in addition to 1/8 of the memory for
+/// buffers.
 const LIVE_BYTES: u64 = 24 << 20;
 
-/// Memory of one such entry at each end, however long its name is (measured: 900 bytes with a name
-/// of usual length, 1 700 bytes with one of 200 bytes).
+/// Memory of one entry at each end. Measured: 900 bytes with a name of usual length, and 1 700
+/// bytes with a name of 200 bytes.
 const LIVE_ENTRY_BYTES: u64 = 2 << 10;
 
-/// Entries of one session if enough are free: two sync groups of small files.
+/// Maximum number of entries of one session: two sync groups of small files.
 const LIVE_ENTRIES_MOST: u32 = 8 << 10;
 
-/// Entries that every session gets, however many sessions run: far more than the depth of any
-/// folder tree.
+/// Minimum number of entries of one session. It exceeds the depth of any folder tree by far.
 const LIVE_ENTRIES_LEAST: u32 = 256;
 
-/// A new session gets at most one part in this many of the free entries (guess, revisit).
+/// A new session gets at most 1/4 of the free entries (guess, revisit).
 const LIVE_ENTRIES_PART: u32 = 4;
 
-/// Memory for compiled patterns, in addition to a sixteenth of the buffers' memory.
+/// Memory for compiled patterns, in addition to 1/16 of the memory for buffers.
 const PATTERN_BYTES: u64 = 40 << 20;
 
-/// Bounds on the sessions that run concurrently.
+/// Bounds on concurrent sessions.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Bytes of the buffers of all sessions.
+    /// Total bytes of the buffers of all sessions.
     pub memory: u64,
-    /// Concurrent sessions, driven by this endpoint or by others.
+    /// Maximum number of concurrent sessions, driven by this endpoint or by others.
     pub sessions: u32,
-    /// Concurrent sessions that this endpoint may drive; the other slots are reserved for sessions
-    /// that others drive.
+    /// Maximum number of concurrent sessions that this endpoint drives. The remaining slots are
+    /// reserved for sessions that others drive.
     pub own: u32,
-    /// Concurrent sessions of one owner.
+    /// Maximum number of concurrent sessions of one owner.
     pub per_owner: u32,
-    /// Concurrent sessions of one owner that this endpoint may drive.
+    /// Maximum number of concurrent sessions of one owner that this endpoint drives.
     pub own_of_owner: u32,
 }
 
@@ -69,7 +69,7 @@ struct Table {
     sessions: BTreeMap<u64, (Arc<Moving>, u64)>,
 }
 
-/// All sessions of this endpoint.
+/// The table of all sessions of this endpoint. Clones share the table.
 #[derive(Clone)]
 pub struct Live(Arc<Inner>);
 
@@ -79,7 +79,7 @@ struct Inner {
     table: Mutex<Table>,
 }
 
-/// A session's slot, which is freed when this is dropped.
+/// The slot of one session. Dropping this value frees the slot.
 pub struct Seat {
     live: Live,
     /// The session in this slot.
@@ -91,14 +91,14 @@ pub struct Seat {
 }
 
 impl Live {
-    /// Creates a table without sessions and without configured rates.
+    /// Creates an empty table without configured rates.
     #[cfg(test)]
     #[must_use]
     pub fn new(bounds: Bounds) -> Self {
         Self::with(bounds, Rates::default())
     }
 
-    /// Creates a table without sessions, with the rates of the configuration.
+    /// Creates an empty table with the rates of the configuration.
     #[must_use]
     pub fn of(config: &Config) -> Self {
         Self::with(Bounds::of(config), Rates::of(config))
@@ -116,10 +116,11 @@ impl Live {
         self.0.table.lock_unpoisoned()
     }
 
-    /// Adds a session, with a first rate that holds until the next round of shares.
+    /// Adds a session. Its first rate applies until the next round of shares.
     ///
     /// # Errors
-    /// [`ErrorKind::NoPlace`] if no slot is free, or the owner has the maximum number of sessions.
+    /// [`ErrorKind::NoPlace`] if no slot is free, or if the owner has the maximum number of
+    /// sessions.
     pub fn enter(&self, mut moving: Moving) -> Result<Seat> {
         let bounds = self.0.bounds;
         let mut table = self.table();
@@ -175,14 +176,15 @@ impl Live {
             .collect()
     }
 
-    /// Returns the limit that permits no further session of this owner driven by this endpoint;
-    /// `None` if a slot is free.
+    /// Returns the exhausted limit that prevents another session of this owner driven by this
+    /// endpoint. `None` if a slot is free.
     #[must_use]
     pub fn lack(&self, owner: &str) -> Option<Lack> {
         self.table().lack(&self.0.bounds, owner, true)
     }
 
-    /// Returns the sessions that are held at neither end, and so can use a share.
+    /// Returns the sessions that neither end holds. Only these sessions can use a share of the
+    /// rate.
     #[must_use]
     pub fn flowing(&self) -> Vec<Arc<Moving>> {
         let mut all = self.all();
@@ -190,7 +192,7 @@ impl Live {
         all
     }
 
-    /// Returns the sessions under a ticket.
+    /// Returns the sessions that were opened with a ticket.
     #[must_use]
     pub fn of_ticket(&self, ticket: &str) -> Vec<Arc<Moving>> {
         let mut all = self.all();
@@ -198,7 +200,7 @@ impl Live {
         all
     }
 
-    /// Bytes of buffers that sessions have.
+    /// Returns the total bytes of buffers of all sessions.
     #[cfg(test)]
     fn memory(&self) -> u64 {
         self.table().memory
@@ -229,8 +231,8 @@ impl Table {
                 && is_full(bounds.own_of_owner, &|other| {
                     is_owners(other) && other.is_own
                 });
-        // The owner's limit is checked first: if another owner's session gave up its slot, this
-        // owner could still not use it.
+        // The owner's limit is checked first. If it is exhausted, a slot that another owner frees
+        // does not help.
         if is_owner_full {
             return Some(Lack::OfOwner);
         }
@@ -241,7 +243,7 @@ impl Table {
 }
 
 impl Bounds {
-    /// Returns the bounds of a configuration.
+    /// Returns the bounds that a configuration sets.
     #[must_use]
     pub fn of(config: &Config) -> Self {
         let limits = &config.limits;
@@ -249,10 +251,10 @@ impl Bounds {
         Self::for_active(limits.memory.0, active, of_owner)
     }
 
-    /// Returns the size in bytes of the largest object that fits every session, with the least
-    /// memory too. If a session with more memory resumed a transfer with larger objects, the next
-    /// session could not hold them. A power of two, so that no block of the storage lies in two
-    /// objects.
+    /// Returns the size in bytes of the largest object that a session with minimum memory can hold.
+    /// The limit applies to all sessions: a session with minimum memory must be able to resume a
+    /// transfer that a session with more memory started. The result is a power of two, so that no
+    /// block of the storage belongs to two objects.
     #[must_use]
     pub fn object_bytes_max(&self) -> u64 {
         let fits = self.least() / BUFFERS_MIN;
@@ -260,14 +262,17 @@ impl Bounds {
         power.min(plan::OBJECT_BYTES_MAX)
     }
 
-    /// Returns bounds with slots for `active` transfers that this endpoint drives beside as many
-    /// that others drive, and for `of_owner` of one owner. Promised transfers may take a quarter
-    /// more, out of the others' slots. The rest of those stays reserved: two endpoints that drive
-    /// the maximum to each other always have slots for each other.
+    /// Returns bounds for `active` transfers that this endpoint drives, and for `of_owner`
+    /// transfers of one owner.
+    ///
+    /// The same number of slots exists for sessions that others drive. Promised transfers may take
+    /// a quarter more, from the slots for others. The remaining slots for others stay reserved, so
+    /// that two endpoints that drive the maximum to each other always have slots for each other.
     #[must_use]
     pub fn for_active(memory: u64, active: u32, of_owner: u32) -> Self {
         let own = |active: u32| active.saturating_add(active.div_ceil(4));
-        // With one active transfer, a quarter more would take all slots.
+        // At least one slot more than `own`: with one active transfer, the additional quarter would
+        // otherwise take all slots.
         let all = |active: u32| active.saturating_mul(2).max(own(active).saturating_add(1));
         let (active, of_owner) = (active.max(1), of_owner.max(1));
         Self {
@@ -279,15 +284,15 @@ impl Bounds {
         }
     }
 
-    /// Returns the maximum number of entries of all sessions that are announced and not closed.
-    /// Their memory is a part that the buffers leave free.
+    /// Returns the maximum number of announced and not closed entries of all sessions.
+    /// [`LIVE_BYTES`] explains the memory for entries.
     fn live_entries_all(&self) -> u32 {
         let all = (self.memory / 8).saturating_add(LIVE_BYTES) / LIVE_ENTRY_BYTES;
         u32::try_from(all).unwrap_or(u32::MAX)
     }
 
-    /// Returns the entries for one more session when `count` sessions have `used` entries. The
-    /// first sessions get all they can use, the last still gets its part.
+    /// Returns the maximum number of entries for one more session, when `count` sessions have
+    /// `used` entries. The minimum of every later session stays reserved.
     fn live_entries(&self, count: u32, used: u32) -> u32 {
         let (all, sessions) = (self.live_entries_all(), self.sessions.max(1));
         let least = LIVE_ENTRIES_LEAST.min(all / sessions).max(1);
@@ -296,21 +301,21 @@ impl Bounds {
         least + (free / LIVE_ENTRIES_PART).min(LIVE_ENTRIES_MOST.saturating_sub(least))
     }
 
-    /// Returns the entries of the session that gets the most.
+    /// Returns the number of entries that the first session gets, which is the maximum.
     #[must_use]
     pub fn live_entries_max(&self) -> u32 {
         self.live_entries(0, 0)
     }
 
-    /// Returns the bytes that the compiled patterns of all sessions may take, in addition to the
-    /// buffers.
+    /// Returns the maximum memory in bytes for the compiled patterns of all sessions. This memory
+    /// is not part of the buffers.
     #[must_use]
     pub fn patterns(&self) -> u64 {
         (self.memory / 16).saturating_add(PATTERN_BYTES)
     }
 
-    /// Returns the bytes that every session gets at least: four fifths of the memory are reserved
-    /// for that.
+    /// Returns the minimum memory of a session in bytes. Four fifths of the memory are reserved for
+    /// these minimums.
     #[must_use]
     pub fn least(&self) -> u64 {
         let places = u64::from(self.sessions.max(1));
@@ -318,7 +323,7 @@ impl Bounds {
     }
 }
 
-/// Returns the memory in bytes for one more session when `count` sessions have `used` bytes.
+/// Returns the memory in bytes for one more session, when `count` sessions have `used` bytes.
 fn share(bounds: &Bounds, count: u32, used: u64) -> u64 {
     let places = u64::from(bounds.sessions.max(1));
     let least = bounds.least();

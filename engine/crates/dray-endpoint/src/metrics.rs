@@ -1,6 +1,7 @@
 //! Counters, in the text format of Prometheus.
 //!
-//! Written by hand: a dozen numbers and one histogram are less code than the use of a library.
+//! The format is written without a library, because a dozen numbers and one histogram need less
+//! code than the calls of a library.
 
 use axum::http::Method;
 use dray_core::Result;
@@ -15,8 +16,9 @@ use std::time::Duration;
 /// Upper bounds of the histogram's buckets, in seconds.
 const BUCKETS: [f64; 10] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 
-/// Maximum number of series. A series is a route, a method and a code: the API has some forty
-/// routes and a dozen codes. More series would mean that a caller chooses a label.
+/// Maximum number of series. A series is a combination of route, method and status code. The API
+/// has about forty routes and a dozen codes. A higher number would mean that callers can choose
+/// labels.
 const SERIES_MAX: usize = 2_000;
 
 #[derive(Debug, Default)]
@@ -31,22 +33,22 @@ struct Histogram {
 pub struct Metrics {
     requests: Mutex<BTreeMap<(String, String, u16), u64>>,
     latency: Mutex<BTreeMap<(String, String), Histogram>>,
-    /// Running sessions, active and passive.
+    /// Number of running sessions, active and passive.
     pub sessions: AtomicI64,
-    /// Open connections of callers.
+    /// Number of open connections of callers.
     pub connections: AtomicI64,
-    /// Connections that were refused or closed because all slots were taken.
+    /// Number of connections that were refused or closed because all slots were taken.
     pub connections_refused: AtomicU64,
-    /// Partial files that the janitor has removed.
+    /// Number of partial files that the janitor has removed.
     pub janitor_removed: AtomicU64,
 }
 
 impl Metrics {
-    /// Counts an answered call.
+    /// Counts an answered call and its duration.
     pub fn answered(&self, method: &Method, route: &str, code: u16, took: Duration) {
         let method = match *method {
             Method::GET | Method::POST | Method::PATCH | Method::DELETE => method.as_str(),
-            // A caller may send any method.
+            // A caller may send any method name, so unknown names share one label.
             _ => "other",
         };
         let seconds = took.as_secs_f64();
@@ -94,7 +96,7 @@ impl Metrics {
         Ok(text)
     }
 
-    /// Returns the metrics without labels, except those of promises.
+    /// Returns all metrics without labels.
     fn values(&self, queue: &Queue) -> Vec<Plain> {
         let holds = queue.holds();
         vec![
@@ -243,7 +245,7 @@ fn promises(queue: &Queue) -> Vec<Plain> {
 }
 
 fn head(text: &mut String, name: &str, kind: &str, help: &str) {
-    // Writing to a String cannot fail.
+    // `writeln!` to a `String` cannot fail.
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
 }
 

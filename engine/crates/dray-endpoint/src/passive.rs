@@ -1,8 +1,9 @@
-//! The data port: permissions to open a session here, and the paths that a session may touch.
+//! The data port: decides whether a driver may open a session here, and which paths the session may
+//! touch.
 //!
-//! A driver presents a ticket (an endpoint that runs a transfer), or a bearer token (a user who
-//! copies from or to this endpoint with a program). In both cases the session is limited to paths
-//! beneath exported roots, and files that it writes belong to an owner.
+//! A driver presents a ticket or a bearer token. An endpoint that runs a transfer presents a
+//! ticket. A user who copies with a program presents a bearer token. In both cases the session is
+//! limited to paths in exported roots, and the files that it writes belong to an owner.
 
 use crate::accounts::Accounts;
 use crate::audit::{Audit, Deed};
@@ -29,40 +30,43 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::runtime::Handle as Tokio;
 use tokio::sync::Semaphore;
 
-/// Maximum number of notices of a session that are logged: a source of a million changed files must
-/// not fill the log.
+/// Maximum number of logged notices of one session, so that a source with a million changed files
+/// does not fill the log.
 const NOTICES_MAX: u32 = 100;
 
-/// Maximum number of characters of a path in the audit log when the session is refused.
+/// Maximum number of characters of a path in the audit line of a refused session.
 const PATH_LETTERS_MAX: usize = 256;
 
-/// Maximum number of drivers that wait for an issuer's keys concurrently. Each occupies a thread of
-/// the listener until the keys arrive, even if the driver has disconnected. The listener has
-/// `pending_max` threads for such drivers: 128 with the default limits (guess, revisit).
+/// Maximum number of drivers that wait for an issuer's keys concurrently. Each waiting driver
+/// occupies a thread of the listener until the keys arrive, even if the driver has disconnected.
+/// The listener has `pending_max` threads for connections in this phase: 128 with the default
+/// limits (guess, revisit).
 const KEY_WAITS_MAX: usize = 32;
 
 static KEY_WAITS: Semaphore = Semaphore::const_new(KEY_WAITS_MAX);
 
-/// Lookup of tickets.
+/// The part of the endpoint that knows the tickets.
 pub trait TicketBook: Send + Sync {
-    /// Returns the ticket whose secret has this digest, if the holder of `key` may use it now.
+    /// Returns the rights of the ticket whose secret has this digest, if the holder of `key` may
+    /// use the ticket now.
     ///
     /// # Errors
-    /// [`ErrorKind::Unauthorized`] if there is no such ticket, or if it is not valid any more.
+    /// [`ErrorKind::Unauthorized`] if there is no such ticket, or if the ticket is no longer valid.
     fn present(&self, digest: &[u8; 32], key: Option<Fingerprint>) -> Result<Grant>;
 
-    /// Reports that a session of the ticket `id` runs: the ticket is extended as long as its
-    /// transfer lives.
+    /// Reports that a session of the ticket `id` is running, so that the ticket is extended while
+    /// its transfer lives.
     fn used(&self, id: &str);
 }
 
-/// The receiver of connections that begin with a TLS handshake: the control API.
+/// A function that takes over connections to the control API. Such connections begin with a TLS
+/// handshake. The function returns a connection that it refuses.
 pub type Front = Box<dyn Fn(TcpStream) -> Result<(), TcpStream> + Send + Sync>;
 
 /// First byte of a TLS handshake record (RFC 8446, section 5.1).
 const TLS_HANDSHAKE: u8 = 0x16;
 
-/// Serves sessions that other programs drive.
+/// Accepts the sessions that other programs drive.
 pub struct Passive {
     /// The configuration, with the limits of the rate.
     pub config: Arc<Config>,
@@ -76,15 +80,15 @@ pub struct Passive {
     pub tickets: Arc<dyn TicketBook>,
     /// The audit log.
     pub audit: Arc<Audit>,
-    /// Runtime on which an authentication may wait.
+    /// Runtime on which an authentication can wait.
     pub tokio: Tokio,
-    /// Receiver of connections that begin with a TLS handshake.
+    /// Function that takes over connections that begin with a TLS handshake.
     pub front: Front,
-    /// The accounts of sessions.
+    /// The system accounts of sessions.
     pub accounts: Arc<Accounts>,
 }
 
-/// The credential by which a session is opened.
+/// The credential that opened a session.
 enum Right {
     Ticket(Grant),
     Principal(Principal),
@@ -106,12 +110,13 @@ impl Right {
     }
 }
 
-/// The paths of a session: one root, and paths beneath it as [`dray_open::export`] takes them.
+/// The paths of a session: a root, and paths below the root in the form that [`dray_open::export`]
+/// takes.
 struct Touch<'r> {
     root: &'r Root,
-    /// Paths for the root's export.
+    /// Paths as the root's export takes them.
     below: Vec<Vec<u8>>,
-    /// Paths for permissions.
+    /// Paths for the check of permissions.
     paths: Vec<ApiPath>,
 }
 
@@ -125,7 +130,7 @@ impl Passive {
                 .present(&digest, caller.key())
                 .map(Right::Ticket);
         }
-        // A caller with only a certificate must still send a token: it sends `-`.
+        // A caller that authenticates by certificate only must still send a token. It sends `-`.
         let bearer = str::from_utf8(shown).ok().filter(|text| *text != "-");
         let credentials = Credentials {
             bearer,
@@ -139,7 +144,7 @@ impl Passive {
             .map(Right::Principal)
     }
 
-    /// Converts the paths of a request. All must be in one root.
+    /// Converts the paths of a request, which must all be in one root.
     fn touch(&self, connect: &Connect) -> Result<Touch<'_>> {
         let end = connect.passive_role.end();
         let invalid = |cause: &str| {
@@ -147,7 +152,8 @@ impl Passive {
         };
         let named = match connect.passive_role {
             Role::Source => connect.paths.as_slice(),
-            // The other paths are names within the destination folder.
+            // For a sink, the first path is the destination folder. The other paths are names in
+            // it.
             Role::Sink => connect.paths.get(..1).unwrap_or_default(),
         };
         let first = named.first().ok_or_else(|| invalid("it names no path"))?;
@@ -165,12 +171,12 @@ impl Passive {
         if connect.passive_role == Role::Sink {
             let folder = paths.pop().ok_or_else(|| invalid("it names no path"))?;
             let claims = connect.paths.get(1..).unwrap_or_default();
-            // Permissions are checked on the written paths: a ticket for one file does not open its
-            // whole folder.
+            // Permissions are checked on the paths that are written. A ticket for one file must not
+            // give access to the whole folder.
             for claim in claims {
                 let claim = RelPath::parse(claim).map_err(|error| error.at(end))?;
-                // The sink would make the folders in between, and set their attributes, without a
-                // permission check.
+                // Refused, because the sink would create the folders in between and set their
+                // attributes without a check of permissions.
                 if claim.parent().is_some_and(|above| !above.is_root()) {
                     return Err(invalid("what is to be written lies deeper in the folder")
                         .remedy("name the folder that it lies in"));
@@ -185,8 +191,10 @@ impl Passive {
         Ok(Touch { root, below, paths })
     }
 
-    /// Returns the strongest overwrite rule that the session may apply to existing files; an error
-    /// if it has no permission at all.
+    /// Returns the strongest overwrite rule that the session may use on existing files.
+    ///
+    /// # Errors
+    /// If the session has no permission at all.
     fn allowed(&self, right: &Right, connect: &Connect, touch: &Touch<'_>) -> Result<Overwrite> {
         let principal = match right {
             Right::Ticket(grant) => {
@@ -242,13 +250,14 @@ impl Passive {
         moving.roots = touch.paths.iter().map(|path| path.root.clone()).collect();
         moving.roots.sort_unstable();
         moving.roots.dedup();
-        // By the end in the error, the driver tells a limit of this endpoint from one of its own.
+        // The end in the error tells the driver whose limit is exhausted: that of this endpoint, or
+        // its own.
         let end = connect.passive_role.end();
         self.live.enter(moving).map_err(|error| error.at(end))
     }
 }
 
-/// Describes the session for the audit log, with the paths as the driver sent them.
+/// Describes the session for the audit log, with the paths in the form that the driver sent.
 fn deed(right: &Right, connect: &Connect, caller: &Caller) -> Deed {
     let named = |path: &Vec<u8>| {
         let text = String::from_utf8_lossy(path);
@@ -276,7 +285,8 @@ const fn lower(asked: Overwrite, allowed: Overwrite) -> Overwrite {
     }
 }
 
-/// Returns the result of `work`. If `work` has to wait, it needs a permit of `waits`.
+/// Returns the result of `work`. If `work` does not finish immediately, it must get a permit of
+/// `waits` first.
 async fn as_one_of_few<T>(waits: &Semaphore, work: impl Future<Output = Result<T>>) -> Result<T> {
     let mut work = pin!(work);
     tokio::select! {
@@ -306,7 +316,7 @@ impl Handler for Passive {
         } = request;
         let stranger = |error: &Error| self.rejected(caller.peer, error);
         let right = self.right(&caller).inspect_err(stranger)?;
-        // The principal is known from here on: a refusal is logged as an action of the principal.
+        // The principal is authenticated from here on, so the audit log names it in a refusal.
         let mut deed = deed(&right, &connect, &caller);
         let touch = self.touch(&connect);
         let touch = touch.inspect_err(|error| self.audit.refused(&deed, error))?;
@@ -327,7 +337,8 @@ impl Handler for Passive {
         }
         let entries = &mut agreed.limits.live_entries_max;
         *entries = session.seat.live_entries.min(*entries);
-        // `prepare` runs on the session's own thread; threads that it starts inherit the account.
+        // `prepare` runs on the session's own thread. Threads started by that thread inherit its
+        // account.
         let refused = |error: &Error| self.audit.refused(&session.deed, error);
         let entered = self.accounts.enter(right.owner());
         let root = entered.and_then(|()| self.accounts.root(touch.root));
@@ -382,7 +393,7 @@ impl Handler for Passive {
     }
 
     fn unprepared(&self, _: SocketAddr, _: &Error) {
-        // The audit log has the refusal already, with the principal's name.
+        // Not logged again: the audit log already has the refusal, with the principal's name.
     }
 }
 
@@ -419,9 +430,9 @@ impl Observer for Session {
     }
 
     fn object(&self, stream: Option<StreamId>, head: &BlockHead) {
-        // Bytes of a source are counted as they are sent.
+        // For a source, bytes are counted when they are sent.
         if stream.is_none() {
-            // A hole may have any length, so the sum saturates.
+            // The sum saturates, because a hole may have any length.
             let bytes = head.segments.iter().map(|segment| segment.range.length);
             self.seat.moving.arrived(bytes.fold(0, u64::saturating_add));
         }
@@ -451,7 +462,7 @@ mod tests {
                 _ = waiting => panic!("it waits"),
                 judged = other => assert_eq!(judged.expect("judged"), 7),
             }
-            // A caller that has left returns its permit.
+            // The permit is returned although the caller has disconnected.
             assert_eq!(waits.available_permits(), 1);
         });
     }

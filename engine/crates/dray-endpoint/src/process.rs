@@ -1,26 +1,27 @@
-//! Checks the limits that the system sets for this process, before any file is opened. With too low
-//! limits an endpoint would be killed by a signal, or answer no calls.
+//! Checks the limits that the system sets for this process, before any file is opened. With limits
+//! that are too low, a signal would kill the endpoint, or the endpoint would answer no calls.
 
 use dray_config::Config;
 use dray_core::units::human;
 use dray_core::{End, Error, ErrorKind, Result, Status};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Minimum number of open files: listeners, the queue and its readers, the log, one transfer of a
-/// few files and streams (guess, revisit).
+/// Minimum number of open files: listeners, the queue and its readers, the log, and one transfer
+/// with a few files and streams (guess, revisit).
 const FILES_MIN: u64 = 128;
 
-/// Open files of a session with many small files (guess, revisit).
+/// Number of open files of a session with many small files (guess, revisit).
 const FILES_OF_SESSION: u64 = 16;
 
-/// Bytes of address space in addition to the buffers: the program, stacks of threads, memory of TLS
-/// and of the allocator (guess, revisit).
+/// Bytes of address space that the process needs in addition to the buffers: for the program,
+/// thread stacks, TLS and the allocator (guess, revisit).
 const ADDRESSES_MIN: u64 = 512 << 20;
 
-/// Bytes that the queue's database and its log may reach in normal operation (guess, revisit).
+/// Size in bytes that the queue's database and its write-ahead log can reach in normal operation
+/// (guess, revisit).
 const FILE_BYTES_MIN: u64 = 64 << 20;
 
-/// The limits of a process; `None` is unlimited.
+/// The limits of a process. `None` means unlimited.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
     files: Option<u64>,
@@ -28,10 +29,10 @@ struct Limits {
     file_bytes: Option<u64>,
 }
 
-/// Raises the limit of open files, and refuses limits that are too low.
+/// Raises the limit of open files, and refuses to start with limits that are too low.
 ///
 /// # Errors
-/// [`ErrorKind::LimitExceeded`], which names the limit, its value and the needed value.
+/// [`ErrorKind::LimitExceeded`], with the name of the limit, its value and the required value.
 pub(crate) fn check(config: &Config) -> Result<()> {
     let files = getrlimit(Resource::Nofile);
     if files.current != files.maximum {
@@ -39,7 +40,7 @@ pub(crate) fn check(config: &Config) -> Result<()> {
             current: files.maximum,
             maximum: files.maximum,
         };
-        // If the system refuses, the endpoint continues with the present limit.
+        // If the system refuses, the endpoint continues with the current limit.
         let _ = setrlimit(Resource::Nofile, raised);
     }
     let limits = Limits {
@@ -54,7 +55,10 @@ pub(crate) fn check(config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Returns warnings about limits that are low but allow a start.
+/// Returns warnings about limits that allow a start but are low.
+///
+/// # Errors
+/// If a limit is too low for a start.
 fn judge(limits: Limits, memory: u64, sessions: u64) -> Result<Vec<String>> {
     let mut warnings = Vec::new();
     if let Some(files) = limits.files {
@@ -147,7 +151,7 @@ mod tests {
             ..enough
         };
         assert!(said(bytes).contains("ulimit -f"), "{}", said(bytes));
-        // Enough for a start, but not for all transfers.
+        // Enough files for a start, but too few for the maximum number of transfers.
         let few = Limits {
             files: Some(512),
             file_bytes: Some(1 << 30),

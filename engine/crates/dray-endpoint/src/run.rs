@@ -1,4 +1,4 @@
-//! Assembles an endpoint, and defines the order in which its parts start and end.
+//! Assembles an endpoint from its parts, and defines the order in which the parts start and end.
 
 use crate::accounts::Accounts;
 use crate::api::{About, Api, Parts, router};
@@ -35,20 +35,20 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-/// Interval at which the rate is divided.
+/// Interval between two rounds of shares, which divide the rate.
 const SHARES_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Interval at which tickets are checked.
+/// Interval between two checks of the tickets in use.
 const TICKETS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum number of connections whose protocol is not known yet; each occupies a thread (guess,
-/// revisit).
+/// Maximum number of connections whose protocol is not known yet. Each of them occupies a thread
+/// (guess, revisit).
 const PENDING_MAX: u32 = 128;
 
-/// Maximum time for started answers when the endpoint stops.
+/// Maximum time that answers in progress get when the endpoint stops.
 const ANSWERS_LEAVE: Duration = Duration::from_secs(5);
 
-/// An endpoint that listens and does not run yet.
+/// An endpoint that listens and does not yet serve connections.
 pub struct Endpoint {
     config: Arc<Config>,
     fingerprint: Fingerprint,
@@ -84,7 +84,7 @@ impl Stop {
         self.is_asked.load(Ordering::Acquire)
     }
 
-    /// Sleeps for `wait`. Returns false if a stop was requested.
+    /// Sleeps for `wait`, or until a stop is requested. Returns false if a stop was requested.
     fn sleep(&self, wait: Duration) -> bool {
         let until = Instant::now() + wait;
         let mut held = self.lock.lock_unpoisoned();
@@ -105,14 +105,14 @@ impl Stop {
 pub struct Stopper(Arc<Stop>);
 
 impl Stopper {
-    /// Starts nothing new and ends the sessions; durable data is kept. Then [`Endpoint::run`]
-    /// returns.
+    /// Asks the endpoint to stop. The endpoint starts no new work and ends its sessions, with
+    /// durable data kept. Then [`Endpoint::run`] returns.
     pub fn stop(&self) {
         self.0.ask();
     }
 }
 
-/// Returns a warning if the janitor cannot remove partial data.
+/// Returns a warning if the janitor lacks the rights to remove partial data of other accounts.
 const fn unswept(is_setuid: bool, is_root: bool) -> Option<&'static str> {
     if is_setuid && !is_root {
         return Some(
@@ -123,7 +123,8 @@ const fn unswept(is_setuid: bool, is_root: bool) -> Option<&'static str> {
     None
 }
 
-/// Returns the part that runs sessions, with the authorities of other endpoints.
+/// Returns the part that runs sessions. It trusts the configured authorities for certificates of
+/// other endpoints.
 fn session_runner(
     config: &Arc<Config>,
     roots: &Roots,
@@ -133,8 +134,8 @@ fn session_runner(
     let peers_ca = config.tls.peers_ca.as_deref();
     let authority = match peers_ca {
         Some(_) => Some(configured("tls.peers_ca", authorities(peers_ca))?),
-        // A system without authorities is not an error: other endpoints are identified by their
-        // keys.
+        // A system without authorities is not an error, because other endpoints can be identified
+        // by their keys.
         None => authorities(None).ok(),
     };
     let pairs = Pairs::open(&config.state, time(clock::now()), |words| {
@@ -150,8 +151,8 @@ fn session_runner(
     ))
 }
 
-/// Returns the janitor. It keeps the data of transfers that this endpoint drives, and of those whose
-/// other endpoint may return with a valid ticket.
+/// Returns the janitor. It keeps the data of transfers that this endpoint drives, and of transfers
+/// for which another endpoint still holds a valid ticket.
 fn janitor(
     config: &Config,
     roots: &Roots,
@@ -177,7 +178,7 @@ fn janitor(
     )
 }
 
-/// Returns the part that removes staged copies whose lifetime is over.
+/// Returns the part that removes staged copies at the end of their lifetime.
 fn expiry(
     config: &Config,
     roots: &Roots,
@@ -218,27 +219,28 @@ fn listen_plain(config: &Config, server: &Arc<Server>) -> Result<Vec<SocketAddr>
     plain.collect()
 }
 
-/// Returns the part that takes over connections of HTTP clients on the data port.
+/// Returns the function that takes over HTTP connections that arrive at the data port.
 ///
 /// # Errors
-/// If the identity cannot serve TLS.
+/// If the identity cannot be used for TLS.
 fn front(server: &Arc<Server>, identity: &Identity) -> Result<Front> {
     let mut tls = (*server_config(identity)?).clone();
     tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let tls = Arc::new(tls);
     let server = Arc::clone(server);
     Ok(Box::new(move |stream| {
-        // `serve_connection` counts and closes a refused connection.
+        // The result is ignored, because `serve_connection` itself counts and closes a refused
+        // connection.
         drop(server.serve_connection(stream, Some(Arc::clone(&tls))));
         Ok(())
     }))
 }
 
 impl Endpoint {
-    /// Opens all files and folders that the configuration names, and listens.
+    /// Opens all files and folders that the configuration names, and starts to listen.
     ///
     /// # Errors
-    /// If one cannot be opened, with a remedy.
+    /// If a file, a folder or an address cannot be opened. The error has a remedy.
     pub fn open(mut config: Config) -> Result<Self> {
         process::check(&config)?;
         let identity = Arc::new(open_identity(&config)?);
@@ -320,25 +322,25 @@ impl Endpoint {
         })
     }
 
-    /// Returns the host's name in URLs.
+    /// Returns the host name that URLs of this endpoint contain.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.config.name
     }
 
-    /// Returns the fingerprint of the endpoint's key, which others pin.
+    /// Returns the fingerprint of the endpoint's key, for other hosts to pin.
     #[must_use]
     pub const fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
 
-    /// Returns the addresses on which it listens, with actual ports.
+    /// Returns the addresses of the data port, with actual port numbers.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         self.listener.addresses()
     }
 
-    /// Returns the addresses for plain HTTP.
+    /// Returns the addresses for plain HTTP, with actual port numbers.
     #[must_use]
     pub fn plain_addresses(&self) -> Vec<SocketAddr> {
         self.plain.clone()
@@ -373,10 +375,11 @@ impl Endpoint {
         let given = Given::default();
         let ask = || stop.ask();
         let ran = std::thread::scope(|scope| {
-            // If one part ends, the whole endpoint ends, so that the service manager restarts it.
+            // If one part ends unexpectedly, the whole endpoint ends, so that the service manager
+            // restarts it.
             let parts = Supervisor::new(scope, &ask);
-            // Without addresses the listener would return immediately and end the others. An
-            // endpoint may serve plain HTTP only.
+            // An endpoint may serve plain HTTP only. The listener of the data port has no addresses
+            // then. It would return immediately and so end the other parts.
             let listens = !listener.addresses().is_empty();
             let listening = listens.then(|| parts.spawn(|| listener.run(&passive)));
             let others = [
@@ -394,7 +397,7 @@ impl Endpoint {
                 parts.spawn(|| janitor.run(&|wait| stop.sleep(wait))),
                 parts.spawn(|| expiry.run(&given, &|wait| stop.sleep(wait))),
             ];
-            // The dispatcher starts transfers, so it starts only if all other parts run.
+            // The dispatcher starts transfers, so it runs only if all other parts have started.
             let is_whole = listening.iter().all(Result::is_ok) && others.iter().all(Result::is_ok);
             let dispatching = is_whole.then(|| parts.spawn(|| dispatcher.run()));
             while stop.sleep(Duration::from_secs(3_600)) {}
@@ -416,8 +419,9 @@ impl Endpoint {
     }
 }
 
-/// Turns an error about a file that the configuration names as `key` into an error of the
-/// configuration: a restart would fail in the same way.
+/// Converts an error about a file that the configuration names under `key` to a configuration
+/// error. A configuration error tells the service manager that a restart would fail in the same
+/// way.
 fn configured<T>(key: &str, opened: Result<T>) -> Result<T> {
     opened.map_err(|error| match error.kind {
         ErrorKind::Io

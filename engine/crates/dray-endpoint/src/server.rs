@@ -1,12 +1,11 @@
-//! Connections of callers: from an accepted socket to the API's router.
+//! Connections of callers, from an accepted socket to the API's router.
 //!
-//! Purpose: HTTP/1.1 and HTTP/2 over TLS or plain, with limits of time, headers and streams per
-//! connection; limits of connections, in all and from one address; a stop that lets running calls
-//! end.
+//! Purpose: HTTP/1.1 and HTTP/2, with and without TLS. This module limits the time, headers and
+//! streams of a connection, and the number of connections. On a stop it lets running calls end.
 //!
 //! Not for: accepting connections of the data port, looking at their first byte, sessions.
 //!
-//! Invariant owned here: a peer that does nothing occupies a slot for a limited time only.
+//! Invariant owned here: a silent peer occupies a slot only for a limited time.
 
 mod io;
 
@@ -33,39 +32,40 @@ use tokio::runtime::{Builder as RuntimeBuilder, Handle};
 use tokio::sync::{oneshot, watch};
 use tokio_rustls::TlsAcceptor;
 
-/// Number of threads that answer. Each has its own connections, so that long work on one thread
-/// delays only those.
+/// Number of threads that answer calls. Each thread has its own connections, so long work on one
+/// thread delays only the connections of that thread.
 const THREADS: usize = 2;
 
 /// Maximum time that `Driver::end` waits for a thread.
 const END_TIME: Duration = Duration::from_secs(1);
 
-/// Maximum time of a TLS handshake.
+/// Maximum duration of a TLS handshake.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 
-/// Maximum time of a request's head, and so the maximum idle time of an HTTP/1.1 connection.
+/// Maximum time until the head of the next request has arrived. It is also the maximum idle time of
+/// an HTTP/1.1 connection.
 const HEAD_TIME: Duration = Duration::from_secs(60);
 
-/// Maximum time that a peer may leave written bytes unread.
+/// Maximum time for which a peer may read no byte of a pending write.
 const WRITE_TIME: Duration = Duration::from_secs(30);
 
-/// Interval of pings to an HTTP/2 peer, and maximum time of each answer.
+/// Interval of pings to an HTTP/2 peer, and the maximum time for the answer to a ping.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const ALIVE_TIME: Duration = Duration::from_secs(20);
 
-/// Maximum number of headers of a request, and maximum bytes of all headers: a token with many
-/// groups has 8 KiB.
+/// Maximum number and total size of the headers of a request. A token with many groups has 8 KiB.
 const HEADERS_MAX: usize = 64;
 const HEADER_BYTES_MAX: u32 = 64 * 1024;
 
 /// Maximum number of concurrent calls of one HTTP/2 connection.
 const STREAMS_MAX: u32 = 64;
 
-/// Pause after a failed accept, for example because open files are exhausted.
+/// Pause after a failed accept. Accept fails, for example, when the process has too many open
+/// files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves connections on runtimes of its own, each with one thread. Other threads do calls that
-/// block ([`crate::workers`]).
+/// Serves connections. The server has two runtimes with one thread each. Calls that block run on
+/// other threads ([`crate::workers`]).
 pub struct Server {
     drivers: Mutex<Vec<Driver>>,
     handles: [Handle; THREADS],
@@ -76,17 +76,20 @@ pub struct Server {
     stopping: watch::Sender<bool>,
 }
 
-/// A thread that answers. It ends when this value is dropped.
+/// A thread that answers calls. It ends when this value is dropped.
 struct Driver {
     thread: JoinHandle<()>,
     ends: oneshot::Sender<()>,
 }
 
 impl Driver {
+    /// Starts the thread and its runtime.
+    ///
     /// # Errors
     /// `Busy` if the system refuses the thread.
     fn start() -> Result<(Self, Handle)> {
-        // A runtime with threads of its own panics if the system refuses one.
+        // A current-thread runtime on our own thread, because a multi-thread runtime panics if the
+        // system refuses a thread.
         let runtime = RuntimeBuilder::new_current_thread()
             .enable_all()
             .build()
@@ -103,7 +106,8 @@ impl Driver {
         Ok((Self { thread, ends }, handle))
     }
 
-    /// Waits until the thread has ended, at most [`END_TIME`]. Must not be called on that thread.
+    /// Stops the thread, and waits at most [`END_TIME`] for its end. Must not be called on that
+    /// thread.
     fn end(self) {
         let _ = self.ends.send(());
         let until = Instant::now() + END_TIME;
@@ -145,24 +149,25 @@ impl Server {
         })
     }
 
-    /// Returns the handle of a runtime, for tasks of other modules.
+    /// Returns the handle of a runtime on which other modules can run tasks.
     #[must_use]
     pub const fn handle(&self) -> &Handle {
         &self.handles[0]
     }
 
-    /// Returns the runtime of the next connection.
+    /// Returns the runtime for the next connection.
     fn next(&self) -> &Handle {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         &self.handles[turn % THREADS]
     }
 
-    /// Serves one accepted connection, whose first byte may have been peeked but not read. With
-    /// `tls` its handshake comes first. Returns immediately.
+    /// Serves an accepted connection and returns immediately. The caller may have peeked at the
+    /// first byte, but must not have read it. With `tls`, the connection starts with a TLS
+    /// handshake.
     ///
     /// # Errors
-    /// If there is no slot for it, or if the system refuses a resource; the connection is closed
-    /// then.
+    /// If no slot is free for the connection, or if the system refuses a resource. The connection
+    /// is then closed.
     pub fn serve_connection(
         &self,
         stream: TcpStream,
@@ -204,12 +209,14 @@ impl Server {
                     }
                     Some(config) => {
                         let handshake = TlsAcceptor::from(config).accept(stream);
-                        // TLS itself reports a failed handshake to the peer.
+                        // A failed handshake is not reported here, because TLS reports it to the
+                        // peer.
                         let done = tokio::time::timeout(HANDSHAKE_TIME, handshake).await;
                         if let Ok(Ok(stream)) = done {
                             let shown = stream.get_ref().1.peer_certificates();
                             let shown = shown.unwrap_or_default().iter().cloned().collect();
-                            // Around TLS, so that the time limits apply to decrypted bytes.
+                            // Wraps the decrypted stream, so that the time limits apply to
+                            // decrypted bytes.
                             let stream = Timely::new(stream, patience);
                             let shown = PeerCertificates(shown);
                             converse(stream, router, shown, peer, stopping).await;
@@ -219,18 +226,18 @@ impl Server {
             };
             tokio::select! {
                 () = served => {}
-                // A newcomer has taken the slot.
+                // A new connection has taken the slot.
                 () = seat.cut() => {}
             }
         });
         Ok(())
     }
 
-    /// Listens for plain HTTP on an address until the server stops, and returns the actual address
-    /// (port 0 means any port).
+    /// Listens for plain HTTP on an address until the server stops. Returns the actual address:
+    /// port 0 selects a free port.
     ///
     /// # Errors
-    /// If the address cannot be listened on.
+    /// If the server cannot listen on the address.
     pub fn listen_plain(self: &Arc<Self>, address: &str) -> Result<std::net::SocketAddr> {
         let operation = format!("listen on {address}");
         let wrong = |error: std::io::Error| failed(&operation, &error);
@@ -252,7 +259,8 @@ impl Server {
                     return;
                 };
                 match accepted.and_then(|(stream, _)| stream.into_std()) {
-                    // `serve_connection` counts and closes a refused connection.
+                    // The result is ignored, because `serve_connection` itself counts and closes a
+                    // refused connection.
                     Ok(stream) => drop(server.serve_connection(stream, None)),
                     Err(error) => {
                         if let Some(lack) = lack.of(&error) {
@@ -266,9 +274,9 @@ impl Server {
         Ok(local)
     }
 
-    /// Stops the server: accepts no more calls, lets running ones end for at most `patience`, then
-    /// closes all connections. The API's own `stop` comes first, so that long polls end. Must not
-    /// be called from one of the server's tasks.
+    /// Stops the server. It accepts no more calls, waits at most `patience` for running calls, and
+    /// closes all connections. The caller must call the API's own `stop` first, so that long polls
+    /// end. Must not be called from a task of the server.
     pub fn stop(&self, patience: Duration) {
         self.stopping.send_replace(true);
         let drivers = {
@@ -282,7 +290,7 @@ impl Server {
         while self.metrics.connections.load(Ordering::Relaxed) > 0 && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(10));
         }
-        // Closes the connections that are still open.
+        // Ending the threads closes all remaining connections.
         drivers.into_iter().for_each(Driver::end);
     }
 }
@@ -316,7 +324,7 @@ async fn converse<S>(
         .keep_alive_timeout(ALIVE_TIME)
         .max_concurrent_streams(STREAMS_MAX)
         .max_header_list_size(HEADER_BYTES_MAX);
-    // The certificates and the address are among the extensions of each request.
+    // Every request gets the certificates and the address of its connection as extensions.
     let service = TowerToHyperService::new(
         router
             .layer(axum::Extension(certificates))
@@ -325,7 +333,7 @@ async fn converse<S>(
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
     tokio::select! {
-        // An error of a peer ends its own connection, and is not reported.
+        // An error on a connection ends only that connection and is not reported.
         _ = connection.as_mut() => return,
         _ = stopping.wait_for(|stopping| *stopping) => {}
     }

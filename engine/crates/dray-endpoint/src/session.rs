@@ -1,7 +1,7 @@
-//! One session of one transfer, driven by this endpoint: makes the task of dray-runtime from the
+//! One session of one transfer, driven by this endpoint. Builds the task for dray-runtime from the
 //! request and its route, and returns the outcome.
 //!
-//! Not for: the time at which a transfer runs, and the consequences of its outcome (`dispatch`).
+//! Not for: deciding when a transfer runs, or its state after the session (`dispatch`).
 
 use crate::accounts::Accounts;
 use crate::live::Bounds;
@@ -25,16 +25,16 @@ use dray_session::{Event, Progress};
 use dray_wire::message::Selection;
 use std::sync::Arc;
 
-/// The part of the endpoint's memory that a session may use.
+/// The memory that a session may use.
 #[derive(Debug, Clone, Copy)]
 pub struct SessionBudget {
     /// Bytes of the session's buffers.
     pub memory: u64,
-    /// Maximum number of entries that are announced and not closed.
+    /// Maximum number of announced and not closed entries.
     pub live_entries: u32,
 }
 
-/// One call of [`SessionRunner::run`].
+/// The arguments of one call of [`SessionRunner::run`].
 #[derive(Clone, Copy)]
 struct Call<'a> {
     input: &'a SessionInput,
@@ -43,19 +43,19 @@ struct Call<'a> {
     watch: &'a dyn Watch,
 }
 
-/// Runs sessions.
+/// Runs the sessions that this endpoint drives.
 pub struct SessionRunner {
     config: Arc<Config>,
     roots: Roots,
     identity: Arc<Identity>,
-    /// Authorities of certificates that other endpoints may present instead of a pinned key.
+    /// Trusted authorities for certificates of other endpoints without a pinned key.
     authority: Option<Authority>,
     accounts: Arc<Accounts>,
-    /// The tuner's results per pair of endpoints.
+    /// Results of the tuner for each pair of endpoints.
     pairs: Pairs,
 }
 
-/// The folder and the names that a session writes.
+/// The destination folder of a session, and the names that the session writes in it.
 struct Destination {
     folder: RelPath,
     rename: Option<Name>,
@@ -63,7 +63,7 @@ struct Destination {
 }
 
 impl SessionRunner {
-    /// Creates a runner from the parts that all sessions share.
+    /// Creates a runner. All sessions share its parts.
     #[must_use]
     pub const fn new(
         config: Arc<Config>,
@@ -83,19 +83,19 @@ impl SessionRunner {
         }
     }
 
-    /// Returns the key that this endpoint presents.
+    /// Returns the key that this endpoint presents to other endpoints.
     #[must_use]
     pub const fn identity(&self) -> &Arc<Identity> {
         &self.identity
     }
 
-    /// Returns the authorities of certificates that other endpoints may present.
+    /// Returns the trusted authorities for certificates of other endpoints.
     #[must_use]
     pub const fn authority(&self) -> Option<&Authority> {
         self.authority.as_ref()
     }
 
-    /// Runs a session to its end, on the calling thread.
+    /// Runs a session to its end on the calling thread.
     pub fn run(
         &self,
         input: &SessionInput,
@@ -121,18 +121,18 @@ impl SessionRunner {
                 found: None,
             }
         });
-        // `act_as` has returned, so this writes as the endpoint's account.
+        // `act_as` has returned, so this code writes the file with the endpoint's account.
         if let (Some(found), Ok(Some(pair))) = (ended.found, self.pair(input)) {
             self.pairs.keep(pair, found, time(clock::now()));
         }
         ended
     }
 
-    /// Checks that each side at this endpoint is in an existing root: the configuration may have
+    /// Checks that the local sides of a route are in existing roots. The configuration may have
     /// changed since the submission.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`], which names the root.
+    /// [`ErrorKind::NotFound`], with the name of the root.
     pub fn check_roots(&self, route: &Route) -> Result<()> {
         for root in route.sides().filter_map(Side::root) {
             self.roots.named(&root).map_err(|error| {
@@ -146,9 +146,9 @@ impl SessionRunner {
         Ok(())
     }
 
-    /// Returns this endpoint and the other one, in the direction of the bytes; `None` for a copy
-    /// within this endpoint. The other one is named by its key or, if it is checked by an
-    /// authority, by the dialled address.
+    /// Returns the two endpoints of the session, in the direction of the bytes. `None` for a copy
+    /// within this endpoint. The other endpoint is named by its pinned key, or by the dialled
+    /// address if its certificate is checked.
     fn pair(&self, input: &SessionInput) -> Result<Option<Pair>> {
         let (request, route, source) = (&input.request, &input.route, input.source as usize);
         let to = (&request.destination, route.destination(), true);
@@ -192,7 +192,8 @@ impl SessionRunner {
         if request.origins() > 1 {
             task.selection.size = task.selection.size.or(self.agreed_size(call.input)?);
         }
-        // With one local side. If both are local, `copy` takes the threads of each side's root.
+        // Only for a session with one local side. If both sides are local, `copy` reads the thread
+        // counts of both roots itself.
         if let (Side::Local(own), Side::Remote { .. }) | (Side::Remote { .. }, Side::Local(own)) =
             (source, to)
         {
@@ -220,11 +221,11 @@ impl SessionRunner {
         .map(|ended| ended.with_least(request.files_min(), "set files_min to 0"))
     }
 
-    /// Returns the common size of all replicas of a file, as far as it is known. The size of a
-    /// replica at another endpoint is checked when the transfer reads from it.
+    /// Returns the size that all replicas of the file have, if it is known. The size of a replica
+    /// at another endpoint is checked later, when the transfer reads it.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`], which names two replicas of different size.
+    /// [`ErrorKind::InvalidRequest`], with the names of two replicas of different size.
     fn agreed_size(&self, input: &SessionInput) -> Result<Option<u64>> {
         let request = &input.request;
         let mut known: Option<(&str, u64)> = None;
@@ -238,7 +239,7 @@ impl SessionRunner {
             let Some(size) = size else { continue };
             if let Some((other, before)) = known.filter(|(_, before)| *before != size) {
                 let url = &place.url;
-                // `InvalidRequest`, so that no other replica is tried.
+                // `InvalidRequest` is permanent, so the transfer tries no other replica.
                 let error =
                     Error::new(ErrorKind::InvalidRequest, End::Here, "compare the replicas");
                 return Err(error
@@ -250,14 +251,16 @@ impl SessionRunner {
         Ok(known.map(|(_, size)| size))
     }
 
-    /// Returns the size of an existing file. A missing file is reported when it is read.
+    /// Returns the size of a file. Returns `None` for a missing file, because the read reports the
+    /// error.
     fn size_of(&self, path: &ApiPath) -> Option<u64> {
         let root = self.accounts.root(self.roots.find(path).ok()?).ok()?;
         let state = root.store().stat(&path.path).ok()??;
         (state.kind == FileKind::File).then_some(state.size)
     }
 
-    /// Returns the number of data streams, at most the configured number per session.
+    /// Returns the number of data streams, and whether the tuner may change it. The number is at
+    /// most the configured number per session.
     fn streams(&self, input: &SessionInput) -> Result<(StreamCount, Tuning)> {
         let streams_most = self.config.limits.streams_per_session;
         let (count, known) = match input.request.streams.unwrap_or(self.config.streams) {
@@ -276,7 +279,7 @@ impl SessionRunner {
     }
 
     /// Removes the partial data of a transfer in a root of this endpoint. Returns `None` if the
-    /// transfer wrote elsewhere.
+    /// destination of the transfer is not at this endpoint.
     ///
     /// # Errors
     /// As [`dray_runtime::sink::DestinationRequest::purge`], and those of the account and of the
@@ -400,8 +403,8 @@ impl SessionRunner {
     }
 }
 
-/// Checks that data may be sent without TLS: only this endpoint's administrator may allow it,
-/// whatever a request asks.
+/// Checks that the session may send data without TLS. A request can ask for this, but only the
+/// configuration of the endpoint can allow it.
 ///
 /// # Errors
 /// [`ErrorKind::Unsupported`] if the request asks for it and the configuration does not allow it.
@@ -416,7 +419,7 @@ pub fn check_clear_data(request: &Request, config: &Config) -> Result<()> {
     )
 }
 
-/// Returns the error for a request with neither side at this endpoint.
+/// Returns the error for a request whose source and destination are both at other endpoints.
 #[must_use]
 pub fn neither_is_local() -> Error {
     Error::new(ErrorKind::InvalidRequest, End::Here, "run the transfer")
@@ -434,7 +437,7 @@ fn within(input: &SessionInput, place: &Destination) -> Within {
     }
 }
 
-/// Returns the notice that objects are smaller than requested.
+/// Returns the notice that the transfer uses smaller objects than requested.
 fn smaller_objects(asked: u64, object_bytes_max: u64) -> Error {
     let cause = format!(
         "objects of {asked} bytes were asked for, and {object_bytes_max} fit what each of this \
@@ -482,7 +485,7 @@ fn task(
             resume: request.resume,
             xattrs: request.xattrs,
             checksum_attributes: request.checksum_attributes,
-            // The rate is set by the shares, also during the session.
+            // The rounds of shares set the rate during the session.
             rate: None,
         },
         content: Content {
@@ -495,13 +498,13 @@ fn task(
         tuning,
         threads: Threads::Usual,
         clear_data: request.clear_data,
-        // The queue retries, so that retries are visible to users.
+        // The session does not retry. The queue does, so that users can see the retries.
         retries: 0,
     }
 }
 
-/// Interprets the destination, as `dray cp` does: a folder if the request copies into a folder or
-/// the URL ends with a slash, otherwise the new name of the one file.
+/// Interprets the destination as `dray cp` does. It is a folder if the request copies into a
+/// folder, or if the URL ends with a slash. Otherwise it is the new name of the one file.
 fn destination(request: &Request, sources: &[&ApiPath], to: &ApiPath) -> Result<Destination> {
     let is_about_one = request.content.is_some() || request.selection.range.is_some();
     if is_about_one && request.selection.recursive {
@@ -512,7 +515,7 @@ fn destination(request: &Request, sources: &[&ApiPath], to: &ApiPath) -> Result<
         );
     }
     if request.is_into_folder() || to.is_folder {
-        // The names in a source folder are not known here.
+        // Without claims: the names in a source folder are not known yet.
         let claims = match sources.iter().any(|source| source.is_folder) {
             true => Vec::new(),
             false => {
@@ -539,7 +542,7 @@ fn destination(request: &Request, sources: &[&ApiPath], to: &ApiPath) -> Result<
     })
 }
 
-/// Returns a path in the form of sessions between endpoints.
+/// Returns a path in the form that sessions between endpoints use.
 fn session_path(root: &str, path: &RelPath, is_folder: bool) -> Vec<u8> {
     let mut bytes = format!("/{root}").into_bytes();
     if !path.is_root() {

@@ -1,11 +1,13 @@
-//! Staging: copies data from the slow root to the fast root, or the other way.
+//! Staging: copies data from the slow root to the fast root, or from the fast root to the slow
+//! root.
 //!
-//! Each copy is a transfer, and a row that says how long the fast copy stays.
+//! Each staged copy is a transfer and a row in the database. The row has the lifetime of the fast
+//! copy.
 //!
-//! Not for: deciding when to evict; a caller or the end of the copy's lifetime ([`Expiry`]) does.
+//! Not for: deciding when to evict. A caller decides, or the copy's lifetime ends ([`Expiry`]).
 //!
 //! Invariant owned here: a file of a fast copy is removed only if a slow copy of the same size and
-//! time exists and no pin holds the file.
+//! time exists, and no pin holds the file.
 
 mod expiry;
 
@@ -29,16 +31,16 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Stages on behalf of callers.
+/// Stages and evicts copies for callers.
 #[derive(Clone, Copy)]
 pub struct Stager<'a> {
-    /// The queue of transfers, with the rows of copies.
+    /// The queue, which has the transfers and the rows of staged copies.
     pub queue: &'a Queue,
-    /// The roots of the endpoint, among them the fast and the slow root.
+    /// All roots of the endpoint, including the fast root and the slow root.
     pub roots: &'a Roots,
     /// Checks the permissions of callers.
     pub access: &'a dyn Access,
-    /// The accounts that copies are accessed as.
+    /// The system accounts that read and write the copies.
     pub accounts: &'a Accounts,
 }
 
@@ -49,11 +51,11 @@ fn refused(kind: ErrorKind, operation: &str, cause: String, remedy: &str) -> Err
 }
 
 impl Stager<'_> {
-    /// Submits the transfer of a staging request. Returns the copy, and true if it is new.
+    /// Submits the transfer of a staging request. Returns the staged copy, and true if it is new.
     ///
     /// # Errors
-    /// `InvalidRequest` for unusable paths or more than one replica; `Unsupported` without a fast
-    /// or a slow root; as [`Queue::submit`].
+    /// `InvalidRequest` for invalid paths or more than one replica. `Unsupported` if the endpoint
+    /// has no fast root or no slow root. Also the errors of [`Queue::submit`].
     pub fn stage(
         &self,
         caller: &Principal,
@@ -88,13 +90,13 @@ impl Stager<'_> {
         for (path, tier, field) in [(&from, from_tier, "path"), (&to, to_tier, "to")] {
             self.check_tier(path, tier, field, request.bypass)?;
         }
-        // With a bypass, the data is not in the fast root: it is read as by any transfer.
+        // A bypass reads data that is not in the fast root, as an ordinary transfer does.
         let reads = match request.bypass && direction == StagedDirection::Out {
             true => Action::Read,
             false => Action::Stage,
         };
         self.access.allow(caller, reads, &from)?;
-        // The copy may replace existing files.
+        // `Modify`, because the copy may replace existing files.
         self.access.allow(caller, Action::Modify, &to)?;
         let id = match &request.id {
             Some(id) => TransferId::new(id.as_str())?,
@@ -104,7 +106,7 @@ impl Stager<'_> {
         request.to = Some(to.text());
         let transfer = transfer(id.clone(), &request, &from, &to)?;
         let submission = Submission {
-            // Both sides are paths of this endpoint.
+            // Both URLs are paths of this endpoint, so no host name needs to be recognised.
             route: Route::parse(&transfer, |_| false)?,
             request: transfer,
             owner: caller.owner.clone(),
@@ -132,8 +134,8 @@ impl Stager<'_> {
         Ok((staged, submitted.is_new))
     }
 
-    /// Checks that a path lies in the root of the tier. With a bypass, the fast path must lie in a
-    /// root that is neither fast nor slow.
+    /// Checks that a path is in the root of the tier. With a bypass, the path for the fast tier
+    /// must instead be in a root that is neither the fast nor the slow root.
     fn check_tier(&self, path: &ApiPath, tier: Tier, field: &str, bypass: bool) -> Result<()> {
         let root = self.root_of(tier)?;
         let (is_fit, wanted, remedy) = match bypass && tier == Tier::Fast {
@@ -178,10 +180,10 @@ impl Stager<'_> {
         })
     }
 
-    /// Pins the fast copy for `seconds` from now; 0 removes the pin.
+    /// Pins the fast copy for `seconds` from now. 0 removes the pin.
     ///
     /// # Errors
-    /// `NotFound`; `AlreadyExists` if there is no fast copy.
+    /// `NotFound`. `AlreadyExists` if there is no fast copy.
     pub fn pin(&self, caller: &Principal, id: &str, seconds: u64) -> Result<Staged> {
         let (row, staged) = self.queue.staging().show(&actor(caller), id)?;
         if !row.request.bypass {
@@ -209,13 +211,14 @@ impl Stager<'_> {
         Ok(self.queue.staging().show(&actor(caller), id)?.1)
     }
 
-    /// Frees the fast copy file by file. The slow copy and the pins are checked directly before
-    /// each file is removed.
+    /// Removes the fast copy file by file. The slow copy and the pins are checked immediately
+    /// before each removal.
     ///
     /// # Errors
     /// `AlreadyExists` (409) if a part of the copy must stay: it is pinned, its transfer has not
-    /// ended, or it has no slow copy of the same size and time. Then nothing is removed, except
-    /// when a file changed during the removal: the error names such files.
+    /// ended, or there is no slow copy of the same size and time. In this case no file is removed.
+    /// If a file changes during the removal, other files may already be removed, and the error
+    /// names the changed file.
     pub fn evict(&self, caller: &Principal, id: &str, given: &Given) -> Result<Staged> {
         let (row, staged) = self.queue.staging().show(&actor(caller), id)?;
         if !row.request.bypass {
@@ -242,8 +245,8 @@ fn conflict(cause: String, remedy: &str) -> Error {
     refused(ErrorKind::AlreadyExists, "evict the copy", cause, remedy)
 }
 
-/// Frees the fast copy of a row, with the account of its owner. Returns the number of removed
-/// entries. A row with a bypass has no fast copy: nothing is removed, and the row ends.
+/// Removes the fast copy of a row with the account of its owner. Returns the number of removed
+/// entries. The row of a bypass has no fast copy: the row ends, and no file is removed.
 ///
 /// # Errors
 /// As [`Stager::evict`].
@@ -256,7 +259,8 @@ pub fn evict(
 ) -> Result<u64> {
     let removed = match row.request.bypass {
         true => 0,
-        // Only the endpoint knows the pins; the account's process cannot read them and asks.
+        // Only the endpoint's account can read the pins. The thread with the owner's account
+        // therefore asks the endpoint's thread.
         false => accounts.act_as_asking(
             &row.owner,
             |holds| free_copy(roots, accounts, row, given, holds),
@@ -270,7 +274,7 @@ pub fn evict(
     Ok(removed)
 }
 
-/// Returns the reason if a pin holds one of these paths.
+/// A function that returns the reason if a pin holds one of the paths.
 type Holds<'h> = dyn FnMut(Vec<String>) -> Result<Option<String>> + 'h;
 
 fn free_copy(
@@ -324,10 +328,11 @@ fn free_copy(
         holds(held_by(&fast, &fast.path.join_path(below)?))
     };
     let mut removed = 0;
-    // The dry run checks all files first: losing one of many files may make the others useless.
+    // The first iteration only checks all files, because the copy may be useless after the removal
+    // of some of its files.
     for is_dry in [true, false] {
         let freed = match storage::free(&fast_root, &fast, given, is_dry, &mut judge) {
-            // The copy is gone already, so nothing is lost.
+            // The fast copy does not exist any more, so the removal has succeeded.
             Err(error) if error.kind == ErrorKind::NotFound => Freed::default(),
             other => other?,
         };
@@ -343,8 +348,8 @@ fn free_copy(
     Ok(removed)
 }
 
-/// Returns the paths whose pins hold the entry at `path`: its own path and those of all folders
-/// above it.
+/// Returns the paths whose pins apply to the entry at `path`: its own path, and the paths of all
+/// folders above it.
 fn held_by(fast: &ApiPath, path: &RelPath) -> Vec<String> {
     let mut paths = vec![fast.with(path.clone()).text()];
     let mut at = path.clone();
@@ -355,7 +360,7 @@ fn held_by(fast: &ApiPath, path: &RelPath) -> Vec<String> {
     paths
 }
 
-/// Lists the entries that stay, with the reasons.
+/// Describes the entries that stay, each with its reason.
 fn stays(fast: &ApiPath, freed: &Freed, is_dry: bool) -> Result<String> {
     let mut words = Vec::with_capacity(freed.named.len());
     for (below, why) in &freed.named {
@@ -375,7 +380,8 @@ fn stays(fast: &ApiPath, freed: &Freed, is_dry: bool) -> Result<String> {
     Ok(words.join("; "))
 }
 
-/// Builds the transfer of a staging request: a file under the same name, or a folder's contents.
+/// Builds the transfer of a staging request: a file that keeps its name, or the contents of a
+/// folder.
 fn transfer(
     id: TransferId,
     request: &StagingRequest,

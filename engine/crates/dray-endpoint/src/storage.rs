@@ -1,10 +1,11 @@
-//! Operations on files and folders in addition to transfers: inspect, list, make, remove, rename
-//! and checksum.
+//! Operations on files and folders other than transfers: inspect, list, make, remove, rename and
+//! checksum.
 //!
-//! Calls block. Memory for the listed or removed entries is bounded ([`Listings`]). A call whose
-//! caller has disconnected ends between two entries ([`Given`]).
+//! All calls block. The memory for listed or removed entries is bounded ([`Listings`]). If the
+//! caller disconnects, the call ends before the next entry ([`Given`]).
 //!
-//! Invariant owned here: dray's own files are neither shown nor named, and no link is followed.
+//! Invariant owned here: dray's own files are neither shown nor accepted as names, and no link is
+//! followed.
 
 mod free;
 mod listings;
@@ -31,19 +32,21 @@ pub use free::{Freed, Judge, Seen, free};
 pub use listings::Listings;
 pub use remove::remove;
 
-/// Bytes per read when a file is summed.
+/// Number of bytes per read for a checksum.
 const READ_BYTES: usize = 1 << 20;
 
-/// A flag that the caller of an operation has disconnected.
+/// A flag that is set when the caller of an operation has disconnected.
 #[derive(Debug, Default)]
 pub struct Given(AtomicBool);
 
 impl Given {
-    /// Notes that the caller has disconnected.
+    /// Sets the flag.
     pub fn up(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
+    /// Returns an error if the flag is set.
+    ///
     /// # Errors
     /// `Cancelled` if the caller has disconnected.
     fn check(&self, operation: &str) -> Result<()> {
@@ -55,8 +58,8 @@ impl Given {
     }
 }
 
-/// Rewords a store's error for a caller of the storage API: that caller has no other end, and no
-/// command with options.
+/// Rewrites a store's error for a caller of the storage API. A store's error may mention the other
+/// end of a transfer and options of a command, which this caller does not have.
 pub fn in_plain_words(error: Error) -> Error {
     use ErrorKind as K;
     let remedy = match error.kind {
@@ -76,7 +79,7 @@ fn failed<'a>(operation: &'a str, path: &'a RelPath) -> impl Fn(Errno) -> Error 
     move |errno| in_plain_words(errno::error(End::Here, operation, path, errno))
 }
 
-/// Opens the folder that contains `path`; returns it with the last name of `path`.
+/// Opens the folder that contains `path`. Returns the folder and the last name of `path`.
 fn above(root: &Root, path: &RelPath, operation: &str) -> Result<(OwnedFd, Name)> {
     let (Some(parent), Some(name)) = (path.parent(), path.name()) else {
         return Err(Error::new(ErrorKind::InvalidRequest, End::Here, operation)
@@ -158,23 +161,24 @@ fn entry(path: &ApiPath, stat: &Stat, link: Option<String>) -> Entry {
     }
 }
 
-/// A page of a folder's list.
+/// The requested page of a folder's list.
 #[derive(Debug, Clone, Copy)]
 pub struct PageOf<'a> {
     /// The caller's owner name.
     pub owner: &'a str,
     /// Maximum number of entries.
     pub limit: u32,
-    /// End of the previous page: the last name on it.
+    /// The last name on the previous page.
     pub cursor: Option<&'a str>,
 }
 
-/// Returns a page of a folder, sorted by name. Names for later pages that were read with it are
-/// kept for some seconds. So a large folder is not read once for each page, and is never held
-/// whole.
+/// Returns a page of a folder, sorted by name.
+///
+/// Reading a folder also yields names for later pages. These names are kept for some seconds, so
+/// that a large folder is not read once per page. The number of kept names is bounded.
 ///
 /// # Errors
-/// `NotFound`, `NotADirectory`; `InvalidRequest` for an invalid cursor.
+/// `NotFound` and `NotADirectory`. `InvalidRequest` for an invalid cursor.
 pub fn list(
     root: &Root,
     path: &ApiPath,
@@ -218,7 +222,7 @@ pub fn list(
         let below = path.with(path.path.join(&name)?);
         match entry_in(&folder, &name, &below) {
             Ok(entry) => entries.push(entry),
-            // The entry was removed after its name was read.
+            // The entry was removed after the folder was read.
             Err(Errno::NOENT) => {}
             Err(errno) => return Err(failed(operation, &below.path)(errno)),
         }
@@ -226,7 +230,8 @@ pub fn list(
     Ok(EntryList { entries, next })
 }
 
-/// Reads the first `max` names of a folder after `after`; holds no more than `max` names in memory.
+/// Returns the first `max` names of a folder after `after`, in order. Holds at most `max` names in
+/// memory.
 fn read_names(
     folder: &OwnedFd,
     after: Option<&[u8]>,
@@ -235,7 +240,7 @@ fn read_names(
     wrong: impl Fn(Errno) -> Error,
 ) -> Result<Names> {
     let read_at = Instant::now();
-    // A max-heap: its top is the last name.
+    // A max-heap. Its top is the last of the kept names and is dropped first.
     let mut first: BinaryHeap<Vec<u8>> = BinaryHeap::new();
     let mut is_all = true;
     for item in rustix::fs::Dir::read_from(folder).map_err(&wrong)? {
@@ -266,10 +271,11 @@ fn is_hidden(name: &[u8]) -> bool {
     matches!(name, b"." | b"..") || name.starts_with(dray_core::path::RESERVED_PREFIX)
 }
 
-/// Makes a folder. Returns its entry, and true if the folder was made.
+/// Makes a folder. Returns its entry, and true if the folder did not exist before.
 ///
 /// # Errors
-/// `NotADirectory` when another entry exists there; `NotFound` when what is above it is not there.
+/// `NotADirectory` if another kind of entry has the name. `NotFound` if the parent folder does not
+/// exist and `parents` is false.
 pub fn make_folder(root: &Root, path: &ApiPath, parents: bool) -> Result<(Entry, bool)> {
     let mode = dray_store::posix::default_folder_mode();
     let made = if parents || path.path.is_root() {
@@ -301,11 +307,11 @@ fn make_one(root: &Root, path: &RelPath, mode: u32) -> Result<MadeDir> {
     Ok(made)
 }
 
-/// Renames a file or a folder within its root, durably.
+/// Renames a file or a folder within its root. The new name is durable when the call returns.
 ///
 /// # Errors
-/// `NotFound`; `AlreadyExists` if the new name exists, unless it is a file or a link and `replace`
-/// is true; with `replace`, `IsADirectory` for a folder.
+/// `NotFound`. `AlreadyExists` if an entry has the new name, unless that entry is a file or a link
+/// and `replace` is true. `IsADirectory` if `replace` is true and the entry is a folder.
 pub fn rename(root: &Root, from: &ApiPath, to: &ApiPath, replace: bool) -> Result<Entry> {
     let operation = "rename";
     if from.root != to.root {
@@ -323,7 +329,7 @@ pub fn rename(root: &Root, from: &ApiPath, to: &ApiPath, replace: bool) -> Resul
             Ok(FileType::RegularFile | FileType::Symlink) | Err(_) => {
                 rustix::fs::renameat(&from_folder, old, &to_folder, new)
             }
-            // A device, a pipe or a socket.
+            // A device, a pipe or a socket is never replaced.
             Ok(_) => Err(Errno::EXIST),
         }
     } else {
@@ -349,11 +355,11 @@ pub fn rename(root: &Root, from: &ApiPath, to: &ApiPath, replace: bool) -> Resul
     entry_in(&to_folder, &to_name, to).map_err(failed(operation, &to.path))
 }
 
-/// Returns a checksum of a file: the stored one if the file is unchanged since, else by reading the
-/// file.
+/// Returns a checksum of a file. Uses the stored checksum if the file has not changed since it was
+/// stored. Otherwise reads the file.
 ///
 /// # Errors
-/// `IsADirectory`; `SourceChanged` if the file changed while it was read.
+/// `IsADirectory`. `SourceChanged` if the file changed while it was read.
 pub fn checksum(
     root: &Root,
     path: &ApiPath,
@@ -361,10 +367,10 @@ pub fn checksum(
     given: &Given,
 ) -> Result<ChecksumAnswer> {
     let operation = "sum the file";
-    // The data must come from the storage, not from this host's cache.
+    // `ReadBack`, because the data must come from the storage and not from this host's page cache.
     let file = root.store().open_read(&path.path, ReadPurpose::ReadBack)?;
     let before = file.state()?;
-    // Sums of the open file: its name may refer to another file by now.
+    // The stored checksums of the open file. Its name may refer to another file by now.
     let known = file.known_sums().unwrap_or_default();
     let (sums, from) = match known {
         Some(sums) => (sums, SumOrigin::Attribute),

@@ -1,7 +1,7 @@
 //! Threads that end together.
 //!
-//! Invariant owned here: when one part ends, by a panic or because the system refused its thread,
-//! the others are told to end.
+//! Invariant owned here: if one thread ends, by a panic or because the system refused to start it,
+//! the other threads are told to end.
 
 use dray_core::Result;
 use dray_link::threads;
@@ -16,7 +16,7 @@ impl Drop for Gone<'_> {
     }
 }
 
-/// Starts the parts; the scope waits for them.
+/// Starts threads in a scope that waits for all of them.
 #[derive(Clone, Copy)]
 pub(crate) struct Supervisor<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
@@ -24,7 +24,7 @@ pub(crate) struct Supervisor<'scope, 'env> {
 }
 
 impl<'scope, 'env> Supervisor<'scope, 'env> {
-    /// Creates a supervisor whose parts end on `stop`, which may be called more than once.
+    /// Creates a supervisor. `stop` tells all threads to end, and may be called more than once.
     pub(crate) const fn new(
         scope: &'scope Scope<'scope, 'env>,
         stop: &'scope (dyn Fn() + Sync),
@@ -32,10 +32,10 @@ impl<'scope, 'env> Supervisor<'scope, 'env> {
         Self { scope, stop }
     }
 
-    /// Does `work` on a thread of its own.
+    /// Does `work` on a new thread.
     ///
     /// # Errors
-    /// If the system refuses the thread; the other parts are told to end.
+    /// If the system refuses the thread. The other threads are then told to end.
     pub(crate) fn spawn<T: Send + 'scope>(
         self,
         work: impl FnOnce() -> T + Send + 'scope,
@@ -47,7 +47,8 @@ impl<'scope, 'env> Supervisor<'scope, 'env> {
         })
     }
 
-    /// Does `work` on this thread.
+    /// Does `work` on the calling thread, and tells the other threads to end when `work` returns or
+    /// panics.
     pub(crate) fn run<T>(self, work: impl FnOnce() -> T) -> T {
         let _gone = Gone(self.stop);
         work()
@@ -62,7 +63,7 @@ mod tests {
     use std::thread::{scope, sleep};
     use std::time::{Duration, Instant};
 
-    /// Returns when `told` is set; panics after 20 s.
+    /// Returns when `told` is set. Panics after 20 s.
     fn until(told: &AtomicBool) {
         let late = Instant::now() + Duration::from_secs(20);
         while !told.load(Ordering::Acquire) {

@@ -1,5 +1,5 @@
-//! The store of tickets: issued tickets, their holders and their validity. The table is in the
-//! queue's database.
+//! The store of tickets: the issued tickets, their holders and their validity. The table of tickets
+//! is in the queue's database.
 
 use crate::actor::actor;
 use crate::live::Live;
@@ -24,15 +24,15 @@ use std::time::Duration;
 /// Interval between deletions of old tickets, in seconds.
 const PRUNE_SECONDS: i64 = 600;
 
-/// See the module documentation.
+/// The tickets that this endpoint has issued.
 pub struct TicketStore {
     queue: Arc<Queue>,
     live: Live,
     lifetime: Duration,
     lifetime_max: Duration,
-    /// This endpoint's key.
+    /// Fingerprint of this endpoint's key.
     key: Fingerprint,
-    /// Address for sessions, as others reach it.
+    /// Address for sessions, as other hosts reach it.
     address: String,
 }
 
@@ -56,8 +56,8 @@ impl TicketStore {
         }
     }
 
-    /// Checks the sessions that run on tickets: extends the tickets of running sessions, and ends
-    /// the sessions of tickets that have expired or were revoked. Called once per second.
+    /// Checks the tickets of all running sessions. Extends tickets that are still valid, and ends
+    /// the sessions of tickets that have expired or were revoked. Must be called once per second.
     pub fn look(&self) {
         let now = clock::now();
         for moving in self.live.all() {
@@ -75,7 +75,8 @@ impl TicketStore {
         if now.as_ms() / 1000 % PRUNE_SECONDS != 0 {
             return;
         }
-        // Old tickets are kept for another day, for callers that ask about one.
+        // Expired tickets are kept for one more day, so that a caller can still ask about its
+        // ticket.
         if let Err(error) = self
             .queue
             .tickets()
@@ -114,7 +115,8 @@ impl TicketStore {
         })
     }
 
-    /// Extends a ticket to `wanted` from now, at most to its `renewable_until`. Never shortens it.
+    /// Extends a ticket to `wanted` from now, but not beyond its `renewable_until`. Never shortens
+    /// it.
     fn extend(&self, row: &TicketRow, wanted: Duration) -> Result<Timestamp> {
         let until = clock::now().after(wanted).min(row.renewable_until);
         let until = until.max(row.expires_at);
@@ -132,11 +134,12 @@ impl Tickets for TicketStore {
         let renewable =
             seconds(request.renewable_seconds, self.lifetime_max).min(self.lifetime_max);
         let lifetime = seconds(request.lifetime_seconds, self.lifetime).min(renewable);
-        // Parsed and formatted again, so that the shown paths are the permitted ones.
+        // The paths are parsed and formatted again, so that the ticket shows exactly the permitted
+        // paths.
         let paths = request.paths.iter().map(|path| ApiPath::parse(path));
         let paths: Vec<ApiPath> = paths.collect::<Result<_>>()?;
         let row = TicketRow {
-            // Eight bytes of the secret's digest, which reveal nothing about the secret.
+            // The id has eight bytes of the secret's digest. They reveal nothing about the secret.
             id: digest[..8]
                 .iter()
                 .map(|byte| format!("{byte:02x}"))
@@ -255,8 +258,8 @@ impl TicketBook for TicketStore {
     }
 }
 
-/// Returns true if a ticket has less than half of a lifetime left; before, a write to the database
-/// is not worth its cost.
+/// Returns true if a ticket has less than half of its lifetime left. An earlier extension would not
+/// be worth a write to the database.
 fn is_half_gone(row: &TicketRow, lifetime: Duration) -> bool {
     row.expires_at < clock::now().after(lifetime / 2)
 }

@@ -1,4 +1,5 @@
-//! Traits by which the API calls the rest of the endpoint. Tests of the API implement them.
+//! Traits through which the API calls the other parts of the endpoint. Tests of the API implement
+//! these traits.
 
 use dray_access::Principal;
 use dray_api::{
@@ -8,8 +9,8 @@ use dray_api::{
 use dray_core::Result;
 use rustls::pki_types::CertificateDer;
 
-/// Tickets. The caller checks the permissions on the paths before [`Tickets::mint`]. All calls may
-/// block.
+/// The tickets of the endpoint. Before [`Tickets::mint`], the caller of the trait checks the
+/// permissions on the paths. All methods may block.
 pub trait Tickets: Send + Sync {
     /// Issues a ticket.
     ///
@@ -26,27 +27,28 @@ pub trait Tickets: Send + Sync {
     /// Returns a ticket.
     ///
     /// # Errors
-    /// `NotFound`, for a ticket of another owner as well.
+    /// `NotFound`, also for a ticket of another owner.
     fn show(&self, caller: &Principal, id: &str) -> Result<Ticket>;
 
-    /// Changes the weight and rates of the ticket's sessions here, of running and of later ones.
+    /// Changes the weight and the rates of a ticket's sessions at this endpoint. The change applies
+    /// to running sessions and to later ones.
     ///
     /// # Errors
-    /// `NotFound`, for a ticket of another owner as well; `InvalidRequest` for a minimum above the
+    /// `NotFound`, also for a ticket of another owner. `InvalidRequest` for a minimum above the
     /// maximum.
     fn change(&self, caller: &Principal, id: &str, patch: &TicketPatch) -> Result<Ticket>;
 
     /// Revokes a ticket and ends its sessions. A revocation is permanent.
     ///
     /// # Errors
-    /// `NotFound`, for a ticket of another owner as well.
+    /// `NotFound`, also for a ticket of another owner.
     fn revoke(&self, caller: &Principal, id: &str) -> Result<Ticket>;
 
-    /// Extends a ticket. `certificates` are those of the connection: the first one's key must be
-    /// the ticket's `peer_key`.
+    /// Extends a ticket. `certificates` are the certificates of the caller's connection. The key of
+    /// the first certificate must be the ticket's `peer_key`.
     ///
     /// # Errors
-    /// `Unauthorized` if the secret or the key is not that of the ticket.
+    /// `Unauthorized` if the secret or the key does not match the ticket.
     fn renew(
         &self,
         certificates: &[CertificateDer<'static>],
@@ -56,10 +58,10 @@ pub trait Tickets: Send + Sync {
 
 /// The rules that decide which transfers run.
 pub trait Scheduler: Send + Sync {
-    /// Returns the present rules.
+    /// Returns the current rules.
     fn rules(&self) -> Scheduling;
 
-    /// Changes the rules until the endpoint restarts, and returns the new ones. Running transfers
-    /// follow immediately.
+    /// Changes the rules until the endpoint restarts, and returns the new rules. They apply
+    /// immediately, also to running transfers.
     fn change(&self, patch: &SchedulingPatch) -> Scheduling;
 }

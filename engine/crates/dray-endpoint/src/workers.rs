@@ -1,12 +1,13 @@
 //! Threads for calls that block.
 //!
-//! Purpose: run a call's work on the queue or the storage, off the threads that answer. The number
-//! of threads follows the number of waiting jobs, up to a limit; at least one thread always exists.
+//! Purpose: run a call's work on the queue or the storage, away from the threads that answer calls.
+//! The number of threads follows the number of waiting jobs, up to a limit. At least one thread
+//! always exists.
 //!
-//! Not for: limits of calls (the API's permits).
+//! Not for: limits on concurrent calls, for which the API has permits.
 //!
-//! Invariant owned here: if the system refuses a thread, calls take longer, and nothing panics. A
-//! runtime's own threads for blocking work panic in this case, which is why this module exists.
+//! Invariant owned here: if the system refuses a thread, calls take longer and nothing panics. The
+//! thread pool of the async runtime would panic, so this module replaces it.
 
 use dray_core::Result;
 use dray_core::lock::LockExt;
@@ -22,7 +23,7 @@ use tokio::sync::oneshot;
 /// Time after which an idle thread ends.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Pause after the system has refused a thread, before another one is requested.
+/// Pause between a refused thread and the next request for a thread.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -30,7 +31,7 @@ type Job = Box<dyn FnOnce() + Send>;
 /// A function that starts a thread for a job.
 type Start = fn(Job) -> io::Result<()>;
 
-/// The threads. They end when this value is dropped, after all jobs are done.
+/// The pool of threads. When this value is dropped, the threads do the remaining jobs and end.
 pub(crate) struct Workers(Arc<Shared>);
 
 struct Shared {
@@ -45,14 +46,14 @@ struct Shared {
 struct State {
     jobs: VecDeque<Job>,
     threads: usize,
-    /// Number of threads that wait for work. A woken thread counts until it runs.
+    /// Number of threads that wait for work. A thread counts as waiting until it has taken a job.
     idle: usize,
     refused: Option<Instant>,
     is_over: bool,
 }
 
 impl Workers {
-    /// Starts the first thread.
+    /// Creates the pool and starts its first thread.
     ///
     /// # Errors
     /// If the system refuses the thread.
@@ -77,8 +78,8 @@ impl Workers {
         Ok(Self(shared))
     }
 
-    /// Runs `work` on a thread, unless the receiver is dropped before its turn. If `work` panics,
-    /// the receiver gets no answer.
+    /// Runs `work` on a thread, and returns a receiver for the result. The job is skipped if the
+    /// receiver is dropped before the job starts. If `work` panics, the receiver gets no result.
     pub(crate) fn call<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -92,12 +93,12 @@ impl Workers {
         answer
     }
 
-    /// Runs `work` on a thread, without an answer.
+    /// Runs `work` on a thread, without a result.
     pub(crate) fn hand_in(&self, work: impl FnOnce() + Send + 'static) {
         self.0.add(Box::new(work));
     }
 
-    /// Waits until all jobs are done, at most `patience`.
+    /// Waits until all jobs are done, but at most `patience`.
     pub(crate) fn wait(&self, patience: Duration) {
         let until = Instant::now() + patience;
         while self.0.is_busy() && Instant::now() < until {
@@ -137,7 +138,7 @@ impl Shared {
             state.threads -= 1;
             state.refused = Some(Instant::now());
             drop(state);
-            // The existing threads do the job in its turn.
+            // The existing threads do the job later.
             tracing::warn!("calls wait for their turn: {}", refused(&error));
         }
     }
@@ -152,7 +153,7 @@ impl Shared {
         loop {
             if let Some(job) = state.jobs.pop_front() {
                 drop(state);
-                // The receiver of its answer learns that none comes.
+                // After a panic, the job's result channel is closed, so its receiver does not wait.
                 let _ = catch_unwind(AssertUnwindSafe(job));
                 state = self.state();
                 continue;

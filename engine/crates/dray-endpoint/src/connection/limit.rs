@@ -1,6 +1,7 @@
-//! The limits of connections, in all and from one address. If all slots are taken, a newcomer gets
-//! the slot of a connection that was not authenticated. A caller that occupies slots without a
-//! credential therefore keeps no later caller out.
+//! Limits on connections, in all and from one address.
+//!
+//! If all slots are taken, a new connection gets the slot of a connection without an authenticated
+//! request. So a caller without a credential cannot occupy slots and keep other callers out.
 
 use crate::metrics::Metrics;
 use dray_core::lock::LockExt;
@@ -11,29 +12,31 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// Time for the handshake and the first request. A new connection is not the first to lose its
-/// slot; otherwise holders of slots who have a token could keep everybody else out.
+/// Time that a new connection has for the handshake and the first request before it can lose its
+/// slot to another new connection. Without this time, callers that already hold slots could keep
+/// all new callers out.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Slots above the limits, for one address and in all. Calls on these connections are refused,
-/// except the calls that are always answered (guess, revisit: a monitor, and a few cancellations).
+/// Slots above the limits, for one address and in all. On a connection in such a slot, the API
+/// refuses all calls except health checks, counters and cancellations (guess, revisit).
 const SPARE_OF_ADDRESS: usize = 8;
 const SPARE: usize = 32;
 
-/// Interval between two log lines about full limits.
+/// Minimum interval between two log lines about full limits.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
 
 /// The state of a connection.
 #[derive(Debug)]
 struct Place {
     address: IpAddr,
-    /// Start of its idle time: its arrival, or the answer to its last request.
+    /// Start of the connection's idle time: the time of its arrival, or of the answer to its last
+    /// request.
     since: Instant,
-    /// True if a request on it was authenticated.
+    /// True if the connection had an authenticated request.
     has_proved: bool,
-    /// Number of authenticated requests in progress.
+    /// Number of authenticated requests in progress on the connection.
     busy: u32,
-    /// True if the connection is above the limits.
+    /// True if the connection has a slot above the limits.
     is_spare: bool,
     cut: Arc<Notify>,
 }
@@ -46,7 +49,7 @@ struct Places {
     told: Option<Instant>,
 }
 
-/// See the module documentation.
+/// The table of all connections and their slots.
 #[derive(Debug)]
 pub(crate) struct Room {
     all_max: usize,
@@ -55,7 +58,7 @@ pub(crate) struct Room {
     places: Mutex<Places>,
 }
 
-/// The slot of one connection, freed when dropped.
+/// The slot of one connection. Dropping this value frees the slot.
 #[derive(Debug)]
 pub(crate) struct Seat {
     room: Arc<Room>,
@@ -65,7 +68,8 @@ pub(crate) struct Seat {
     cut: Arc<Notify>,
 }
 
-/// The slot of a request's connection; among the extensions of each request.
+/// A reference from a request to the slot of its connection. The server adds it to the extensions
+/// of each request.
 #[derive(Debug, Clone)]
 pub struct Sitting {
     room: Arc<Room>,
@@ -73,7 +77,8 @@ pub struct Sitting {
     is_spare: bool,
 }
 
-/// An authenticated request in progress: its connection keeps its slot.
+/// An authenticated request in progress. Its connection cannot lose its slot while this value
+/// exists.
 #[derive(Debug)]
 pub struct Busy(Sitting);
 
@@ -96,8 +101,9 @@ impl Room {
         self.places.lock_unpoisoned()
     }
 
-    /// Admits a connection. If all connections have requests in progress, it gets one of a few
-    /// slots above the limits, or none.
+    /// Gives a new connection a slot. If no slot is free, the weakest idle connection loses its
+    /// slot. If all connections have requests in progress, the new connection gets one of a few
+    /// slots above the limits. Returns `None` if these are taken too.
     pub(crate) fn take(self: &Arc<Self>, address: IpAddr, metrics: &Arc<Metrics>) -> Option<Seat> {
         let mut places = self.places();
         let here = places.taken.values();
@@ -149,10 +155,12 @@ impl Room {
 }
 
 impl Places {
-    /// Returns the idle connection whose slot a newcomer takes. The order is: connections that were
-    /// not authenticated within `grace`, authenticated connections, new connections. Among equals,
-    /// the one that has waited longest comes first. With `address`, only connections from there
-    /// count.
+    /// Returns the number of the idle connection that loses its slot next.
+    ///
+    /// Connections without an authenticated request that are older than `grace` come first, then
+    /// connections with one, then connections younger than `grace`. In each group the connection
+    /// with the longest idle time comes first. With `address`, only connections from that address
+    /// are considered.
     fn weakest(&self, address: Option<IpAddr>, grace: Duration, is_spare: bool) -> Option<u64> {
         let all = self.taken.iter();
         let idle = all.filter(|(_, place)| {
@@ -177,7 +185,7 @@ impl Places {
         here >= SPARE_OF_ADDRESS || spares().count() >= SPARE
     }
 
-    /// Logs a line about full limits, at most one per [`TOLD_EVERY`].
+    /// Logs that a limit is full, at most once per [`TOLD_EVERY`].
     fn tell(&mut self, address: IpAddr, is_full_here: bool) {
         if self.told.is_some_and(|told| told.elapsed() < TOLD_EVERY) {
             return;
@@ -195,7 +203,7 @@ impl Places {
 }
 
 impl Seat {
-    /// Waits until a newcomer takes the slot.
+    /// Waits until a new connection takes this slot.
     pub(crate) async fn cut(&self) {
         self.cut.notified().await;
     }
@@ -223,7 +231,8 @@ impl Sitting {
         self.is_spare
     }
 
-    /// Marks the connection as authenticated. It keeps its slot while the returned value exists.
+    /// Marks the connection as authenticated. The connection keeps its slot while the returned
+    /// value exists.
     #[must_use]
     pub fn works(&self) -> Busy {
         if let Some(place) = self.room.places().taken.get_mut(&self.number) {

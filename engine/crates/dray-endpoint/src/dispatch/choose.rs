@@ -1,9 +1,12 @@
-//! Builds the policy's view (dray-sched), and converts the policy's decision to a plan.
+//! Builds the policy's view of transfers, and converts the policy's decision to a plan.
 //!
-//! Not for: executing the plan.
+//! Not for: carrying out the plan.
 //!
-//! Invariant owned here: the view grows with the number of lines, not with the transfers waiting in
-//! them, and contains as many transfers of each line as could run.
+//! The queue keeps waiting transfers in lines. A line is, for example, all waiting transfers of one
+//! owner, class and priority.
+//!
+//! Invariant owned here: the size of the view depends on the number of lines, and not on the number
+//! of waiting transfers. The view contains as many transfers of each line as could run.
 
 use super::rules::{SessionPhase, limits, limits_beside, max_running, settings};
 use super::time;
@@ -16,15 +19,15 @@ use dray_queue::{CandidateQuery, QueuedTransfer};
 use dray_sched::policy::{self, Load, Pair, Phase, Transfer, View};
 use std::collections::{HashMap, HashSet};
 
-/// Maximum number of queued transfers in the view of one decision. If there are too many lines for
-/// that, the next decision starts with the lines that were left out.
+/// Maximum number of queued transfers in the view of one decision. If there are more lines than
+/// that, the next decision starts with the lines that this decision left out.
 const WAITING_MAX: usize = 2_000;
 
-/// Maximum number of transfers whose last session's end is remembered; for others the start of the
-/// process counts.
+/// Maximum number of transfers for which the end of the last session is remembered. For other
+/// transfers, the start of the process is used instead.
 const LEFT_MAX: usize = 10_000;
 
-/// A transfer as a policy sees it.
+/// A transfer as the policy sees it.
 #[derive(Debug, Clone)]
 pub(super) struct TransferView {
     pub(super) id: TransferId,
@@ -56,7 +59,7 @@ impl TransferView {
             class: self.class,
             priority: self.priority,
             deadline: self.deadline.map(time),
-            // A transfer is not a candidate before its `not_before`.
+            // Always `None`, because the queue offers no transfer before its `not_before`.
             not_before: None,
             submitted: self.submitted,
             phase: self.phase,
@@ -66,32 +69,33 @@ impl TransferView {
     }
 }
 
-/// The actions of one decision.
+/// The actions that one decision of the policy asks for.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
     /// Transfers to start, in this order.
     pub(super) start: Vec<TransferId>,
-    /// Transfers whose sessions run and are to be held.
+    /// Running transfers whose sessions shall be held.
     pub(super) hold: Vec<TransferId>,
-    /// Transfers whose sessions are held and are to resume.
+    /// Held transfers whose sessions shall resume.
     pub(super) go_on: Vec<TransferId>,
     /// Transfers that give up their session and are queued again.
     pub(super) release: Vec<TransferId>,
-    /// Latest time of the next decision.
+    /// Latest time at which the policy must decide again.
     pub(super) look_again: Option<Time>,
-    /// Decide again also as soon as one of these transfers has moved this many bytes in all.
+    /// The policy must also decide again when one of these transfers has moved this many bytes in
+    /// all.
     pub(super) look_after: Vec<(TransferId, u64)>,
 }
 
-/// The policy, and the state that its view needs.
+/// The policy, and the data that its view needs.
 pub(super) struct Chooser {
     scheduler: policy::Scheduler,
     rules: Scheduling,
-    /// The line that the next choice starts with.
+    /// The line at which the next query of waiting transfers starts.
     from: String,
-    /// Transfers that left their session since the last decision, with all bytes they moved.
+    /// Transfers whose session has ended since the last decision, with the total bytes of each.
     ended: Vec<TransferView>,
-    /// Time at which the last session ended, of transfers that are queued again.
+    /// End of the last session of each transfer that is queued again.
     left: HashMap<TransferId, Timestamp>,
     began: Timestamp,
 }
@@ -119,7 +123,7 @@ impl Chooser {
         self.from.clear();
     }
 
-    /// Notes that a session has ended. Its transfer is queued again unless `has_ended`.
+    /// Records that a session has ended. Its transfer is queued again unless `has_ended`.
     pub(super) fn left(&mut self, seen: TransferView, now: Timestamp, has_ended: bool) {
         self.left.remove(&seen.id);
         if !has_ended {
@@ -134,8 +138,9 @@ impl Chooser {
         self.ended.push(seen);
     }
 
-    /// Returns the query for waiting transfers when `free` more could move and `held` are held;
-    /// `None` if no decision could change anything.
+    /// Returns the query for waiting transfers. `free` is the number of further transfers that
+    /// could run, and `held` is the number of held ones. `None` if no waiting transfer could change
+    /// the decision.
     pub(super) fn sight(
         &self,
         config: &Config,
@@ -158,12 +163,12 @@ impl Chooser {
         })
     }
 
-    /// Sets the line that the next choice starts with.
+    /// Sets the line at which the next query starts.
     pub(super) fn go_on_from(&mut self, line: Option<String>) {
         self.from = line.unwrap_or_default();
     }
 
-    /// Drops the ended sessions, because no decision is made.
+    /// Forgets the ended sessions. Called in rounds without a decision.
     pub(super) fn skip(&mut self) {
         self.ended.clear();
     }
@@ -192,8 +197,8 @@ impl Chooser {
         }
     }
 
-    /// Asks the policy. `seen` has the transfers with a session and the queued ones; `beside` has
-    /// transfers that the policy does not decide about, but that occupy slots.
+    /// Asks the policy for a decision. `seen` has the queued transfers and those with a session.
+    /// `beside` has transfers outside the policy's control that also occupy slots.
     pub(super) fn decide(
         &mut self,
         seen: &[TransferView],

@@ -1,5 +1,5 @@
-//! Builds the policy's view of the sessions, and applies its decisions to them: shuts and opens
-//! gates, and ends sessions.
+//! Builds the policy's view of the sessions, and carries out its decisions about them: shuts and
+//! opens pace gates, and ends sessions.
 
 use super::choose::{Plan, TransferView};
 use super::preempt::Starts;
@@ -11,7 +11,7 @@ use dray_sched::policy::Phase;
 use std::collections::BTreeSet;
 
 impl DispatcherInner {
-    /// Reads again the requests that callers have changed of running transfers.
+    /// Reads the requests of running transfers again that a caller has changed.
     pub(super) fn refresh(&self) {
         let stale: Vec<TransferId> = {
             let state = self.state();
@@ -19,8 +19,8 @@ impl DispatcherInner {
             stale.map(|(id, _)| id.clone()).collect()
         };
         for id in stale {
-            // Cleared before the request is read, so that a change during the read causes another
-            // one.
+            // Cleared before the request is read. If the request changes during the read, the flag
+            // is set again and the next round reads it again.
             if let Some(running) = self.state().running.get_mut(&id) {
                 running.is_stale = false;
             }
@@ -42,8 +42,8 @@ impl DispatcherInner {
         }
     }
 
-    /// Asks the policy; returns its plan and the waiting transfers in its view. The policy does not
-    /// decide about the `movers`.
+    /// Asks the policy. Returns its plan, and the waiting transfers that the policy was shown. The
+    /// policy does not decide about the transfers in `movers`.
     pub(super) fn plan(&self, movers: &Starts<'_>) -> Result<(Plan, Vec<QueuedTransfer>)> {
         let mut chooser = self.chooser();
         let (mut seen, known, held) = {
@@ -65,21 +65,22 @@ impl DispatcherInner {
         };
         let (mut queued, next) = self.queue.runnable(sight)?;
         chooser.go_on_from(next);
-        // The session of a queued transfer may not have left yet.
+        // Skip a queued transfer whose previous session is still in the table.
         queued.retain(|one| !known.contains(&one.id));
         seen.extend(queued.iter().map(|one| chooser.waiting(one, &self.config)));
-        // Admission bounds the promised transfers that move by plan; no policy starts or holds
-        // them.
+        // The plan of promises decides when these transfers run. The policy neither starts nor
+        // holds them, and only counts their slots.
         let (beside, seen): (Vec<TransferView>, Vec<TransferView>) =
             (seen.into_iter()).partition(|one| movers.contains_key(one.id.as_str()));
         let mut plan = chooser.decide(&seen, &beside, &self.config, clock::now());
-        // These were held before they were promised, or before their planned time.
+        // The policy held these sessions before their promise or their planned start. They now
+        // resume.
         let held = beside.iter().filter(|one| one.phase == Phase::Held);
         plan.go_on.extend(held.map(|one| one.id.clone()));
         Ok((plan, queued))
     }
 
-    /// Shuts the gate of a running session, or opens it again.
+    /// Shuts the pace gate of a running session, or opens it again.
     pub(super) fn hold(&self, id: &TransferId, is_held: bool) {
         if let Some(running) = self.state().running.get_mut(id) {
             running.view.phase = if is_held { Phase::Held } else { Phase::Running };
@@ -89,9 +90,9 @@ impl DispatcherInner {
         self.queue.held(id, is_held);
     }
 
-    /// Ends a session in favour of another transfer: its own transfer is queued again, and durable
-    /// data is kept. The transfer gets its notice when the session has ended for this reason,
-    /// because the session may finish first.
+    /// Ends a session in favour of another transfer. The session's own transfer is queued again,
+    /// and its durable data is kept. The owner gets the notice only after the session has ended for
+    /// this reason, because the transfer may be done first.
     pub(super) fn release(&self, id: &TransferId) {
         if let Some(running) = self.state().running.get_mut(id) {
             running.is_leaving = true;

@@ -1,4 +1,5 @@
-//! Watches one session: writes counters to the queue, and outcomes of files to the list of files.
+//! Observes one session: writes its counters to the queue, and the outcomes of its files to the
+//! list of files.
 
 use crate::live::Moving;
 use dray_api::api_path;
@@ -14,14 +15,14 @@ use dray_wire::message::{BlockHead, SegmentKind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The failures and counters of a session.
+/// The failures and the counters of a session, when the session has ended.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Report {
-    /// The first failure that a retry may solve.
+    /// The first temporary failure.
     pub(super) temporary: Option<Error>,
-    /// The first failure of all.
+    /// The first failure, temporary or permanent.
     pub(super) first: Option<Error>,
-    /// True if all failures were the source's.
+    /// True if every failure was a failure of the source.
     pub(super) is_sources: bool,
     /// Counters at the end.
     pub(super) counters: Counters,
@@ -31,21 +32,22 @@ pub(super) struct Report {
 struct Notes {
     report: Report,
     failed_elsewhere: bool,
-    /// `None` after a write error, which is reported once.
+    /// The list of file outcomes. `None` after a write error, which is logged once.
     manifest: Option<Manifest>,
 }
 
-/// The observer of one session; see the module's head.
+/// The observer of one session.
 pub(super) struct Monitor<'q> {
     queue: &'q Queue,
     id: TransferId,
     moving: Arc<Moving>,
     notes: Mutex<Notes>,
-    /// Bytes that arrived, at a sink: the sink's machine does not know the bytes sent.
+    /// Bytes that arrived at a local sink. The sink's machine does not know the bytes that the
+    /// source has sent.
     arrived_bytes: AtomicU64,
     arrived_objects: AtomicU64,
-    /// Set when the listing was seen to be complete: a promise that failed for lack of the size may
-    /// be possible then.
+    /// Set when the source has listed all entries. A promise that was impossible without the total
+    /// size may be possible now.
     is_listed: AtomicBool,
 }
 
@@ -117,7 +119,8 @@ impl<'q> Monitor<'q> {
         }
     }
 
-    /// Handles a completed listing: the transfer may now be promised what it asks for.
+    /// Asks for the transfer's promise again, because the listing is complete and the size is
+    /// known.
     fn listed(&self, bytes: u64) -> Result<()> {
         let request = self.queue.request(&self.id)?;
         let is_promised = || self.queue.promises().is_promised(self.id.as_str());
@@ -127,7 +130,7 @@ impl<'q> Monitor<'q> {
         Ok(())
     }
 
-    /// Ends the watch: writes the last counters, and returns the report.
+    /// Ends the observation: writes the last counters, and returns the report.
     pub(super) fn finish(self, ended: &Ended) -> Report {
         let counters = self.counters(&ended.progress);
         self.queue.progress(&self.id, &counters);
@@ -188,19 +191,19 @@ impl Observer for Monitor<'_> {
             && !self.is_listed.swap(true, Ordering::Relaxed)
             && let Err(error) = self.listed(progress.bytes_listed)
         {
-            // The next progress tries again.
+            // The next progress report calls this function again.
             self.is_listed.store(false, Ordering::Relaxed);
             tracing::error!(transfer = %self.id, "{error}");
         }
         let mut notes = self.notes();
         if let Some(manifest) = &mut notes.manifest {
-            // The next added line reports a write error.
+            // A write error is reported with the next line added to the list.
             let _ = manifest.flush();
         }
     }
 
     fn object(&self, stream: Option<StreamId>, head: &BlockHead) {
-        // A source's own counter has the bytes sent.
+        // A source counts its sent bytes itself.
         if stream.is_some() {
             return;
         }

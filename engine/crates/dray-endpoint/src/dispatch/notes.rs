@@ -1,5 +1,5 @@
-//! Notices about expected misses of transfers without a session. A thread writes all of them, so
-//! that the rounds of shares do not wait for the disk of the state folder.
+//! Notices about promises that transfers without a session will miss. A separate thread writes the
+//! notices, so that the rounds of shares do not wait for the disk of the state folder.
 
 use dray_core::Time;
 use dray_core::lock::LockExt;
@@ -8,21 +8,21 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Maximum number of notices that wait to be written; further ones are only in the log.
+/// Maximum number of notices that wait to be written. Further notices go only to the program's log.
 const NOTES_MAX: usize = 100_000;
 
-/// Time after which notices that could not be written are tried again.
+/// Time after which a failed write of notices is tried again.
 const WRITE_AGAIN: Duration = Duration::from_secs(2);
 
-/// The id of a transfer, and its notice.
+/// A transfer id and the text of its notice.
 pub(super) type Note = (String, String);
 
-/// The waiting notices. Notices that still cannot be written when this is dropped are only in the
-/// log.
+/// The notices that wait to be written. Notices that still cannot be written when this value is
+/// dropped are only in the program's log.
 pub(super) struct Notes {
     queue: Arc<Queue>,
     waiting: Vec<Note>,
-    /// The thread that writes the taken notices. Returns the ones it could not write.
+    /// The thread that writes notices. It returns the notices that it could not write.
     writing: Option<JoinHandle<Vec<Note>>>,
     /// Earliest time of the next write.
     write_at: Time,
@@ -46,7 +46,7 @@ impl Notes {
         }
     }
 
-    /// Starts to write the waiting notices, unless the previous write still runs.
+    /// Starts to write the waiting notices, unless a previous write is still running.
     pub(super) fn write(&mut self, now: Time) {
         let is_writing = self.writing.as_ref();
         if is_writing.is_some_and(|thread| !thread.is_finished()) {
@@ -75,7 +75,7 @@ impl Notes {
     }
 
     /// Waits for the writing thread, and puts the notices that it could not write before the newer
-    /// ones. Returns true if there were any.
+    /// notices. Returns true if the thread returned such notices.
     fn take_unwritten(&mut self) -> bool {
         let written = self.writing.take().map(JoinHandle::join);
         let mut left = written.and_then(Result::ok).unwrap_or_default();
@@ -94,7 +94,7 @@ impl Drop for Notes {
     }
 }
 
-/// Writes notices; returns the ones that cannot be written now.
+/// Writes notices. Returns the notices that could not be written.
 fn write(queue: &Queue, mut notes: Vec<Note>) -> Vec<Note> {
     if let Err(error) = queue.note_all(&mut notes) {
         tracing::error!("cannot note which promises will be missed: {error}");
@@ -149,7 +149,7 @@ mod tests {
             renamed.expect("renamed");
         };
         rename("transfers", "elsewhere");
-        // More notices than one write takes.
+        // More notices than one write to the queue takes.
         for number in 0..1_200 {
             notes.push(("one".to_owned(), format!("word {number}")));
         }

@@ -1,4 +1,4 @@
-//! Decides how a transfer continues after the end of a session. Pure.
+//! Decides the state of a transfer after a session. Pure.
 
 use super::monitor::Report;
 use dray_core::{End, Error, ErrorKind, Status};
@@ -6,7 +6,7 @@ use dray_queue::{Ending, SessionInput};
 use dray_runtime::drive::{self, Ended};
 use dray_session::Progress;
 
-/// The end of a session whose thread panicked.
+/// Returns the outcome of a session whose thread panicked.
 pub(super) fn panicked() -> Ended {
     let error = Error::new(ErrorKind::Internal, End::Here, "run the transfer")
         .cause("its thread panicked")
@@ -18,13 +18,13 @@ pub(super) fn panicked() -> Ended {
     }
 }
 
-/// Returns true if the session gave up its slot as it was told to; it may have ended by itself
-/// before.
+/// Returns true if the session ended because the dispatcher wanted its slot. A session may also end
+/// for another reason before it obeys.
 pub(super) const fn has_let_go(ending: &Ending, is_leaving: bool) -> bool {
     is_leaving && matches!(ending, Ending::Stopped)
 }
 
-/// Decides how a transfer continues after its session ended.
+/// Decides the state of a transfer after its session ended.
 pub(super) fn ending(
     input: &SessionInput,
     ended: &Ended,
@@ -35,8 +35,8 @@ pub(super) fn ending(
     let has_progressed = report.counters.bytes.durable > before.bytes.durable
         || report.counters.files.done > before.files.done;
     let broken = |error: Error, is_sources: bool| {
-        // If a replica failed by itself, the next one is tried. After the last replica the first is
-        // tried again, unless a retry cannot help.
+        // After a failure of one replica, the next session reads the next replica. After the last
+        // replica, the first one is tried again, unless the error is permanent.
         let count = u32::try_from(input.request.origins()).unwrap_or(1);
         let next = input.source + 1;
         let has_next = is_sources && next < count;

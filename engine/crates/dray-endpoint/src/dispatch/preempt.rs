@@ -1,8 +1,8 @@
-//! Starts promised transfers, and ends the sessions that `dray_sched::preemption` chooses for them
-//! when no slot is free.
+//! Starts promised transfers. If no slot is free for a promised transfer, ends a session that
+//! `dray_sched::preemption` chooses.
 //!
 //! Invariant owned here: an owner without a free slot does not delay the promised transfers of
-//! another.
+//! another owner.
 
 use super::{Dispatcher, DispatcherInner, time};
 use dray_api::Timestamp;
@@ -14,10 +14,11 @@ use dray_sched::policy::Phase;
 use dray_sched::preemption::{self, FullLimit, Newcomer, Session};
 use std::collections::{HashMap, HashSet};
 
-/// Maximum number of promised transfers that one round starts; the round inspects all.
+/// Maximum number of promised transfers that one round starts. Each round looks at all promised
+/// transfers that are due.
 const BEGUN_MAX: usize = 256;
 
-/// Latest starts of the transfers that move by plan, by id.
+/// Latest starts of the promised transfers in the plan, by id.
 pub(super) type Starts<'m> = HashMap<&'m str, Time>;
 
 pub(super) fn starts(movers: &[Mover]) -> Starts<'_> {
@@ -25,14 +26,16 @@ pub(super) fn starts(movers: &[Mover]) -> Starts<'_> {
     starts.map(|one| (&*one.id, one.latest_start)).collect()
 }
 
-/// Starts those of these transfers that find a free slot, in their order; returns the others, each
-/// with the exhausted limit. `begin` returns true if the transfer no longer needs a slot.
+/// Starts the transfers of `waiting` that find a free slot, in the given order. Returns the
+/// transfers without a slot, each with the limit that is exhausted. `begin` returns true if the
+/// transfer is no longer waiting.
 fn begin_each<'m>(
     waiting: &[&'m Mover],
     lack: impl Fn(&str) -> Option<Lack>,
     mut begin: impl FnMut(&Mover) -> bool,
 ) -> Vec<(&'m Mover, Lack)> {
-    // An owner without a free slot is checked only once per round.
+    // The exhausted limit of each owner. An owner without a free slot is checked only once per
+    // round.
     let mut lacks: HashMap<&str, Lack> = HashMap::new();
     let mut begun = 0;
     let mut without_slot = Vec::new();
@@ -65,8 +68,8 @@ const fn full_limit(lack: Lack) -> FullLimit {
 }
 
 impl Dispatcher {
-    /// Starts the transfers that move by plan now, in the order of their latest start, whatever
-    /// else waits.
+    /// Starts the promised transfers that the plan moves now, in the order of their latest starts.
+    /// Other waiting transfers have no influence.
     pub(super) fn begin_promised(&self, movers: &[Mover], starts: &Starts<'_>) {
         let shared = &self.0;
         let running: HashSet<String> = {
@@ -89,7 +92,7 @@ impl Dispatcher {
         let without_slot = begin_each(&waiting, lack, |one| {
             let begun = self.begin_waiting(&one.id);
             begun.unwrap_or_else(|error| {
-                // An error in one row does not stop the others.
+                // An error of one transfer does not stop the others.
                 tracing::error!(transfer = %one.id, "cannot begin a transfer: {error}");
                 true
             })
@@ -109,7 +112,7 @@ impl Dispatcher {
         shared.free_slots(&newcomers, starts, now);
     }
 
-    /// Starts a transfer that waited when the queue was read; returns true if it no longer waits.
+    /// Starts a transfer if it is still waiting. Returns true if the transfer is no longer waiting.
     fn begin_waiting(&self, id: &str) -> Result<bool> {
         let Some(chosen) = self.0.queue.waiting(id)? else {
             return Ok(true);
@@ -120,8 +123,8 @@ impl Dispatcher {
 }
 
 impl DispatcherInner {
-    /// Releases a held session if no slot is free for a transfer that the policy has chosen. One at
-    /// a time.
+    /// Releases one held session if no slot is free for a transfer of `owner` that the policy has
+    /// chosen. Does nothing while another released session has not ended.
     pub(super) fn free_slot_of_held(&self, owner: &str, starts: &Starts<'_>) {
         let Some(lack) = self.live.lack(owner) else {
             return;

@@ -1,9 +1,8 @@
-//! Removes the partial data of transfers that were cancelled with a purge, and reports what was
-//! removed.
+//! Removes the partial data of transfers that were cancelled with a purge, and reports the removal.
 //!
-//! Data that was written at this endpoint is removed here, by the rule of
-//! `dray_runtime::sweep::Purged`. Data at another endpoint can only be removed by a session there:
-//! one that is cancelled as it starts.
+//! Partial data at this endpoint is removed by the rules of `dray_runtime::sweep::Purged`. Partial
+//! data at another endpoint can only be removed by a session with that endpoint. For that purpose
+//! this module starts a session and cancels it immediately.
 
 use super::{DispatcherInner, outcome};
 use crate::session::SessionBudget;
@@ -16,7 +15,7 @@ use serde_json::json;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Maximum number of cancelled transfers whose partial data one round starts to remove.
+/// Maximum number of purges that one round starts.
 const PURGES_MAX: u32 = 8;
 
 /// Starts a thread for each transfer that waits for its purge.
@@ -76,7 +75,8 @@ fn note(shared: &DispatcherInner, job: &PurgeJob, report: PurgeReport) {
         "what": report.notice,
     }));
     if let Err(error) = told {
-        // The audit log already has the owner's request.
+        // The audit log already has the owner's request, so a failed line about the result is only
+        // reported.
         tracing::error!("{error}");
     }
     if let Err(error) = shared.queue.purged(&job.input.id, Some(report)) {
@@ -94,7 +94,7 @@ fn purge(shared: &DispatcherInner, job: &PurgeJob) -> Result<PurgeReport> {
     }
 }
 
-/// Describes the removed data, or the reason why nothing was removed.
+/// Describes the removed data, or the reason why no data was removed.
 fn words(purged: &Purged) -> String {
     match purged {
         Purged::All { files: 1, bytes } => format!("purged: 1 partial file, {bytes} bytes"),

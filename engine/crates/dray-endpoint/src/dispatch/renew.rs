@@ -1,4 +1,5 @@
-//! Renews the tickets of transfers at other endpoints, as long as the transfer waits or runs.
+//! Renews the tickets that transfers of this endpoint hold at other endpoints, as long as the
+//! transfer waits or runs.
 
 use super::DispatcherInner;
 use dray_api::Timestamp;
@@ -17,25 +18,25 @@ use std::time::Duration;
 /// Interval between two rounds.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum number of transfers in one round; the next round continues after them.
+/// Maximum number of transfers in one round. The next round continues with the following transfers.
 const PAGE: u32 = 500;
 
-/// Maximum number of calls in one round, so that a peer that does not answer delays the others only
-/// briefly.
+/// Maximum number of calls in one round, so that an endpoint that does not answer delays the other
+/// renewals only briefly.
 const CALLS_MAX: usize = 64;
 
-/// Maximum time until a ticket that could not be renewed is tried again. Shorter if the ticket ends
-/// soon: then the fraction [`AGAIN_PART`] of its remaining time. An endpoint that is briefly
-/// unreachable must not cost the ticket.
+/// Maximum time until a failed renewal is tried again. If the ticket expires soon, the time is its
+/// remaining time divided by [`AGAIN_PART`]. So a transfer does not lose its ticket because the
+/// other endpoint is briefly unreachable.
 const AGAIN: Duration = Duration::from_secs(30);
 const AGAIN_PART: i64 = 4;
 
-/// The tickets of a transfer.
+/// The renewal times of the tickets of one transfer.
 #[derive(Debug, Clone, Copy)]
 struct Kept {
     /// Time of the next renewal.
     next: Timestamp,
-    /// Time at which the first ticket ends, as far as it is known.
+    /// Expiry of the ticket that expires first, if it is known.
     expires: Option<Timestamp>,
 }
 
@@ -65,12 +66,13 @@ pub(super) fn run(shared: &Arc<DispatcherInner>) {
     }
 }
 
-/// Renews the due tickets of a page; returns the number of the last transfer that was handled.
+/// Renews the due tickets of a page of transfers. Returns the number of the last transfer in the
+/// page that was handled.
 fn look(shared: &DispatcherInner, due: &mut Due, page: Vec<TicketHolder>) -> Option<i64> {
     let now = clock::now();
     let mut calls = 0;
     let mut last = None;
-    // Endpoints that do not answer in this round: one timeout for each is enough.
+    // Endpoints that did not answer in this round. Each of them costs only one timeout per round.
     let mut away = BTreeSet::new();
     for holder in page {
         if calls >= CALLS_MAX || shared.is_stopping() {
@@ -116,7 +118,7 @@ fn look(shared: &DispatcherInner, due: &mut Due, page: Vec<TicketHolder>) -> Opt
 /// An endpoint that does not answer.
 struct Away;
 
-/// Renews one ticket; returns its new end, if the ticket could be renewed.
+/// Renews one ticket. Returns its new expiry if the ticket was renewed.
 fn renew(shared: &DispatcherInner, place: &Place, side: &Side) -> Result<Option<Timestamp>, Away> {
     let Some(address) = side.address() else {
         return Ok(None);
@@ -144,27 +146,28 @@ fn renew(shared: &DispatcherInner, place: &Place, side: &Side) -> Result<Option<
         }
         Err(error) if drive::is_lost(&error) => Err(Away),
         Err(error) => {
-            // The session itself reports the error to the owner.
+            // The session that uses the ticket reports the error to the owner.
             tracing::debug!(peer = client.address, "cannot renew a ticket: {error}");
             Ok(None)
         }
     }
 }
 
-/// Returns the time half way from `now` to `then`.
+/// Returns the time halfway between `now` and `then`.
 fn half_way(now: Timestamp, then: Timestamp) -> Timestamp {
     let left = then.as_ms().saturating_sub(now.as_ms()).max(2_000);
     Timestamp::from_ms(now.as_ms() + left / 2)
 }
 
-/// Returns the time at which a ticket that could not be renewed is tried again.
+/// Returns the time of the next try after a failed renewal.
 fn again(now: Timestamp, expires: Option<Timestamp>) -> Timestamp {
     let left = expires.map(|expires| expires.as_ms().saturating_sub(now.as_ms()));
     let longest = i64::try_from(AGAIN.as_millis()).unwrap_or(i64::MAX);
     let shortest = i64::try_from(LOOK_INTERVAL.as_millis()).unwrap_or(longest);
     let wait = match left {
         Some(left) if left > 0 => (left / AGAIN_PART).clamp(shortest, longest),
-        // The ticket has ended, so there is no hurry; or its end is unknown, and it was just made.
+        // The ticket has already expired, or its expiry is unknown because it was just made. A
+        // quarter of the maximum time is soon enough.
         _ => longest / AGAIN_PART,
     };
     Timestamp::from_ms(now.as_ms().saturating_add(wait))
@@ -179,7 +182,7 @@ mod tests {
     fn a_ticket_is_tried_again_often_enough_before_it_ends() {
         for lifetime in [5_000, 12_000, 60_000, 3_600_000] {
             let ends = Timestamp::from_ms(lifetime);
-            // From the first try on; all tries fail.
+            // All renewals fail from the first try on.
             let mut now = half_way(Timestamp::from_ms(0), ends);
             let mut tries = 0;
             while now < ends {

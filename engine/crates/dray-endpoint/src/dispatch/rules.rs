@@ -1,4 +1,4 @@
-//! Converts the configured or changed rules to the policy's types.
+//! Converts scheduling rules, from the configuration or from the API, to the policy's types.
 
 use dray_api::Scheduling;
 use dray_config::Config;
@@ -6,7 +6,7 @@ use dray_sched::policy::{self, Limits, OwnerRules, Phase};
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-/// Converts the rules to the policy's settings.
+/// Converts scheduling rules to the policy's settings.
 pub(super) fn settings(rules: &Scheduling) -> policy::Settings {
     policy::Settings {
         name: rules.policy,
@@ -24,10 +24,11 @@ pub(super) fn max_running(rules: &Scheduling, config: &Config) -> u32 {
     count.min(config.limits.transfers_active)
 }
 
-/// Returns the limits of running and held transfers, in all and for each owner.
+/// Returns the limits of running and held transfers, in total and for each owner.
 pub(super) fn limits(rules: &Scheduling, config: &Config) -> Limits {
     let active = config.limits.transfers_active;
-    // A held session has a slot, buffers and a connection; there are slots for as many as may run.
+    // A held session needs a slot, buffers and a connection. So held sessions may only use the
+    // slots that running transfers leave free.
     let seats = active.saturating_sub(max_running(rules, config));
     let mut owners = BTreeMap::new();
     for share in &config.share {
@@ -56,8 +57,8 @@ pub(super) struct SessionPhase<'p> {
     pub(super) phase: Phase,
 }
 
-/// Subtracts from the limits the slots of transfers that the policy does not decide about. Running
-/// transfers keep their slots, even if the sum then exceeds the limits.
+/// Subtracts from `limits` the slots of transfers that are outside the policy's control. The
+/// policy's own running transfers keep their slots, even if the sum then exceeds the limits.
 pub(super) fn limits_beside(
     mut limits: Limits,
     seen: &[SessionPhase<'_>],
@@ -93,14 +94,15 @@ mod tests {
         let running = place(Phase::Running);
         let (held, waiting) = (place(Phase::Held), place(Phase::Waiting));
         let table = [
-            // No transfer beside the policy's has a slot, or one only waits.
+            // No other transfer has a slot.
             (vec![], vec![], (4, None)),
             (vec![], vec![waiting("alice")], (4, Some(2))),
-            // Each of those with a slot counts against its owner and the total.
+            // Each other transfer with a slot counts against its owner's limit and the total.
             (vec![], vec![running("alice")], (3, Some(1))),
             (vec![], vec![held("alice"), running("bob")], (2, Some(1))),
             (vec![], vec![running("bob")], (3, None)),
-            // They exceed the limits: no slot is left, except for running transfers.
+            // The other transfers exceed the limits: the policy may keep its running transfers and
+            // start no more.
             (
                 vec![waiting("alice")],
                 vec![running("alice"); 5],

@@ -1,6 +1,6 @@
-//! Divides the endpoint's rate: endpoint -> peer -> owner -> transfer. Planned rates and floors
-//! come first, the rest is divided by class and weight. dray-sched computes the division; this
-//! module builds the tree.
+//! Divides the endpoint's rate in a tree: endpoint, peer, owner, transfer. Planned rates and floors
+//! are served first. The remaining rate is divided by class and weight. dray-sched computes the
+//! division, and this module builds the tree.
 
 use crate::dispatch::notes::Notes;
 use crate::live::{Live, Moving};
@@ -18,21 +18,21 @@ use dray_sched::shares::{Demand, NodeId, Share, Tree};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Weights for spare rate of the classes realtime, deadline and background, as in the broker;
-/// realtime gets nearly all.
+/// Weights of the classes realtime, deadline and background in the division of spare rate, as in
+/// the broker. The realtime class gets nearly all of it.
 const CLASS_WEIGHTS: (u32, u32, u32) = (512, 8, 1);
 
-/// Maximum number of bytes on their way that count as done: a transfer that is sent again from an
-/// earlier point has sent more than it has made durable. A sync group has at most this many bytes
-/// that are not durable.
+/// Maximum number of sent bytes that count as done before they are durable. The bound is needed
+/// because a source that sends a range again has sent more bytes than are durable. A sync group has
+/// at most this many bytes that are not durable.
 const ON_THE_WAY_MAX: u64 = 64 << 20;
 
-/// Number of iterations per round that fit the rates of roots, of owners and of the endpoint to
+/// Number of iterations per round that adjust the rates of roots, of owners and of the endpoint to
 /// each other.
 const FITS: usize = 3;
 
-/// One part in this many of a measured capacity is granted in addition: otherwise a higher capacity
-/// would never be observed.
+/// The endpoint grants a measured capacity plus this fraction of it (1/4). Otherwise the endpoint
+/// would never observe a higher capacity.
 const PROBE_PART: u64 = 4;
 
 /// The shares of one endpoint.
@@ -41,20 +41,20 @@ pub struct Shares {
     live: Live,
     queue: Arc<Queue>,
     clock: Clock,
-    /// The demand of each session, by its number.
+    /// The measured demand of each session, by session number.
     demands: HashMap<u64, Demand>,
-    /// Notices about expected misses of transfers without a session.
+    /// Notices about promises that transfers without a session will miss.
     notes: Notes,
 }
 
-/// A node of the tree: the other endpoint, then the owner.
+/// Key of an owner's node in the tree: the other endpoint, and the owner.
 type PeerAndOwner = (String, String);
 
-/// A bound on sessions that are in several places of the tree.
+/// A bound on a group of sessions that do not share one branch of the tree.
 #[derive(Debug, Clone, Copy)]
 enum Across<'a> {
     Root(&'a str),
-    /// All sessions of an owner, with any other endpoint.
+    /// All sessions of an owner, with any peer.
     Owner(&'a str),
 }
 
@@ -68,7 +68,7 @@ impl Across<'_> {
 }
 
 impl Shares {
-    /// Creates the shares before the first round.
+    /// Creates the shares. No rate is granted before the first round.
     #[must_use]
     pub fn new(config: Arc<Config>, live: Live, queue: Arc<Queue>) -> Self {
         Self {
@@ -81,7 +81,7 @@ impl Shares {
         }
     }
 
-    /// Runs one round; to be called every 200 ms. Returns the number of sessions.
+    /// Runs one round, and returns the number of sessions. Must be called every 200 ms.
     pub fn round(&mut self) -> i64 {
         let count = i64::try_from(self.live.all().len()).unwrap_or(i64::MAX);
         let all = self.live.flowing();
@@ -90,7 +90,7 @@ impl Shares {
         let look = self.look(&all, &wants);
         let rates = match self.is_bounded(&all, &look) {
             true => self.fitted(&all, &wants, &look),
-            // No bound exists: no gate.
+            // Without any configured bound, no session gets a limit.
             false => vec![None; all.len()],
         };
         for (moving, rate) in all.iter().zip(rates) {
@@ -116,7 +116,8 @@ impl Shares {
             || all.iter().any(is_bound)
     }
 
-    /// Runs the round of promises, and reports its events.
+    /// Plans the promises again with the progress of the sessions, and reports the resulting
+    /// events. `wants` has the rate that each session can use.
     fn look(&mut self, all: &[Arc<Moving>], wants: &[Option<BytesPerSecond>]) -> Round {
         let seen = all.iter().zip(wants).map(|(moving, wants)| {
             let own = moving.is_own.then(|| moving.transfer.as_str());
@@ -188,7 +189,8 @@ impl Shares {
         }
     }
 
-    /// Returns the rates of all sessions, within the rates of every root and every owner.
+    /// Returns the rate of each session. The rates stay within the bound of every root and of every
+    /// owner.
     fn fitted(
         &self,
         all: &[Arc<Moving>],
@@ -219,7 +221,8 @@ impl Shares {
         rates
     }
 
-    /// Returns the rates of all sessions by the tree; `wants` is the rate that each can use.
+    /// Returns the rate of each session by the tree alone. `wants` has the rate that each session
+    /// can use.
     fn given(
         &self,
         all: &[Arc<Moving>],
@@ -256,9 +259,9 @@ impl Shares {
             .collect()
     }
 
-    /// Returns the guaranteed rate of each session: first planned rates, then the remaining rate
-    /// for realtime sessions, then the floors of unpromised sessions, in proportion if their sum is
-    /// too high.
+    /// Returns the guaranteed rate of each session. Planned rates come first. Realtime sessions
+    /// then get the remaining rate. Floors of sessions without a promise come last, and are reduced
+    /// in proportion if their sum is too high.
     fn leaves(
         &self,
         all: &[Arc<Moving>],
@@ -309,7 +312,7 @@ impl Shares {
         shares
     }
 
-    /// Takes the requests that callers have changed since the last round.
+    /// Reads the rates that callers have changed since the last round.
     fn take_wishes(&self, all: &[Arc<Moving>]) {
         let changed = all
             .iter()
@@ -323,13 +326,14 @@ impl Shares {
                     class: request.class(),
                 }),
                 Ok(None) => {}
-                // The next round asks again.
+                // Marked as changed again, so that the next round retries the read.
                 Err(_) => moving.changed(),
             }
         }
     }
 
-    /// Returns the rate that each session can use; `None` for a session that uses all it gets.
+    /// Returns the rate that each session can use. `None` means that the session uses all that it
+    /// is granted.
     fn demands(&mut self, all: &[Arc<Moving>]) -> Vec<Option<BytesPerSecond>> {
         let now = self.clock.now();
         let mut kept = HashMap::new();
@@ -359,9 +363,9 @@ impl Shares {
     }
 }
 
-/// Lowers the usable rates of the sessions that pass a root, or belong to an owner, so that their
-/// sum stays within its rate. A session that gets less than its part elsewhere leaves the rest to
-/// the others.
+/// Lowers the usable rates of the sessions that pass a root or belong to an owner, so that their
+/// sum stays within the rate of that root or owner. If a session cannot use its part because of
+/// another bound, the other sessions get the difference.
 fn bound_across(
     (across, rate): (Across<'_>, u64),
     all: &[Arc<Moving>],
@@ -401,7 +405,7 @@ const fn class_weight(class: Class) -> u32 {
     }
 }
 
-/// Multiplies a node's weight by that of the best class below it.
+/// Multiplies the weight of a node by the class weight of the best class below the node.
 fn by_class(share: Share, all: &[Arc<Moving>], is_below: impl Fn(&Moving) -> bool) -> Share {
     let below = all.iter().filter(|moving| is_below(moving));
     let weight = below.map(|moving| class_weight(moving.wish().class)).max();
@@ -411,7 +415,7 @@ fn by_class(share: Share, all: &[Arc<Moving>], is_below: impl Fn(&Moving) -> boo
     }
 }
 
-/// Returns the share that the configuration gives a peer or an owner.
+/// Returns the share that the configuration gives to a peer or an owner.
 fn configured(share: Option<&dray_config::Share>) -> Share {
     let Some(share) = share else {
         return Share::default();

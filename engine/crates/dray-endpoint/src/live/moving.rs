@@ -8,68 +8,69 @@ use dray_session::Progress;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-/// Direction of the bytes, seen from this endpoint.
+/// Direction of a session's bytes, seen from this endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Way {
-    /// This endpoint reads them.
+    /// This endpoint reads the bytes.
     Out,
-    /// This endpoint writes them.
+    /// This endpoint writes the bytes.
     In,
-    /// This endpoint reads and writes them.
+    /// This endpoint reads and writes the bytes.
     Within,
 }
 
-/// The present limit of a session.
+/// The current limit of a session's rate.
 #[derive(Debug, Clone, Copy, Default)]
 struct Gate {
-    /// Bytes per second granted last; `None` for no limit.
+    /// The rate granted last, in bytes per second. `None` means no limit.
     granted: Option<u64>,
-    /// True if the gate is shut, whatever was granted.
+    /// True if the gate is shut. A shut gate overrides the granted rate.
     is_held: bool,
 }
 
-/// A callback for a number of moved bytes.
+/// A callback that runs once a session has moved a number of bytes.
 type Alarm = Box<dyn FnOnce() + Send>;
 
-/// One session.
+/// A session that is running at this endpoint.
 pub struct Moving {
-    /// The session's number, unique for the life of the process. 0 before the session has a slot.
+    /// Number of the session, unique for the life of the process. The number is 0 before the
+    /// session has a slot.
     pub(super) number: u64,
     /// The transfer.
     pub transfer: TransferId,
     /// Owner of the transfer.
     pub owner: String,
-    /// Name or address of the other endpoint, as far as it is known; empty for a transfer within
-    /// this endpoint.
+    /// Name or address of the other endpoint, if it is known. Empty for a transfer within this
+    /// endpoint.
     pub peer: String,
-    /// Direction of the bytes.
+    /// Direction of the bytes, seen from this endpoint.
     pub way: Way,
-    /// True if this endpoint drives the session; else the queue of this endpoint has no transfer
-    /// for it.
+    /// True if this endpoint drives the session. Only then does this endpoint's queue have the
+    /// transfer.
     pub is_own: bool,
-    /// The ticket that the driver showed, if another end drives the session.
+    /// Id of the ticket that opened the session, if another end drives the session.
     pub ticket: Option<String>,
-    /// Bytes that pass a gate together: one object of the transfer.
+    /// Number of bytes that pass the pace gate as a unit: the size of one object.
     pub grain: u64,
     /// Roots of this endpoint that the session's bytes pass.
     pub roots: Vec<String>,
     /// The handle that controls the session.
     pub handle: Handle,
     wish: Mutex<RateWish>,
-    /// Set when the transfer's request changed since [`Moving::take_changed`].
+    /// Set when the transfer's request has changed since the last [`Moving::take_changed`].
     is_changed: AtomicBool,
-    /// Bytes that have arrived or are durable.
+    /// Number of bytes that have arrived or are durable.
     moved: AtomicU64,
     gate: Mutex<Gate>,
     /// True if the other end has shut its gate.
     is_held_there: AtomicBool,
-    /// Bytes at which `alarm` is called; `u64::MAX` for never.
+    /// Number of moved bytes at which `alarm` is called. `u64::MAX` means never.
     alarm_at: AtomicU64,
     alarm: Mutex<Option<Alarm>>,
 }
 
 impl Moving {
-    /// Creates a session that starts.
+    /// Creates a session without a slot.
     #[must_use]
     pub fn new(
         transfer: TransferId,
@@ -116,21 +117,21 @@ impl Moving {
         *self.wish.lock_unpoisoned() = wish;
     }
 
-    /// Notes that the transfer's request changed.
+    /// Records that the transfer's request changed.
     pub fn changed(&self) {
         self.is_changed.store(true, Ordering::Release);
     }
 
-    /// Returns true if the request changed since the last call.
+    /// Returns true if the transfer's request has changed since the last call of this method.
     #[must_use]
     pub fn take_changed(&self) -> bool {
         self.is_changed.swap(false, Ordering::AcqRel)
     }
 
-    /// Notes the progress of the session.
+    /// Records the progress of the session.
     pub fn note(&self, progress: &Progress) {
-        // Sent bytes are counted piece by piece as they pass (`SharedRates`): a source hands
-        // objects to its streams long before their bytes may pass.
+        // Sent bytes are not counted here. A source passes objects to its streams long before the
+        // pace lets their bytes through. [`SharedRates`] counts sent bytes when they pass.
         let moved = progress
             .bytes_durable
             .saturating_sub(progress.bytes_resumed);
@@ -140,14 +141,14 @@ impl Moving {
         self.ring();
     }
 
-    /// Notes bytes that have just arrived.
+    /// Records bytes that have just arrived.
     pub fn arrived(&self, bytes: u64) {
         self.moved.fetch_add(bytes, Ordering::Relaxed);
         self.ring();
     }
 
-    /// Calls `alarm` once, as soon as `bytes` bytes have moved in all; this replaces an earlier
-    /// alarm. The thread that moves the bytes makes the call, so `alarm` must not block.
+    /// Calls `alarm` once when the session has moved `bytes` bytes in all. Replaces an earlier
+    /// alarm. The thread that moves the bytes calls `alarm`, so `alarm` must not block.
     pub fn call_at(&self, bytes: u64, alarm: impl FnOnce() + Send + 'static) {
         *self.alarm.lock_unpoisoned() = Some(Box::new(alarm));
         self.alarm_at.store(bytes, Ordering::Release);
@@ -165,7 +166,7 @@ impl Moving {
         }
     }
 
-    /// Returns the bytes that have moved.
+    /// Returns the number of bytes that the session has moved.
     #[must_use]
     pub fn moved(&self) -> u64 {
         let passed = self.handle.shared_rates().moved();
@@ -176,13 +177,14 @@ impl Moving {
         self.gate.lock_unpoisoned()
     }
 
-    /// Returns the bytes per second granted last.
+    /// Returns the rate granted last, in bytes per second.
     #[must_use]
     pub fn granted(&self) -> Option<u64> {
         self.gate().granted
     }
 
-    /// Grants a rate if it differs from the last one; it takes effect when the session is not held.
+    /// Grants a rate if it differs from the rate granted last. For a held session, the rate takes
+    /// effect when the session resumes.
     pub fn grant(&self, rate: Option<u64>) {
         let mut gate = self.gate();
         if gate.granted != rate {
@@ -199,14 +201,14 @@ impl Moving {
         self.gate().is_held
     }
 
-    /// Returns true if the session is held at either end, so that it cannot use a share.
+    /// Returns true if either end holds the session. Such a session cannot use a share of the rate.
     #[must_use]
     pub fn is_still(&self) -> bool {
         self.is_held() || self.is_held_there.load(Ordering::Relaxed)
     }
 
-    /// Shuts the session's gate, also within an object, or opens it to the rate granted last. The
-    /// session keeps its connections, its partial files and its slot.
+    /// Shuts the session's gate, even in the middle of an object, or opens the gate to the rate
+    /// granted last. The session keeps its connections, its partial files and its slot.
     pub fn hold(&self, is_held: bool) {
         let mut gate = self.gate();
         if gate.is_held != is_held {
@@ -252,8 +254,8 @@ mod tests {
         moving.arrived(1);
         moving.arrived(100);
         assert_eq!(count(), 1);
-        // An amount that was already reached calls the alarm immediately; a later alarm replaces an
-        // earlier one.
+        // If the session has already moved the bytes, the alarm is called immediately. A later
+        // alarm replaces an earlier one.
         moving.call_at(50, ring(&rung));
         assert_eq!(count(), 2);
         moving.call_at(200, ring(&rung));

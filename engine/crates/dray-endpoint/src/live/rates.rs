@@ -1,16 +1,15 @@
-//! Configured rates that many sessions share, and the first rate of a session, which holds until
-//! the next round of shares.
+//! Configured rates that many sessions share, and the first rate of a new session.
 //!
-//! The shares divide a rate among the sessions that run now. They are computed every 200 ms, and a
-//! session may be shorter. So all sessions also draw on one [`SharedRate`] for each configured
-//! bound.
+//! The shares divide a rate among the running sessions, but only every 200 ms. A session may be
+//! shorter than that. So all sessions also draw on one [`SharedRate`] for each configured bound,
+//! and a new session gets a first rate until the next round.
 
 use super::Moving;
 use dray_config::{Config, Share};
 use dray_link::pace::{SharedRate, SharedRates};
 use std::sync::Arc;
 
-/// A bound of the configuration.
+/// A configured bound on the rate.
 #[derive(Debug, Clone)]
 struct Bound {
     rate: u64,
@@ -28,7 +27,7 @@ impl Bound {
     }
 }
 
-/// All bounds of an endpoint.
+/// All configured bounds of an endpoint.
 #[derive(Debug, Default)]
 pub(super) struct Rates {
     endpoint: Option<Bound>,
@@ -52,7 +51,7 @@ impl Rates {
         }
     }
 
-    /// Returns the bounds that apply to a session's bytes.
+    /// Returns the bounds that apply to a session.
     fn passed(&self, moving: &Moving) -> Vec<Bound> {
         let first = |is_meant: &dyn Fn(&Share) -> bool| {
             let mut shares = self.shares.iter();
@@ -67,8 +66,9 @@ impl Rates {
         above.chain(roots.map(|(_, bound)| bound.clone())).collect()
     }
 
-    /// Returns the rates that a session draws on, and its first rate beside `others`: the unused
-    /// part of each bound, but at least an even share.
+    /// Returns the shared rates that limit a session, and the session's first rate. The first rate
+    /// is the smallest unused part of its bounds, but at least an even share of each bound with
+    /// `others`.
     pub(super) fn first<'a>(
         &self,
         moving: &Moving,
@@ -138,11 +138,11 @@ mod tests {
         assert_eq!(first(&slow, &others), Some(15 * MEGA));
         let fast = moving("alice", "c.example", "fast");
         assert_eq!(first(&fast, &others), Some(25 * MEGA));
-        // The bound is fully used: the session gets an even share, and the shared rate keeps the
-        // sum.
+        // The bound is fully used. The new session gets an even share, and the shared rate keeps
+        // the sum within the bound.
         others[0].grant(Some(20 * MEGA));
         assert_eq!(first(&slow, &others), Some(10 * MEGA));
-        // A held session uses nothing.
+        // A held session uses no rate.
         others[0].hold(true);
         assert_eq!(first(&slow, &others), Some(20 * MEGA));
     }

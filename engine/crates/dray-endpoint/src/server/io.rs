@@ -1,4 +1,4 @@
-//! A stream that fails if its peer sends no request or does not read.
+//! A stream that fails if its peer sends no request, or does not read the answer.
 
 use std::io;
 use std::pin::Pin;
@@ -7,16 +7,17 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Number of bytes after which the peer has begun: the preface of HTTP/2 (RFC 9113, section 3.4),
-/// which is read before any other timeout applies. No valid request of HTTP/1.1 is shorter.
+/// Number of bytes that a peer must send to be taken as active. It is the length of the HTTP/2
+/// preface (RFC 9113, section 3.4). No timeout of the HTTP library applies before the preface has
+/// arrived. A valid HTTP/1.1 request is never shorter.
 const OPENING_BYTES: usize = 24;
 
-/// Time limits of a peer.
+/// Time limits that apply to a peer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
     /// Maximum time until [`OPENING_BYTES`] have arrived.
     pub(super) opening: Duration,
-    /// Maximum time of a write of which the peer takes no byte.
+    /// Maximum duration of a write while the peer takes no byte.
     pub(super) write: Duration,
 }
 
@@ -24,7 +25,7 @@ pub(super) struct Patience {
 pub(super) struct Timely<S> {
     stream: S,
     write: Duration,
-    /// Timer of the opening bytes; `None` once they have arrived.
+    /// Timer for the first [`OPENING_BYTES`] of the peer. `None` once they have arrived.
     opening: Option<Pin<Box<Sleep>>>,
     begun: usize,
     /// Timer of a pending write; `None` if no write is pending.

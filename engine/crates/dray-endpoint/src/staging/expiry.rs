@@ -1,6 +1,7 @@
-//! Evicts copies at the end of their lifetime, by the rules of an eviction.
+//! Evicts staged copies at the end of their lifetime.
 //!
-//! Invariant owned here, as by the janitor: each removal is in the audit log before it happens.
+//! Invariant owned here, as in the janitor: the line about a removal is in the audit log before the
+//! removal happens.
 
 use super::evict;
 use crate::accounts::Accounts;
@@ -22,28 +23,30 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(60);
 /// Time after which an eviction that failed is tried again.
 const AGAIN: Duration = Duration::from_secs(3_600);
 
-/// Maximum number of copies in one round, those that expired first; the next round has the others.
+/// Maximum number of copies that one round evicts. Copies that expired first are evicted first, and
+/// the next round continues with the others.
 const COPIES_MAX: u32 = 1_000;
 
-/// Evicts expired copies; see the module's head.
+/// Evicts expired copies in rounds.
 pub struct Expiry {
-    /// The queue, with the rows of copies.
+    /// The queue, which has the rows of staged copies.
     pub queue: Arc<Queue>,
     /// The roots that hold the copies.
     pub roots: Roots,
-    /// The accounts that copies are accessed as.
+    /// The system accounts that remove the copies.
     pub accounts: Arc<Accounts>,
     /// The audit log.
     pub audit: Arc<Audit>,
-    /// True if evictions are only reported.
+    /// True if evictions are only reported and no file is removed.
     pub is_dry_run: bool,
 }
 
-/// Copies that were not evicted, or were reported in a dry run: the time of the next try, by id.
+/// The time of the next try for each copy that could not be evicted, or that a dry run has
+/// reported. The key is the id of the copy.
 pub type Later = BTreeMap<String, Timestamp>;
 
 impl Expiry {
-    /// Runs a round every minute, until `sleep` returns false. `sleep` waits for the given time and
+    /// Runs a round every minute until `sleep` returns false. `sleep` waits for the given time, and
     /// returns false when the endpoint stops.
     pub fn run(&self, given: &Given, sleep: &dyn Fn(Duration) -> bool) {
         let mut later = Later::new();
@@ -54,13 +57,13 @@ impl Expiry {
         }
     }
 
-    /// Evicts the copies that have expired at `now`, except those postponed in `later`.
+    /// Evicts the copies that have expired at `now`, except the postponed copies in `later`.
     ///
     /// # Errors
-    /// Errors of the database, and of the audit log; the round then ends.
+    /// Errors of the database and of the audit log. The round ends with the first error.
     pub fn look(&self, now: Timestamp, given: &Given, later: &mut Later) -> Result<()> {
         later.retain(|_, again| *again > now);
-        // The limit includes the postponed copies, which are among the expired ones.
+        // The query also returns the postponed copies, so their number is added to the limit.
         let limit = COPIES_MAX.saturating_add(u32::try_from(later.len()).unwrap_or(u32::MAX));
         for row in self.queue.staging().expired(now, limit)? {
             if later.contains_key(&row.id) {

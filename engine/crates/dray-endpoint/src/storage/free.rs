@@ -1,8 +1,8 @@
-//! Removes the entries of a copy that the caller releases, one by one, and reports the entries that
-//! stay with the reasons.
+//! Removes the entries of a copy for which the caller's function gives no reason to stay, and
+//! reports the entries that stay.
 //!
-//! As [`super::remove`], but each entry is checked directly before it is removed: an entry that
-//! changed or appeared after the decision stays.
+//! Works as [`super::remove`], but checks each entry immediately before its removal. So an entry
+//! that changed or appeared after the decision stays.
 
 use super::{Given, above, failed};
 use dray_api::api_path::ApiPath;
@@ -13,10 +13,11 @@ use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{Access, AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-/// Maximum depth of folders: each is open during the walk (guess, revisit).
+/// Maximum depth of folders. All folders on the current path are open during the walk (guess,
+/// revisit).
 const DEPTH_MAX: usize = 128;
 
-/// Maximum number of remaining entries that are named.
+/// Maximum number of remaining entries in the report.
 const NAMED_MAX: usize = 5;
 
 const FOLDER: OFlags = OFlags::RDONLY
@@ -24,39 +25,41 @@ const FOLDER: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-/// The present state of an entry that is not a folder.
+/// The current state of an entry that is not a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
     /// Kind of the entry.
     pub kind: FileKind,
     /// Size in bytes.
     pub size: u64,
-    /// Last modification.
+    /// Time of the last modification.
     pub modified: ModifiedTime,
-    /// The target text of a link.
+    /// The target text, if the entry is a link.
     pub link: Option<Vec<u8>>,
 }
 
-/// Returns the reason if an entry must stay. Its path is relative to the copy's top.
+/// Returns the reason if an entry must stay. The path of the entry is relative to the copy's top
+/// folder.
 pub type Judge<'j> = dyn FnMut(&RelPath, &Seen) -> Result<Option<String>> + 'j;
 
 /// Counts of removed and remaining entries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Freed {
-    /// Entries that were removed, or would have been in a dry run.
+    /// Number of entries that were removed, or that a dry run would remove.
     pub removed: u64,
-    /// Entries that stay.
+    /// Number of entries that stay.
     pub kept: u64,
-    /// The first remaining entries: each path relative to the copy's top, and the reason.
+    /// The first remaining entries: the path of each, relative to the copy's top folder, and the
+    /// reason.
     pub named: Vec<(RelPath, String)>,
 }
 
-/// Removes the entries that `judge` releases, and the folders that are then empty; if `is_dry`,
-/// only counts them. An entry that cannot be inspected or removed stays, with the error as the
-/// reason.
+/// Removes the entries for which `judge` returns no reason, and then the empty folders. With
+/// `is_dry`, only counts these entries. An entry that cannot be inspected or removed stays, with
+/// the error as the reason.
 ///
 /// # Errors
-/// `NotFound` if the copy does not exist; `Cancelled` if the caller has disconnected.
+/// `NotFound` if the copy does not exist. `Cancelled` if the caller has disconnected.
 pub fn free(
     root: &Root,
     path: &ApiPath,
@@ -98,20 +101,20 @@ impl Walk<'_, '_> {
         self.keep(below, failed("free the copy", below)(errno).cause.clone());
     }
 
-    /// Counts an entry that would be removed. Checks first that the account may write to the
-    /// folder: the folder may belong to another account.
+    /// Counts an entry that would be removed, for a dry run. Checks first that the account may
+    /// write to the folder, because the folder may belong to another account.
     fn would_remove(&mut self, above: BorrowedFd<'_>, below: &RelPath) {
         let rights = Access::WRITE_OK | Access::EXEC_OK;
         match rustix::fs::accessat(above, ".", rights, AtFlags::EACCESS) {
             Err(errno @ (Errno::ACCESS | Errno::PERM | Errno::ROFS)) => {
                 self.keep_failed(below, errno);
             }
-            // Other errors show up at the removal itself.
+            // Other errors are left to the removal itself.
             _ => self.freed.removed += 1,
         }
     }
 
-    /// Handles one entry of a folder, with everything below it.
+    /// Handles one entry of a folder. If the entry is a folder, handles everything below it too.
     fn entry(
         &mut self,
         above: BorrowedFd<'_>,
@@ -212,7 +215,7 @@ impl Walk<'_, '_> {
             self.entry(folder.as_fd(), &name, &below, depth + 1)?;
         }
         if self.freed.kept > kept {
-            // The folder holds an entry that stays.
+            // The folder still holds an entry that stays.
             return Ok(());
         }
         if self.is_dry {

@@ -1,31 +1,34 @@
-//! Names that were read for one page of a folder and are likely to be needed for the next.
+//! A cache of names for the next pages of folder lists.
 //!
-//! A page requires all names of a folder to be read and sorted. Without this cache, a large folder
+//! For a page, all names of the folder must be read and sorted. Without this cache, a large folder
 //! would be read once for each of its pages.
 //!
-//! Invariant owned here: the cache is bounded in names, lists and time, and its names are returned
-//! only to the owner whose call read them.
+//! Invariant owned here: the cache is bounded in names, lists and time. Names are returned only to
+//! the owner whose call read them.
 
 use dray_core::lock::LockExt;
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Names kept of one folder: names of 255 bytes take 9 MiB (guess, revisit).
+/// Maximum number of names kept of one folder. With 255 bytes per name they take 9 MiB (guess,
+/// revisit).
 const NAMES_MAX: usize = 1 << 15;
 
-/// Folders whose names are kept; the oldest is dropped first (guess, revisit).
+/// Maximum number of folders whose names are kept. The oldest list is dropped first (guess,
+/// revisit).
 const LISTS_MAX: usize = 4;
 
-/// Maximum age of names: a caller that continues asks for the next page immediately.
+/// Maximum age of kept names. A caller that reads a whole folder asks for the next page
+/// immediately.
 const AGE_MAX: Duration = Duration::from_secs(10);
 
-/// The names after a cursor, sorted.
+/// The names of a folder after a cursor, sorted.
 #[derive(Debug)]
 pub(super) struct Names {
-    /// The first of these names.
+    /// The first names after the cursor.
     pub(super) names: VecDeque<Vec<u8>>,
-    /// True if there are no further names.
+    /// True if the folder has no further names.
     pub(super) is_all: bool,
     /// Time at which the folder was read.
     pub(super) read_at: Instant,
@@ -39,7 +42,7 @@ struct Kept {
     behind: Names,
 }
 
-/// Lists of names that are likely to be needed.
+/// The lists of names that are kept for next pages.
 #[derive(Debug)]
 pub struct Listings {
     kept: Mutex<VecDeque<Kept>>,
@@ -63,7 +66,8 @@ impl Listings {
         }
     }
 
-    /// Takes the names after `after`, if they are enough for a page.
+    /// Removes the names after `after` from the cache and returns them, if they are enough for a
+    /// page.
     pub(super) fn take(
         &self,
         owner: &str,
@@ -80,7 +84,7 @@ impl Listings {
         (found.is_all || found.names.len() >= limit).then_some(found)
     }
 
-    /// Keeps the names after `after` for the next page.
+    /// Adds the names after `after` to the cache.
     pub(super) fn keep(&self, owner: &str, folder: &str, after: &[u8], behind: Names) {
         let mut kept = self.kept.lock_unpoisoned();
         kept.retain(|one| one.behind.read_at.elapsed() < self.age_max);

@@ -1,7 +1,7 @@
-//! Removes files, links and folders, on request with everything below them.
+//! Removes files, links and folders. On request, removes a folder with everything below it.
 //!
-//! Folders are read and emptied by handle, from the root down, so a link put in the path is not
-//! followed. Only the folders on the way down are open.
+//! Each folder is opened relative to its parent, from the root down. So a link that is put into the
+//! path during the removal is not followed. Only the folders on the current path are open.
 
 use super::{Given, above, failed};
 use dray_api::api_path::ApiPath;
@@ -12,8 +12,8 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-/// Maximum depth of folders that are removed together: each is open during the removal (guess,
-/// revisit).
+/// Maximum depth of folders that one call removes. All folders on the current path are open during
+/// the removal (guess, revisit).
 const DEPTH_MAX: usize = 128;
 
 const FOLDER: OFlags = OFlags::RDONLY
@@ -21,12 +21,12 @@ const FOLDER: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-/// Removes the entry at `path`. Returns the number of removed entries, without dray's own files in
-/// removed folders.
+/// Removes the entry at `path`. Returns the number of removed entries. dray's own files in removed
+/// folders are not counted.
 ///
 /// # Errors
-/// `NotFound`; `AlreadyExists` for a folder that is not empty, unless `recursive`. Entries that
-/// were removed before an error stay removed.
+/// `NotFound`. `AlreadyExists` for a folder that is not empty, unless `recursive` is set. Entries
+/// that were removed before an error stay removed.
 pub fn remove(root: &Root, path: &ApiPath, recursive: bool, given: &Given) -> Result<u64> {
     if root.path().is_none() {
         return super::stored::remove(root, path, recursive, given);
@@ -76,7 +76,8 @@ impl Sweep<'_> {
         }
         let folder =
             rustix::fs::openat(above, name.as_bytes(), FOLDER, Mode::empty()).map_err(&wrong)?;
-        // Reading a folder that changes may miss entries, so rounds repeat until one finds nothing.
+        // Reading a folder that changes may miss entries, so the loop repeats until a round finds
+        // no entry.
         while self.round(&folder, path, depth)? {}
         match rustix::fs::unlinkat(above, name.as_bytes(), AtFlags::REMOVEDIR) {
             Ok(()) => self.removed += 1,
@@ -86,9 +87,9 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    /// Removes all entries that one reading of the folder finds. Returns true if it removed
-    /// anything: each round either removes an entry or fails, so the rounds end when others stop
-    /// writing here.
+    /// Reads the folder once and removes all entries found. Returns true if an entry was removed.
+    /// Each round removes at least one entry or fails, so the rounds end when no other program adds
+    /// entries.
     fn round(&mut self, folder: &OwnedFd, path: &RelPath, depth: usize) -> Result<bool> {
         let mut has_found = false;
         for item in Dir::read_from(folder).map_err(failed("remove", path))? {
@@ -111,7 +112,8 @@ impl Sweep<'_> {
                     has_found = true;
                 }
                 Err(Errno::NOENT) => {}
-                // Some file systems do not report the type of an entry in a listing.
+                // The entry is a folder: some file systems do not report the type of an entry in a
+                // listing.
                 Err(Errno::ISDIR) => {
                     self.folder(folder, &name, &below, depth + 1)?;
                     has_found = true;

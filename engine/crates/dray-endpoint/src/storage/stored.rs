@@ -1,6 +1,6 @@
-//! The same calls for a root of another store, through the store's own interface.
+//! The storage calls for a root of another store, through the interface `Store`.
 //!
-//! Each page of a list reads the folder again and holds one page.
+//! Each page of a list reads the folder again and holds only that page in memory.
 
 use super::{Given, PageOf, in_plain_words};
 use dray_api::Timestamp;
@@ -11,10 +11,10 @@ use dray_core::{End, EntryKind, Error, ErrorKind, RelPath, Result};
 use dray_store::{FileKind, FileState, ListOptions, Listed, StoreExt, SyncItem};
 use std::collections::BTreeMap;
 
-/// Maximum depth of folders that are removed together (guess, revisit).
+/// Maximum depth of folders that one call removes (guess, revisit).
 const DEPTH_MAX: usize = 128;
 
-/// See [`super::stat`].
+/// As [`super::stat`], for another store.
 pub(super) fn stat(root: &Root, path: &ApiPath) -> Result<Entry> {
     let state = root.store().stat(&path.path).map_err(in_plain_words)?;
     let state = state.ok_or_else(|| missing("look at the file", &path.path))?;
@@ -68,7 +68,7 @@ fn state_of(listed: &Listed) -> FileState {
     }
 }
 
-/// See [`super::list`].
+/// As [`super::list`], for another store.
 pub(super) fn list(
     root: &Root,
     path: &ApiPath,
@@ -105,7 +105,7 @@ pub(super) fn list(
     Ok(EntryList { entries, next })
 }
 
-/// Calls `met` with each entry of a folder. An entry that cannot be listed fails the call.
+/// Calls `met` with each entry of a folder. If an entry cannot be listed, the call fails.
 fn children(
     root: &Root,
     folder: &RelPath,
@@ -125,7 +125,7 @@ fn children(
     Ok(())
 }
 
-/// See [`super::remove`].
+/// As [`super::remove`], for another store.
 pub(super) fn remove(root: &Root, path: &ApiPath, recursive: bool, given: &Given) -> Result<u64> {
     let (store, at) = (root.store(), &path.path);
     let Some(parent) = at.parent() else {
@@ -159,7 +159,7 @@ fn remove_folder(root: &Root, folder: &RelPath, given: &Given, depth: usize) -> 
             .remedy("remove what is deeper first"));
     }
     let mut inside = Vec::new();
-    // Partial data of transfers is removed with the folder, and is not counted.
+    // dray's own partial files are removed with the folder too, and are not counted.
     for own in [false, true] {
         let options = ListOptions {
             contents: true,
@@ -189,7 +189,7 @@ fn remove_folder(root: &Root, folder: &RelPath, given: &Given, depth: usize) -> 
     Ok(removed + u64::from(!folder.name().is_some_and(|name| name.is_reserved())))
 }
 
-/// See [`super::space`].
+/// As [`super::space`], for another store.
 pub(super) fn space(root: &Root, path: &ApiPath) -> Result<SpaceAnswer> {
     let space = root
         .store()
@@ -208,7 +208,7 @@ pub(super) fn space(root: &Root, path: &ApiPath) -> Result<SpaceAnswer> {
     })
 }
 
-/// The error of a call that only a folder of this host can serve.
+/// Returns the error of a call that only works on a folder of this host.
 pub(super) fn unsupported(root: &Root, operation: &str) -> Error {
     let error = Error::new(ErrorKind::Unsupported, End::Here, operation);
     error
