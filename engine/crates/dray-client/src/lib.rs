@@ -1,10 +1,10 @@
-//! Calls to the control API of an endpoint. The command line uses them, and an endpoint that
-//! queries the endpoint at the other side of a transfer.
+//! Calls to the control API of an endpoint. The command line uses this crate. An endpoint uses it
+//! too, to call the endpoint at the other side of a transfer.
 //!
-//! A client keeps its connection for the next call: over a long round trip, connecting takes longer
-//! than the call. A kept connection may be dead, or the endpoint may have closed it to free a slot.
-//! The client then repeats the call on a new connection if the endpoint cannot have received the
-//! call, or if the method is idempotent.
+//! A client keeps its connection open for the next call, because connecting takes longer than a
+//! call over a long round trip. A kept connection may be dead, or the endpoint may have closed it
+//! to free a slot. The client then repeats the call on a new connection if the endpoint cannot have
+//! received the call, or if the method is idempotent.
 
 use dray_api::api_path;
 use dray_core::lock::LockExt;
@@ -31,20 +31,22 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio_rustls::TlsConnector;
 
-/// Maximum size of an answer in bytes: a page of a thousand transfers, with a margin.
+/// Maximum size of an answer in bytes: a page of a thousand transfers, and a margin.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 
-/// Timeout of connecting, including name lookup and TLS handshake.
+/// Timeout for connecting. The time includes the name lookup and the TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Timeout of an answer. Long polls take up to 60 s of it.
+/// Timeout for an answer. The endpoint answers a long poll after up to 60 s.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Maximum idle time of a reused connection. A firewall may drop the state of an idle connection
-/// silently. Endpoints close idle connections after a longer time.
+/// Maximum idle time after which a connection is used again. A firewall may silently drop the state
+/// of a connection that is idle for longer. Endpoints keep idle connections open for longer than
+/// this.
 const IDLE_MAX: Duration = Duration::from_secs(20);
 
-/// Maximum idle time of a connection for a call whose method is not idempotent.
+/// Maximum idle time of a kept connection if the next call has a method that is not idempotent. The
+/// limit is shorter, because such a call must not be repeated.
 const IDLE_MAX_NOT_IDEMPOTENT: Duration = Duration::from_secs(2);
 
 /// Maximum time that sent data may stay unacknowledged before the connection counts as dead.
@@ -53,7 +55,7 @@ const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(10);
 /// The sending half of a connection.
 type Sender = http1::SendRequest<Full<Bytes>>;
 
-/// An idle connection, and the runtime that drives it.
+/// An idle connection, and the async runtime that drives it.
 struct IdleConnection {
     runtime: Runtime,
     sender: Sender,
@@ -65,7 +67,7 @@ struct IdleConnection {
 pub struct Keeper(Arc<Mutex<Option<IdleConnection>>>);
 
 impl Keeper {
-    /// Takes the kept connection if it is open and its idle time permits a call with `method`.
+    /// Takes the kept connection if it is open, and if its idle time is short enough for `method`.
     fn take(&self, method: &Method) -> Option<IdleConnection> {
         let kept = self.0.lock_unpoisoned().take();
         let most = match method.is_idempotent() {
@@ -73,7 +75,8 @@ impl Keeper {
             false => IDLE_MAX_NOT_IDEMPOTENT,
         };
         let mut kept = kept.filter(|kept| kept.used_at.elapsed() <= most)?;
-        // Let the connection's task run, so that it notices if the peer has closed the connection.
+        // Lets the task of the connection run, so that it notices if the peer has closed the
+        // connection.
         let ready = kept.runtime.block_on(async {
             tokio::task::yield_now().await;
             tokio::time::timeout(CONNECT_TIMEOUT, kept.sender.ready()).await
@@ -90,7 +93,7 @@ impl Keeper {
 enum CallOutcome {
     /// An answer, or a refusal by the endpoint.
     Answered(Result<Value>),
-    /// The call got no answer.
+    /// The connection was lost before an answer arrived.
     Lost {
         error: Error,
         /// True if the endpoint may have received the call.
@@ -116,30 +119,30 @@ pub struct Answer<T> {
     pub json: Value,
 }
 
-/// One endpoint, and the credentials for calls to it.
+/// An endpoint, and the credentials for calls to it.
 #[derive(Clone)]
 pub struct Client {
     /// `HOST:PORT`.
     pub address: String,
-    /// Requirements on the endpoint's certificate.
+    /// The keys or authorities that the endpoint's certificate must match.
     pub trust: Trust,
     /// The key that the client presents, if any.
     pub identity: Option<Arc<Identity>>,
     /// The bearer token that the client presents, if any.
     pub token: Option<String>,
-    /// Idle connection for successive calls of [`Client::call_and_wait`].
+    /// The idle connection that [`Client::call_and_wait`] uses for the next call.
     pub kept: Keeper,
 }
 
-// Written by hand, so that debug output never contains the token.
+// `Debug` is not derived, so that debug output never contains the token.
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Client({})", self.address)
     }
 }
 
-/// Resolves `HOST:PORT` on a separate thread: the runtime's resolver panics if the system refuses
-/// to create a thread.
+/// Resolves `HOST:PORT` on a separate thread. The resolver of the async runtime panics if the
+/// system refuses to create a thread.
 ///
 /// # Errors
 /// If the system refuses to create the thread.
@@ -156,17 +159,17 @@ fn resolve(address: &str) -> Result<oneshot::Receiver<io::Result<Vec<SocketAddr>
 }
 
 impl Client {
-    /// Makes a call and blocks until the answer arrives. Must not be called from an asynchronous
-    /// task.
+    /// Makes a call and blocks until the answer arrives. Must not be called from an async task.
     ///
     /// # Errors
-    /// [`ErrorKind::Unreachable`]; [`ErrorKind::TimedOut`]; [`ErrorKind::Unauthorized`] if the
-    /// endpoint does not prove the expected identity; otherwise the error in the endpoint's answer.
+    /// [`ErrorKind::Unreachable`] and [`ErrorKind::TimedOut`]. [`ErrorKind::Unauthorized`] if the
+    /// endpoint does not prove the expected identity. Otherwise the error in the endpoint's answer.
     pub fn call_and_wait(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
         if let Some(kept) = self.kept.take(&method) {
             match self.call_on(kept, method.clone(), path, body) {
                 CallOutcome::Answered(answer) => return answer,
-                // The endpoint had closed the kept connection, and repeating the call is safe.
+                // The kept connection was lost and the call can be repeated safely, so the code
+                // below makes it again on a new connection.
                 CallOutcome::Lost { may_be_done, .. } if !may_be_done || method.is_idempotent() => {
                 }
                 CallOutcome::Lost { error, .. } => return Err(error),
@@ -181,7 +184,8 @@ impl Client {
     /// Makes a call, blocks until the answer arrives, and parses the answer.
     ///
     /// # Errors
-    /// Those of [`Client::call_and_wait`]; [`ErrorKind::Protocol`] if the answer has another form.
+    /// Those of [`Client::call_and_wait`]. [`ErrorKind::Protocol`] if the answer does not have the
+    /// form of `T`.
     pub fn ask<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -200,7 +204,7 @@ impl Client {
         }
     }
 
-    /// Connects in advance for a call that follows soon.
+    /// Connects now and keeps the connection, so that a call that follows soon takes less time.
     ///
     /// # Errors
     /// Those of [`Client::call_and_wait`].
@@ -243,8 +247,8 @@ impl Client {
         }
     }
 
-    /// Makes a call to `path`, which includes the query, on a new connection. Returns the answer's
-    /// JSON; null for an empty answer.
+    /// Makes a call on a new connection. `path` includes the query. Returns the answer as JSON, or
+    /// null for an empty answer.
     ///
     /// # Errors
     /// Those of [`Client::call_and_wait`].
@@ -306,7 +310,8 @@ impl Client {
                 let lack = too_many_open(End::Here, &self.operation(), &error);
                 lack.unwrap_or_else(|| lost(&error))
             })?;
-            // Send each call immediately: no more data follows that could share its segment.
+            // Without Nagle's delay, because a call is sent completely and no later data could
+            // share its last segment.
             let _ = socket.set_nodelay(true);
             let _ = rustix::net::sockopt::set_tcp_user_timeout(
                 &socket,
@@ -331,7 +336,7 @@ impl Client {
         let (sender, connection) = http1::handshake(TokioIo::new(socket))
             .await
             .map_err(|error| lost(&error))?;
-        // The task ends when `sender` is dropped.
+        // The spawned task ends when `sender` is dropped.
         tokio::spawn(connection);
         Ok(sender)
     }
@@ -344,7 +349,7 @@ impl Client {
         body: Option<&Value>,
     ) -> std::result::Result<(StatusCode, Bytes), CallOutcome> {
         let lost = |error: hyper::Error| CallOutcome::Lost {
-            // On cancellation hyper had not written any byte of the request.
+            // hyper reports a call as cancelled only if it has sent no byte of the request.
             may_be_done: !error.is_canceled(),
             error: self.error(ErrorKind::Unreachable, error),
         };
@@ -387,7 +392,7 @@ impl Client {
         }
     }
 
-    /// Returns the error about an answer that is not an endpoint's.
+    /// Returns the error for an answer that does not come from an endpoint.
     fn unexpected_answer(&self, status: StatusCode) -> Error {
         self.error(
             ErrorKind::Protocol,
@@ -402,7 +407,7 @@ fn error_in(json: &Value) -> Option<Error> {
     let parts = json.get("error")?;
     let text = |field: &str| parts.get(field).and_then(Value::as_str).unwrap_or_default();
     let word = |field: &str| parts.get(field).cloned().unwrap_or_default();
-    // A newer endpoint may send kinds that this version does not know.
+    // A newer endpoint may send a kind of error that this version does not know.
     let kind = serde_json::from_value(word("kind")).unwrap_or(ErrorKind::Other);
     let end = serde_json::from_value(word("end")).unwrap_or(End::Network);
     let status: Option<Status> = serde_json::from_value(word("status")).ok();

@@ -49,22 +49,23 @@ use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// Maximum number of concurrent calls to the queue's database.
+/// Maximum number of concurrent calls to the database of the queue.
 const CALLS_MAX: usize = 256;
 
-/// Maximum number of concurrent storage calls: each may hold a thread for as long as the storage
-/// takes.
+/// Maximum number of concurrent storage calls. Each call may occupy a thread for as long as the
+/// storage takes.
 const STORAGE_CALLS_MAX: usize = 16;
 
-/// Maximum number of concurrent renewals of tickets. Anybody may ask for a renewal: callers that
-/// guess tickets must not take the permits of authenticated callers, and delay each other only
-/// briefly.
+/// Maximum number of concurrent ticket renewals. Everybody may send a renewal, so renewals have
+/// their own permits: callers that guess tickets must not use up the permits of authenticated
+/// callers.
 const RENEWALS_MAX: usize = 8;
 
-/// Maximum time of a call, except those of [`LASTING`]: a long poll's minute and a margin.
+/// Maximum duration of a call: one minute for a long poll, and a margin. Does not apply to the
+/// calls in [`LASTING`].
 const CALL_TIME: Duration = Duration::from_secs(75);
 
-/// Calls without a time limit, which last as long as their caller waits.
+/// Calls without a time limit. They last until their caller stops waiting.
 const LASTING: [&str; 4] = [
     "/v1/events",
     "/v1/storage/checksum",
@@ -72,12 +73,12 @@ const LASTING: [&str; 4] = [
     "/v1/staging/{id}/evict",
 ];
 
-/// The endpoint's description of itself.
+/// Facts about the endpoint that the API reports to callers.
 #[derive(Debug, Clone)]
 pub struct About {
     /// Fingerprint of the endpoint's key.
     pub key: String,
-    /// Address for sessions, as others reach it.
+    /// Address for sessions, as other hosts reach it.
     pub address: String,
 }
 
@@ -99,24 +100,24 @@ pub struct Api {
     pub metrics: Arc<Metrics>,
     /// The audit log.
     pub audit: Arc<Audit>,
-    /// The accounts that touch files.
+    /// The system accounts that read and write files for callers.
     pub accounts: Arc<Accounts>,
-    /// The endpoint's description of itself.
+    /// Facts about the endpoint that the API reports to callers.
     pub about: About,
     places: Arc<Places>,
     calls: Arc<Semaphore>,
     renewals: Arc<Semaphore>,
     storage_calls: FairSemaphore,
     listings: Listings,
-    /// Threads for calls to the queue and for lines of the audit log.
+    /// Threads for calls to the queue, and for writing lines of the audit log.
     workers: Workers,
-    /// Threads for calls to the storage, which may take hours and must not delay other calls.
+    /// Threads for storage calls. A storage call may take hours and must not delay other calls.
     storage_workers: Workers,
     stopping: watch::Sender<bool>,
     document: Bytes,
 }
 
-/// The parts of an [`Api`].
+/// The parts from which [`Api::new`] assembles an [`Api`].
 pub struct Parts {
     /// See [`Api`].
     pub config: Arc<Config>,
@@ -173,13 +174,13 @@ impl Api {
         }))
     }
 
-    /// Waits until calls to the queue are done and all calls are logged, at most `patience`.
+    /// Waits until all calls to the queue are done and logged, but at most `patience`.
     pub fn finish(&self, patience: Duration) {
         self.workers.wait(patience);
     }
 
-    /// Reports from now on that the endpoint is stopping, and answers long polls and listeners
-    /// immediately.
+    /// Starts to report that the endpoint is stopping, and answers all long polls and event
+    /// listeners immediately.
     pub fn stop(&self) {
         self.stopping.send_replace(true);
     }
@@ -205,14 +206,15 @@ impl Api {
         Ok(done.await.map_err(|_| broken())??)
     }
 
-    /// As [`Api::call`], with permits of its own, for callers that are not authenticated before.
+    /// As [`Api::call`], but with the separate permits for renewals, because the caller is not
+    /// authenticated yet.
     async fn renewal<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> Result<T> + Send + 'static,
     ) -> Answer<T> {
         let turn = Arc::clone(&self.renewals).acquire_owned();
         match tokio::time::timeout(TURN_TIME, turn).await {
-            // The call keeps its permit until it is done, even if its caller disconnects.
+            // The call keeps its permit until it is done, even if the caller disconnects.
             Ok(Ok(turn)) => {
                 self.call(move |api| {
                     let _turn = turn;
@@ -227,8 +229,8 @@ impl Api {
         }
     }
 
-    /// As [`Api::call`], for calls to the storage as the caller's account. `work` is told to stop
-    /// when the caller disconnects.
+    /// As [`Api::call`], for storage calls that run with the caller's account. If the caller
+    /// disconnects, `work` learns it from [`Given`].
     async fn storage_call<T: Send + 'static>(
         self: &Arc<Self>,
         caller: &Principal,
@@ -241,8 +243,8 @@ impl Api {
         .await
     }
 
-    /// As [`Api::storage_call`], as the endpoint's account, for work that also writes the
-    /// endpoint's state.
+    /// As [`Api::storage_call`], but with the endpoint's account, for work that also writes the
+    /// endpoint's own state.
     async fn storage_turn<T: Send + 'static>(
         self: &Arc<Self>,
         caller: &Principal,
@@ -261,7 +263,8 @@ impl Api {
         let leave = Leave(Arc::clone(&given));
         let done = self.storage_workers.call(move || {
             let _turn = turn;
-            // A store's error may name an end of a transfer and options of a command.
+            // A store's error may mention the other end of a transfer or options of a command,
+            // which this caller does not have.
             work(&api, &given).map_err(|error| match error.end {
                 End::Here => error,
                 _ => in_plain_words(error),
@@ -273,7 +276,7 @@ impl Api {
     }
 }
 
-/// The refusal for a call that panicked.
+/// Returns the refusal for a call that panicked.
 fn broken() -> Refusal {
     Refusal::internal("an internal error; see the endpoint's log")
 }
@@ -359,8 +362,8 @@ pub fn router(api: Arc<Api>) -> Router {
         .with_state(api)
 }
 
-/// Returns true for calls that are always answered, even if all connections are busy: an
-/// orchestrator must see that the endpoint lives, and an owner must be able to cancel a transfer.
+/// Returns true for calls that are answered even if all connections are busy. A monitor must see
+/// that the endpoint is alive, and an owner must be able to cancel a transfer.
 fn is_spared(method: &Method, route: &str) -> bool {
     match route {
         "/healthz" | "/metrics" => true,
@@ -375,7 +378,7 @@ fn no_connection() -> Error {
         .remedy("try again later, or share a connection between calls")
 }
 
-/// Wraps each call: limits its time, counts it and logs it.
+/// Wraps every call: limits its duration, counts it, and logs it.
 async fn around(State(api): State<Arc<Api>>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
     let route = request.extensions().get::<MatchedPath>().cloned();
@@ -412,13 +415,14 @@ async fn around(State(api): State<Arc<Api>>, mut request: Request, next: Next) -
     let code = response.status().as_u16();
     api.metrics.answered(&method, &route, code, began.elapsed());
     if is_spare {
-        // The next call of this peer may get a regular connection.
+        // The connection has a reserved slot. Closing it lets the next call of this peer get a
+        // regular slot.
         let close = HeaderValue::from_static("close");
         response.headers_mut().insert(header::CONNECTION, close);
     }
     let status = response.status();
     let told = response.extensions_mut().remove().map(|Told(error)| error);
-    // On a worker: the audit log may be on a slow disk.
+    // Written by a worker thread, because the audit log may be on a slow disk.
     let audit = Arc::clone(&api.audit);
     api.workers
         .hand_in(move || call.answered(&audit, &route, status, told));

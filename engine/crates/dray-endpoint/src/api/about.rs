@@ -24,7 +24,7 @@ type Shared = State<Arc<Api>>;
     responses((status = 200, description = "The endpoint.", body = EndpointAnswer),
         (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn endpoint(State(api): Shared, caller: Caller) -> Answer<Json<EndpointAnswer>> {
-    // On a worker: a scheduling round in progress holds the rules until it ends.
+    // Read on a worker thread, because a round of the dispatcher may hold the lock on the rules.
     let scheduling = api.call(|api| Ok(api.scheduler.rules())).await?;
     let may = |action, root: &str| {
         let path = ApiPath {
@@ -132,7 +132,7 @@ pub(super) async fn metrics(State(api): Shared, request: Request) -> Answer<impl
     responses((status = 200, description = "The OpenAPI document.", body = serde_json::Value)))]
 pub(super) async fn document(State(api): Shared) -> impl IntoResponse {
     let kind = "application/json";
-    // The document is public and the same for all callers, so any cache may keep it.
+    // Any cache may keep the document, because it is public and the same for all callers.
     ([(header::CONTENT_TYPE, kind)], api.document.clone())
 }
 

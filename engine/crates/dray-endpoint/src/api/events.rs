@@ -22,20 +22,22 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-/// Maximum number of events in one answer of a long poll, and in one read by a listener.
+/// Maximum number of events in the answer of a long poll, and in one read for an event stream.
 const PAGE_MAX: usize = 1_000;
 
-/// Interval of keep-alive comments on a silent event stream, so that both ends notice a lost peer.
+/// Interval of keep-alive comments on a silent event stream, so that both ends notice a lost
+/// connection.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The events that a caller asks for.
+/// The events that a caller has asked for.
 struct Wanted {
     api: Arc<Api>,
     owner: Option<String>,
     transfer: Option<String>,
-    /// Marks the transfers as watched while the request runs.
+    /// While this value exists, the transfers count as watched.
     _asking: Asking,
-    /// Keeps the request counted for its owner, and its connection marked as busy.
+    /// While this value exists, the request counts for its owner, and its connection counts as
+    /// busy.
     caller: Caller,
 }
 
@@ -65,8 +67,8 @@ impl Wanted {
     }
 }
 
-/// Returns the event that reports lost events. Its id is the last one before the events that
-/// follow.
+/// Returns the event that reports lost events. Its id is the id before the first event that
+/// follows.
 fn gap(heard: &Heard) -> Event {
     let first = heard.events.first().map(|published| published.event.id);
     Event {
@@ -91,7 +93,7 @@ pub(super) async fn events(
     let last = last_event_id(&headers)?;
     if let Some(id) = query.transfer.clone() {
         let principal = caller.clone();
-        // A transfer that the caller may not see gives `NotFound`.
+        // Returns `NotFound` if the caller may not see the transfer.
         api.call(move |api| api.queue.show(&actor(&principal), &id))
             .await?;
     }
@@ -152,7 +154,8 @@ async fn poll(wanted: &Wanted, mut after: u64, timeout: Duration) -> Events {
                 last: heard.last,
             };
         }
-        // Events of others are skipped, so that the hub may forget them without a gap.
+        // Also skips events that the caller does not get, so that the hub can drop such events
+        // without a gap.
         after = heard.last;
         let until = deadline.min(Instant::now() + ALIVE_INTERVAL);
         let _ = timeout_at(until, next(&mut happened, &mut stopping)).await;
@@ -166,12 +169,13 @@ async fn next(happened: &mut watch::Receiver<u64>, stopping: &mut watch::Receive
     }
 }
 
-/// One event stream.
+/// One stream of server-sent events.
 struct Listener {
     wanted: Wanted,
     after: u64,
     waiting: VecDeque<Event>,
-    /// Set when the listener has received all events once; from then on it must keep up.
+    /// Set when the listener has received all past events. A listener that later falls behind loses
+    /// its stream.
     has_caught_up: bool,
     happened: watch::Receiver<u64>,
     stopping: watch::Receiver<bool>,
@@ -205,8 +209,8 @@ fn listen(
 }
 
 impl Listener {
-    /// Returns the next event. `None` ends the stream: the endpoint stops, or the listener was too
-    /// slow. The listener may reconnect with `Last-Event-ID`.
+    /// Returns the next event. `None` ends the stream, because the endpoint is stopping or the
+    /// listener was too slow. The listener can reconnect with `Last-Event-ID`.
     async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.waiting.pop_front() {

@@ -1,5 +1,5 @@
-//! Extractors: turn parts of a request into the handlers' arguments, and refuse wrong ones in the
-//! form of [`Refusal`].
+//! Extractors: convert parts of a request to the arguments of a handler, and refuse invalid parts
+//! with a [`Refusal`].
 
 use super::Api;
 use super::record::Record;
@@ -20,25 +20,25 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Maximum time in which a caller sends a body.
+/// Maximum time until a caller has sent the body of its request.
 const BODY_TIME: Duration = Duration::from_secs(30);
 
-/// Maximum number of bytes of a body from a caller that is not authenticated: a ticket has at most
-/// 256 bytes.
+/// Maximum size of a body in bytes from a caller that is not authenticated. Such a body has a
+/// ticket of at most 256 bytes.
 const SMALL_BYTES_MAX: u64 = 4 << 10;
 
-/// Maximum number of characters of a parser's message in an error.
+/// Maximum number of characters of a parser's message that an error repeats.
 const WORDS_MAX: usize = 500;
 
-/// Number of running requests by owner.
+/// Number of running requests of each owner.
 #[derive(Debug, Default)]
 pub(super) struct Places(Mutex<HashMap<String, u32>>);
 
-/// Additional requests above an owner's limit, for calls that are always answered: an owner who
-/// waits for many transfers can still cancel one.
+/// Number of requests above an owner's limit that are reserved for calls that must always be
+/// answered. So an owner who waits for many transfers can still cancel one.
 const SPARED: u32 = 8;
 
-/// One counted request of an owner.
+/// One counted request of an owner. Dropping this value ends the count.
 #[derive(Debug)]
 pub(super) struct Taken {
     places: Arc<Places>,
@@ -76,7 +76,7 @@ impl Drop for Taken {
     }
 }
 
-/// A call counts as a request of its owner while a clone of this value exists.
+/// While a clone of this value exists, the call counts as a running request of its owner.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Hold(
     #[cfg_attr(
@@ -89,19 +89,20 @@ pub(super) struct Hold(
 #[derive(Debug, Default)]
 struct Held {
     _taken: Option<Taken>,
-    /// Marks the connection as busy meanwhile.
+    /// Marks the connection as busy while the call runs.
     _busy: Option<Busy>,
 }
 
 #[cfg(test)]
 impl Hold {
-    /// Returns the number of clones.
+    /// Returns the number of clones that exist.
     pub(super) fn count(&self) -> usize {
         Arc::strong_count(&self.0)
     }
 }
 
-/// The call's [`Hold`], set when its caller is known; among the extensions of the request.
+/// The [`Hold`] of a call, set when its caller is authenticated. It is among the extensions of the
+/// request.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CallHold(Arc<Mutex<Option<Hold>>>);
 
@@ -114,7 +115,7 @@ pub(super) struct Caller {
 }
 
 impl CallHold {
-    /// Takes the value that must be kept until the answer is sent.
+    /// Takes out the value that must be kept until the answer is sent.
     pub(super) fn take(&self) -> Option<Hold> {
         self.0.lock_unpoisoned().take()
     }
@@ -125,7 +126,7 @@ impl CallHold {
 }
 
 impl Caller {
-    /// Records the transfer that the call concerns.
+    /// Records the id of the transfer that the call is about.
     pub(super) fn concerns(&self, transfer: &str) {
         if let Some(record) = &self.record {
             record.concerns(transfer);
@@ -163,9 +164,9 @@ fn bearer(headers: &HeaderMap) -> Answer<Option<&str>> {
     }
 }
 
-/// Returns true if a page of another site makes a browser send this request: a browser presents its
-/// user's certificate for any page (`Origin` of Fetch, `Sec-Fetch-Site` of Fetch Metadata Request
-/// Headers). Only browsers send these fields.
+/// Returns true if a browser sent this request for a page of another site. Such requests are
+/// refused, because a browser presents its user's certificate for any page. Only browsers send the
+/// two fields: `Origin` (Fetch) and `Sec-Fetch-Site` (Fetch Metadata Request Headers).
 fn is_of_a_page(parts: &Parts) -> bool {
     let is_read = matches!(parts.method, Method::GET | Method::HEAD);
     let site = parts.headers.get("sec-fetch-site");
@@ -219,8 +220,8 @@ impl FromRequestParts<Arc<Api>> for Caller {
     }
 }
 
-/// The certificates of a caller without a token. Without a certificate the call is refused before
-/// its body is read.
+/// The certificates of a caller without a token. A call without a certificate is refused before its
+/// body is read.
 #[derive(Debug)]
 pub(super) struct Certificates(pub(super) PeerCertificates);
 
@@ -254,7 +255,7 @@ impl FromRequestParts<Arc<Api>> for Id {
             .map_err(|error| bad("read the id", error))?;
         let id = params.iter().find(|(name, _)| *name == "id");
         let id = id.map_or_else(String::new, |(_, id)| id.to_owned());
-        // The id is that of a ticket, not of a transfer.
+        // On this path, the id is that of a ticket and not of a transfer.
         let is_ticket = parts.uri.path().starts_with("/v1/tickets/");
         if let Some(record) = parts.extensions.get::<Record>() {
             record.with_id(&id);
@@ -293,7 +294,7 @@ impl<T: DeserializeOwned + Check> FromRequestParts<Arc<Api>> for Query<T> {
     }
 }
 
-/// Returns the message of a query's error, with the name of the wrong field.
+/// Returns the message about an invalid query, with the name of the invalid field.
 fn in_field<T: DeserializeOwned>(query: &str, error: &serde_html_form::de::Error) -> String {
     let words = error.to_string();
     let fails_alike = |pair: &&str| {
@@ -325,7 +326,7 @@ impl<T: DeserializeOwned + Check> FromRequest<Arc<Api>> for Body<T> {
     }
 }
 
-/// A small JSON body of a caller that is not authenticated.
+/// A small JSON body from a caller that is not authenticated.
 #[derive(Debug)]
 pub(super) struct SmallBody<T>(pub(super) T);
 

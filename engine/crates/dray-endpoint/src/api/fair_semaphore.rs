@@ -1,13 +1,13 @@
-//! A semaphore for calls that may take long. It limits concurrent calls, and the many calls of one
-//! owner do not keep out a call of another owner.
+//! A semaphore for calls that may take long. It limits the number of concurrent calls, and many
+//! calls of one owner cannot block a call of another owner.
 //!
-//! An owner starts another call only while its running calls are fewer than the free permits. A
-//! single owner gets half of the permits, two owners a third each. While there are fewer owners
-//! than permits, the next owner finds a free one (dynamic thresholds: Choudhury and Hahne, 1998).
-//! Waiting calls are served in the order of their owners' running calls, fewest first, then by
-//! arrival.
+//! An owner can start another call only while the owner has fewer running calls than there are free
+//! permits. A single owner so gets half of the permits, and two owners get a third each. While
+//! there are fewer owners than permits, the next owner finds a free permit (dynamic thresholds:
+//! Choudhury and Hahne, 1998). When a permit becomes free, the waiting owner with the fewest
+//! running calls gets it. Among equal owners, the earliest call gets it.
 //!
-//! Invariant owned here: no call waits for a permit that is free and that it may take.
+//! Invariant owned here: no call waits while a permit is free that the call may take.
 
 use super::refusal::{Answer, Refusal};
 use dray_core::lock::LockExt;
@@ -24,7 +24,7 @@ struct State {
     waiting: VecDeque<(String, oneshot::Sender<()>)>,
 }
 
-/// See the module documentation.
+/// A semaphore that is fair between owners. Clones share the permits.
 #[derive(Debug, Clone)]
 pub(super) struct FairSemaphore(Arc<Shared>);
 
@@ -34,24 +34,25 @@ struct Shared {
     state: Mutex<State>,
 }
 
-/// Maximum time that a call waits for its turn.
+/// Maximum time that a call waits for a permit.
 pub(super) const TURN_TIME: Duration = Duration::from_secs(10);
 
-/// The error of a caller that finds no permit because of other calls.
+/// Returns the error of a call that gets no permit because other calls have them.
 pub(super) fn busy(operation: &'static str, cause: String) -> Error {
     Error::new(ErrorKind::Busy, End::Here, operation)
         .cause(cause)
         .remedy("try again in a moment")
 }
 
-/// A permit, returned when dropped.
+/// A permit. Dropping this value returns the permit.
 #[derive(Debug)]
 pub(super) struct Turn {
     turns: FairSemaphore,
     owner: String,
 }
 
-/// A waiting call. If it is cancelled after it was granted a permit, the permit is returned.
+/// A waiting call. If the call is cancelled after it has received a permit, dropping this value
+/// returns the permit.
 struct Wait<'t> {
     turns: &'t FairSemaphore,
     owner: &'t str,
@@ -83,7 +84,7 @@ impl State {
         }
     }
 
-    /// Grants free permits to waiting calls.
+    /// Gives free permits to waiting calls.
     fn call(&mut self) {
         loop {
             let all = self.waiting.iter().enumerate();
@@ -93,7 +94,7 @@ impl State {
             let Some((owner, turn)) = self.waiting.remove(at) else {
                 return;
             };
-            // A cancelled call takes no permit.
+            // If the send fails, the call was cancelled and takes no permit.
             if turn.send(()).is_ok() {
                 self.take(&owner);
             }
@@ -118,10 +119,11 @@ impl FairSemaphore {
         self.0.state.lock_unpoisoned()
     }
 
-    /// Waits for a turn, at most [`TURN_TIME`].
+    /// Waits for a permit, at most [`TURN_TIME`].
     ///
     /// # Errors
-    /// `Busy`; as the owner's own limit if calls of the same owner are running.
+    /// `Busy` if the time has passed. If the owner's own calls have the permits, the error is that
+    /// of the owner's own limit.
     pub(super) async fn enter(&self, owner: &str, operation: &'static str) -> Answer<Turn> {
         if let Ok(turn) = tokio::time::timeout(TURN_TIME, self.take(owner)).await {
             return Ok(turn);
@@ -138,7 +140,7 @@ impl FairSemaphore {
         })
     }
 
-    /// Waits for a turn without a time limit.
+    /// Waits for a permit without a time limit.
     async fn take(&self, owner: &str) -> Turn {
         let (turn, waiting) = oneshot::channel();
         {
@@ -152,7 +154,8 @@ impl FairSemaphore {
             turn: waiting,
             is_over: false,
         };
-        // The sender is never dropped before it sends: the table outlives its waiters.
+        // The result is always a permit: the table keeps the sender until it sends, and the table
+        // outlives its waiters.
         let _given = (&mut wait.turn).await;
         wait.is_over = true;
         Turn {
@@ -192,7 +195,7 @@ mod tests {
     use std::pin::{Pin, pin};
     use std::task::{Context, Poll, Waker};
 
-    /// Returns a turn if one is free.
+    /// Returns a permit if one is free now.
     fn now(turns: &FairSemaphore, owner: &str) -> Option<Turn> {
         poll(pin!(turns.take(owner)))
     }
@@ -242,7 +245,7 @@ mod tests {
         assert!(newcomer.is_some());
         assert!(poll(more.as_mut()).is_none() && poll(later.as_mut()).is_none());
         drop(first);
-        // Neither owner has a running call now, and this call came first.
+        // Neither owner has a running call now, and this call arrived first.
         assert!(poll(more.as_mut()).is_some());
     }
 
@@ -251,7 +254,8 @@ mod tests {
         let turns = FairSemaphore::new(1);
         let held = now(&turns, "a");
         {
-            // Granted its turn when `held` is dropped, and then dropped without another poll.
+            // This call gets a permit when `held` is dropped. The call itself is then dropped
+            // without another poll.
             let mut gone = Box::pin(turns.take("b"));
             assert!(poll(gone.as_mut()).is_none());
             drop(held);

@@ -1,8 +1,11 @@
-//! Bodies of answers while they are sent. A peer of HTTP/2 that gives a stream no window leaves its
-//! answer unread and still answers pings: no timeout of the connection ends that stream.
+//! Bodies of answers while they are sent.
 //!
-//! Invariant owned here: an answer counts as a call of its owner until its last byte is taken. An
-//! answer of which nothing is taken for [`PATIENCE`] is dropped, with its memory.
+//! An HTTP/2 peer can refuse to read a stream, by giving it no window, and still answer pings. No
+//! timeout of the connection ends such a stream. So this module limits the time of each answer.
+//!
+//! Invariant owned here: an answer counts as a running call of its owner until the peer has taken
+//! its last byte. If the peer takes no byte for [`PATIENCE`], the answer is dropped and its memory
+//! is freed.
 
 use super::extract::Hold;
 use axum::body::{Body as HttpBody, Bytes};
@@ -17,24 +20,25 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
-/// Maximum time that a peer may leave an answer untouched; the same as for a connection that takes
-/// no bytes.
+/// Maximum time for which a peer may take no byte of an answer. A connection has the same limit.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Maximum number of bytes per frame of the body: bytes that were passed on stay with the stream
-/// and cannot be dropped here. The size of a frame of HTTP/2 (RFC 9113, section 4.2).
+/// Maximum number of bytes in one frame of the body: the frame size of HTTP/2 (RFC 9113, section
+/// 4.2). A frame that was passed on belongs to the stream and cannot be dropped here, so frames are
+/// kept small.
 const PIECE_BYTES: usize = 16 << 10;
 
 #[derive(Debug)]
 struct Left {
-    /// `None` after the answer was dropped.
+    /// The body. `None` after the answer was dropped.
     body: Option<HttpBody>,
-    /// The rest of the last frame of `body`.
+    /// The part of the last frame of `body` that was not passed on yet.
     rest: Bytes,
     hold: Option<Hold>,
-    /// True while the peer waits for the body's next frame: the peer is not late then.
+    /// True while the peer waits for the next frame of the body. The peer is not late during this
+    /// time.
     is_awaited: bool,
-    /// Time of the last frame that was passed on.
+    /// Time at which the last frame was passed on.
     since: Instant,
 }
 
@@ -47,14 +51,14 @@ impl Shared {
     }
 }
 
-/// A body that notices if its peer stops reading.
+/// A body that notices when its peer stops reading.
 #[derive(Debug)]
 struct Outgoing {
     shared: Arc<Shared>,
     watcher: AbortHandle,
 }
 
-/// Keeps `hold` until the answer is sent or dropped.
+/// Returns the response with a body that keeps `hold` until the answer is sent or dropped.
 pub(super) fn held(response: Response<HttpBody>, hold: Option<Hold>) -> Response<HttpBody> {
     held_for(response, hold, PATIENCE)
 }

@@ -1,5 +1,5 @@
-//! Records of calls for the audit log: calls that change something, and calls that are refused
-//! because of their caller (401 and 403).
+//! Collects facts about a call for the audit log. Logged are calls that change something, and calls
+//! refused because of their caller (status 401 and 403).
 
 use crate::audit::{Audit, Deed};
 use crate::connection::PeerAddress;
@@ -12,7 +12,7 @@ use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind};
 use std::sync::{Arc, Mutex};
 
-/// Calls with a body that change nothing.
+/// Calls with a body that only read, so the audit log skips them.
 const ASKS: [&str; 4] = [
     "/v1/transfers/query",
     "/v1/admission",
@@ -28,12 +28,12 @@ struct Slots {
     paths: Vec<String>,
 }
 
-/// Facts about a call, collected while it is answered.
+/// Facts about a call. The extractors and handlers add them while they answer the call.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Record(Arc<Mutex<Slots>>);
 
 impl Record {
-    /// Records the caller.
+    /// Records the caller's principal and owner.
     pub(super) fn by(&self, principal: &Principal) {
         let mut slots = self.0.lock_unpoisoned();
         slots.principal = Some((principal.owner.clone(), principal.name.clone()));
@@ -50,7 +50,7 @@ impl Record {
         slots.paths.extend(noted);
     }
 
-    /// Records the transfer that the call concerns.
+    /// Records the id of the transfer that the call is about.
     pub(super) fn concerns(&self, transfer: &str) {
         let mut slots = self.0.lock_unpoisoned();
         slots.transfer = Some(named(transfer).to_owned());
@@ -63,13 +63,13 @@ impl Record {
     }
 }
 
-/// Returns an id for the log. Text that is not an id may be a misplaced token or ticket, and is not
-/// logged.
+/// Returns the id if it has the form of an id. Any other text is not logged, because it may be a
+/// token or a ticket in the wrong place.
 fn named(id: &str) -> &str {
     dray_api::shown_id(id).unwrap_or("(no id)")
 }
 
-/// A call that is not answered yet.
+/// A call in progress.
 pub(super) struct Call {
     record: Record,
     peer: String,
@@ -88,8 +88,8 @@ impl Call {
         }
     }
 
-    /// Logs the call if it changes something, or if it was refused with 401 or 403. `told` is the
-    /// error that the caller received.
+    /// Writes the call to the audit log if the call changes something, or if it was refused with
+    /// 401 or 403. `told` is the error that the caller received.
     pub(super) fn answered(
         self,
         audit: &Audit,
@@ -114,12 +114,13 @@ impl Call {
         let slots = self.record.0.lock_unpoisoned();
         let (owner, principal) = slots.principal.clone().unwrap_or_default();
         if principal.is_empty() {
-            // A caller that was not authenticated: logged at a limited rate, and without any text
-            // that the caller sent.
+            // The caller was not authenticated. Such lines are limited in rate and contain no text
+            // from the caller.
             audit.stranger(&self.peer, &by_code());
             return;
         }
-        // Never the URL: a caller may have put a secret into it by mistake.
+        // The route is logged and never the URL, because a caller may have put a secret into the
+        // URL by mistake.
         let path = route.replace("{id}", slots.id.as_deref().unwrap_or("{id}"));
         let error = (!status.is_success()).then(|| told.unwrap_or_else(by_code));
         let deed = Deed {

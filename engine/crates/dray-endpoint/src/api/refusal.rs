@@ -1,4 +1,4 @@
-//! Errors as answers: the one form, and the status code of each kind.
+//! Errors as answers: the common form of all errors, and the status code of each kind of error.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -7,7 +7,7 @@ use dray_api::{Admitted, ErrorAnswer, ErrorParts};
 use dray_core::{End, Error, ErrorKind};
 use dray_queue::Refused;
 
-/// Seconds after which a caller that met a limit may retry (a guess; revisit).
+/// Number of seconds after which a caller that reached a limit may retry (guess, revisit).
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("5");
 
 /// A refused call: the error and its status code.
@@ -16,11 +16,12 @@ pub struct Refusal {
     error: Error,
     code: StatusCode,
     admission: Option<Box<Admitted>>,
-    /// True if the cause quotes the request, which may hold a misplaced secret.
+    /// True if the cause quotes the request. The quoted text may contain a secret in the wrong
+    /// place.
     is_quoting: bool,
 }
 
-/// The error that a caller received, as the audit log may hold it.
+/// The error that a caller received, without texts that the audit log must not contain.
 #[derive(Debug, Clone)]
 pub(super) struct Told(pub(super) Error);
 
@@ -28,7 +29,7 @@ pub(super) struct Told(pub(super) Error);
 pub(super) type Answer<T> = std::result::Result<T, Refusal>;
 
 impl Refusal {
-    /// Returns a refusal with another code than that of the error's kind.
+    /// Returns a refusal whose status code is `code` instead of the code of the error's kind.
     #[must_use]
     pub const fn with_code(error: Error, code: StatusCode) -> Self {
         Self {
@@ -39,20 +40,20 @@ impl Refusal {
         }
     }
 
-    /// Marks the refusal as quoting: the audit log gets no cause, because the cause quotes the
-    /// request.
+    /// Marks the refusal as quoting the request. The audit log then leaves out the cause.
     pub(super) const fn quoting(mut self) -> Self {
         self.is_quoting = true;
         self
     }
 
-    /// Returns the refusal for a limit of the caller's own; other callers are served meanwhile.
+    /// Returns the refusal for a limit of this caller. Other callers are still served, so the code
+    /// is 429.
     #[must_use]
     pub const fn own_limit(error: Error) -> Self {
         Self::with_code(error, StatusCode::TOO_MANY_REQUESTS)
     }
 
-    /// Returns the refusal for a task of the server that ended without an answer.
+    /// Returns the refusal for a task of the server that ended without a result.
     pub(super) fn internal(cause: impl std::fmt::Display) -> Self {
         Error::new(ErrorKind::Internal, End::Here, "answer")
             .cause(cause.to_string())
@@ -61,7 +62,7 @@ impl Refusal {
     }
 }
 
-/// Returns the status code of a kind, by docs/reference/api.md.
+/// Returns the status code of a kind of error, as docs/reference/api.md lists it.
 #[must_use]
 pub const fn code_of(kind: ErrorKind) -> StatusCode {
     use ErrorKind as K;
@@ -131,7 +132,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// Answers a request to a path that the API does not have.
+/// Answers a request whose path is not in the API.
 pub(super) async fn no_such_call() -> Refusal {
     Error::new(ErrorKind::NotFound, End::Here, "find the call")
         .cause("the API has no such path")
@@ -139,7 +140,7 @@ pub(super) async fn no_such_call() -> Refusal {
         .into()
 }
 
-/// Answers a request with a method that the path does not have.
+/// Answers a request whose method is not allowed for its path.
 pub(super) async fn no_such_method() -> Refusal {
     let error = Error::new(ErrorKind::InvalidRequest, End::Here, "find the call")
         .cause("the path is not called with this method")
@@ -170,7 +171,8 @@ mod tests {
                     continue;
                 }
                 named += 1;
-                // The caller's own limits are 429; every other `busy` is 503.
+                // The code is 429 if a caller has reached its own limit, and 503 for every other
+                // `busy` error.
                 if code != 429 {
                     assert_eq!(code_of(*kind).as_u16(), code, "{kind:?}");
                 }

@@ -1,4 +1,4 @@
-//! Checks a request and makes a submission of it: resolves its URLs to a route, and checks the
+//! Checks a request and converts it to a submission: resolves its URLs to a route, and checks the
 //! caller's permissions.
 
 use super::Api;
@@ -13,8 +13,8 @@ use dray_queue::Submission;
 use dray_runtime::select::Filter;
 use dray_wire::message::Selection;
 
-/// Maximum number of bytes of a stored request: a recursive copy with a hundred patterns has some
-/// 10 KiB. A larger request is a list of files, for which a transfer per file is better.
+/// Maximum size of a stored request in bytes. A recursive copy with a hundred patterns has about 10
+/// KiB. A larger request is a list of files, and one transfer per file is better for such a list.
 pub(super) const REQUEST_BYTES_MAX: usize = 64 << 10;
 
 fn refused(cause: &str, remedy: &str) -> Error {
@@ -23,7 +23,7 @@ fn refused(cause: &str, remedy: &str) -> Error {
         .remedy(remedy)
 }
 
-/// Returns the action at the destination under an overwrite rule.
+/// Returns the permission that an overwrite rule needs at the destination.
 pub(super) const fn writing(overwrite: Overwrite) -> Action {
     match overwrite {
         Overwrite::Never => Action::Create,
@@ -32,7 +32,7 @@ pub(super) const fn writing(overwrite: Overwrite) -> Action {
 }
 
 impl Api {
-    /// Checks all parts of a request that can be checked before it runs.
+    /// Checks everything about a request that can be checked before the transfer runs.
     pub(super) fn submission(&self, caller: &Principal, request: Request) -> Result<Submission> {
         request.check()?;
         check_size(&request)?;
@@ -84,7 +84,7 @@ pub(super) fn with_id(mut request: Request) -> Result<Request> {
 }
 
 fn check_size(request: &Request) -> Result<()> {
-    /// Counts bytes and discards them.
+    /// A writer that counts the bytes and discards them.
     struct Count(usize);
     impl std::io::Write for Count {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -105,8 +105,8 @@ fn check_size(request: &Request) -> Result<()> {
     Err(error.remedy("write fewer or shorter patterns and labels, or several transfers"))
 }
 
-/// Refuses a recursive copy of a folder into itself, which would never end, and a copy of a file
-/// onto itself.
+/// Refuses a copy of a file onto itself, and a recursive copy of a folder into itself, which would
+/// never end.
 fn refuse_itself(source: &ApiPath, destination: &Side, recursive: bool) -> Result<()> {
     let Side::Local(destination) = destination else {
         return Ok(());

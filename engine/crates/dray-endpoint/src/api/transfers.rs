@@ -20,8 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// Interval at which a waiting call reads the transfer, with or without events. Each read counts as
-/// a request for the transfer.
+/// Interval at which a waiting call reads the transfer again, even without an event. Each read also
+/// tells the queue that a caller is watching the transfer.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 type Shared = State<Arc<Api>>;
@@ -34,7 +34,7 @@ fn submitted(one: Submitted) -> Response {
     };
     let place = format!("/v1/transfers/{}", one.transfer.id);
     let mut response = (code, Json(one.transfer)).into_response();
-    // An id holds only characters that are valid in a header.
+    // Always succeeds, because an id only has characters that a header allows.
     if let Ok(place) = HeaderValue::from_str(&place) {
         response.headers_mut().insert(header::LOCATION, place);
     }
@@ -177,10 +177,10 @@ pub(super) async fn wait(
             && published.event.transfer.as_deref() == Some(id.as_str())
     };
     loop {
-        // Read before the transfer, so that no event between the two reads is missed.
+        // Read before the transfer, so that an event between the two reads is not missed.
         let mut seen = hub.last();
         let transfer = look(&api, &caller, &id).await?;
-        // Only after `look`: a caller that may not see the transfer must not mark it as watched.
+        // After `look`, because a caller that may not see the transfer must not mark it as watched.
         asking.get_or_insert_with(|| api.queue.asking(Some(&id), &caller.owner));
         let is_awaited = match query.after {
             Some(version) => transfer.version > version,
@@ -276,7 +276,7 @@ pub(super) async fn retry(
 ) -> Answer<Json<Transfer>> {
     let principal = caller.clone();
     api.call(move |api| {
-        // The permissions may have changed since the first submission.
+        // Checked again, because the permissions may have changed since the first submission.
         let transfer = api.queue.show(&actor(&principal), &id)?;
         let submission = api.submission(&principal, transfer.request)?;
         (api.queue).retry(&actor(&principal), &id, submission)
