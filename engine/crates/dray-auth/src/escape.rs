@@ -1,4 +1,5 @@
-//! Helpers for refusals: external text in messages is escaped and truncated.
+//! Helpers for the messages of refused credentials. External text in a message is escaped and
+//! truncated.
 
 use dray_core::path::escape;
 use dray_core::{End, Error, ErrorKind};
@@ -6,7 +7,8 @@ use dray_core::{End, Error, ErrorKind};
 /// Maximum number of characters of external text in a message.
 const SHOWN_CHARACTERS_MAX: usize = 200;
 
-/// Returns external text in a form for messages: no control characters, limited length.
+/// Returns external text in a form that is safe in a message: without control characters, and of
+/// limited length.
 pub(crate) fn shown(text: &str) -> String {
     let mut cut: String = text.chars().take(SHOWN_CHARACTERS_MAX).collect();
     if cut.len() < text.len() {

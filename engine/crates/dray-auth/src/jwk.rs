@@ -1,6 +1,8 @@
 //! Public keys of an issuer: parses a JWK set (RFC 7517) and checks signatures with its keys (RFC
-//! 7518, section 3). Only asymmetric algorithms exist here: neither `none` nor the HMAC family is
-//! implemented.
+//! 7518, section 3).
+//!
+//! Only asymmetric algorithms are implemented. Tokens with the algorithm `none`, or with an HMAC
+//! algorithm, are refused.
 
 use crate::escape::misconfigured;
 use base64::Engine;
@@ -10,12 +12,12 @@ use ring::signature::{self, RsaParameters, RsaPublicKeyComponents, UnparsedPubli
 use serde::Deserialize;
 use std::fmt;
 
-/// Maximum size of a key set in bytes. Chosen bound: a set of ten RSA keys with certificates has
-/// some 30 KiB.
+/// Maximum size of a key set in bytes. A set of ten RSA keys with certificates has about 30 KiB, so
+/// the limit leaves a wide margin.
 pub const KEY_SET_BYTES_MAX: usize = 256 * 1024;
 
-/// Maximum number of keys used from a set. Chosen bound: a token without a key id is checked with
-/// every key, so the number bounds the work.
+/// Maximum number of keys used from a set. A token without a key id is checked with every key, so
+/// this limit bounds the work per token.
 pub const KEYS_MAX: usize = 32;
 
 /// Signature algorithm of a token.
@@ -54,7 +56,7 @@ impl Algorithm {
         }
     }
 
-    /// Returns the algorithm with this name; `None` if the algorithm is not accepted.
+    /// Returns the algorithm with this name, or `None` if the algorithm is not accepted.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|known| known.name() == name)
@@ -107,8 +109,8 @@ impl Key {
         self.id.as_deref()
     }
 
-    /// Returns true if this key may make signatures of this algorithm. The key decides, not the
-    /// token, so a token that names a weaker algorithm is refused (RFC 8725, section 3.1).
+    /// Returns true if signatures of this algorithm may be made with this key. The key decides and
+    /// not the token, so that a token cannot select a weaker algorithm (RFC 8725, section 3.1).
     #[must_use]
     pub fn fits(&self, algorithm: Algorithm) -> bool {
         let is_of_kind = match self.material {
@@ -175,9 +177,9 @@ struct RawKey {
 }
 
 impl KeySet {
-    /// Parses a JWK set as an issuer serves it. Keys of other kinds, for other uses or with invalid
-    /// fields are ignored, as RFC 7517, section 5 requires. `fetched_at` is the time of the fetch,
-    /// in seconds since 1970.
+    /// Parses a JWK set as an issuer serves it. Keys of other kinds, keys for other uses, and keys
+    /// with invalid fields are ignored, as RFC 7517, section 5 requires. `fetched_at` is the time
+    /// at which the set was fetched, in seconds since 1970.
     ///
     /// # Errors
     /// [`InvalidRequest`](dray_core::ErrorKind::InvalidRequest) if `json` is not a JWK set, is too
@@ -207,7 +209,7 @@ impl KeySet {
         Ok(Self { keys, fetched_at })
     }
 
-    /// Returns the time of the fetch, in seconds since 1970.
+    /// Returns the time at which the set was fetched, in seconds since 1970.
     #[must_use]
     pub const fn fetched_at(&self) -> u64 {
         self.fetched_at
@@ -246,8 +248,8 @@ fn key(raw: &RawKey) -> Option<Key> {
     })
 }
 
-/// Decodes a big-endian number. Accepts leading zeros: RFC 7518 forbids them, but some issuers
-/// write a zero before a set sign bit.
+/// Decodes a big-endian number in base64. Leading zeros are accepted although RFC 7518 forbids
+/// them: some issuers write a zero byte if the highest bit of the number is set.
 fn unsigned(text: &str) -> Option<Vec<u8>> {
     let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
     let start = bytes.iter().position(|byte| *byte != 0)?;
@@ -271,7 +273,7 @@ mod tests {
     use super::{Algorithm, KEY_SET_BYTES_MAX, KeySet};
     use proptest::prelude::*;
 
-    /// Example set of RFC 7517, appendix A.1.
+    /// The example set in RFC 7517, appendix A.1.
     const RFC_SET: &str = r#"{"keys":[
         {"kty":"EC","crv":"P-256","x":"MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4",
          "y":"4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM","use":"enc","kid":"1"},

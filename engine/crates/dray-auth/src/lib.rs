@@ -1,12 +1,12 @@
-//! Authentication and authorisation: bearer tokens ([`token`], [`jwk`], [`mint`]), the rights of
+//! Authentication and authorisation: bearer tokens ([`token`], [`jwk`], [`mint`]), the rights in
 //! their scopes ([`scope`], [`resource`]), certificates and proxies ([`x509`]), and the account of
 //! a principal ([`map`]).
 //!
 //! Non-goals: I/O, clocks, sockets, fetching of keys and revocation lists. The caller passes bytes,
 //! randomness and the time, in seconds since 1970-01-01T00:00:00Z.
 //!
-//! Invariants owned here: no claim is trusted before its signature is verified; no error contains a
-//! token or any part of a signature; no spelling of a path reaches outside its scope.
+//! Invariants owned here: no claim is trusted before its signature is verified. No error contains a
+//! token or any part of a signature. No spelling of a path reaches outside its scope.
 
 mod escape;
 pub mod jwk;

@@ -1,4 +1,4 @@
-//! Maps a principal to an account by ordered rules, with a default for principals that match no
+//! Maps a principal to an account with ordered rules. A default applies to principals that match no
 //! rule.
 
 use crate::escape::{misconfigured, shown};
@@ -9,11 +9,11 @@ use dray_core::{End, Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Maximum length of an owner's name in bytes, as a rule states it or takes it from a subject. The
-/// limit is that of `useradd`.
+/// Maximum length in bytes of an account name that a rule states or takes from a subject. `useradd`
+/// has the same limit.
 pub const ACCOUNT_BYTES_MAX: usize = 32;
 
-/// Authenticated identity of a caller.
+/// The authenticated identity of a caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Principal {
     /// Authenticated by a bearer token.
@@ -53,15 +53,15 @@ impl fmt::Display for Principal {
     }
 }
 
-/// The account that owns transfers, logs and partial files. An owner is a text, not a file name: a
-/// default owner may contain slashes and any printable character.
+/// The account that owns transfers, logs and partial files. An owner is text and not a file name:
+/// the default owner of a principal may contain slashes and any printable character.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Owner(String);
 
 impl Owner {
-    /// Creates an owner from a name that was mapped before: from a queue, a log or the command
-    /// line.
+    /// Creates an owner from a name that a mapping has produced earlier. Such a name comes from a
+    /// queue, a log or the command line.
     #[must_use]
     pub fn named(name: impl Into<String>) -> Self {
         Self(name.into())
@@ -80,45 +80,46 @@ impl fmt::Display for Owner {
     }
 }
 
-/// One rule. A rule matches if all its fields match; the first matching rule decides.
+/// One rule of a mapping. A rule matches a principal if all its fields match. The first matching
+/// rule decides.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rule {
-    /// URL of a token's issuer, with `*` for any run of characters. A rule without this field
+    /// URL of a token's issuer, in which `*` matches any characters. A rule without this field
     /// applies to certificates only.
     pub issuer: Option<String>,
     /// The token's `sub`, or the certificate's subject in either of its forms (`/DC=org/CN=Alice`,
-    /// `CN=Alice,DC=org`), with `*` for any run of characters.
+    /// `CN=Alice,DC=org`). `*` matches any characters.
     pub subject: Option<String>,
     /// Group that a token must have, compared exactly. Only for rules about tokens.
     pub group: Option<String>,
-    /// The account: 1 to 32 of `a-z A-Z 0-9 . _ -`, not beginning with `-` or `.`. `*` stands for
-    /// the text that the only `*` of `subject` matches; the rule does not match if this text is not
-    /// a valid account.
+    /// The account: 1 to 32 of `a-z A-Z 0-9 . _ -`, not beginning with `-` or `.`. A `*` in the
+    /// account is replaced by the text that the only `*` of `subject` matches. The rule does not
+    /// match if that text is not a valid account.
     pub owner: Option<String>,
-    /// Set to refuse matching principals instead of assigning an owner.
+    /// True if the rule refuses matching principals instead of mapping them to an account.
     pub refuse: bool,
 }
 
-/// Default for a principal without a matching rule.
+/// Default for a principal that no rule matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unmapped {
-    /// The principal is its own owner: `SUB@ISSUER` (the URL without `https://`) for a token, the
-    /// subject `/DC=org/CN=Alice` for a certificate.
+    /// The principal is its own owner. For a token the owner is `SUB@ISSUER`, with the issuer's URL
+    /// without `https://`. For a certificate the owner is its subject, such as `/DC=org/CN=Alice`.
     #[default]
     Principal,
     /// The principal is refused.
     Refuse,
 }
 
-/// All rules of an administrator's configuration.
+/// The configured rules for mapping principals to accounts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Mapping {
-    /// Rules in order: the first matching rule decides.
+    /// Rules in order. The first matching rule decides.
     pub rules: Vec<Rule>,
-    /// Default for principals without a matching rule.
+    /// Default for principals that no rule matches.
     pub unmapped: Unmapped,
 }
 
@@ -126,7 +127,7 @@ impl Mapping {
     /// Checks that the rules are valid. Call this once after parsing the configuration.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`], which names the rule by its number, counted from 1.
+    /// [`ErrorKind::InvalidRequest`], with the number of the invalid rule, counted from 1.
     pub fn check(&self) -> Result<()> {
         for (index, rule) in self.rules.iter().enumerate() {
             rule.check().map_err(|why| {
@@ -204,8 +205,8 @@ impl Rule {
         }
     }
 
-    /// Returns the text that the first `*` of the subject pattern matches; `None` if a field does
-    /// not match.
+    /// Returns the text that the first `*` of the subject pattern matches. `None` if a field of the
+    /// rule does not match the principal.
     fn fits(&self, principal: &Principal) -> Option<String> {
         match (principal, &self.issuer) {
             (
@@ -237,8 +238,9 @@ impl Rule {
     }
 }
 
-/// Matches the text against a pattern in which `*` stands for any run of characters. Every `*` but
-/// the last takes the shortest run. Returns the text of the first `*`; `None` without a match.
+/// Matches text against a pattern in which `*` matches any characters. Returns the text of the
+/// first `*`, or `None` if the pattern does not match. Each `*` except the last matches as few
+/// characters as possible.
 fn fit(pattern: &str, text: &str) -> Option<String> {
     let Some((head, tail)) = pattern.split_once('*') else {
         return (pattern == text).then(String::new);
@@ -247,8 +249,8 @@ fn fit(pattern: &str, text: &str) -> Option<String> {
     let Some((middle, last)) = tail.rsplit_once('*') else {
         return rest.strip_suffix(tail).map(ToOwned::to_owned);
     };
-    // Search the text between two stars from the left: the leftmost match never prevents a later
-    // one.
+    // Find each pattern text between two stars at its leftmost position, which leaves the most text
+    // for the later ones.
     let mut left = rest.strip_suffix(last)?;
     let mut taken = None;
     for piece in middle.split('*') {
@@ -267,9 +269,9 @@ fn is_account(name: &str) -> bool {
             .all(|c| c.is_ascii_alphanumeric() || b"._-".contains(&c))
 }
 
-/// Returns the default owner. The owner of a token contains an `@` with no `/` before it, the owner
-/// of a certificate begins with `/`, and an account of a rule contains neither. No principal can
-/// therefore choose the owner of another.
+/// Returns the default owner of a principal. The three kinds of owners differ in form: the owner of
+/// a token has an `@` without a `/` before it, the owner of a certificate begins with `/`, and an
+/// account of a rule contains neither character. So no principal can choose the owner of another.
 fn own_account(principal: &Principal) -> Owner {
     match principal {
         Principal::Token {

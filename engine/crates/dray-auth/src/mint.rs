@@ -1,6 +1,6 @@
-//! Mints tokens: an endpoint that is its own issuer signs tokens with ES256.
+//! Mints tokens for an endpoint that is its own issuer. The endpoint signs them with ES256.
 //!
-//! The caller passes randomness for new keys and signatures as ring's `SecureRandom`.
+//! For new keys and signatures, the caller passes a source of randomness (ring's `SecureRandom`).
 
 use crate::escape::misconfigured;
 use base64::Engine;
@@ -15,24 +15,24 @@ use serde::Serialize;
 use serde_json::json;
 use std::fmt;
 
-/// Content of a new token. All times are in seconds since 1970.
+/// The content of a new token. All times are in seconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// URL of the issuer, at which verifiers find its public key.
+    /// URL of the issuer, where verifiers find the issuer's public key.
     pub issuer: String,
     /// Subject of the token.
     pub subject: String,
-    /// Audiences of the token; at least one.
+    /// Audiences of the token. At least one is required.
     pub audiences: Vec<String>,
     /// Scopes of the token, such as `storage.read:/a storage.create:/b`.
     pub scope: String,
     /// Groups of the subject.
     pub groups: Vec<String>,
-    /// Time of minting, and start of the token's validity.
+    /// Time at which the token is minted. The token is valid from this time on.
     pub issued_at: u64,
-    /// End of the token's validity.
+    /// Time at which the token expires.
     pub expires: u64,
-    /// Id of the token, unique at the issuer. The caller should choose a random id.
+    /// Id of the token, which must be unique at the issuer. A random id is recommended.
     pub id: String,
 }
 
@@ -109,8 +109,8 @@ impl SigningKey {
         Ok((key, pem))
     }
 
-    /// Returns the key's id: its thumbprint (RFC 7638). Every program computes the same id for a
-    /// key.
+    /// Returns the key's id, which is its thumbprint (RFC 7638). Every program that follows the RFC
+    /// computes the same id.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
@@ -131,8 +131,8 @@ impl SigningKey {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidRequest`] for a grant that [`verify`](crate::Issuers::verify) would
-    /// refuse: no subject, no audience, or an end before its start; [`ErrorKind::Internal`] if the
-    /// random source fails.
+    /// refuse: without a subject or an audience, or with an expiry before its start.
+    /// [`ErrorKind::Internal`] if the random source fails.
     pub fn mint(&self, grant: &Grant, random: &dyn SecureRandom) -> Result<String> {
         let refuse =
             |cause: &str| misconfigured("mint a token", cause, "correct the token's claims");
@@ -178,15 +178,15 @@ impl SigningKey {
     }
 }
 
-/// Returns x and y of an uncompressed point.
+/// Returns the coordinates x and y of an uncompressed point.
 fn coordinates(point: &[u8]) -> (String, String) {
     let both = point.get(1..).unwrap_or(&[]);
     let (x, y) = both.split_at(both.len() / 2);
     (URL_SAFE_NO_PAD.encode(x), URL_SAFE_NO_PAD.encode(y))
 }
 
-/// Returns the key's thumbprint. RFC 7638, section 3: hash the required members in the order of
-/// their names, without spaces.
+/// Returns the thumbprint of a key: the hash of the required members in the order of their names,
+/// without spaces (RFC 7638, section 3).
 fn thumbprint(point: &[u8]) -> String {
     let (x, y) = coordinates(point);
     let canonical = format!(r#"{{"crv":"P-256","kty":"EC","x":"{x}","y":"{y}"}}"#);

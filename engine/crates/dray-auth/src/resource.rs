@@ -1,20 +1,20 @@
-//! The resource of a scope: a path, and whether the path is a folder.
+//! The resource of a scope: a path, and a flag for folders.
 //!
-//! A token contains the resource as a URI path. The WLCG profile does not specify how to treat a
-//! path that is not normalized. This module refuses such a path, because a path can leave its
-//! folder when two programs normalize it differently.
+//! A token contains the resource as a URI path. The WLCG profile does not say how to treat a path
+//! that is not normalized. This module refuses such a path, because two programs that normalize it
+//! differently may disagree on the folder that contains it.
 
 use crate::escape::shown;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
 use std::fmt;
 
-/// A path, and whether it is a folder.
+/// A path, and a flag for folders.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Resource {
-    /// Path from the top of the endpoint. The first name is the name of an exported root.
+    /// Path from the top of the endpoint. Its first name is the name of an exported root.
     pub path: RelPath,
-    /// Set if the path is, or will be, a folder. A scope whose path ends in `/` covers only a
-    /// folder and the paths below it.
+    /// True if the path is or will be a folder. A scope whose path ends in `/` covers only a folder
+    /// and the paths below it.
     pub is_folder: bool,
 }
 
@@ -38,11 +38,11 @@ impl Resource {
     }
 
     /// Parses an absolute URI path (RFC 3986, section 3.3). Names are separated by single slashes.
-    /// Bytes that a path must not contain are written as `%HH` and decoded once. A slash at the end
-    /// means a folder.
+    /// A byte that a URI path must not contain is written as `%HH` and decoded once. A slash at the
+    /// end means a folder.
     ///
     /// # Errors
-    /// [`ErrorKind::PathEscapes`] for `.` and `..`, plain or percent-encoded;
+    /// [`ErrorKind::PathEscapes`] for `.` and `..`, plain or percent-encoded.
     /// [`ErrorKind::InvalidName`] for any other text that is not a normalized absolute path.
     pub fn parse(uri_path: &str) -> Result<Self> {
         let refuse = |kind, why: &str| {

@@ -1,5 +1,5 @@
-//! Scopes of a token: the storage actions that they allow, and the paths (WLCG Common JWT Profile,
-//! section 2.2.1).
+//! Scopes of a token: the storage actions that a scope allows, and the paths on which it allows
+//! them (WLCG Common JWT Profile, section 2.2.1).
 //!
 //! The path of a scope is a [`Resource`]. A token with an invalid path is refused.
 
@@ -7,8 +7,8 @@ use crate::escape::unauthorized;
 use crate::resource::Resource;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
 
-/// Maximum number of storage scopes in a token. Chosen bound: the largest known tokens have some
-/// tens.
+/// Maximum number of storage scopes in a token. The largest known tokens have some tens of scopes,
+/// so the limit leaves a wide margin.
 pub const SCOPES_MAX: usize = 256;
 
 /// Right that a scope grants on its paths.
@@ -46,11 +46,13 @@ pub enum Action {
     Read,
     /// List a folder.
     List,
-    /// Query metadata such as size and times. Any storage scope that covers the path allows this.
+    /// Query metadata such as size and times. Every storage scope that covers the path allows this
+    /// action.
     Stat,
     /// Write a file at a path that does not exist.
     Create,
-    /// Create a folder. A scope for writing a path also allows the creation of its parent folders.
+    /// Create a folder. A scope that allows writing a path also allows the creation of its parent
+    /// folders.
     MakeFolder,
     /// Replace an existing file.
     Replace,
@@ -76,8 +78,8 @@ impl Action {
         Self::Stage,
     ];
 
-    /// Returns the capabilities that grant the action. One of them suffices; the first grants the
-    /// least.
+    /// Returns the capabilities that grant the action. One of them suffices. The first capability
+    /// of the list grants the fewest rights.
     #[must_use]
     pub const fn granted_by(self) -> &'static [Capability] {
         match self {
@@ -107,9 +109,9 @@ impl Action {
 /// One scope of a token, with the issuer's base prefixed to its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scope {
-    /// Right that the scope grants.
+    /// The right that the scope grants.
     pub capability: Capability,
-    /// Path that the scope covers, with all paths below it.
+    /// The path that the scope covers. The scope also covers all paths below it.
     pub resource: Resource,
 }
 
@@ -121,7 +123,7 @@ pub struct Scopes {
 }
 
 impl Scopes {
-    /// Returns a set of scopes that allows nothing.
+    /// Returns a set without scopes, which allows nothing.
     #[must_use]
     pub fn none() -> Self {
         Self {
@@ -130,8 +132,8 @@ impl Scopes {
         }
     }
 
-    /// Parses the `scope` claim: names separated by single spaces. `base` is the issuer's area and
-    /// is prefixed to each path. Scopes that do not concern storage are ignored.
+    /// Parses the `scope` claim, which has names separated by single spaces. `base` is the issuer's
+    /// area and is prefixed to each path. Scopes that do not concern storage are ignored.
     ///
     /// # Errors
     /// [`ErrorKind::Unauthorized`] for a storage scope without a path (the profile requires a
@@ -187,10 +189,10 @@ impl Scopes {
             .any(|scope| scope.allows(action, resource, &self.base))
     }
 
-    /// Checks that the action is allowed.
+    /// Checks that the action on the resource is allowed.
     ///
     /// # Errors
-    /// [`ErrorKind::PermissionDenied`], which names the missing scope.
+    /// [`ErrorKind::PermissionDenied`], with the name of the missing scope.
     pub fn demand(&self, action: Action, resource: &Resource) -> Result<()> {
         if self.allows(action, resource) {
             return Ok(());
@@ -210,7 +212,7 @@ impl Scopes {
         )
     }
 
-    /// Returns the smallest scope that would allow the action, as a token would contain it; `None`
+    /// Returns the smallest scope that would allow the action, in the form that tokens use. `None`
     /// if the path is outside the issuer's area.
     #[must_use]
     pub fn missing(&self, action: Action, resource: &Resource) -> Option<String> {
@@ -237,8 +239,8 @@ impl Scope {
         if resource.path == own.path {
             return is_folder || !own.is_folder;
         }
-        // A scope for writing a path also allows creating the parent folders within the issuer's
-        // area; otherwise the path could not be written.
+        // A scope for writing a path also allows creating its parent folders within the issuer's
+        // area. Without them the path could not be written.
         let leads_here = action == Action::MakeFolder
             && own.path.starts_with(&resource.path)
             && resource.path.starts_with(base);

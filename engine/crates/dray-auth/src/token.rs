@@ -1,9 +1,9 @@
 //! Bearer tokens: JSON Web Tokens (RFC 7519, RFC 8725) of the WLCG Common JWT Profile 1.0.
 //!
-//! The checks run in this order: form, issuer, claims, signature. Any failure refuses the token, so
-//! the order only selects the reported reason. With the signature last, an expired token is not
-//! reported as a token with a replaced key, and only a token that is otherwise valid triggers a
-//! fetch of new keys.
+//! The checks run in this order: form, issuer, claims, signature. A token is refused if any check
+//! fails, so the order only selects the reported reason. The signature is checked last for two
+//! reasons. An expired token is reported as expired, even if its issuer has replaced the key since.
+//! Only a token that is otherwise valid makes the endpoint fetch new keys.
 
 use crate::escape::{misconfigured, seconds, shown, unauthorized};
 use crate::jwk::{Algorithm, KeySet};
@@ -15,40 +15,41 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 
-/// Maximum size of a token in bytes. No standard has a limit; this is the maximum header field of
-/// common web servers.
+/// Maximum size of a token in bytes. No standard has a limit. Common web servers have this limit
+/// for a header field.
 pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
 
-/// Maximum length in bytes of a subject (OpenID Connect Core, section 2) and of a token's id.
+/// Maximum length in bytes of a subject, and of a token's id (OpenID Connect Core, section 2).
 pub const SUBJECT_BYTES_MAX: usize = 255;
 
-/// Maximum number of audiences of a token, and of its groups. No standard has a limit.
+/// Maximum number of audiences of a token, and of groups of a token. No standard has a limit.
 pub const LIST_MAX: usize = 256;
 
-/// Permitted difference between two clocks, in seconds. RFC 7519 permits at most "a few minutes". A
-/// token of the WLCG profile is valid for minutes only, so the value is one minute.
+/// Permitted difference between the clocks of issuer and endpoint, in seconds. RFC 7519 permits at
+/// most "a few minutes". A token of the WLCG profile is valid only for minutes, so the value is one
+/// minute.
 pub const LEEWAY_SECONDS: u64 = 60;
 
-/// The audience of a token for all services (profile, section 2.1.1).
+/// The audience of a token that all services accept (WLCG profile, section 2.1.1).
 pub const ANY_AUDIENCE: &str = "https://wlcg.cern.ch/jwt/v1/any";
 
 const OPERATION: &str = "accept the token";
 const RENEW: &str = "ask the issuer for a new token";
 
-/// A trusted issuer, as an administrator configures it.
+/// A trusted issuer, as configured.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Issuer {
     /// The `iss` claim of the issuer's tokens, compared exactly. Begins with `https://`.
     pub url: String,
-    /// Accepted audiences, usually `https://` and the host's name. A token must name one of them or
+    /// Accepted audiences, usually `https://` and the host's name. A token must have one of them or
     /// [`ANY_AUDIENCE`].
     pub audiences: Vec<String>,
-    /// Area in which the issuer may grant rights: a path that is prefixed to each path of a scope.
-    /// `/` covers all paths.
+    /// Path of the area in which the issuer may grant rights. It is prefixed to each path of a
+    /// scope. `/` covers all paths.
     #[serde(default = "everything")]
     pub base: String,
-    /// Set if a token must declare the WLCG profile (`wlcg.ver` of 1.x). The profile requires the
+    /// True if a token must declare the WLCG profile (`wlcg.ver` of 1.x). The profile requires this
     /// claim, but issuers of other profiles do not write it.
     #[serde(default = "yes")]
     pub wlcg: bool,
@@ -69,13 +70,13 @@ struct Known {
     keys: Option<KeySet>,
 }
 
-/// The trusted issuers, and their keys if they were fetched.
+/// The trusted issuers, with the keys that were fetched.
 #[derive(Debug, Clone, Default)]
 pub struct Issuers {
     known: BTreeMap<String, Known>,
 }
 
-/// Content of a valid token.
+/// The content of a valid token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
     /// URL of the issuer.
@@ -84,24 +85,24 @@ pub struct Verified {
     pub subject: String,
     /// Rights of the subject.
     pub scopes: Scopes,
-    /// End of validity, in seconds since 1970. Checks add [`LEEWAY_SECONDS`].
+    /// Time of expiry, in seconds since 1970. Checks of this time add [`LEEWAY_SECONDS`].
     pub expires: u64,
     /// Id of the token, for the audit log.
     pub id: Option<String>,
-    /// Groups of the subject in the order of the token. Membership in a child group does not imply
-    /// membership in its parent.
+    /// Groups of the subject, in the order of the token. A member of a child group is not
+    /// automatically a member of its parent.
     pub groups: Vec<String>,
 }
 
-/// Reason for which a token is refused.
+/// The reason why a token is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// An unknown key signed the token. The caller should fetch the issuer's keys, at a limited
-    /// frequency, and verify again.
+    /// The token is signed with a key that is not known yet. The caller should fetch the issuer's
+    /// keys and verify again. It should limit the frequency of such fetches.
     UnknownKey {
-        /// Issuer whose keys to fetch.
+        /// URL of the issuer whose keys to fetch.
         issuer: String,
-        /// Error to report if the issuer's keys were fetched recently.
+        /// Error to report if the caller has fetched the keys recently.
         error: Error,
     },
     /// The token is not valid.
@@ -127,11 +128,11 @@ fn refused(cause: impl Into<String>) -> Error {
 }
 
 impl Issuers {
-    /// Creates the configured issuers, without keys.
+    /// Creates a set of configured issuers, without keys.
     ///
     /// # Errors
-    /// [`InvalidRequest`](dray_core::ErrorKind::InvalidRequest) for two issuers with one URL, a URL
-    /// that is not `https://`, no audience, or a base that is not an absolute path.
+    /// [`InvalidRequest`](dray_core::ErrorKind::InvalidRequest) for two issuers with the same URL,
+    /// a URL that is not `https://`, no audience, or a base that is not an absolute path.
     pub fn new(issuers: impl IntoIterator<Item = Issuer>) -> Result<Self> {
         let mut known = BTreeMap::new();
         for issuer in issuers {
@@ -140,7 +141,7 @@ impl Issuers {
                 misconfigured("take the issuer", cause, "correct it in the configuration")
             };
             let place = issuer.url.strip_prefix("https://").unwrap_or("");
-            // An `@` would make the default owner `sub@issuer` ambiguous.
+            // An `@` in the URL would make the default owner `sub@issuer` ambiguous.
             if place.is_empty() || place.contains(['@', '?', '#']) {
                 return Err(refuse("not a plain https:// URL"));
             }
@@ -185,12 +186,14 @@ impl Issuers {
         self.known.get(issuer)?.keys.as_ref()
     }
 
-    /// Verifies `token`, the text after `Bearer` in the request. `now` is in seconds since 1970.
+    /// Verifies `token`, which is the text after `Bearer` in the request. `now` is in seconds since
+    /// 1970.
     ///
     /// # Errors
-    /// [`Refusal::UnknownKey`] if the issuer's keys should be fetched again; [`Refusal::Refused`]
-    /// with an [`Unauthorized`](dray_core::ErrorKind::Unauthorized) that states the reason. The
-    /// errors quote only the token's issuer, audience, algorithm, key id and scopes.
+    /// [`Refusal::UnknownKey`] if the caller should fetch the issuer's keys again.
+    /// [`Refusal::Refused`] with an [`Unauthorized`](dray_core::ErrorKind::Unauthorized) that
+    /// states the reason. The errors quote only the token's issuer, audience, algorithm, key id and
+    /// scopes.
     pub fn verify(&self, token: &[u8], now: u64) -> Result<Verified, Refusal> {
         let parts = Parts::split(token)?;
         let header: Header = decoded(parts.header, "header")?;
@@ -255,8 +258,8 @@ impl Known {
         }
         if !named.iter().any(|key| key.fits(algorithm)) {
             let cause = format!("the key of {issuer} is not one for {}", algorithm.name());
-            // Without a key id, the token may be signed with a key that was added after the last
-            // fetch.
+            // A token without a key id may be signed with a key that the issuer added after the
+            // last fetch.
             return Err(match header.kid {
                 Some(_) => refused(cause).into(),
                 None => unknown(cause),
@@ -272,7 +275,8 @@ impl Known {
     }
 }
 
-/// Returns the claims of a token without verifying them. The caller must not trust them.
+/// Returns the claims of a token without verifying its signature. The caller must not trust these
+/// claims.
 ///
 /// # Errors
 /// [`Unauthorized`](dray_core::ErrorKind::Unauthorized) if the text does not have the form of a
@@ -314,12 +318,13 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Decodes a part of a token. Drops the messages of serde, because they may quote the token.
+/// Decodes a part of a token. The messages of serde are discarded, because they may quote the
+/// token.
 fn decoded<T: DeserializeOwned>(part: &[u8], name: &str) -> Result<T> {
     let json = URL_SAFE_NO_PAD
         .decode(part)
         .map_err(|_| refused(format!("its {name} is not base64url")))?;
-    // Refuse lists, from which serde would also fill a struct.
+    // Refuse JSON arrays, because serde would also fill a struct from an array.
     let is_object = json.trim_ascii_start().starts_with(b"{");
     let value = serde_json::from_slice(&json).map_err(|error| error.is_data());
     match value {
@@ -342,8 +347,8 @@ struct Header {
 impl Header {
     fn algorithm(&self) -> Result<Algorithm> {
         if self.crit.is_some() {
-            // RFC 7515, section 4.1.11: refuse a token with critical extensions that the reader
-            // does not know.
+            // RFC 7515, section 4.1.11: a token with critical extensions must be refused if the
+            // reader does not know them. This module knows no extension.
             return Err(refused(
                 "it has critical extensions, of which none is known",
             ));
@@ -351,7 +356,8 @@ impl Header {
         let typ = self.typ.as_deref().unwrap_or("JWT").to_ascii_lowercase();
         let typ = typ.strip_prefix("application/").unwrap_or(&typ);
         if !matches!(typ, "jwt" | "at+jwt") {
-            // RFC 8725, section 3.11: a token signed for one purpose is invalid for others.
+            // RFC 8725, section 3.11: a token that was issued for one purpose must not be valid for
+            // another.
             return Err(refused(format!("it is a {}, no access token", shown(typ))));
         }
         let name = self.alg.as_deref().unwrap_or("none");
@@ -364,7 +370,7 @@ impl Header {
     }
 }
 
-/// The claims that are used. serde refuses a field that occurs twice.
+/// The claims that the checks use. serde refuses a claim that occurs twice.
 #[derive(Deserialize)]
 struct Claims {
     iss: Option<String>,
@@ -398,7 +404,7 @@ impl Audience {
     }
 }
 
-/// Seconds since 1970. RFC 7519, section 2 allows fractions of a second; they are truncated.
+/// Seconds since 1970. RFC 7519, section 2 allows fractions of a second, which are truncated here.
 #[derive(Clone, Copy)]
 struct NumericDate(u64);
 
@@ -407,7 +413,7 @@ impl<'de> Deserialize<'de> for NumericDate {
         let number = serde_json::Number::deserialize(deserializer)?;
         let whole = number.as_u64().or_else(|| {
             let seconds = number.as_f64()?;
-            // A larger float cannot represent single seconds.
+            // A float from 2^53 on cannot represent every second.
             let is_sane = (0.0..9_007_199_254_740_992.0).contains(&seconds);
             is_sane.then_some(seconds as u64)
         });
@@ -418,7 +424,7 @@ impl<'de> Deserialize<'de> for NumericDate {
 }
 
 impl Claims {
-    /// Checks the times, the audience and the profile. Returns the time of expiry.
+    /// Checks the times, the audience and the profile of a token. Returns its time of expiry.
     fn check(&self, issuer: &Issuer, now: u64) -> Result<u64> {
         let Some(NumericDate(expires)) = self.exp else {
             return Err(refused("it does not say when it expires"));
@@ -511,8 +517,8 @@ impl Claims {
     }
 }
 
-/// Returns true if the text is a group in the grammar of the profile, section 2.1.1: one or more
-/// names, each after a `/`.
+/// Returns true if the text is a valid group name: one or more names, each after a `/` (WLCG
+/// profile, section 2.1.1).
 fn is_group(text: &str) -> bool {
     let Some(names) = text.strip_prefix('/') else {
         return false;

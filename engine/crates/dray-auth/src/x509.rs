@@ -1,14 +1,14 @@
-//! Certificates: identifies clients (RFC 5280, with the proxies of RFC 3820), and checks that a
-//! server is the dialled host.
+//! Certificates: identifies clients (RFC 5280, and proxies of RFC 3820), and checks that a server
+//! is the dialled host.
 //!
-//! webpki, the library that rustls uses, builds the path from the certificate of a person or host
-//! to a trusted authority. webpki does not support proxies, so this module checks each proxy from
-//! that certificate down to the key of the TLS handshake.
+//! webpki, the library that rustls uses, checks the chain from the certificate of a person or host
+//! up to a trusted authority. webpki does not support proxies, so this module checks the proxies.
+//! They form the rest of the chain, from that certificate down to the key of the TLS handshake.
 //!
-//! This module does not check that the peer holds the leaf's key; the TLS handshake does. The usual
-//! helper of rustls parses the leaf with webpki, which refuses a proxy because of its critical
-//! extension. Use `verify_tls13_signature_with_raw_key` instead, with the key of [`public_key`] or
-//! [`Client`].
+//! This module does not check that the peer holds the private key of the leaf. The TLS handshake
+//! must check it. The usual helper of rustls parses the leaf with webpki, which refuses a proxy
+//! because of its critical extension. Use `verify_tls13_signature_with_raw_key` instead, with the
+//! key of [`public_key`] or [`Client`].
 
 mod der;
 mod name;
@@ -31,24 +31,24 @@ use webpki::{
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
-/// Maximum number of certificates in a chain. Chosen bound: a proxy of a proxy below two
-/// authorities has five.
+/// Maximum number of certificates in a chain. A proxy of a proxy below two authorities gives a
+/// chain of five, so the limit leaves a wide margin.
 pub const CHAIN_MAX: usize = 16;
 
-/// Maximum size of a certificate in bytes. The limit is that of webpki.
+/// Maximum size of a certificate in bytes. webpki has the same limit.
 pub const CERTIFICATE_BYTES_MAX: usize = 64 * 1024;
 
 const OPERATION: &str = "accept the certificate";
 
-/// An administrator's requirements for revocation lists.
+/// The configured requirements for revocation lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Revocation {
-    /// Set if each authority on the path must have a list. Otherwise the certificates of an
-    /// authority without a list count as not revoked.
+    /// True if each authority in the chain must have a revocation list. Otherwise the certificates
+    /// of an authority without a list count as not revoked.
     pub demanded: bool,
-    /// Set if a list stays valid after its next update. Otherwise such a list refuses all
-    /// certificates of its authority, as RFC 5280 and the IGTF require.
+    /// True if a list stays valid after its `nextUpdate`. Otherwise an outdated list makes all
+    /// certificates of its authority invalid, as RFC 5280 and the IGTF require.
     pub stale: bool,
 }
 
@@ -76,19 +76,20 @@ impl std::fmt::Debug for Trust {
 /// A client with a valid certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Client {
-    /// Subject of the certificate that an authority signed; proxies below it do not change the
-    /// subject.
+    /// Subject of the certificate that an authority signed. Proxies below that certificate do not
+    /// change the subject.
     pub subject: Subject,
     /// Issuer of the certificate that an authority signed.
     pub issuer: Subject,
-    /// Number of proxies between the subject and the key of the handshake.
+    /// Number of proxies between the subject's certificate and the key of the handshake.
     pub proxies: usize,
-    /// Set if a proxy of the chain is limited. By grid convention a limited proxy must not start
-    /// jobs but may transfer files.
+    /// True if a proxy in the chain is limited. By grid convention a limited proxy may transfer
+    /// files but must not start jobs.
     pub is_limited: bool,
-    /// Earliest expiry of the subject's certificate and its proxies, in seconds since 1970.
+    /// Time at which the first of the subject's certificate and its proxies expires, in seconds
+    /// since 1970.
     pub expires: u64,
-    /// The leaf's public key, as DER of its SubjectPublicKeyInfo.
+    /// The leaf's public key, as the DER of its SubjectPublicKeyInfo.
     pub key: Vec<u8>,
 }
 
@@ -106,7 +107,7 @@ impl Trust {
         }
     }
 
-    /// Adds a trusted authority, given its certificate in DER.
+    /// Adds a trusted authority. `der` is its certificate.
     ///
     /// # Errors
     /// [`InvalidRequest`](dray_core::ErrorKind::InvalidRequest) if `der` is not the certificate of
@@ -118,8 +119,8 @@ impl Trust {
         };
         let parsed = parse(der).map_err(|error| refuse(error.cause))?;
         let subject = parsed.subject()?;
-        // Accept certificates of version 1 (some roots): they cannot state that they are an
-        // authority.
+        // Certificates of version 1 are accepted, because they cannot state that they belong to an
+        // authority. Some root certificates have this version.
         let is_old = parsed.certificate.version().0 == 0;
         if !is_old && !parsed.certificate.is_ca() {
             return Err(refuse(format!("{subject} is not an authority")));
@@ -136,7 +137,8 @@ impl Trust {
         Ok(())
     }
 
-    /// Adds a revocation list in DER. Each use of the list checks its signature.
+    /// Adds a revocation list in DER. The signature of the list is checked each time the list is
+    /// used.
     ///
     /// # Errors
     /// [`InvalidRequest`](dray_core::ErrorKind::InvalidRequest) if the list cannot be parsed.
@@ -155,12 +157,12 @@ impl Trust {
         Ok(())
     }
 
-    /// Identifies a client. `chain` contains the certificates that the client presented in DER, the
-    /// leaf first. `now` is in seconds since 1970.
+    /// Identifies a client. `chain` has the certificates that the client presented, in DER, with
+    /// the leaf first. `now` is in seconds since 1970.
     ///
     /// # Errors
-    /// [`Unauthorized`](dray_core::ErrorKind::Unauthorized), which names the invalid certificate
-    /// and states the reason.
+    /// [`Unauthorized`](dray_core::ErrorKind::Unauthorized), with the name of the invalid
+    /// certificate and the reason.
     pub fn verify_client(&self, chain: &[&[u8]], now: u64) -> Result<Client> {
         let parsed = parse_chain(chain)?;
         let proxies = proxy::count(&parsed)?;
@@ -183,11 +185,11 @@ impl Trust {
         })
     }
 
-    /// Checks that a server's chain, the leaf first, leads to a trusted authority and is valid for
-    /// `host`, a name or an address. `now` is in seconds since 1970.
+    /// Checks that a server's chain leads to a trusted authority and is valid for `host`, a name or
+    /// an address. The leaf is the first certificate of the chain. `now` is in seconds since 1970.
     ///
     /// # Errors
-    /// [`Unauthorized`](dray_core::ErrorKind::Unauthorized), which states the reason.
+    /// [`Unauthorized`](dray_core::ErrorKind::Unauthorized), with the reason.
     pub fn verify_server(&self, chain: &[&[u8]], host: &str, now: u64) -> Result<()> {
         let parsed = parse_chain(chain)?;
         let leaf = &parsed[0];
@@ -226,7 +228,7 @@ impl Trust {
             .map(|der| CertificateDer::from(*der))
             .collect();
         let lists: Vec<_> = self.lists.iter().collect();
-        // Without any list, the builder returns no options, so webpki cannot require a list.
+        // The builder fails if there are no lists. webpki then cannot be told to require a list.
         let revocation = RevocationOptionsBuilder::new(&lists).ok().map(|builder| {
             let unknown = if self.revocation.demanded {
                 UnknownStatusPolicy::Deny
@@ -260,7 +262,7 @@ impl Trust {
             .map(|_| ())
     }
 
-    /// Returns an error of webpki as a message for people.
+    /// Converts an error of webpki to a message for users.
     fn words(&self, error: &webpki::Error, own: &Parsed, others: &[Parsed], now: u64) -> Error {
         use webpki::Error as E;
         const RENEW: &str = "ask the certificate authority for a new certificate";
@@ -335,8 +337,8 @@ impl Trust {
         }
     }
 
-    /// Returns true if a trusted authority whose own certificate has expired issued a certificate
-    /// of the chain.
+    /// Returns true if the issuer of a certificate in the chain is a trusted authority whose own
+    /// certificate has expired.
     fn is_expired_anchor(&self, own: &Parsed, others: &[Parsed], now: u64) -> bool {
         let mut issuers = others.iter().chain([own]).map(Parsed::issuer_der);
         issuers.any(|issuer| {
@@ -367,7 +369,7 @@ fn borrowed<'a>(anchor: &'a TrustAnchor<'static>) -> TrustAnchor<'a> {
     }
 }
 
-/// One certificate, parsed but not yet trusted.
+/// A certificate that is parsed but not yet trusted.
 struct Parsed<'a> {
     der: &'a [u8],
     certificate: X509Certificate<'a>,
@@ -433,7 +435,8 @@ impl Parsed<'_> {
         )
     }
 
-    /// Returns the first and the last second of validity, in seconds since 1970.
+    /// Returns the first and the last second at which the certificate is valid, in seconds since
+    /// 1970.
     fn validity(&self) -> (u64, u64) {
         let validity = self.certificate.validity();
         let seconds = |timestamp: i64| u64::try_from(timestamp).unwrap_or(0);
@@ -461,8 +464,9 @@ impl Parsed<'_> {
         Ok(())
     }
 
-    /// Checks that the certificate's key may make signatures: in a handshake, or of a proxy (RFC
-    /// 5280, 4.2.1.3; RFC 3820, 3.1). Without the key usage extension all uses are permitted.
+    /// Checks that the certificate's key may make signatures, for a handshake or for a proxy (RFC
+    /// 5280, 4.2.1.3; RFC 3820, 3.1). A certificate without the key usage extension permits all
+    /// uses.
     fn check_usage(&self) -> Result<()> {
         let refuse = |why: &str| {
             let cause = format!("{}: {why}", self.words());

@@ -1,14 +1,14 @@
-//! Reads DER (X.690) where x509-parser does not suffice: the signed bytes of a certificate, and the
-//! exact bytes of names.
+//! Reads parts of DER (X.690) that x509-parser does not provide: the signed bytes of a certificate,
+//! and the exact bytes of names.
 
 /// One DER value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Value<'a> {
-    /// The tag. Tags of several octets are not supported.
+    /// The tag. Tags of more than one octet are not supported.
     pub(super) tag: u8,
     /// Content of the value.
     pub(super) content: &'a [u8],
-    /// Tag, length and content together.
+    /// The bytes of tag, length and content.
     pub(super) whole: &'a [u8],
 }
 
@@ -18,7 +18,7 @@ pub(super) const OBJECT_ID: u8 = 0x06;
 pub(super) const SEQUENCE: u8 = 0x30;
 pub(super) const SET: u8 = 0x31;
 
-/// Reads one value, and returns it with the remaining bytes; `None` if the bytes are not DER.
+/// Reads one value. Returns the value and the remaining bytes, or `None` if the bytes are not DER.
 pub(super) fn read(input: &[u8]) -> Option<(Value<'_>, &[u8])> {
     let (&tag, rest) = input.split_first()?;
     if tag & 0x1f == 0x1f {
@@ -28,7 +28,8 @@ pub(super) fn read(input: &[u8]) -> Option<(Value<'_>, &[u8])> {
     let (length, rest) = if first < 0x80 {
         (usize::from(first), rest)
     } else {
-        // DER requires the shortest form of a length. At most four octets are supported.
+        // Only the shortest form of a length is valid in DER. Lengths of more than four octets are
+        // not supported.
         let count = usize::from(first & 0x7f);
         if count == 0 || count > 4 {
             return None;
@@ -54,19 +55,19 @@ pub(super) fn read(input: &[u8]) -> Option<(Value<'_>, &[u8])> {
     ))
 }
 
-/// Reads one value with the given tag, and returns it with the remaining bytes.
+/// Reads one value with the given tag. Returns the value and the remaining bytes.
 pub(super) fn expect(input: &[u8], tag: u8) -> Option<(Value<'_>, &[u8])> {
     read(input).filter(|(value, _)| value.tag == tag)
 }
 
-/// Reads one value with the given tag; `None` if bytes remain.
+/// Reads one value with the given tag. Returns `None` if bytes remain after the value.
 pub(super) fn only(input: &[u8], tag: u8) -> Option<Value<'_>> {
     expect(input, tag)
         .filter(|(_, rest)| rest.is_empty())
         .map(|(value, _)| value)
 }
 
-/// Reads all consecutive values; `None` if a value is not DER.
+/// Reads all consecutive values. Returns `None` if a value is not DER.
 pub(super) fn all(mut input: &[u8]) -> Option<Vec<Value<'_>>> {
     let mut values = Vec::new();
     while !input.is_empty() {
@@ -92,8 +93,8 @@ pub(super) fn signed(certificate: &[u8]) -> Option<Signed<'_>> {
     let (message, rest) = expect(outer.content, SEQUENCE)?;
     let (algorithm, rest) = expect(rest, SEQUENCE)?;
     let (&unused, signature) = only(rest, BIT_STRING)?.content.split_first()?;
-    // The identifier after version and serial number in the signed bytes must equal the outer
-    // identifier (section 4.1.1.2).
+    // The signed part repeats the identifier after version and serial number. Both copies must be
+    // equal (section 4.1.1.2).
     let inner = all(message.content)?;
     let is_same = inner.get(2).map(|value| value.whole) == Some(algorithm.whole);
     (unused == 0 && is_same).then_some(Signed {

@@ -1,4 +1,5 @@
-//! Distinguished names, and their two common text forms.
+//! Distinguished names, and their two common text forms: that of grid software and that of RFC
+//! 2253.
 
 use super::der;
 use dray_core::path::escape;
@@ -6,11 +7,12 @@ use serde::Serialize;
 use std::fmt;
 use x509_parser::oid_registry::asn1_rs::Oid;
 
-/// Maximum number of attributes of a name. Chosen bound: each level of proxies adds one attribute.
+/// Maximum number of attributes of a name. Each level of proxies adds one attribute, so real names
+/// stay far below the limit.
 const ATTRIBUTES_MAX: usize = 64;
 
-/// Subject of a certificate. Two subjects are equal if their texts are equal; the string types in
-/// the certificates do not matter.
+/// The subject of a certificate. Two subjects are equal if their texts are equal. The string types
+/// in the certificates are ignored.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct Subject {
     /// The form of grid software: `/DC=org/CN=Alice`.
@@ -96,8 +98,8 @@ impl fmt::Debug for Subject {
     }
 }
 
-/// Returns the short name of an attribute type and true; without a short name, the number of the
-/// type and false.
+/// Returns the short name of an attribute type, and true. A type without a short name gives its
+/// number in dotted form, and false.
 fn attribute(oid: &[u8]) -> (String, bool) {
     let short = match oid {
         [0x55, 4, 3] => "CN",
@@ -111,18 +113,18 @@ fn attribute(oid: &[u8]) -> (String, bool) {
         [0x55, 4, 11] => "OU",
         [0x55, 4, 12] => "title",
         [0x55, 4, 42] => "GN",
-        // 0.9.2342.19200300.100.1.25 and .1
+        // OIDs 0.9.2342.19200300.100.1.25 and 0.9.2342.19200300.100.1.1.
         [0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 25] => "DC",
         [0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 1] => "UID",
-        // 1.2.840.113549.1.9.1
+        // OID 1.2.840.113549.1.9.1.
         [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 1] => "emailAddress",
         _ => return (Oid::new(oid.into()).to_id_string(), false),
     };
     (short.to_owned(), true)
 }
 
-/// Returns the text of a string as UTF-8 bytes. Returns the bytes of other types and of invalid
-/// strings unchanged.
+/// Returns the text of a string value as UTF-8 bytes. The bytes of other types and of invalid
+/// strings are returned unchanged.
 fn text(value: der::Value<'_>) -> Vec<u8> {
     const BMP_STRING: u8 = 0x1e;
     if value.tag == BMP_STRING && value.content.len().is_multiple_of(2) {
@@ -138,7 +140,7 @@ fn text(value: der::Value<'_>) -> Vec<u8> {
     value.content.to_vec()
 }
 
-/// Escapes a separator that looks like the start of another attribute.
+/// Escapes each separator in a value that looks like the start of another attribute.
 fn unambiguous(value: &str) -> String {
     let mut text = String::with_capacity(value.len());
     for (at, character) in value.char_indices() {

@@ -1,8 +1,9 @@
-//! Proxy certificates (RFC 3820): a holder signs a new key, valid for some hours, with the own key.
+//! Proxy certificates (RFC 3820): the holder of a key signs a certificate for a new key, valid for
+//! some hours.
 //!
-//! This module refuses proxies from before the RFC (recognised by name alone, or by Globus's draft
-//! extension). It also refuses proxies with a policy other than "all rights" or "limited", because
-//! ignoring an unknown policy would grant too many rights.
+//! This module refuses proxies from before the RFC, which have no extension or the extension of
+//! Globus's draft. It also refuses proxies with a policy other than "all rights" or "limited",
+//! because ignoring an unknown policy would grant too many rights.
 
 use super::{Parsed, der, refused};
 use dray_core::Result;
@@ -10,17 +11,17 @@ use rustls_pki_types::SubjectPublicKeyInfoDer;
 use webpki::{ALL_VERIFICATION_ALGS, RawPublicKeyEntity};
 use x509_parser::extensions::{ParsedExtension, X509Extension};
 
-/// 1.3.6.1.5.5.7.1.14, id-pe-proxyCertInfo: the extension of RFC 3820.
+/// OID 1.3.6.1.5.5.7.1.14, id-pe-proxyCertInfo: the extension of RFC 3820.
 const PROXY_CERT_INFO: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 1, 14];
-/// 1.3.6.1.4.1.3536.1.222: the extension of Globus's draft.
+/// OID 1.3.6.1.4.1.3536.1.222: the extension of Globus's draft.
 const DRAFT_INFO: &[u8] = &[0x2b, 6, 1, 4, 1, 0x9b, 0x50, 1, 0x81, 0x5e];
-/// 1.3.6.1.5.5.7.21.1, id-ppl-inheritAll: the policy "all rights".
+/// OID 1.3.6.1.5.5.7.21.1, id-ppl-inheritAll: the policy "all rights".
 const INHERIT_ALL: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 21, 1];
-/// 1.3.6.1.5.5.7.21.2, id-ppl-independent: the policy "no inherited rights".
+/// OID 1.3.6.1.5.5.7.21.2, id-ppl-independent: the policy "no inherited rights".
 const INDEPENDENT: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 21, 2];
-/// 1.3.6.1.4.1.3536.1.1.1.9: the policy of Globus's limited proxies.
+/// OID 1.3.6.1.4.1.3536.1.1.1.9: the policy of Globus's limited proxies.
 const LIMITED: &[u8] = &[0x2b, 6, 1, 4, 1, 0x9b, 0x50, 1, 1, 1, 9];
-/// 2.5.4.3, commonName.
+/// OID 2.5.4.3, commonName.
 const COMMON_NAME: &[u8] = &[0x55, 4, 3];
 
 const KEY_USAGE: &[u8] = &[0x55, 0x1d, 15];
@@ -44,8 +45,8 @@ fn is_proxy(one: &Parsed<'_>) -> bool {
 /// Returns the number of proxies at the start of the chain.
 ///
 /// # Errors
-/// If a proxy follows its issuer, or if the certificate after the proxies is missing, an
-/// authority's, or a proxy from before RFC 3820.
+/// If a proxy follows its issuer. Also if the certificate after the proxies is missing, belongs to
+/// an authority, or is a proxy from before RFC 3820.
 pub(super) fn count(chain: &[Parsed<'_>]) -> Result<usize> {
     let count = chain.iter().take_while(|one| is_proxy(one)).count();
     let Some(own) = chain.get(count) else {
@@ -75,8 +76,8 @@ pub(super) fn count(chain: &[Parsed<'_>]) -> Result<usize> {
     Ok(count)
 }
 
-/// Checks the proxies of a chain whose last certificate is valid and was signed by an authority.
-/// Returns true if a proxy is limited.
+/// Checks the proxies of a chain. Its last certificate is already known to be valid and signed by
+/// an authority. Returns true if a proxy is limited.
 pub(super) fn check(chain: &[Parsed<'_>], now: u64) -> Result<bool> {
     let mut is_limited = false;
     for (below, pair) in chain.windows(2).enumerate() {
@@ -85,7 +86,8 @@ pub(super) fn check(chain: &[Parsed<'_>], now: u64) -> Result<bool> {
         };
         let refuse = |why: &str| refused(format!("{}: {why}", proxy.words()), NEW_PROXY);
         if proxy.issuer_der() != issuer.subject_der() {
-            // If another certificate of the chain has the issuer's name, report a wrong order.
+            // If another certificate of the chain has the issuer's name, the chain is in the wrong
+            // order.
             let mut subjects = chain.iter().map(Parsed::subject_der);
             return Err(if subjects.any(|subject| subject == proxy.issuer_der()) {
                 let cause = format!(
@@ -117,8 +119,8 @@ pub(super) fn check(chain: &[Parsed<'_>], now: u64) -> Result<bool> {
     Ok(is_limited)
 }
 
-/// Returns the common name that the subject of `one` appends to `issuer`, a subject in DER; `None`
-/// if the subjects differ in another way (RFC 3820, section 3.4).
+/// Returns the common name that the subject of `one` adds to `issuer`, a subject in DER. `None` if
+/// the two subjects differ in any other way (RFC 3820, section 3.4).
 fn added_name<'a>(one: &'a Parsed<'_>, issuer: &[u8]) -> Option<&'a [u8]> {
     let issuer = der::only(issuer, der::SEQUENCE)?.content;
     let subject = der::only(one.subject_der(), der::SEQUENCE)?.content;
@@ -146,7 +148,7 @@ fn is_signed(proxy: &Parsed<'_>, issuer: &Parsed<'_>) -> bool {
         })
 }
 
-/// Checks the extensions that RFC 3820 requires and forbids in a proxy (sections 3.5 to 3.8).
+/// Checks the extensions that RFC 3820 requires or forbids in a proxy (sections 3.5 to 3.8).
 fn check_extensions(proxy: &Parsed<'_>) -> Result<(), String> {
     let mut seen = Vec::new();
     for one in proxy.certificate.extensions() {
@@ -230,7 +232,8 @@ impl<'a> Info<'a> {
     }
 }
 
-/// Decodes a non-negative number. A number that does not fit saturates, as no chain is that long.
+/// Decodes a non-negative number. A number that is too large becomes the maximum, because no chain
+/// is that long.
 fn count_of(integer: &[u8]) -> Option<usize> {
     let (&first, _) = integer.split_first()?;
     if first >= 0x80 {
