@@ -114,7 +114,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Returns true if standard output carries only JSON, errors included.
+    /// Returns true if standard output only has JSON, including errors.
     pub(crate) const fn is_json(&self) -> bool {
         match self {
             Self::Cp(cp) => cp.what.json,
@@ -192,7 +192,7 @@ pub(crate) struct What {
 }
 
 impl What {
-    /// Returns the options of both ends that decide the outcome of a file.
+    /// Returns the options that decide the outcome of a file at both ends.
     pub(crate) fn options(&self) -> options::Options {
         options::Options {
             durability: self.durability.into(),
@@ -202,7 +202,7 @@ impl What {
         }
     }
 
-    /// Returns the selection of entries.
+    /// Returns the selection of entries: patterns and range.
     pub(crate) fn selection(&self) -> Selection {
         Selection {
             recursive: self.recursive,
@@ -214,7 +214,7 @@ impl What {
         }
     }
 
-    /// Returns the expectations on a single file.
+    /// Returns the expected content of a single file.
     pub(crate) fn content(&self) -> Content {
         Content {
             demanded: self.checksum,
@@ -223,9 +223,9 @@ impl What {
         }
     }
 
-    /// Parses the paths.
+    /// Parses the sources and the destination.
     pub(crate) fn places(&self) -> dray_core::Result<Places> {
-        // Clap requires at least two paths.
+        // Never empty, because clap requires at least two paths.
         let (destination, sources) = match self.paths.split_last() {
             Some((last, rest)) => (last.as_os_str(), rest),
             None => (OsStr::new(""), &[][..]),
@@ -242,8 +242,8 @@ impl What {
 }
 
 impl Cp {
-    /// Returns true if the copy may share the blocks of the original. With checksums the data is
-    /// written instead, because the checksums must cover the bytes that were read.
+    /// Returns true if the copy may share blocks with the original. Not if checksums are requested:
+    /// they must cover bytes that were read, so the data is read and written.
     pub(crate) fn may_share_blocks(&self) -> bool {
         let promised = self.checksum_attributes || self.what.checksum.is_some();
         self.reflink == Reflink::Auto && !promised
@@ -372,7 +372,7 @@ pub(crate) struct Cp {
     pub(crate) say: Say,
 }
 
-/// Connection to the other host.
+/// Options of the connection to the other host.
 #[derive(Debug, Args)]
 pub(crate) struct Peer {
     #[command(flatten)]
@@ -471,7 +471,7 @@ pub(crate) struct SweepArgs {
     pub(crate) json: bool,
 }
 
-/// See [`options::Links`].
+/// Values of `--links`. See [`options::Links`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Links {
     Keep,
@@ -479,7 +479,7 @@ pub(crate) enum Links {
     Refuse,
 }
 
-/// See [`options::Overwrite`].
+/// Values of `--overwrite`. See [`options::Overwrite`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Overwrite {
     Never,
@@ -487,7 +487,7 @@ pub(crate) enum Overwrite {
     Always,
 }
 
-/// See [`options::ResumeMode`].
+/// Values of `cp --resume`. See [`options::ResumeMode`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Resume {
     Verify,
@@ -510,7 +510,7 @@ pub(crate) enum Reflink {
     Never,
 }
 
-/// See [`options::Durability`].
+/// Values of `--durability`. See [`options::Durability`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Durability {
     None,
@@ -518,7 +518,7 @@ pub(crate) enum Durability {
     Object,
 }
 
-/// Form of the progress output.
+/// Values of `--progress`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Show {
     Auto,
@@ -562,7 +562,8 @@ fn transfer_id(text: &str) -> Result<TransferId, String> {
     TransferId::new(text).map_err(|error| error.cause)
 }
 
-/// Parses the id of a transfer of an endpoint. Some ids are reserved for the paths of the API.
+/// Parses the id of a transfer at an endpoint. Some ids are refused, because the API uses them in
+/// its paths.
 fn id_there(text: &str) -> Result<TransferId, String> {
     match transfer_id(text)? {
         id if reserved_id(id.as_str()) => Err("no transfer of an endpoint has this id".to_owned()),

@@ -1,12 +1,12 @@
-//! The program's heap: a service clears memory when it is freed.
+//! The allocator of the program. In a service, it clears memory that is freed.
 //!
-//! A token passes through buffers of TLS, of HTTP, of parsers and of text before it is checked, and
-//! most of them belong to libraries. Clearing freed blocks keeps tokens out of core dumps, swap
-//! files and later allocations, whichever library held them.
+//! A token passes through buffers of TLS, HTTP, parsers and text before it is checked. Most of
+//! these buffers belong to libraries. Clearing all freed blocks keeps tokens out of core dumps,
+//! swap files and later allocations, whichever library allocated the block.
 //!
-//! Short-lived commands do not clear: the system takes their memory back when they end.
+//! Short-lived commands do not clear memory, because the system takes it back when they end.
 //!
-//! Non-goals: memory still in use (the buffer of an open connection, a token that is needed again),
+//! Non-goals: memory in use (the buffer of an open connection, a token that is still needed),
 //! stacks, and allocations of C libraries.
 
 #![expect(unsafe_code, reason = "an allocator has no other form")]
@@ -17,24 +17,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[global_allocator]
 static HEAP: Cleared = Cleared;
 
-/// Largest block that is reallocated by copying. The system grows larger blocks by moving pages,
-/// which avoids a second copy of a list of millions of entries. No token is in such a block: the
-/// body of a call is smaller.
+/// Largest block that `realloc` copies to a new block, so that the old block can be cleared. Larger
+/// blocks are left to the system, which grows them without a copy by moving pages. A list of
+/// millions of entries would otherwise need twice its memory. A token is never in such a large
+/// block, because the body of a call is smaller.
 const COPIED_BYTES_MAX: usize = 8 << 20;
 
-/// True in a service: freed blocks are cleared.
+/// True in a service. Freed blocks are then cleared.
 static CLEARS: AtomicBool = AtomicBool::new(false);
 
-/// Clears every block that is freed from now on. A service calls this before it reads its first
-/// secret.
+/// Clears every block that is freed after this call. A service must call this before it reads its
+/// first secret.
 pub(crate) fn clear_from_now_on() {
     CLEARS.store(true, Ordering::Relaxed);
 }
 
-/// The system's allocator, which clears blocks before it frees them.
+/// The allocator of the system, with blocks cleared before they are freed.
 struct Cleared;
 
-/// Size up to which separate writes clear a block faster than a call does. Most blocks are smaller.
+/// Blocks up to this size are cleared with single writes, which are faster than a call to `memset`
+/// for so few bytes. Most blocks are smaller.
 const FEW_BYTES: usize = 128;
 
 /// Clears a block that is about to be freed.
@@ -51,25 +53,27 @@ unsafe fn clear(block: *mut u8, bytes: usize) {
             unsafe { block.add(at).cast::<u64>().write_unaligned(0) };
             at += WORD;
         }
-        // SAFETY: the block holds at least one word; its last word may overlap a cleared word.
+        // SAFETY: the block has at least one word. Its last word may overlap a word that is already
+        // cleared.
         unsafe { block.add(bytes - WORD).cast::<u64>().write_unaligned(0) };
     } else {
-        // SAFETY: the contract of this function.
+        // SAFETY: the caller guarantees that the block is valid for `bytes` bytes.
         unsafe { block.write_bytes(0, bytes) };
     }
-    // Without this, the compiler may remove writes to memory that is about to be freed.
+    // The compiler may otherwise remove the writes above, because the memory is about to be freed.
     std::hint::black_box(block);
 }
 
 // SAFETY: every block comes from the system allocator, with the layout that the caller passed.
 unsafe impl GlobalAlloc for Cleared {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`, which is the same.
+        // SAFETY: the caller fulfils the contract of `GlobalAlloc::alloc`, and `System.alloc` has
+        // the same contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as above.
+        // SAFETY: the caller fulfils the contract of `GlobalAlloc::alloc_zeroed`.
         unsafe { System.alloc_zeroed(layout) }
     }
 
@@ -86,7 +90,7 @@ unsafe impl GlobalAlloc for Cleared {
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         if layout.size() > COPIED_BYTES_MAX || !CLEARS.load(Ordering::Relaxed) {
-            // SAFETY: the caller keeps the contract of `GlobalAlloc::realloc`.
+            // SAFETY: the caller fulfils the contract of `GlobalAlloc::realloc`.
             return unsafe { System.realloc(block, layout, bytes) };
         }
         // SAFETY: the caller passes a size that is a valid layout with this alignment.
@@ -94,7 +98,7 @@ unsafe impl GlobalAlloc for Cleared {
         // SAFETY: the size is not 0 by the contract of `GlobalAlloc::realloc`.
         let grown = unsafe { self.alloc(wanted) };
         if !grown.is_null() {
-            // SAFETY: both blocks are valid for that many bytes and do not overlap. The old block
+            // SAFETY: both blocks are valid for the copied bytes and do not overlap. The old block
             // has `layout`, and the caller no longer uses it.
             unsafe {
                 grown.copy_from_nonoverlapping(block, layout.size().min(bytes));
@@ -112,10 +116,10 @@ mod tests {
     #[test]
     fn a_block_of_any_length_is_cleared_and_nothing_beside_it() {
         for bytes in 0..2 * FEW_BYTES {
-            // At each alignment of a word.
+            // Test every alignment of the block relative to a word.
             for at in 0..8 {
                 let mut memory = vec![0xAA_u8; at + bytes + 8];
-                // SAFETY: at least `bytes` bytes follow `at`.
+                // SAFETY: `memory` has at least `bytes` bytes after `at`.
                 unsafe { clear(memory.as_mut_ptr().add(at), bytes) };
                 let (before, rest) = memory.split_at(at);
                 let (block, after) = rest.split_at(bytes);

@@ -1,4 +1,4 @@
-//! `dray cp`: chooses how to carry the bytes, runs the copy, and reports.
+//! `dray cp`: chooses how to move the data, runs the copy, and prints the report.
 
 use crate::args::Cp;
 use crate::exit::{Exit, Stop, usage};
@@ -86,7 +86,7 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
     Ok(report.tell(cp.what.json))
 }
 
-/// Refuses options that only a copy between two endpoints has.
+/// Refuses options that work only for a copy between two endpoints.
 fn refuse_options_of_endpoints(cp: &Cp) -> Result<(), Stop> {
     third_party::refuse_owed(&cp.owed)?;
     if !cp.replica.is_empty() {
@@ -106,8 +106,8 @@ fn refuse_options_of_endpoints(cp: &Cp) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Cancels the copy at the first signal. With `--json`, the second one reports before the program
-/// ends.
+/// Cancels the copy at the first signal. At the second signal the program ends, and with `--json`
+/// it prints its report before.
 fn stop_on_signals(run: &Run<'_>, began: Instant, reads_server: bool) {
     let handle = run.handle.clone();
     signals::on_stop(move || handle.cancel(false));
@@ -129,10 +129,10 @@ fn stop_on_signals(run: &Run<'_>, began: Instant, reads_server: bool) {
     });
 }
 
-/// Returns the end of a copy that an error kept from beginning.
+/// Returns the ending of a copy that failed before it started.
 ///
 /// # Errors
-/// The error itself, if the command line is at fault.
+/// The error itself, if it is a usage error.
 fn not_begun(error: Error) -> Result<Ended, Stop> {
     let stop = Stop::from(error);
     let ending = match stop.exit {
@@ -152,7 +152,7 @@ fn carry(run: &Run<'_>) -> Result<Ended> {
         (Sources::Remote(address, paths), Folder::Local(_) | Folder::Stored(_)) => {
             remote::pull(run, address, paths)
         }
-        // `What::places` refuses this combination.
+        // Cannot happen, because `What::places` refuses two remote sides.
         (Sources::Remote(..), Folder::Remote(_) | Folder::RemoteNull(_)) => Err(Error::new(
             ErrorKind::Internal,
             End::Here,
@@ -171,7 +171,7 @@ fn carry(run: &Run<'_>) -> Result<Ended> {
     }
 }
 
-/// Returns the ending of a copy without any existing source. Such a copy changes nothing.
+/// Returns the ending of a copy if none of its sources exists. Such a copy changes nothing.
 fn nothing_there(run: &Run<'_>) -> Option<Ended> {
     let failures = prepare::nothing_there(&run.places.sources);
     let failed = failures.len() as u64;
@@ -189,7 +189,7 @@ fn nothing_there(run: &Run<'_>) -> Option<Ended> {
     })
 }
 
-/// Copies with both ends in this process.
+/// Runs a copy with both ends in this process.
 fn copy(run: &Run<'_>) -> Result<Ended> {
     let (source, sink) = prepare::open(&prepare::Request {
         places: run.places.clone(),

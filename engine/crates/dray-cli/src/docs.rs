@@ -194,7 +194,7 @@ fn meaning(arg: &Arg) -> String {
             .collect(),
         false => Vec::new(),
     };
-    // The list of shells is omitted: `clap_complete` defines it.
+    // The list of shells is left out, because it depends on the version of `clap_complete`.
     if !choices.is_empty() && arg.get_id() != "shell" {
         let _ = write!(words, "; one of {}", choices.join(", "));
     }

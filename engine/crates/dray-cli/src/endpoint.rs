@@ -21,10 +21,10 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Name of the configuration in an endpoint's folder.
+/// Name of the configuration file in an endpoint's folder.
 pub(crate) const CONFIG_FILE: &str = "drayd.toml";
 
-/// Name of the commented example configuration.
+/// Name of the example configuration, which explains all settings in comments.
 const EXAMPLE_FILE: &str = "drayd.example.toml";
 
 /// Name of the key file of the endpoint's own token issuer.
@@ -58,7 +58,7 @@ fn init(init: &Init) -> Result<Exit, Stop> {
     if there.exists() {
         return again(&there);
     }
-    // Check the configuration before any folder or file is created.
+    // Check the configuration with placeholder folders before any folder or file is created.
     let name = init.name.clone().unwrap_or_else(|| "name".to_owned());
     let text = configuration(init, &name, Path::new("/"), Path::new("/state"))?;
     Config::parse("the configuration that these options make", &text)?;
@@ -79,7 +79,8 @@ fn init(init: &Init) -> Result<Exit, Stop> {
     };
     let config = folder.join(CONFIG_FILE);
     let text = configuration(init, &name, &folder, &state)?;
-    // Do not write a configuration that an endpoint would refuse.
+    // Check the final text too, so that a configuration that an endpoint would refuse is never
+    // written.
     Config::parse(&config.display().to_string(), &text)?;
     let example = folder.join(EXAMPLE_FILE);
     if !example.exists() {
@@ -92,14 +93,16 @@ fn init(init: &Init) -> Result<Exit, Stop> {
     }
     let names = [name.clone(), "localhost".to_owned(), "127.0.0.1".to_owned()];
     let identity = Identity::load_or_create_for(&folder, &names)?;
-    // Write the configuration last: an interrupted command can then be repeated.
+    // Write the configuration last. If the command is interrupted earlier, the user can run it
+    // again.
     write_new(&config, 0o640, &text).map_err(|error| failed(&config, &error))?;
     output::result(&format!("key {}", identity.fingerprint()));
     output::note(&format!("wrote {}", config.display()));
     Ok(Exit::Safe)
 }
 
-/// Keeps an existing configuration and prints its key again.
+/// Prints the key of an endpoint whose configuration already exists. The configuration is not
+/// changed.
 fn again(file: &Path) -> Result<Exit, Stop> {
     let config = Config::load(file)?;
     let identity = match (&config.tls.certificate, &config.tls.key) {
@@ -120,8 +123,8 @@ fn write_new(path: &Path, mode: u32, text: &str) -> std::io::Result<()> {
 
 /// Returns the configuration of a new endpoint.
 fn configuration(init: &Init, name: &str, folder: &Path, state: &Path) -> Result<String> {
-    // For the characters of paths and host names, Debug quotes and escapes as TOML's basic strings
-    // do. A path that is not UTF-8 cannot be written in TOML.
+    // `Debug` quotes and escapes paths and host names as TOML basic strings do. A path that is not
+    // UTF-8 cannot be written in TOML.
     let quoted = |path: &Path| match path.to_str() {
         Some(text) => Ok(format!("{text:?}")),
         None => Err(usage(
@@ -178,8 +181,8 @@ fn serve(run: &RunEndpoint) -> Result<Exit, Stop> {
     start_log(run.json);
     let config = config_file(&run.config);
     let config = Config::load(&config)?;
-    // Call this first: it turns a write beyond the file size limit into an error, which would
-    // otherwise end the process.
+    // Must be the first call, because it also handles SIGXFSZ. Without a handler, a write beyond
+    // the file size limit would end the process instead of failing.
     signals::watch("stopping; finished data is kept. Press Ctrl-C again to abort.")?;
     let endpoint = Running::open(config)?;
     let stopper = endpoint.stopper();
@@ -211,7 +214,7 @@ fn serve(run: &RunEndpoint) -> Result<Exit, Stop> {
     Ok(Exit::Safe)
 }
 
-/// Returns the configuration file: the named file, or the one in the named folder.
+/// Returns the path of the configuration file. `named` is the file, or the folder that contains it.
 fn config_file(named: &Path) -> PathBuf {
     match named.is_dir() {
         true => named.join(CONFIG_FILE),
@@ -219,13 +222,13 @@ fn config_file(named: &Path) -> PathBuf {
     }
 }
 
-/// Writes the log to standard error, for a journal or a person.
+/// Writes the log to standard error, for the system journal or a terminal.
 fn start_log(json: bool) {
     let lines = tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_max_level(tracing::Level::INFO)
         .with_ansi(false);
-    // Only a test can have set another subscriber.
+    // Fails only if a subscriber exists already, which happens only in tests.
     let _ = match json {
         true => lines.json().try_init(),
         false => lines.try_init(),

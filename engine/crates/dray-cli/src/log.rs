@@ -1,5 +1,5 @@
 //! `dray log show` and `dray log verify`: print object logs, and compare partial files with them.
-//! Neither changes anything or takes a lease.
+//! Both commands change no file and take no lease.
 
 use crate::args::{Log, LogArgs};
 use crate::exit::{Exit, Stop, usage};
@@ -22,7 +22,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Bytes of one read.
+/// Number of bytes per read.
 const PIECE: usize = 1 << 20;
 
 /// Runs `dray log`.
@@ -72,17 +72,18 @@ pub(crate) fn run(log: &Log) -> Result<Exit, Stop> {
     })
 }
 
-/// A log, and the folder that it describes.
+/// A log, and the destination folder that the log describes.
 struct FoundLog {
     path: PathBuf,
     store: PosixStore,
     recovery: Recovery,
-    /// Path that the user asked for, relative to that folder.
+    /// The path that the user has named, relative to the destination folder.
     wanted: RelPath,
 }
 
-/// Finds the logs that a path refers to: the log itself, or the logs of a destination in its folder
-/// and in the folders above it. An unreadable log does not hide the others.
+/// Finds the logs for a path. The path is a log, or a destination. For a destination, this function
+/// reads the logs in its folder and in the folders above it. Unreadable logs are reported, and the
+/// search continues.
 fn find(path: &Path) -> Result<(Vec<FoundLog>, Vec<Error>)> {
     let path = own_path(path.as_os_str())?;
     let path = Path::new(&*path);
@@ -96,7 +97,7 @@ fn find(path: &Path) -> Result<(Vec<FoundLog>, Vec<Error>)> {
             Err(error) => (Vec::new(), vec![error]),
         });
     }
-    // The copied file may not exist yet; its folder does.
+    // The path of a copied file may not exist yet, but its folder does.
     let real = full.canonicalize().unwrap_or(full);
     let (mut found, mut unreadable) = (Vec::new(), Vec::new());
     for top in real.ancestors().filter(|top| top.is_dir()) {
@@ -131,8 +132,8 @@ fn find(path: &Path) -> Result<(Vec<FoundLog>, Vec<Error>)> {
     Ok((found, unreadable))
 }
 
-/// Finds the logs in the folders below a folder. An earlier copy to a path inside the folder can
-/// have a log of its own.
+/// Finds the logs in all folders below a folder. An earlier copy to one of these folders has its
+/// log there.
 fn find_below(path: &Path, found: &mut Vec<FoundLog>, unreadable: &mut Vec<Error>) -> Result<()> {
     let Ok(top) = path.canonicalize() else {
         return Ok(());
@@ -141,7 +142,7 @@ fn find_below(path: &Path, found: &mut Vec<FoundLog>, unreadable: &mut Vec<Error
         return Ok(());
     }
     let place = sweep::Place::open(&top)?;
-    // At this time nothing is old, so the walk reports no partial files without a log.
+    // With an age limit at the epoch, no file is old enough, so the walk reports only logs.
     sweep::walk(&place, SystemTime::UNIX_EPOCH, &mut |met| {
         let log = match met {
             sweep::Met::Found(found) if found.what == sweep::What::Log => found.path,
@@ -157,7 +158,7 @@ fn find_below(path: &Path, found: &mut Vec<FoundLog>, unreadable: &mut Vec<Error
         let (Some(folder), Some(name)) = (top_of_log(&at), log.name()) else {
             return ControlFlow::Continue(());
         };
-        // `find` has already read the logs in the folder itself.
+        // Skip the logs in the top folder, because `find` has already read them.
         if folder != top {
             match read(folder, &name, RelPath::root()) {
                 Ok(read) => found.extend(read),
@@ -168,7 +169,7 @@ fn find_below(path: &Path, found: &mut Vec<FoundLog>, unreadable: &mut Vec<Error
     })
 }
 
-/// Returns `TOP` for `TOP/.dray-log/X.log`.
+/// Returns the destination folder of a log: `TOP` for `TOP/.dray-log/X.log`.
 fn top_of_log(path: &Path) -> Option<&Path> {
     let folder = path.parent()?;
     let is_log = folder.file_name()? == OsStr::from_bytes(layout::LOG_FOLDER)
@@ -209,7 +210,7 @@ fn read(top: &Path, name: &Name, wanted: RelPath) -> Result<Option<FoundLog>> {
 }
 
 impl FoundLog {
-    /// Returns true if the log covers the wanted path, a path in it or a folder around it.
+    /// Returns true if the log covers the wanted path, a path below it, or a folder above it.
     fn is_about_it(&self) -> bool {
         let claims = &self.recovery.header.claims;
         layout::covers(claims, &self.wanted)
@@ -221,7 +222,7 @@ impl FoundLog {
         files.filter(|(path, _)| path.starts_with(&self.wanted))
     }
 
-    /// Compares a partial file with its log, and returns the mismatches.
+    /// Compares a partial file with its log. Returns the mismatches.
     fn verify(&self, path: &RelPath, file: &LoggedFile) -> Vec<Error> {
         let folder = path.parent().unwrap_or_else(RelPath::root);
         let opened = folder
@@ -272,7 +273,7 @@ fn compare(handle: &dyn ReadHandle, range: ByteRange, logged: Sums) -> Option<Er
     })
 }
 
-/// Prints the contents of a log. Returns its JSON form and the number of mismatches.
+/// Prints a log. Returns its JSON form and the number of mismatches.
 fn tell(found: &FoundLog, arguments: &LogArgs, verify: bool) -> (Value, u64) {
     if !arguments.json {
         for line in head(found) {

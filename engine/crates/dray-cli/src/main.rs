@@ -1,9 +1,12 @@
-//! The program `dray`: copies between folders and hosts, serves folders, inspects logs.
+//! The program `dray`: copies between folders and hosts, serves folders, calls endpoints, and
+//! inspects logs.
 //!
 //! Goals: convert the command line to requests to the runtime (`dray_open::locations` interprets
-//! SRC and DST); progress and reports for people and for programs; documented exit codes.
+//! SRC and DST). Print progress and reports for users and for programs. Return documented exit
+//! codes.
 //!
-//! Non-goals: decisions. The session and the log decide what is sent, adopted, retried or trusted.
+//! Non-goals: decisions. The session and the log decide which data is sent, adopted, retried or
+//! trusted.
 
 mod args;
 mod cleared;
@@ -47,7 +50,8 @@ fn main() {
 fn run() -> Exit {
     let dray = match Dray::try_parse_from(words(std::env::args_os())) {
         Ok(dray) => dray,
-        // Help and version are errors for clap too; it exits with 2 for all others, as documented.
+        // clap reports `--help` and `--version` as errors too. `exit` returns 0 for these two, and
+        // 2 for all other errors.
         Err(error) => error.exit(),
     };
     let done = match &dray.command {
@@ -94,15 +98,15 @@ fn run() -> Exit {
     }
 }
 
-/// Returns the words of the command line. The arguments of the program `drayd` are options of `dray
-/// endpoint run`.
+/// Returns the arguments of the command line. If the program runs under the name `drayd`, its
+/// arguments become options of `dray endpoint run`.
 fn words(given: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<OsString> = given.collect();
     let program = words.first().and_then(|word| Path::new(word).file_name());
     if program.is_none_or(|name| name != "drayd") {
         return words;
     }
-    // Help and errors then name `dray endpoint run`, which the reference documents.
+    // Help and error texts then mention `dray endpoint run`, which the reference documents.
     let program: &[&str] = match &words[1..] {
         [only] if only == "--version" || only == "-V" => &["dray"],
         _ => &["dray", "endpoint", "run"],

@@ -1,5 +1,7 @@
-//! The only module that writes to the terminal. A write error does not stop a transfer: the output
-//! is dropped. Unless the reader closed the pipe, the error is reported here and in the exit code.
+//! The only module that writes to the terminal.
+//!
+//! A write error does not stop a transfer. The output is dropped, and the error is reported on
+//! standard error and in the exit code, unless the reader has closed the pipe.
 
 use dray_core::Error;
 use dray_core::lock::LockExt;
@@ -10,22 +12,22 @@ use std::io::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The progress bar on the screen, if any: lines are written above it.
+/// The progress bar on the screen, if there is one. Other lines are written above the bar.
 static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
-/// True if every line of standard error is a JSON object, for a program that reads it.
+/// True if every line on standard error must be a JSON object.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
 
 /// True if only errors are printed (--quiet).
 static IS_QUIET: AtomicBool = AtomicBool::new(false);
 
-/// True if results are not printed: with --quiet, except the object of --json.
+/// True if results are not printed. `--quiet` sets it, except if `--json` asks for an object.
 static IS_SILENT: AtomicBool = AtomicBool::new(false);
 
 /// Set when a result could not be written, so that the exit code reports it.
 static IS_MISSING: AtomicBool = AtomicBool::new(false);
 
-/// Returns true if output to standard output could not be written.
+/// Returns true if a result could not be written to standard output.
 pub(crate) fn is_missing() -> bool {
     IS_MISSING.load(Ordering::Relaxed)
 }
@@ -39,18 +41,18 @@ fn note_missing(written: std::io::Result<()>) {
     }
 }
 
-/// Writes only JSON objects to standard error from now on.
+/// From this call on, writes only JSON objects to standard error.
 pub(crate) fn set_json() {
     IS_JSON.store(true, Ordering::Relaxed);
 }
 
-/// Prints only errors from now on, and the objects of --json if they are requested.
+/// From this call on, prints only errors, and with `json` also the objects of `--json`.
 pub(crate) fn set_quiet(json: bool) {
     IS_QUIET.store(true, Ordering::Relaxed);
     IS_SILENT.store(!json, Ordering::Relaxed);
 }
 
-/// Sets the bar above which lines are shown; `None` removes it.
+/// Sets the progress bar, above which all other lines are written. `None` removes the bar.
 pub(crate) fn set_bar(bar: Option<ProgressBar>) {
     *BAR.lock_unpoisoned() = bar;
 }
@@ -70,7 +72,7 @@ pub(crate) fn text(text: &str) {
     note_missing(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
 }
 
-/// Writes a note for the user: one line on standard error, unless only errors are printed.
+/// Writes a note: one line on standard error. With `--quiet` the note is dropped.
 pub(crate) fn note(line: &str) {
     if !IS_QUIET.load(Ordering::Relaxed) {
         problem(line);
@@ -107,9 +109,8 @@ fn error_line(line: &str) {
     }
 }
 
-/// Escapes the characters of a text that could break the line or control the terminal, because the
-/// text may come from another host. All other characters stay readable, quotes and backslashes
-/// included.
+/// Escapes the characters of a text that could break the line or control the terminal. The text may
+/// come from another host. All other characters are unchanged, including quotes and backslashes.
 pub(crate) fn one_line(line: &str) -> String {
     if !line.chars().any(drives_terminal) {
         return line.to_owned();

@@ -15,35 +15,37 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Maximum bytes read from a token file; no token is longer.
+/// Maximum number of bytes read from a token file. Tokens are shorter than this.
 const TOKEN_FILE_MAX: u64 = 1 << 16;
 
 /// Mode bit that allows every user to read a file.
 const OTHERS_READ: u32 = 0o004;
 
-/// Token in the HELLO of a caller that presents a certificate and no token.
+/// The token that a caller with only a certificate sends in HELLO.
 const NO_TOKEN: &[u8] = b"-";
 
-/// Returns `text` without its host name, if it applies to `address` or to every host.
+/// Returns the value in `text` if it applies to `address`. `text` is a value for every host, or
+/// `HOST=VALUE` for one host.
 fn meant_for<'t>(text: &'t str, address: &str) -> Option<&'t str> {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     match text.split_once('=') {
         Some((name, rest)) if name == host || name == address => Some(rest),
-        // Text for another host: a path has a slash before its `=`, a fingerprint has no `=`.
+        // The text is for another host. A value cannot be mistaken for `HOST=VALUE`: a path has a
+        // slash before its `=`, and a fingerprint has no `=`.
         Some((name, _)) if !name.contains('/') => None,
         _ => Some(text),
     }
 }
 
-/// Returns the entry of `given` for `address`. An entry for this host precedes an entry for every
-/// host.
+/// Returns the value of `given` for `address`. A value for this host has priority over a value for
+/// every host.
 fn chosen<'t>(given: &'t [String], address: &str) -> Option<&'t str> {
     let own = given.iter().filter(|text| text.contains('='));
     let common = given.iter().filter(|text| !text.contains('='));
     own.chain(common).find_map(|text| meant_for(text, address))
 }
 
-/// Returns the trust in the host at `address`.
+/// Returns the conditions under which the key of the host at `address` is trusted.
 ///
 /// # Errors
 /// For an invalid fingerprint, and for CA certificates that cannot be read.
@@ -64,7 +66,8 @@ pub(crate) fn trust(who: &Who, address: &str) -> Result<Trust> {
         })
 }
 
-/// Returns the folder for persistent state of this user's programs, if the environment defines one.
+/// Returns the folder for the persistent state of this user's programs, if the environment defines
+/// one.
 pub(crate) fn state_folder() -> Option<PathBuf> {
     let of_home = || path_in("HOME").map(|home| home.join(".local/state"));
     let state = path_in("XDG_STATE_HOME").or_else(of_home);
@@ -76,7 +79,7 @@ fn path_in(variable: &str) -> Option<PathBuf> {
     value.map(PathBuf::from)
 }
 
-/// Returns the certificate to present, if there is one.
+/// Returns the certificate to present to other hosts, if there is one.
 ///
 /// # Errors
 /// If the named certificate cannot be used.
@@ -87,11 +90,11 @@ pub(crate) fn identity(who: &Who) -> Result<Option<Arc<Identity>>> {
     Identity::from_files(&file, &file).map(Arc::new).map(Some)
 }
 
-/// Returns the token for the host at `address`. After dray's own locations, it searches those of
-/// WLCG Bearer Token Discovery 1.0.
+/// Returns the token for the host at `address`. The options and variables of dray come first, then
+/// the locations of WLCG Bearer Token Discovery 1.0.
 ///
 /// # Errors
-/// If the named token cannot be read, or is not a token.
+/// If a named token file cannot be read, or has no token.
 pub(crate) fn token(who: &Who, address: &str) -> Result<Option<Token>> {
     if let Some(file) = chosen(&who.token_file, address) {
         return read_token(Path::new(file)).map(Some);
@@ -109,7 +112,7 @@ pub(crate) fn token(who: &Who, address: &str) -> Result<Option<Token>> {
     let runtime = path_in("XDG_RUNTIME_DIR").map(|folder| folder.join(&name));
     let places = runtime.into_iter().chain([Path::new("/tmp").join(&name)]);
     match places.into_iter().find(|file| file.is_file()) {
-        // Any user may write to /tmp, so accept only files of this user.
+        // Only a file of this user is accepted, because every user may write to /tmp.
         Some(file) if is_own(&file) => read_token(&file).map(Some),
         _ => Ok(None),
     }
@@ -121,10 +124,10 @@ fn is_own(file: &Path) -> bool {
         .is_ok_and(|metadata| metadata.is_file() && metadata.uid() == own)
 }
 
-/// Returns the credentials for the HELLO of a session.
+/// Returns the credentials that the client sends in HELLO.
 ///
 /// # Errors
-/// If there is neither a token nor a certificate.
+/// If the user has neither a token nor a certificate.
 pub(crate) fn shown(who: &Who, address: &str) -> Result<(Token, Option<Arc<Identity>>)> {
     let identity = identity(who)?;
     match (token(who, address)?, &identity) {
@@ -155,10 +158,11 @@ pub(crate) fn client(who: &Who, address: &str) -> Result<Client> {
     })
 }
 
-/// Returns the named endpoint, or the one of the environment, as `HOST:PORT`.
+/// Returns the endpoint to call as `HOST:PORT`: the named endpoint, or the endpoint in the
+/// environment.
 ///
 /// # Errors
-/// If there is neither.
+/// If no endpoint is named and the environment has none.
 pub(crate) fn endpoint(named: Option<&str>) -> Result<String> {
     let name = match named {
         Some(name) => name.to_owned(),
@@ -183,7 +187,7 @@ pub(crate) fn endpoint(named: Option<&str>) -> Result<String> {
 /// Reads a token from a file.
 ///
 /// # Errors
-/// If the file cannot be read, or holds no token.
+/// If the file cannot be read, or has no token.
 pub(crate) fn read_token(file: &Path) -> Result<Token> {
     let mut bytes = Vec::new();
     std::fs::File::open(file)
@@ -205,7 +209,7 @@ pub(crate) fn read_token(file: &Path) -> Result<Token> {
         })?;
     let mode = std::fs::metadata(file).map_or(0, |metadata| metadata.mode());
     if mode & OTHERS_READ != 0 {
-        // Do not refuse: secrets that a cluster mounts into a container often have this mode.
+        // Only warn, because a secret that a cluster mounts into a container often has this mode.
         let words = file.display();
         output::note(&format!(
             "note: everybody on this host can read the token file {words}; chmod 600 {words}"

@@ -1,7 +1,8 @@
-//! `dray plan`, and `dray cp --dry-run`: show what a copy would do, without changing anything. The
-//! session's own rule decides the outcome of each file from the existing file at the destination
-//! and from its log. Between two endpoints, the driving endpoint reports if it would accept the
-//! transfer.
+//! `dray plan`, and `dray cp --dry-run`: show the effect of a copy without changing anything.
+//!
+//! The rule of the session decides the outcome of each file, from the existing file at the
+//! destination and from the log. For a copy between two endpoints, the driving endpoint answers if
+//! it would accept the transfer.
 
 use crate::args::{Owed, What, Who};
 use crate::exit::{Exit, Stop, usage};
@@ -86,13 +87,13 @@ pub(crate) fn run(what: &What, owed: &Owed, who: &Who) -> Result<Exit, Stop> {
     Ok(planner.finish())
 }
 
-/// The destination in its present state.
+/// The destination as it is now.
 struct Sink {
-    /// Store of the folder itself, or of its nearest existing ancestor.
+    /// Store of the destination folder, or of its nearest ancestor that exists.
     store: Arc<dyn Store>,
-    /// `None` if the folder does not exist.
+    /// The state of the destination folder. `None` if the folder does not exist.
     peek: Option<Peek>,
-    /// Time precision of the end with the coarser times.
+    /// Precision of file times in nanoseconds, at the end with the coarser precision.
     precision_nanoseconds: u32,
 }
 
@@ -151,9 +152,9 @@ impl Sink {
 struct Totals {
     others: u64,
     failed: u64,
-    /// Files, bytes and objects by planned outcome.
+    /// Number of files, bytes and objects for each planned outcome.
     fates: BTreeMap<&'static str, (u64, u64, u64)>,
-    /// Bytes to send by storage target, at the source and at the sink.
+    /// Number of bytes to send for each storage target, at the source and at the sink.
     from: BTreeMap<String, u64>,
     to: BTreeMap<String, u64>,
 }
@@ -214,7 +215,8 @@ impl Planner<'_> {
         }
         let asked = NonZeroU64::new(self.options.object_bytes).unwrap_or(NonZeroU64::MIN);
         match &facts.resume {
-            // A run takes buffers as large as the objects that it resumes.
+            // A run uses buffers that hold the objects of the log, so the object size of the log is
+            // no obstacle.
             Some(Ok(resume)) if is_usable(resume, key.size, NonZeroU64::MAX) => {
                 resumed(resume, key.size)
             }
@@ -239,7 +241,8 @@ impl Planner<'_> {
         let from = names(self.source.as_ref(), &listed.layout);
         let to = names(self.sink.store.as_ref(), layout);
         for (totals, names) in [(&mut self.totals.from, &from), (&mut self.totals.to, &to)] {
-            // Stripes are assigned in turn, so a file is spread about evenly over its targets.
+            // Stripes of a file are assigned to its targets in turn, so each target gets about the
+            // same number of bytes.
             for name in names.iter().filter(|_| bytes > 0) {
                 *totals.entry(name.clone()).or_default() += bytes / names.len() as u64;
             }

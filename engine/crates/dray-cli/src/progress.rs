@@ -1,7 +1,8 @@
 //! Progress of a running transfer on standard error: a bar, plain lines, or JSON lines.
 //!
-//! The executor's thread only stores counters and queues events; one thread of this module draws.
-//! The queue is bounded: a slow reader of the JSON lines delays the transfer and misses no file.
+//! The thread of the executor only stores counters and queues events. One thread of this module
+//! draws. The queue is bounded, so a slow reader of JSON lines delays the transfer, but gets every
+//! event.
 
 use crate::args::{Say, Show};
 use crate::output;
@@ -29,15 +30,15 @@ use std::time::{Duration, Instant};
 /// Maximum number of events that wait for the drawing thread.
 const QUEUE_MAX: usize = 1 << 14;
 
-/// A transfer counts as silent after this many seconds without movement: longer than a sync group
-/// usually takes (guess, revisit).
+/// Number of seconds without moved bytes after which a transfer counts as silent. A sync group
+/// usually takes less time (guess, revisit).
 const SILENT_SECONDS: u64 = 10;
 
-/// Window of a rate: long enough to span several sync groups, short enough to follow a change
-/// (guess, revisit).
+/// Time over which a rate is measured. It spans several sync groups, and is short enough to show a
+/// change (guess, revisit).
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Interval of each kind of display.
+/// Interval between two updates of each kind of display.
 const BAR_INTERVAL: Duration = Duration::from_millis(200);
 const JSON_INTERVAL: Duration = Duration::from_secs(1);
 const LINES_INTERVAL: Duration = Duration::from_secs(5);
@@ -54,13 +55,13 @@ struct FeedState {
     collected: Collected,
 }
 
-/// Watches a transfer and shows its progress.
+/// Observes a transfer and shows its progress.
 pub(crate) struct Feed {
     shared: Arc<Mutex<FeedState>>,
     queue: SyncSender<Line>,
     drawer: JoinHandle<()>,
     trace: Option<Trace>,
-    /// True if events of completed files are not shown.
+    /// True if completed files are not shown.
     quiet_files: bool,
 }
 
@@ -101,7 +102,7 @@ impl Feed {
         }
     }
 
-    /// Resets the counters for a new attempt, which retries the failed files.
+    /// Resets the counters for a new try, which sends the failed files again.
     fn restart(&self) {
         let mut shared = self.shared.lock_unpoisoned();
         shared.progress = Progress::default();
@@ -109,12 +110,12 @@ impl Feed {
         shared.collected.failures_total = 0;
     }
 
-    /// Reports a notice that no state machine produced.
+    /// Reports a notice that does not come from a state machine.
     fn notice(&self, error: Error) {
         self.event(&Event::Notice(error));
     }
 
-    /// Returns a function that returns the current counters and results, on any thread.
+    /// Returns a function that reads the current counters and results. Any thread may call it.
     pub(crate) fn so_far(&self) -> impl Fn() -> (Progress, Collected) + Send + 'static {
         let shared = Arc::clone(&self.shared);
         move || {
@@ -167,7 +168,7 @@ impl Observer for Feed {
                 Line::Notice(error.clone())
             }
         };
-        // Sending fails only if the drawing thread has ended; nothing shows the line then.
+        // Sending fails only if the drawing thread has ended. The line is then dropped.
         let _ = self.queue.send(line);
     }
 
@@ -313,7 +314,8 @@ impl Drawer {
     }
 }
 
-/// Returns the bytes that this run made durable. Bytes of an earlier run do not count in a rate.
+/// Returns the number of bytes that this run made durable. A rate must not include the bytes of an
+/// earlier run.
 fn moved(progress: &Progress) -> u64 {
     progress
         .bytes_durable
@@ -347,15 +349,15 @@ fn json_of(line: &Line) -> serde_json::Value {
 struct View {
     progress: Progress,
     rate: u64,
-    /// Bottleneck of the last window.
+    /// Bottleneck during the last window.
     bottleneck: Option<Stage>,
-    /// Seconds since bytes last moved, if the transfer is silent.
+    /// Number of seconds since bytes last moved, if the transfer is silent.
     silent_seconds: Option<u64>,
 }
 
 impl View {
-    /// Returns the number of files that are neither done nor failed; while the listing is
-    /// incomplete, of those listed so far.
+    /// Returns the number of listed files that are neither done nor failed. More files may follow
+    /// while the listing is incomplete.
     fn files_remaining(&self) -> u64 {
         let ended = self.progress.files_done + self.progress.files_failed;
         self.progress.files_listed.saturating_sub(ended)
@@ -367,7 +369,7 @@ impl View {
     }
 
     fn eta_seconds(&self) -> Option<u64> {
-        // A stalled transfer has no finish time.
+        // A silent transfer has no estimated finish.
         (self.progress.listing_done && self.rate > 0 && self.silent_seconds.is_none())
             .then(|| self.bytes_remaining().div_ceil(self.rate))
     }
@@ -436,7 +438,7 @@ impl View {
     }
 }
 
-/// Returns the phrase for the end that is silent.
+/// Returns a phrase that names the end for which the transfer waits.
 const fn silent_end(bottleneck: Option<Stage>) -> &'static str {
     match bottleneck {
         Some(Stage::List | Stage::Read) => "the source has been",
@@ -448,7 +450,7 @@ const fn silent_end(bottleneck: Option<Stage>) -> &'static str {
     }
 }
 
-/// Measures how long no bytes have moved.
+/// Measures the time since bytes last moved.
 #[derive(Default)]
 struct Stood {
     last: Option<(Instant, u64)>,
@@ -480,7 +482,7 @@ impl Stood {
     }
 }
 
-/// A rate over a moving window.
+/// A rate over a moving window of time.
 #[derive(Default)]
 struct Rate {
     samples: VecDeque<(Instant, u64, Profile)>,
@@ -490,7 +492,7 @@ impl Rate {
     fn add(&mut self, now: Instant, bytes: u64, profile: Profile) {
         let last = self.samples.back();
         if last.is_some_and(|(_, last, _)| *last > bytes) {
-            // A new attempt starts its counters at zero.
+            // The counters restart from zero with each new try.
             self.samples.clear();
         }
         self.samples.push_back((now, bytes, profile));
@@ -504,8 +506,8 @@ impl Rate {
         }
     }
 
-    /// Returns the profile of the window. For an end that reported no time in it, returns all its
-    /// times.
+    /// Returns the times that each end spent in each stage during the window. If an end has
+    /// reported no time in the window, its times since the start are returned.
     fn profile(&self) -> Profile {
         let ends = (self.samples.front(), self.samples.back());
         let (Some((.., from)), Some((.., to))) = ends else {
@@ -631,7 +633,7 @@ mod tests {
         }
         assert_eq!(rate.profile().bottleneck(), Some(Stage::Network));
         assert_eq!(rate.profile().source.of(Stage::Read), Duration::ZERO);
-        // The other end reports its times less often.
+        // The other end reports its times less often than this end.
         profile.sink.add(Stage::Write, Duration::from_secs(50));
         profile.source.add(Stage::Credit, Duration::from_secs(50));
         for second in 60..80 {

@@ -1,4 +1,4 @@
-//! `dray cp` with the other end on another host: push, pull, and resuming after a lost connection.
+//! `dray cp` with one end on another host: push, pull, and resuming after a lost connection.
 
 use crate::exit::usage;
 use crate::run::Run;
@@ -18,14 +18,15 @@ use std::os::unix::fs::DirBuilderExt;
 
 /// Copies a local source to a folder of the host at `address`.
 pub(crate) fn push(run: &Run<'_>, address: &str, folder: &[u8]) -> Result<Ended> {
-    // The destination folder, then the paths that will be written in it.
+    // The first path is the destination folder. The paths to write in it follow.
     let claims = run.places.claims.iter();
     let paths: Vec<Vec<u8>> = std::iter::once(folder.to_vec())
         .chain(claims.map(|claim| claim.as_bytes().to_vec()))
         .collect();
     let open = || prepare::open_roots(&run.places.sources, &run.targets, run.cp.what.links.into());
     let mut dial = dial(run, address)?;
-    // Exit code 0 of a push means durable data, unless the user requested a null destination.
+    // Exit code 0 of a push promises durable data. Only a null destination, requested by the user,
+    // may discard it.
     dial.may_keep_nothing = matches!(run.places.folder, Folder::RemoteNull(_));
     dial.must_keep_nothing = dial.may_keep_nothing;
     tuned(run, &dial, true, |tuning| {
@@ -40,7 +41,7 @@ pub(crate) fn push(run: &Run<'_>, address: &str, folder: &[u8]) -> Result<Ended>
     })
 }
 
-/// Copies a remote source to a local sink.
+/// Copies from a remote source to a local sink.
 pub(crate) fn pull(run: &Run<'_>, address: &str, paths: &[Vec<u8>]) -> Result<Ended> {
     let selection = run.selection();
     let open = || {
@@ -48,7 +49,7 @@ pub(crate) fn pull(run: &Run<'_>, address: &str, paths: &[Vec<u8>]) -> Result<En
         prepare::open_folder(run.places, &run.targets, by, &run.options)
     };
     let mut dial = dial(run, address)?;
-    // This host keeps the data, or discards it if the user requested a null destination.
+    // The sink is this host, and it keeps the data unless the user requested a null destination.
     dial.may_keep_nothing = true;
     dial.keeps_nothing = run.places.folder.keeps_nothing();
     tuned(run, &dial, false, |tuning| {
@@ -63,8 +64,8 @@ pub(crate) fn pull(run: &Run<'_>, address: &str, paths: &[Vec<u8>]) -> Result<En
     })
 }
 
-/// Runs a copy with the number of streams that earlier runs found, and stores the number that this
-/// run finds, if there is a state folder.
+/// Runs a copy with the number of streams that earlier runs have found. If there is a state folder,
+/// stores the number that this run finds.
 fn tuned(
     run: &Run<'_>,
     dial: &Dial,
@@ -87,18 +88,18 @@ fn tuned(
     };
     let ended = carry(tuning)?;
     if let Some(found) = ended.found {
-        // If the folder cannot be created, `keep` reports that the file cannot be written.
+        // An error is ignored here, because `keep` reports that the file cannot be written.
         let _ = DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(&folder);
-        // Read the file again: another run may have changed it in the meantime.
+        // Open the file again, because another run may have changed it since.
         open().keep(pair, found, time(clock::now()));
     }
     Ok(ended)
 }
 
-/// Returns the number of data connections when this host drives the transfer.
+/// Returns the number of data connections for a transfer that this host drives.
 fn streams(run: &Run<'_>) -> StreamCount {
     let usual = StreamCount::Fixed(dray_core::options::STREAMS_USUAL);
     run.cp.streams.unwrap_or(usual)
@@ -132,8 +133,8 @@ fn dial(run: &Run<'_>, address: &str) -> Result<Dial> {
     Ok(dial)
 }
 
-/// Checks that `--bind` names addresses of this host. A retry could not succeed with another
-/// address.
+/// Checks that the addresses of `--bind` belong to this host. With any other address, no retry
+/// could succeed.
 fn check_bind(addresses: &[IpAddr]) -> Result<()> {
     for address in addresses {
         match UdpSocket::bind((*address, 0)) {
@@ -143,7 +144,7 @@ fn check_bind(addresses: &[IpAddr]) -> Result<()> {
                     "name one of its own: `ip addr` shows them",
                 ));
             }
-            // Other errors appear when the address is used.
+            // Other errors are reported when the address is used.
             _ => {}
         }
     }

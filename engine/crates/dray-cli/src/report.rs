@@ -10,13 +10,14 @@ use dray_session::{Failure, Progress};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Maximum number of failures, and of notices, that are kept for the report; more are only counted.
+/// Maximum number of failures, and of notices, in the report. Further failures and notices are only
+/// counted.
 pub(crate) const KEPT_MAX: usize = 1000;
 
-/// Minimum duration of a copy whose bottleneck is reported.
+/// Minimum duration of a copy for which the report names the bottleneck.
 pub(crate) const WORTH_A_WORD: Duration = Duration::from_secs(2);
 
-/// Returns the description of a stage for users who want to remove the bottleneck.
+/// Returns a description of a stage, for users who want to remove a bottleneck.
 pub(crate) const fn held_up_by(stage: Stage) -> &'static str {
     match stage {
         Stage::List => "listing the source",
@@ -46,7 +47,7 @@ pub(crate) struct Collected {
 pub(crate) struct Report {
     pub(crate) transfer: TransferId,
     pub(crate) ending: Ending,
-    /// Counters of the last attempt; bytes sent and read, and the profile, cover all attempts.
+    /// Counters of the last try. The bytes sent, the bytes read and the profile include all tries.
     pub(crate) progress: Progress,
     pub(crate) collected: Collected,
     pub(crate) took: Duration,
@@ -54,7 +55,7 @@ pub(crate) struct Report {
     pub(crate) reads_server: bool,
 }
 
-/// Returns the name of the ending.
+/// Returns the name of an ending in JSON.
 const fn state(ending: &Ending) -> &'static str {
     match ending {
         Ending::Done { failed: 0 } => "done",
@@ -85,7 +86,7 @@ const fn error(ending: &Ending) -> Option<&Error> {
 }
 
 impl Report {
-    /// Prints the report, unless it was printed before, and returns the exit code.
+    /// Prints the report, unless another thread has printed it. Returns the exit code.
     pub(crate) fn tell(&self, as_json: bool) -> Exit {
         if !signals::may_tell() {
             return self.exit();
@@ -108,9 +109,8 @@ impl Report {
         }
     }
 
-    /// Returns true if the source is a server without sessions that was unreachable. Such a server
-    /// is contacted only per file, so every recorded failure must say so; only the first failures
-    /// are recorded.
+    /// Returns true if the source is an unreachable server without sessions. Such a server is
+    /// contacted once per file. So all failures in the report must say that it was unreachable.
     fn is_unreached(&self) -> bool {
         let Ending::Done { failed } = self.ending else {
             return false;
@@ -211,14 +211,14 @@ impl Report {
     }
 }
 
-/// Returns the JSON form of one failed file.
+/// Returns the JSON form of a failed file.
 pub(crate) fn failure(failure: &Failure) -> Value {
     let mut object = in_json(&failure.error);
     object["path"] = json!(failure.path.to_string());
     object
 }
 
-/// Returns the JSON form of an error and its parts.
+/// Returns the JSON form of an error.
 pub(crate) fn in_json(error: &Error) -> Value {
     json!({
         "end": error.end,

@@ -1,4 +1,4 @@
-//! One run of `dray cp`, as its parts see it.
+//! The data of one run of `dray cp`.
 
 use crate::args::Cp;
 use crate::progress::Feed;
@@ -10,7 +10,7 @@ use dray_runtime::assembly::Content;
 use dray_runtime::handle::Handle;
 use dray_wire::message::Selection;
 
-/// Everything that a run needs, for any kind of other end.
+/// The arguments of a run, for local and remote copies.
 pub(crate) struct Run<'a> {
     pub(crate) cp: &'a Cp,
     pub(crate) places: &'a Places,
@@ -23,7 +23,7 @@ pub(crate) struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Returns the selection with the new name of the source.
+    /// Returns the selection, and the new name of the source if there is one.
     pub(crate) fn selection(&self) -> Selection {
         Selection {
             rename: self.places.rename.clone(),

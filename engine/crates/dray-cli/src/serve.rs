@@ -1,4 +1,4 @@
-//! `dray serve`: lets other hosts push into and pull from one folder.
+//! `dray serve`: lets other hosts copy to and from one folder.
 
 use crate::args::Serve;
 use crate::cleared;
@@ -31,12 +31,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Minimum interval between two log lines on rejected callers, so that strangers cannot fill the
-/// log.
+/// Minimum interval between two log lines about rejected callers, so that such callers cannot fill
+/// the log.
 const REJECTED_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum number of logged notices of one session. A source with a million changed files must not
-/// fill the log.
+/// Maximum number of logged notices of one session, so that a source with a million changed files
+/// does not fill the log.
 const NOTICES_MAX: u32 = 100;
 
 /// Runs `dray serve` until it is stopped.
@@ -55,7 +55,7 @@ pub(crate) fn run(serve: &Serve) -> Result<Exit, Stop> {
     settings.advertise = addresses(&serve.advertise)?;
     settings.sessions_max = usize::from(serve.transfers_max);
     settings.keeps_nothing = null.is_some();
-    // The log line of each session reports a peer that keeps nothing.
+    // Allowed, because the log line of each session reports a peer that discards the data.
     settings.may_keep_nothing = true;
     let house = House::open(serve, null)?;
     let listener = Listener::bind(&addresses(&serve.listen)?, settings)?;
@@ -85,7 +85,7 @@ pub(crate) fn run(serve: &Serve) -> Result<Exit, Stop> {
     Ok(Exit::Safe)
 }
 
-/// Returns the largest object of a session with `pool` bytes of buffers.
+/// Returns the size in bytes of the largest object for a session with `pool` bytes of buffers.
 fn object_bytes_max(pool: u64) -> u64 {
     (pool / assembly::BUFFERS_MIN).min(plan::OBJECT_BYTES_MAX)
 }
@@ -114,13 +114,13 @@ fn identity_folder(serve: &Serve) -> Result<PathBuf> {
     })
 }
 
-/// Data that is served.
+/// The folder or the generated data that the server serves.
 enum Served {
     Folder(Export),
     Null(NullExport),
 }
 
-/// Settings of a server: the served data, the token and the allowed directions.
+/// Settings of a server: the served data, the token, and the allowed directions.
 struct House {
     root: PathBuf,
     served: Served,
@@ -177,7 +177,7 @@ impl House {
         })
     }
 
-    /// Returns the notice for a caller that requests larger objects than this server's buffers
+    /// Returns a notice if a client requests larger objects than the buffers of this server can
     /// hold.
     fn smaller_objects(&self, asked: u64) -> Option<Error> {
         let most = object_bytes_max(self.pool);
@@ -256,7 +256,7 @@ impl House {
     }
 }
 
-/// Properties of a session for the log.
+/// Properties of a session for its log line.
 struct Session {
     transfer: String,
     attempt: u32,
@@ -264,7 +264,7 @@ struct Session {
     role: &'static str,
 }
 
-/// Logs notices of the state machine. The other end does not receive them.
+/// Logs the notices of the server's state machine. The client does not receive these notices.
 struct Notices<'a> {
     json: bool,
     session: &'a Session,
@@ -355,7 +355,7 @@ impl Handler for House {
                     let notices = Notices::new(self.json, &session);
                     let (outcome, progress) = source::run(setup, link, &notices)
                         .unwrap_or_else(|error| (Outcome::Refused(error), Progress::default()));
-                    // The sink may have discarded the data.
+                    // The log line must state if the sink discarded the data.
                     let progress = Progress {
                         keeps_nothing: agreed.keeps_nothing(),
                         ..progress

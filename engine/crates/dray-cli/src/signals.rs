@@ -1,6 +1,7 @@
-//! Ctrl-C, SIGTERM and SIGHUP: the first signal stops the transfer and keeps durable data, the
-//! second ends the program immediately. The transfer can resume after both, because only logged
-//! data is trusted. A program that was started with SIGHUP ignored (nohup) keeps ignoring it.
+//! Handles Ctrl-C, SIGTERM and SIGHUP. The first signal stops the transfer and keeps durable data.
+//! The second signal ends the program immediately. The transfer can resume in both cases, because
+//! only logged data is trusted. If the program was started with SIGHUP ignored (`nohup`), it
+//! continues to ignore SIGHUP.
 
 use crate::exit::Exit;
 use crate::output;
@@ -27,15 +28,16 @@ static STATE: Mutex<State> = Mutex::new(State {
     at_once: None,
 });
 
-/// Set when the outcome has been reported.
+/// Set when the outcome has been printed.
 static IS_TOLD: AtomicBool = AtomicBool::new(false);
 
-/// Returns true to the first caller, which must report the outcome.
+/// Returns true to the first caller, which must print the outcome. Returns false to all later
+/// callers.
 pub(crate) fn may_tell() -> bool {
     !IS_TOLD.swap(true, Ordering::Relaxed)
 }
 
-/// Starts the signal thread. `words` is printed at the first signal.
+/// Starts the thread that waits for signals. The thread prints `words` at the first signal.
 ///
 /// # Errors
 /// If the system refuses a signal handler or a thread.
@@ -44,8 +46,8 @@ pub(crate) fn watch(words: &'static str) -> Result<()> {
     if !is_ignored(SIGHUP) {
         asked.push(SIGHUP);
     }
-    // Catching SIGXFSZ is enough: it no longer ends the program, and the write beyond the limit
-    // (RLIMIT_FSIZE) fails with EFBIG, whose error names the file.
+    // Catching SIGXFSZ prevents it from ending the program. A write beyond the limit (RLIMIT_FSIZE)
+    // then fails with EFBIG, and the error names the file.
     asked.push(SIGXFSZ);
     let mut signals = Signals::new(asked).map_err(|error| {
         Error::new(ErrorKind::Busy, End::Here, "listen for signals")
@@ -63,7 +65,7 @@ pub(crate) fn watch(words: &'static str) -> Result<()> {
         .map_err(|error| refused(&error))
 }
 
-/// Returns true if this program was started with the signal ignored (proc_pid_status(5), `SigIgn`).
+/// Returns true if the program was started with the signal ignored (proc_pid_status(5), `SigIgn`).
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -86,7 +88,8 @@ fn on_signal(words: &str) {
     }
 }
 
-/// Sets the action of the first signal, and runs it immediately if the signal has already come.
+/// Sets the action for the first signal. If a signal has already arrived, runs the action
+/// immediately.
 pub(crate) fn on_stop(stop: impl Fn() + Send + 'static) {
     let mut state = STATE.lock_unpoisoned();
     if state.asked > 0 {
@@ -95,7 +98,7 @@ pub(crate) fn on_stop(stop: impl Fn() + Send + 'static) {
     state.stop = Some(Box::new(stop));
 }
 
-/// Sets the last output before the second signal ends the program.
+/// Sets the function that prints the last output before the second signal ends the program.
 pub(crate) fn at_once(last_words: impl Fn() + Send + 'static) {
     let mut state = STATE.lock_unpoisoned();
     state.at_once = Some(Box::new(last_words));

@@ -1,4 +1,4 @@
-//! Commands on paths at an endpoint: list, stat, rm and checksum.
+//! Commands on files and folders at an endpoint: `ls`, `stat`, `rm` and `checksum`.
 
 use crate::args::{Algorithm, At, Rm, Sum};
 use crate::exit::{Exit, Stop, usage};
@@ -14,19 +14,19 @@ use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// Maximum number of entries of one answer.
+/// Maximum number of entries in one answer of the endpoint.
 const PAGE: u32 = 1_000;
 
-/// Meaning of a URL.
+/// The meaning of a URL argument.
 #[derive(Debug, PartialEq, Eq)]
 enum Location {
-    /// An endpoint with all its roots.
+    /// An endpoint, without a path.
     Roots(String),
     /// A path at an endpoint.
     Path(Url),
 }
 
-/// Parses a URL; for an endpoint alone, its name suffices.
+/// Parses a URL argument. A URL without a path means the endpoint itself.
 fn location(typed: &OsStr) -> Result<Location> {
     let typed = typed.as_bytes();
     let is_bare =
@@ -94,7 +94,7 @@ pub(crate) fn list(at: &At) -> Result<Exit, Stop> {
     Ok(Exit::Safe)
 }
 
-/// Lists the roots of an endpoint. A path begins with the name of a root.
+/// Lists the roots of an endpoint. The first name of every path is the name of a root.
 fn roots(at: &At, address: &str) -> Result<Exit, Stop> {
     let client = peer::client(&at.ask.who, address)?;
     let about = client.ask::<EndpointAnswer>(Method::GET, "/v1/endpoint", None)?;
@@ -114,7 +114,7 @@ fn roots(at: &At, address: &str) -> Result<Exit, Stop> {
     Ok(Exit::Safe)
 }
 
-/// Returns the line of a root, with the caller's rights to the whole root.
+/// Returns the output line of a root, with the caller's rights on the root.
 pub(crate) fn root_line(root: &RootAnswer) -> String {
     let rights = [
         (root.read, "read"),

@@ -1,4 +1,4 @@
-//! `dray log sweep`: removes the remains of interrupted copies, on a host without an endpoint.
+//! `dray log sweep`: removes the partial data of interrupted copies, on a host without an endpoint.
 
 use crate::args::SweepArgs;
 use crate::exit::{Exit, Stop};
@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::SystemTime;
 
-/// Counts of removed and kept remains.
+/// Number of removed and kept items.
 #[derive(Default)]
 struct Sum {
     removed: u64,

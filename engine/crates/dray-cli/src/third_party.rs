@@ -1,5 +1,6 @@
-//! `dray cp` between two endpoints: gets a ticket at one endpoint and submits the transfer at the
-//! other. This program only watches: if it is killed, the transfer continues.
+//! `dray cp` between two endpoints: gets a ticket from one endpoint and submits the transfer to the
+//! other. The program then only watches the transfer. If the program is killed, the transfer
+//! continues.
 
 use crate::args::{Class, Cp, Owed, What, Who};
 use crate::exit::{Exit, Stop, usage};
@@ -26,13 +27,13 @@ use std::ffi::OsString;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ScopedJoinHandle};
 
-/// Returns true if all paths of a command are at other hosts.
+/// Returns true if all paths of a command are URLs of endpoints.
 pub(crate) fn is_meant(paths: &[OsString]) -> bool {
     let is_remote = |path: &OsString| Url::is_meant(path.as_encoded_bytes());
     !paths.is_empty() && paths.iter().all(is_remote)
 }
 
-/// Submits the transfer at the destination's endpoint and watches it.
+/// Submits the transfer to the destination's endpoint and watches it.
 pub(crate) fn run(cp: &Cp, transfer: &TransferId) -> Result<Exit, Stop> {
     let (sources, destination) = ends(&cp.what)?;
     let first = first(&sources)?;
@@ -47,7 +48,7 @@ pub(crate) fn run(cp: &Cp, transfer: &TransferId) -> Result<Exit, Stop> {
         let paths: Vec<String> = sources.iter().map(Url::api_path).collect();
         let ticket;
         (ticket, connected) = ticket_and_way(&active, &passive, transfer, &paths)?;
-        // One ticket covers all sources.
+        // The ticket covers all sources.
         show(&mut places[0], &ticket);
         minted.push(Minted::of(passive, &ticket));
     }
@@ -72,8 +73,8 @@ pub(crate) fn run(cp: &Cp, transfer: &TransferId) -> Result<Exit, Stop> {
     let submitted = connected
         .and_then(|()| request(cp, transfer, (places, replicas), &destination.to_string()))
         .and_then(|request| active.ask::<Transfer>(Method::POST, "/v1/transfers", Some(&request)));
-    // The tickets of a refused transfer are unused. After a temporary error the request may have
-    // arrived, so keep them.
+    // Revoke the tickets of a refused transfer, because they are unused. After a temporary error
+    // the endpoint may have received the request, so the tickets are kept.
     if let Err(error) = &submitted
         && (!is_sent || error.status == Status::Permanent)
     {
@@ -113,7 +114,7 @@ pub(crate) fn run(cp: &Cp, transfer: &TransferId) -> Result<Exit, Stop> {
     Ok(exit_of(&ended.read))
 }
 
-/// Parses the sources and the destination of a command, all of them URLs.
+/// Parses the sources and the destination of a command. All of them must be URLs.
 fn ends(what: &What) -> Result<(Vec<Url>, Url)> {
     let (destination, sources) = what.paths.split_last().ok_or_else(no_source)?;
     let sources: Vec<Url> = sources
@@ -143,14 +144,16 @@ fn place(url: &Url) -> Value {
     json!({"url": url.to_string()})
 }
 
-/// Adds the fields of a ticket's answer to its place.
+/// Adds the ticket, and the key and the address of its endpoint, to the request's entry for the
+/// source.
 fn show(place: &mut Value, ticket: &MintedTicket) {
     place["ticket"] = json!(ticket.ticket);
     place["key"] = json!(ticket.key);
     place["address"] = json!(ticket.address);
 }
 
-/// Adds the size of a file to its place; the endpoint compares the sizes of replicas.
+/// Adds the size of a file to the request's entry for a source, because the endpoint compares the
+/// sizes of replicas.
 fn measure(place: &mut Value, client: &Client, url: &Url) -> Result<()> {
     let query = format!("/v1/storage/stat?path={}", quoted(&url.api_path()));
     let entry = client.ask::<Entry>(Method::GET, &query, None)?.read;
@@ -160,7 +163,7 @@ fn measure(place: &mut Value, client: &Client, url: &Url) -> Result<()> {
     Ok(())
 }
 
-/// A ticket, to be revoked if the transfer is refused.
+/// A ticket that must be revoked if the transfer is refused.
 struct Minted {
     client: Client,
     id: String,
@@ -182,9 +185,10 @@ impl Minted {
     }
 }
 
-/// Gets the sources' ticket for the destination's endpoint. Connects to both endpoints concurrently,
-/// because both may be far away. The second result is an error if the destination's endpoint is
-/// unreachable. A pinned key is the key of the sessions, so the endpoint need not be asked for it.
+/// Requests the ticket that lets the destination's endpoint read the sources. Connects to both
+/// endpoints concurrently, because both may be far away. The second result is an error if the
+/// destination's endpoint is unreachable. A pinned key is also the key of the sessions, so the
+/// endpoint is asked for its key only if no key is pinned.
 fn ticket_and_way(
     active: &Client,
     passive: &Client,
@@ -206,7 +210,7 @@ fn ticket_and_way(
     })
 }
 
-/// Returns the key that the sessions of an endpoint use.
+/// Returns the key that an endpoint uses for its sessions.
 fn key_of(active: &Client) -> Result<String> {
     if let Trust::Key(key) = &active.trust {
         return Ok(key.to_string());
@@ -220,7 +224,7 @@ fn ended(way: ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Requests a ticket that lets the endpoint with this key read the paths.
+/// Requests a ticket with which the holder of this key can read the paths.
 fn ticket(
     passive: &Client,
     transfer: &TransferId,
@@ -308,7 +312,7 @@ fn request(
     Ok(request)
 }
 
-/// Adds the requested promises to a request.
+/// Adds the deadline and the rate that the user asks for to a request.
 fn owe(request: &mut Value, owed: &Owed) {
     if let Some(deadline) = owed.deadline {
         request["deadline"] = json!(deadline);
@@ -334,7 +338,7 @@ fn owe(request: &mut Value, owed: &Owed) {
     }
 }
 
-/// Refuses options that only an endpoint can promise.
+/// Refuses options for promises, which only endpoints make.
 pub(crate) fn refuse_owed(owed: &Owed) -> Result<()> {
     let mut asked = json!({});
     owe(&mut asked, owed);
@@ -348,7 +352,7 @@ pub(crate) fn refuse_owed(owed: &Owed) -> Result<()> {
     }
 }
 
-/// Asks the destination's endpoint whether it would accept the transfer, without changing anything.
+/// Asks the destination's endpoint if it would accept the transfer. Nothing is changed.
 pub(crate) fn plan(what: &What, owed: &Owed, who: &Who) -> Result<Exit, Stop> {
     let (sources, destination) = ends(what)?;
     let mut request = json!({

@@ -13,7 +13,7 @@ use serde_json::Value;
 use std::io::Read;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Maximum bytes read as a token.
+/// Maximum number of bytes read as a token.
 const TOKEN_BYTES_MAX: u64 = 1 << 16;
 
 /// Runs `dray token`.
@@ -55,7 +55,7 @@ fn mint(mint: &Mint) -> Result<Exit, Stop> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.map_or(0, |now| now.as_secs());
     let scope = mint.scope.join(" ");
-    // Do not sign scopes that every endpoint would refuse.
+    // Check the scopes first, because every endpoint would refuse a token with invalid scopes.
     dray_auth::Scopes::parse(&scope, &dray_core::RelPath::root()).map_err(|error| {
         let known =
             "storage.read:/PATH, storage.create:/PATH, storage.modify:/PATH or storage.stage:/PATH";
@@ -118,11 +118,12 @@ fn show(show: &ShowToken) -> Result<Exit, Stop> {
     Ok(Exit::Safe)
 }
 
-/// Returns a claim in one line, with control characters escaped: the text comes from somebody else.
+/// Returns a claim as one line. Control characters are escaped, because the text may come from an
+/// untrusted source.
 fn claim_line(name: &str, value: &Value) -> String {
     let words = match value {
         Value::String(text) => text.clone(),
-        // Separate several audiences or groups by spaces, as in scopes.
+        // Several audiences or groups are separated by spaces, as scopes are.
         Value::Array(all) if !all.is_empty() && all.iter().all(Value::is_string) => {
             let all: Vec<_> = all.iter().filter_map(Value::as_str).collect();
             all.join(" ")

@@ -1,5 +1,5 @@
-//! `dray top`: shows the running transfers of an endpoint, their owners, and the state of their
-//! promises. On a terminal it refreshes every second, otherwise it prints once.
+//! `dray top`: shows the transfers of an endpoint, their owners, and the state of their promises.
+//! On a terminal the view refreshes every second. Otherwise it is printed once.
 
 use crate::args::Top;
 use crate::exit::{Exit, Stop};
@@ -18,13 +18,13 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::time::Duration;
 
-/// Interval between two refreshes of a terminal.
+/// Interval between two refreshes on a terminal.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Maximum number of transfers that are fetched; if more are live, the output says so.
+/// Maximum number of transfers that are fetched. If the endpoint has more, the output says so.
 const TRANSFERS_MAX: u32 = 1_000;
 
-/// Moves the cursor to the first cell and clears the screen.
+/// Terminal sequence that moves the cursor to the top left and clears the screen.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// Runs `dray top`.
@@ -70,7 +70,8 @@ fn look(client: &Client) -> Result<(Vec<Answer<Transfer>>, bool)> {
     Ok((all, answer.read.next.is_none()))
 }
 
-/// Sorts promised transfers first, by deadline, then running ones, then the rest.
+/// Sort key: transfers with a deadline first, in the order of their deadlines, then running
+/// transfers, then all others.
 fn order(transfer: &Transfer) -> (bool, Option<Timestamp>, bool, Timestamp) {
     let runs = transfer.state == State::Active;
     let due = transfer.request.deadline;
@@ -85,7 +86,7 @@ fn time(moment: Option<Timestamp>) -> String {
     moment.map_or(String::new(), |moment| moment.to_string())
 }
 
-/// Returns the other endpoint, as its URL names it.
+/// Returns the other endpoint in the form in which the transfer's URL names it.
 fn other(transfer: &Transfer) -> String {
     let request = &transfer.request;
     let origin = match transfer.source.checked_sub(1) {
@@ -114,7 +115,7 @@ fn owner(transfer: &Transfer) -> String {
     shown(&transfer.owner)
 }
 
-/// Returns the state of the transfer's promise in one word.
+/// Returns one word for the state of the transfer's promise.
 fn standing(transfer: &Transfer) -> &'static str {
     match (transfer.promised, transfer.miss.is_some()) {
         (true, true) => "LATE",
@@ -124,7 +125,8 @@ fn standing(transfer: &Transfer) -> &'static str {
     }
 }
 
-/// Returns the number of transfers, the current rate and the planned rate by `name`.
+/// Returns the number of transfers, their current rate and their planned rate, grouped by the
+/// result of `name`.
 fn by(
     transfers: &[Answer<Transfer>],
     name: fn(&Transfer) -> String,
@@ -158,7 +160,7 @@ fn sums(transfers: &[Answer<Transfer>], is_all: bool) -> Value {
     })
 }
 
-/// Adds the row of a transfer, and the reasons for which it waits or will be late.
+/// Adds the row of a transfer, and the reasons why it waits or will be late.
 fn push_transfer(lines: &mut Vec<String>, one: &Transfer, why_held: &str) {
     lines.push(format!(
         "{:<20} {:<10} {:<10} {:<8} {:>12} {:>12} {:>12} {:>7} {:<7} {:<24}",

@@ -1,8 +1,9 @@
-//! `--trace`: the order in which objects are sent, as JSON lines.
+//! `--trace`: writes the order in which objects are sent, as JSON lines.
 //!
-//! `{"at_us", "file", "path", "bytes"}` for each listed file (at a local source), and `{"at_us",
-//! "object", "stream", "target", "parts": [{"file", "offset", "length", "hole"}]}` for each object,
-//! when it is handed to its stream; at a local sink when it arrives, without a stream.
+//! A local source writes `{"at_us", "file", "path", "bytes"}` for each listed file. It writes
+//! `{"at_us", "object", "stream", "target", "parts": [{"file", "offset", "length", "hole"}]}` for
+//! each object when it passes the object to a stream. A local sink writes the same line, without
+//! the stream, when an object arrives.
 
 use dray_core::lock::LockExt;
 use dray_core::{End, EntryKind, Error, ErrorKind, Result, StreamId};
@@ -15,8 +16,8 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Instant;
 
-/// Returns true if the path holds a file that a trace must not replace: a file that is neither
-/// empty nor a trace.
+/// Returns true if the path has a file that a trace must not replace. An empty file or an earlier
+/// trace may be replaced.
 fn is_something_else(path: &Path) -> bool {
     let Ok(mut file) = File::open(path) else {
         return false;
@@ -26,8 +27,7 @@ fn is_something_else(path: &Path) -> bool {
     is_file && matches!(file.read(&mut begin), Ok(1..) if begin != *b"{\"")
 }
 
-/// A trace that is being written. Write errors are ignored, because a trace must not fail a
-/// transfer.
+/// A trace in progress. Write errors are ignored, because a trace must not make a transfer fail.
 pub(crate) struct Trace {
     began: Instant,
     file: Mutex<BufWriter<File>>,

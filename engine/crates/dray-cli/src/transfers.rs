@@ -1,4 +1,4 @@
-//! Commands that query an endpoint about its transfers.
+//! Commands on the transfers of an endpoint: `transfers`, `show` and `cancel`.
 
 use crate::args::{Ask, Cancel, ShowTransfer, Transfers};
 use crate::exit::{Exit, Stop};
@@ -14,20 +14,20 @@ use serde_json::json;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-/// Seconds that `dray cancel` waits for a session to end.
+/// Number of seconds that `dray cancel` waits for the end of the session.
 const CANCEL_SECONDS: u64 = 5;
 
-/// Seconds of one long poll.
+/// Timeout of one long poll in seconds.
 const POLL_SECONDS: u64 = 30;
 
-/// Interval before an unreachable endpoint is queried again.
+/// Pause before the next call to an unreachable endpoint.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// Maximum time that `wait` retries before the first answer of an endpoint. The endpoint may have
-/// started just now, but a user should learn of a wrong address soon (guess, revisit).
+/// Maximum time for which `wait` retries before the first answer. The endpoint may be starting just
+/// now, but a user with a wrong address should get an error soon (guess, revisit).
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
 
-/// Returns a text for a query, with reserved bytes as `%HH`.
+/// Returns text in the form that a query needs, with reserved bytes as `%HH`.
 pub(crate) fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -35,7 +35,7 @@ pub(crate) fn quoted(text: &str) -> String {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' | b':' => {
                 quoted.push(char::from(byte));
             }
-            // Writing to a string cannot fail.
+            // `write!` to a string cannot fail.
             other => drop(write!(quoted, "%{other:02X}")),
         }
     }
@@ -73,12 +73,12 @@ pub(crate) fn transfers(list: &Transfers) -> Result<Exit, Stop> {
     Ok(Exit::Safe)
 }
 
-/// Returns a transfer in one line.
+/// Returns a transfer as one line.
 pub(crate) fn line(transfer: &Transfer) -> String {
     line_as(transfer, transfer.state.word())
 }
 
-/// Returns a transfer in one line, with another word for its state.
+/// Returns a transfer as one line that shows `state` as its state.
 fn line_as(transfer: &Transfer, state: &str) -> String {
     let files = transfer.files.done + transfer.files.skipped;
     let failed = match transfer.files.failed {
@@ -94,7 +94,7 @@ fn line_as(transfer: &Transfer, state: &str) -> String {
         None => String::new(),
     };
     let safe = match transfer.purged {
-        // The counters still include the data from before the purge.
+        // The counters also count the data that the purge has removed.
         true => " safe, the rest purged".to_owned(),
         false => format!("{failed}, {} safe", human(transfer.bytes.durable)),
     };
@@ -109,9 +109,9 @@ fn line_as(transfer: &Transfer, state: &str) -> String {
     )
 }
 
-/// Returns the reason for held transfers: the policy of the endpoint.
+/// Returns the reason why transfers are held, with the name of the endpoint's policy.
 pub(crate) fn why_held(client: &Client) -> String {
-    // If the endpoint is unreachable now, the line does not name the policy.
+    // If the endpoint is unreachable, the policy's name is left out.
     let about = client.ask::<EndpointAnswer>(Method::GET, "/v1/endpoint", None);
     why_held_by(about.ok().map(|about| about.read.scheduling.policy))
 }
@@ -142,8 +142,8 @@ pub(crate) fn show(show: &ShowTransfer) -> Result<Exit, Stop> {
     })
 }
 
-/// Waits until a transfer has ended, even if the endpoint is unreachable in between. Calls `seen`
-/// with each state.
+/// Waits for the end of a transfer, even if the endpoint is unreachable for a time. Calls `seen`
+/// with each state of the transfer.
 pub(crate) fn wait(
     client: &Client,
     id: &str,
@@ -153,7 +153,8 @@ pub(crate) fn wait(
     let mut was_there = false;
     let begun = Instant::now();
     loop {
-        // The call returns when the state or the request changes, not for counters alone.
+        // The call returns when the state or the request of the transfer changes, and not for
+        // counters alone.
         let path = format!(
             "/v1/transfers/{}/wait?after={version}&timeout={POLL_SECONDS}",
             quoted(id)
@@ -167,7 +168,7 @@ pub(crate) fn wait(
                     return Ok(transfer);
                 }
             }
-            // A restarted endpoint still has the transfer.
+            // Retry: a restarted endpoint still has the transfer.
             Err(error) if is_away(&error) && (was_there || begun.elapsed() < FIRST_ANSWER) => {
                 std::thread::sleep(AGAIN);
             }
@@ -183,7 +184,7 @@ fn is_away(error: &Error) -> bool {
     )
 }
 
-/// Returns the exit code of a command that waited for a transfer.
+/// Returns the exit code for the final state of a transfer.
 pub(crate) fn exit_of(transfer: &Transfer) -> Exit {
     match transfer.state {
         State::Done => Exit::Safe,
@@ -201,7 +202,7 @@ pub(crate) fn tell(transfer: &Answer<Transfer>, json: bool) {
     }
 }
 
-/// Prints a transfer as text, with another word for its state.
+/// Prints a transfer as text that shows `state` as its state.
 fn show_as(transfer: &Transfer, state: &str) {
     output::result(&line_as(transfer, state));
     for line in failures(transfer).chain(notices(transfer)) {
@@ -218,7 +219,7 @@ fn show_as(transfer: &Transfer, state: &str) {
     }
 }
 
-/// Returns the lines of a transfer and of its failed files.
+/// Returns the line of a transfer, and a line for each of its failed files.
 pub(crate) fn lines(transfer: &Transfer) -> Vec<String> {
     std::iter::once(line(transfer))
         .chain(failures(transfer))
@@ -233,19 +234,19 @@ fn failures(transfer: &Transfer) -> impl Iterator<Item = String> {
     })
 }
 
-/// Returns the lines of the notices, escaped for a terminal.
+/// Returns the notices as lines, escaped for a terminal.
 fn notices(transfer: &Transfer) -> impl Iterator<Item = String> {
     let notices = transfer.notices.iter();
     notices.map(|notice| format!("  {}", output::one_line(notice)))
 }
 
-/// Returns lines with the past and planned times of a transfer.
+/// Returns lines with the past and the planned times of a transfer.
 fn moments(transfer: &Transfer) -> Vec<String> {
     let mut all = vec![format!("submitted {}", transfer.submitted_at)];
     let mut add = |words: &str, moment: Option<Timestamp>| {
         all.extend(moment.map(|moment| format!("{words} {moment}")));
     };
-    // `not_before` matters only while the transfer may be waiting for it.
+    // `not_before` is shown only if the transfer has not started.
     if matches!(transfer.state, State::Queued | State::Paused) {
         add("starts at the earliest at", transfer.request.not_before);
     }
@@ -259,7 +260,7 @@ fn moments(transfer: &Transfer) -> Vec<String> {
     all
 }
 
-/// Returns the line of the promise to a transfer, and of its state.
+/// Returns a line about the transfer's promise and the state of the promise.
 fn promise_line(transfer: &Transfer) -> String {
     let mut line = match transfer.request.deadline {
         None => "  promised its rate".to_owned(),
@@ -288,7 +289,7 @@ pub(crate) fn cancel(cancel: &Cancel) -> Result<Exit, Stop> {
     let path = format!("/v1/transfers/{}/cancel", quoted(cancel.id.as_str()));
     let body = json!({"purge": cancel.purge});
     let asked = client.ask::<Transfer>(Method::POST, &path, Some(&body))?;
-    // The session ends within moments, so wait for its end briefly.
+    // A session ends within moments of its cancellation, so wait briefly for its end.
     let path = format!(
         "/v1/transfers/{}/wait?after={}&timeout={CANCEL_SECONDS}",
         quoted(cancel.id.as_str()),
@@ -296,7 +297,8 @@ pub(crate) fn cancel(cancel: &Cancel) -> Result<Exit, Stop> {
     );
     let transfer = match client.ask(Method::GET, &path, None) {
         Ok(transfer) => transfer,
-        // The endpoint has accepted the cancellation.
+        // The endpoint has already accepted the cancellation, so an unreachable endpoint is not an
+        // error here.
         Err(error) if is_away(&error) => asked,
         Err(error) => return Err(error.into()),
     };
@@ -307,8 +309,8 @@ pub(crate) fn cancel(cancel: &Cancel) -> Result<Exit, Stop> {
     Ok(Exit::Safe)
 }
 
-/// Returns the version before the last one of a cancelled transfer: its session ends in one step,
-/// and `purge` removes its partial data in another.
+/// Returns the version that a cancelled transfer has before its final change. The end of its
+/// session is one change, and the removal of its partial data after `purge` is another.
 fn version_before_end(asked: &Transfer, purge: bool) -> u64 {
     let steps = u64::from(!asked.state.is_terminal()) + u64::from(purge);
     (asked.version + steps).saturating_sub(1)

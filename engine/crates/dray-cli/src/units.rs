@@ -1,5 +1,5 @@
-//! Parsers and printers of numbers: byte ranges, orders, buffer sizes. Those of sizes and rates are
-//! in dray-core.
+//! Parsers and printers of byte ranges, orders, buffer sizes and times. Those of sizes and rates
+//! are in dray-core.
 
 use dray_api::Timestamp;
 use dray_core::options::Order;
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 pub(crate) use dray_core::units::{human, rate, size};
 
-/// Returns a number and its noun: `1 file`, `2 files`.
+/// Returns a number and its noun in singular or plural: `1 file`, `2 files`.
 pub(crate) fn count(number: u64, noun: &str) -> String {
     match number {
         1 => format!("1 {noun}"),
@@ -53,7 +53,7 @@ pub(crate) fn age(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Parses the size of the buffers, which must fit into this host's memory.
+/// Parses the size of the buffers. It must not exceed the memory of this host.
 pub(crate) fn pool(text: &str) -> Result<u64, String> {
     let bytes = size(text)?;
     match memory_bytes() {
@@ -66,7 +66,7 @@ pub(crate) fn pool(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Returns the memory of this host, if the system reports it.
+/// Returns the size of this host's memory in bytes, if the system reports it.
 fn memory_bytes() -> Option<u64> {
     let told = std::fs::read_to_string("/proc/meminfo").ok()?;
     let total = told
@@ -76,7 +76,7 @@ fn memory_bytes() -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// Parses the bytes of an object, within the limits of a transfer.
+/// Parses an object size and checks the limits of a transfer.
 pub(crate) fn object_size(text: &str) -> Result<u64, String> {
     let bytes = size(text)?;
     if (plan::OBJECT_BYTES_MIN..=plan::OBJECT_BYTES_MAX).contains(&bytes) {
@@ -86,7 +86,7 @@ pub(crate) fn object_size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Parses `OFFSET:LENGTH`, two sizes.
+/// Parses `OFFSET:LENGTH`. Both parts are sizes.
 pub(crate) fn range(text: &str) -> Result<ByteRange, String> {
     let (offset, length) = text
         .split_once(':')
@@ -157,7 +157,7 @@ pub(crate) fn time(text: &str) -> Result<std::time::Duration, String> {
         .ok_or_else(wrong)
 }
 
-/// Parses a point in time: RFC 3339, or a duration from now.
+/// Parses a point in time, in the form of RFC 3339 or as a duration from now.
 pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
     let from_now = || time(text).map(|length| clock::now().after(length));
     let wrong = |_| format!("{text:?} is not a time: write 2026-11-21T17:00:00Z, or 20m from now");

@@ -70,7 +70,7 @@ pub(crate) struct Status {
     pub(crate) ask: Ask,
 }
 
-/// Options of a query to an endpoint.
+/// Options of every command that calls an endpoint.
 #[derive(Debug, Args)]
 pub(crate) struct Ask {
     #[command(flatten)]
@@ -81,7 +81,7 @@ pub(crate) struct Ask {
     pub(crate) json: bool,
 }
 
-/// Authentication of other hosts, and credentials for them.
+/// Options for the authentication of other hosts, and credentials for them.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Who {
     /// Fingerprint of the other host's key, as that host prints it; HOST=sha256:HEX for one of
@@ -158,7 +158,7 @@ pub(crate) struct ShowToken {
     pub(crate) json: bool,
 }
 
-/// Filters of the list of transfers.
+/// Options of `dray transfers`: filters of the list.
 #[derive(Debug, Args)]
 pub(crate) struct Transfers {
     /// HOST[:PORT] (default: DRAY_ENDPOINT)
@@ -187,7 +187,7 @@ pub(crate) struct Transfers {
     pub(crate) ask: Ask,
 }
 
-/// One transfer of an endpoint.
+/// Options of `dray show`.
 #[derive(Debug, Args)]
 pub(crate) struct ShowTransfer {
     /// Id of the transfer
@@ -221,7 +221,7 @@ pub(crate) struct Top {
     pub(crate) ask: Ask,
 }
 
-/// Promises that a transfer between two endpoints requests from the driving endpoint.
+/// Options for promises that the driving endpoint makes for a transfer between two endpoints.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Owed {
     /// Time by which the transfer must complete: 2026-11-21T17:00:00Z, or a time from now (30s,
@@ -281,7 +281,7 @@ pub(crate) struct Cancel {
     pub(crate) ask: Ask,
 }
 
-/// A path at an endpoint.
+/// A path at an endpoint, and the options of the call.
 #[derive(Debug, Args)]
 pub(crate) struct At {
     /// dray://HOST[:PORT]/ROOT/PATH; any byte of a name may be written as %HH
