@@ -19,7 +19,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::time::Duration;
 
-/// Arguments of `dray.copy`; paths as bytes, the rest as given by the caller.
+/// Arguments of `dray.copy`. Paths are bytes, and all other arguments have the type that the caller
+/// passed.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Asked {
@@ -43,7 +44,8 @@ pub(crate) struct Asked {
     pool_bytes: Option<i128>,
 }
 
-/// Converts a number of bytes in an argument; Python's integers are unbounded.
+/// Converts an argument that is a number of bytes. Python's integers are unbounded, so the value
+/// may be too large for the engine.
 fn size(name: &str, value: Option<i128>, least: u64) -> Result<Option<u64>> {
     let fits = |value: i128| u64::try_from(value).ok().filter(|value| *value >= least);
     match value {
@@ -151,7 +153,7 @@ impl Counters {
     }
 }
 
-/// The fields of `dray.TransferResult`; `files_failed` as pairs of path and exception.
+/// The fields of `dray.TransferResult`. `files_failed` has pairs of a path and an exception.
 #[derive(IntoPyObject)]
 pub(crate) struct Report<'py> {
     transfer_id: String,
@@ -174,7 +176,7 @@ pub(crate) struct Report<'py> {
     bottleneck: Option<&'static str>,
 }
 
-/// Seconds by stage.
+/// Number of seconds that each end spent in each stage.
 #[derive(IntoPyObject)]
 struct ProfileWords {
     source: BTreeMap<&'static str, f64>,
@@ -194,7 +196,7 @@ impl ProfileWords {
     }
 }
 
-/// Copies on this host; see `dray.copy`.
+/// Runs a copy with both ends on this host. See `dray.copy`.
 pub(crate) fn run<'py>(
     py: Python<'py>,
     asked: Asked,
@@ -234,7 +236,8 @@ pub(crate) fn run<'py>(
     match outcome {
         Outcome::Done(_) => {}
         Outcome::Refused(error) | Outcome::Failed(error) => return Err(raise(error)),
-        // Only this function requests the stop, and then raises the reason.
+        // Not reached in practice: only an exception of a callback or a signal stops the transfer,
+        // and `watch::run` has already returned that exception.
         Outcome::Cancelled => {
             let error = Error::new(ErrorKind::Cancelled, End::Here, "finish the transfer");
             return Err(raise(error.remedy("run the same copy again to resume")));
@@ -249,8 +252,8 @@ pub(crate) fn run<'py>(
     )
 }
 
-/// Returns an event as the arguments kind, path, size, sums, error; an argument that the kind lacks
-/// is `None`.
+/// Converts an event to a tuple: kind, path, size, checksums, error. An element that the kind does
+/// not have is `None`.
 fn event_words<'py>(py: Python<'py>, event: &Event) -> PyResult<Bound<'py, PyTuple>> {
     type Words<'a, 'py> = (
         &'static str,

@@ -1,4 +1,4 @@
-//! Values of arguments by their names in Python.
+//! Converts argument values from their names in Python.
 
 use crate::error::usage;
 use dray_core::options::{Durability, Links, Order, Overwrite, ResumeMode};

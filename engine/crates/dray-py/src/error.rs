@@ -1,7 +1,8 @@
-//! The only map from the engine's errors to the package's exceptions.
+//! Converts the errors of the engine to exceptions of the Python package. No other module does
+//! this.
 //!
-//! The classes are in `dray/errors.py`; only this module selects the class of an error and the text
-//! of its fields.
+//! The exception classes are in `dray/errors.py`. This module selects the class of an error and
+//! writes the text of its fields.
 
 use crate::values::{file_name, word};
 use dray_core::{End, Error, ErrorKind, Status};
@@ -12,12 +13,13 @@ use pyo3::types::PyDict;
 pub(crate) fn to_python(py: Python<'_>, error: &Error) -> PyErr {
     match exception(py, error) {
         Ok(value) => PyErr::from_value(value),
-        // The package itself is broken, and the caller must get that error.
+        // The exception could not be created, so the package is broken. The caller gets the error
+        // about that.
         Err(broken) => broken,
     }
 }
 
-/// Returns the exception as an object, for results that contain errors instead of raising them.
+/// Returns the exception for `error` as an object, for results that contain errors.
 pub(crate) fn exception<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
     let fields = PyDict::new(py);
     fields.set_item("kind", word(&error.kind))?;
@@ -31,7 +33,8 @@ pub(crate) fn exception<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'
     class.call((error.to_string(),), Some(&fields))
 }
 
-/// Returns the class: wrong arguments give the usage error, otherwise the status decides.
+/// Returns the name of the exception class. Invalid arguments give the usage error. The class of
+/// all other errors depends on their status.
 fn class_of(error: &Error) -> &'static str {
     match (error.end, error.kind, error.status) {
         (
@@ -40,7 +43,8 @@ fn class_of(error: &Error) -> &'static str {
             _,
         ) => "DrayUsageError",
         (_, _, Status::Permanent) => "DrayPermanentError",
-        // Only this run's tries are exhausted; a later run has its own.
+        // `Exhausted` counts as temporary, because only the tries of this run are exhausted. A
+        // later run may succeed.
         (_, _, Status::Temporary | Status::Exhausted) => "DrayTemporaryError",
     }
 }

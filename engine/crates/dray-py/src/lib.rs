@@ -1,11 +1,10 @@
-//! The native half of the Python package `dray`: conversions between Python's values and the
-//! engine's.
+//! The native half of the Python package `dray`: converts values between Python and the engine.
 //!
 //! Goals: one thin function per Python operation, the interpreter lock released during long work,
-//! every error converted to one of the package's own. Non-goals: decisions, defaults, own I/O;
-//! those belong to the engine's crates, so that Python, C and the command line behave alike.
+//! every error converted to an exception of the package. Non-goals: decisions, defaults, own I/O.
+//! These belong to the engine's crates, so that Python, C and the command line behave alike.
 //!
-//! Import it through the package (`import dray`), never as `dray._native`.
+//! Import this module through the package (`import dray`), never as `dray._native`.
 
 mod copy;
 mod enums;
@@ -42,7 +41,7 @@ mod _native {
     }
 
     /// Return crc32c and adler32 of the bytes. Other threads run meanwhile; `bytes` are not copied.
-    // Not the buffer protocol: the stable ABI has it only from Python 3.11 on.
+    // Does not use the buffer protocol, which the stable ABI has only since Python 3.11.
     #[pyfunction]
     fn checksum(python: Python<'_>, data: PyBackedBytes) -> Pair {
         python.detach(|| to_pair(Sums::of(&data)))

@@ -86,7 +86,7 @@ impl From<&Damage> for DamageWords {
     }
 }
 
-/// The fields of `dray.LogReport`, nested ones as dictionaries.
+/// The fields of `dray.LogReport`. Nested fields are dictionaries.
 #[derive(IntoPyObject)]
 pub(crate) struct LogWords {
     claims: Vec<OsString>,
@@ -125,7 +125,7 @@ impl From<Recovery> for LogWords {
     }
 }
 
-/// Reads the log at `path`; see `dray.read_log`.
+/// Reads the log at `path`. See `dray.read_log`.
 pub(crate) fn read(py: Python<'_>, path: &Path) -> PyResult<LogWords> {
     py.detach(|| recovered(path).map(LogWords::from))
         .map_err(|error| to_python(py, &error))

@@ -1,4 +1,4 @@
-//! Values of the engine as Python shows them.
+//! Conversions of the engine's values to Python.
 
 use dray_core::{RelPath, Sums};
 use std::ffi::OsStr;
@@ -15,8 +15,8 @@ pub(crate) fn from_pair((crc32c, adler32): Pair) -> Sums {
     Sums { crc32c, adler32 }
 }
 
-/// Returns the word that represents a value in JSON, so that Python and the command line use the
-/// same.
+/// Returns the word that represents a value in JSON. Python and the command line so use the same
+/// words.
 pub(crate) fn word(value: &impl serde::Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
@@ -24,7 +24,8 @@ pub(crate) fn word(value: &impl serde::Serialize) -> String {
     }
 }
 
-/// Returns a path as `os.fsdecode` does: any byte survives, and `os.fsencode` restores it.
+/// Returns a path in the form of `os.fsdecode`, so that a path may have any byte and `os.fsencode`
+/// restores it.
 pub(crate) fn file_name(path: &RelPath) -> &OsStr {
     if path.is_root() {
         OsStr::new(".")

@@ -1,8 +1,8 @@
-//! Runs a transfer on its own threads and reports to the calling Python thread.
+//! Runs a transfer on its own threads, and reports to the Python thread that has called.
 //!
-//! The engine's threads never use Python. They store the newest counters in a slot and events in a
-//! bounded queue; the calling thread polls both, calls the callbacks, and lets Python handle
-//! signals. A callback may therefore be slow: counters are skipped, not queued, and events delay
+//! The engine's threads never run Python code. They store the newest counters in a slot, and events
+//! in a bounded queue. The calling thread polls both, calls the callbacks, and lets Python handle
+//! signals. So a callback may be slow: counters are then skipped, and a full queue of events delays
 //! the transfer.
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
@@ -20,13 +20,14 @@ use std::time::{Duration, Instant};
 /// Minimum interval between two calls of the progress callback.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Maximum delay until a signal is noticed (guess: below a noticeable delay).
+/// Maximum delay until a signal is noticed. Users do not notice such a delay (guess, revisit).
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Maximum number of events that wait for a slow callback; then the transfer waits.
+/// Maximum number of events that wait for a slow callback. If the queue is full, the transfer
+/// waits.
 const EVENTS_WAITING_MAX: usize = 4096;
 
-/// Maximum number of failed entries in a result, as for the command line; the rest are only
+/// Maximum number of failed entries in a result, as on the command line. Further entries are only
 /// counted.
 const FAILURES_MAX: usize = 1000;
 
@@ -42,7 +43,7 @@ pub(crate) struct Finished {
     pub(crate) seconds: f64,
 }
 
-/// Callbacks of a caller. An error of either stops the transfer.
+/// The callbacks of a caller. If a callback raises an exception, the transfer stops.
 pub(crate) struct Callbacks<P, E> {
     pub(crate) progress: Option<P>,
     pub(crate) event: Option<E>,
@@ -63,7 +64,7 @@ impl Observer for Watcher {
             }
         }
         if let Some(events) = &self.events {
-            // Without a reader the caller has left, and the event is dropped.
+            // Sending fails only if the calling thread has returned. The event is then dropped.
             let _ = events.send(Update::Event(event.clone()));
         }
     }
@@ -79,12 +80,12 @@ fn internal(cause: &str) -> Error {
         .remedy("report this; run the same copy again")
 }
 
-/// Runs a transfer to its end, while other Python threads run.
+/// Runs a transfer to its end. Other Python threads can run during the transfer.
 ///
 /// # Errors
-/// The exception of a callback or a signal handler, after the transfer has stopped and kept its
-/// durable data. A second signal does not wait for the stop. Otherwise the errors of
-/// [`local::run`].
+/// The exception of a callback or a signal handler. It is raised after the transfer has stopped,
+/// and durable data is kept. After a second signal, the function does not wait for the stop.
+/// Otherwise the errors of [`local::run`].
 pub(crate) fn run<P, E>(
     py: Python<'_>,
     source: source::Setup,
@@ -163,10 +164,10 @@ where
     })
 }
 
-/// State of a running call.
+/// The state of a running call.
 struct Call {
     stopper: Receiver<Stopper>,
-    /// Reason of the stop.
+    /// The exception that has stopped the transfer.
     raised: Option<PyErr>,
 }
 
@@ -179,7 +180,8 @@ impl Call {
     fn check(&mut self, py: Python<'_>, result: PyResult<()>) {
         let Err(error) = result else { return };
         self.raised.get_or_insert(error);
-        // The stopper arrives with the transfer's start; without a start there is nothing to stop.
+        // The transfer sends its stopper when it starts. If it has not started, there is no
+        // transfer to stop.
         if let Ok(stopper) = py.detach(|| self.stopper.recv()) {
             stopper.stop(false);
         }

@@ -1,25 +1,26 @@
-//! Paths that a pure crate must not name: files, sockets, threads, clocks, randomness, the
+//! Paths in code that a pure crate must not use: files, sockets, threads, clocks, randomness, the
 //! environment.
 //!
 //! A pure crate gets time, randomness and files as arguments, so that the simulator can run the
-//! shipped code. The rule reads names, so it also sees code in a macro or behind `cfg`; it follows
-//! `use` trees and renames (`use std::time as t`), which covers all but determined evasion.
+//! same code. The rule looks at names, so it also checks code in macros and behind `cfg`. It
+//! follows `use` trees and renames (`use std::time as t`). Only code that hides a name on purpose
+//! escapes the rule.
 
 use std::collections::BTreeMap;
 
 use crate::Finding;
 use crate::lex::{self, Token};
 
-/// A banned path, with all paths below it, and an alternative.
+/// A banned path, with all paths below it, and the alternative to name in the finding.
 #[derive(Debug)]
 pub struct Ban {
     /// Path prefix, such as `std::fs`.
     pub path: &'static str,
-    /// Alternative to the path.
+    /// Text for the finding: the alternative to the path.
     pub instead: &'static str,
 }
 
-/// Paths that no pure crate may name.
+/// Paths that no pure crate may use.
 pub const PURE_BANS: &[Ban] = &[
     Ban {
         path: "std::fs",
@@ -87,14 +88,16 @@ pub const PURE_BANS: &[Ban] = &[
     },
 ];
 
-/// Permitted values below a banned path: an address opens no socket.
+/// Paths below a banned path that are permitted, because they only name a value. An address, for
+/// example, opens no socket.
 const PURE_VALUES: &[&str] = &[
     "std::net::IpAddr",
     "std::net::Ipv4Addr",
     "std::net::Ipv6Addr",
 ];
 
-/// Returns every use of a banned path in the source of a pure crate, including its unit tests.
+/// Returns a finding for every banned path in the source of a pure crate. Unit tests are checked
+/// too.
 pub fn check(path: &str, source: &str, bans: &[Ban]) -> Vec<Finding> {
     let split = lex::split(source);
     let tokens = lex::tokens(&split.code);
@@ -129,7 +132,7 @@ fn is_below(name: &str, prefix: &str) -> bool {
 type Named = Vec<(usize, String)>;
 type Aliases = BTreeMap<String, String>;
 
-/// Returns the paths that all `use` items name, with trees expanded, and the imported names, each
+/// Returns two results: the paths in all `use` items, with trees expanded, and each imported name
 /// with its full path.
 fn imports(tokens: &[Token<'_>]) -> (Named, Aliases) {
     let mut named = Vec::new();
@@ -145,7 +148,8 @@ fn imports(tokens: &[Token<'_>]) -> (Named, Aliases) {
     (named, aliases)
 }
 
-/// Reads one tree below `prefix` from `at`. Returns the position of its end.
+/// Reads one tree of a `use` item from token `at`, below `prefix`. Returns the position after the
+/// tree.
 fn use_tree(
     tokens: &[Token<'_>],
     mut at: usize,
@@ -197,12 +201,13 @@ fn use_tree(
     at
 }
 
-/// Returns every path in the code, its first segment replaced according to the imports.
+/// Returns every path in the code. If its first segment is an imported name, the segment is
+/// replaced by the full path of the import.
 fn paths(tokens: &[Token<'_>], aliases: &Aliases) -> Named {
     let mut named = Vec::new();
     let mut at = 0;
     while at < tokens.len() {
-        // A field or a method follows a dot; no import names it.
+        // A name after a dot is a field or a method, and no import can change its meaning.
         let is_member = at > 0 && tokens[at - 1].text == ".";
         if is_member || !is_word(tokens[at].text) {
             at += 1;
@@ -223,7 +228,8 @@ fn paths(tokens: &[Token<'_>], aliases: &Aliases) -> Named {
             at += 2;
         }
         at += 1;
-        // A single word (`rand`, `libc`) may be a variable; a path or an imported name is not.
+        // A single word such as `rand` or `libc` may be a variable. A path with several segments,
+        // or an imported name, is not.
         if !is_alone {
             named.push((line, path));
         }

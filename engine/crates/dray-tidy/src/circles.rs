@@ -1,13 +1,15 @@
-//! Import circles between the modules of one crate: a reader of any of them has to read all of them.
+//! Import circles between the modules of one crate. They are refused, because a reader of one
+//! module in a circle has to read all modules of the circle.
 //!
-//! A module and its ancestors may import each other: a parent is read with its children.
+//! A module and its ancestors may import each other, because a parent is read together with its
+//! children.
 
 use crate::Finding;
 use crate::lex;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The path of modules that a file below `src/` holds, none for the crate's root; `None` for
-/// binaries and for files of tests.
+/// Returns the module path of a source file. `rest` is the path of the file below the crate's
+/// folder. The path of the crate's root is empty. `None` for binaries and for files of tests.
 fn module_of(rest: &str) -> Option<Vec<&str>> {
     let name = rest.strip_prefix("src/")?.strip_suffix(".rs")?;
     let mut parts: Vec<&str> = name.split('/').collect();
@@ -23,13 +25,14 @@ fn module_of(rest: &str) -> Option<Vec<&str>> {
     Some(parts)
 }
 
-/// Code before the unit tests at the end of a file.
+/// Returns the code before the unit tests at the end of a file.
 fn without_tests(code: &str) -> &str {
     code.find("#[cfg(test)]\nmod ")
         .map_or(code, |start| &code[..start])
 }
 
-/// Paths that begin with `crate`, `super` or `self`, with the branches of `{}` each on its own.
+/// Returns all paths that begin with `crate`, `super` or `self`. Each branch of a `{}` gives its
+/// own path.
 fn paths(code: &str) -> Vec<Vec<String>> {
     let tokens = lex::tokens(code);
     let texts: Vec<&str> = tokens.iter().map(|token| token.text).collect();
@@ -48,7 +51,7 @@ fn paths(code: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// Reads one path from `at`; returns the index behind it.
+/// Reads one path from token `at`. Returns the index after the path.
 fn branch(texts: &[&str], mut at: usize, before: &[String], found: &mut Vec<Vec<String>>) -> usize {
     let mut path = before.to_vec();
     loop {
@@ -75,7 +78,7 @@ fn branch(texts: &[&str], mut at: usize, before: &[String], found: &mut Vec<Vec<
         }
         at += 1;
     }
-    // A new name for what is imported.
+    // Skip the new name of a renamed import.
     if texts.get(at) == Some(&"as") {
         at += 2;
     }
@@ -83,7 +86,8 @@ fn branch(texts: &[&str], mut at: usize, before: &[String], found: &mut Vec<Vec<
     at
 }
 
-/// The module that `path`, written in module `here`, names or names something of.
+/// Returns the module that `path` names, or the module of the item that `path` names. `here` is the
+/// module with the `path`.
 fn target(here: &[&str], path: &[String], modules: &BTreeSet<String>) -> String {
     let mut parts: Vec<&str> = here.to_vec();
     let mut rest = path.iter().map(String::as_str).peekable();
@@ -116,8 +120,8 @@ fn is_ancestor(upper: &str, lower: &str) -> bool {
             .is_some_and(|rest| rest.starts_with("::"))
 }
 
-/// Circles of one crate, each as its sorted modules. `files` are its sources: path below the crate's
-/// folder, and text.
+/// Returns the circles of one crate, each as a sorted list of modules. `files` has the crate's
+/// sources: the path below the crate's folder, and the text.
 #[must_use]
 pub fn find(files: &[(&str, &str)]) -> Vec<Vec<String>> {
     let sources: Vec<(Vec<&str>, &str)> = files
@@ -154,7 +158,7 @@ pub fn find(files: &[(&str, &str)]) -> Vec<Vec<String>> {
     circles.into_iter().collect()
 }
 
-/// Modules that one imports, directly or by others.
+/// Returns the modules that `from` imports, directly or through other modules.
 fn reachable<'a>(
     from: &str,
     arrows: &'a BTreeMap<String, BTreeSet<String>>,

@@ -1,25 +1,25 @@
-//! The permitted dependencies between crates. They point one way: programs and bindings -> open ->
-//! runtime -> net -> link, stores -> session -> pure crates -> core.
+//! The permitted dependencies between crates. They point in one direction: programs and bindings ->
+//! open -> runtime -> net -> link, stores -> session -> pure crates -> core.
 
 use toml::{Table, Value};
 
 use crate::Finding;
 
-/// One crate of the workspace.
+/// A crate of the workspace, with its permitted dependencies.
 #[derive(Debug)]
 pub struct Room {
     /// Name of the crate.
     pub name: &'static str,
-    /// Set if it is pure: no files, sockets, threads, clocks or randomness.
+    /// True if the crate is pure: it uses no files, sockets, threads, clocks or randomness.
     pub is_pure: bool,
-    /// Workspace crates on which it may depend.
+    /// Crates of the workspace on which the crate may depend.
     pub may_use: &'static [&'static str],
 }
 
 const CORE: &str = "dray-core";
 const PURE: &[&str] = &[CORE, "dray-wire", "dray-log", "dray-sched"];
 const STORE: &[&str] = &["dray-store", CORE];
-/// Parts that executors and connections share.
+/// Permitted dependencies of dray-link, which executors and connections share.
 const LINK_USES: &[&str] = &[
     "dray-session",
     "dray-store",
@@ -28,7 +28,7 @@ const LINK_USES: &[&str] = &[
     "dray-log",
     "dray-sched",
 ];
-/// Connections: they see the link, and neither executors nor logs.
+/// Permitted dependencies of dray-net. Connections use the link, and neither executors nor logs.
 const NET_USES: &[&str] = &[
     "dray-link",
     "dray-auth",
@@ -47,7 +47,8 @@ const BELOW_RUNTIME: &[&str] = &[
     "dray-log",
     "dray-sched",
 ];
-/// The only crate that depends on the store crates: programs open a location through it.
+/// Permitted dependencies of dray-open. Only this crate depends on the store crates, and programs
+/// open a location through it.
 const OPEN_USES: &[&str] = &[
     "dray-link",
     "dray-runtime",
@@ -121,8 +122,8 @@ const CLI_USES: &[&str] = &[
     "dray-sched",
 ];
 
-/// All permitted crates. A crate on disk that is not listed fails; a listed crate may be missing on
-/// disk.
+/// All crates of the workspace. The test fails if a crate on disk is not in this list. A crate of
+/// the list may be missing on disk.
 pub const ROOMS: &[Room] = &[
     Room {
         name: CORE,
@@ -235,13 +236,14 @@ pub const ROOMS: &[Room] = &[
         is_pure: false,
         may_use: ENDPOINT_USES,
     },
-    // The program `dray` is `drayd` too.
+    // The program `dray` is also the program `drayd`, so it includes the endpoint.
     Room {
         name: "dray-cli",
         is_pure: false,
         may_use: CLI_USES,
     },
-    // The program that XRootD's server runs. It is in the folder of the XRootD plug-ins.
+    // The program that an XRootD server runs for a third-party copy. It is in the folder of the
+    // XRootD plug-ins.
     Room {
         name: "dray-xrootd-tpc",
         is_pure: false,
@@ -252,7 +254,7 @@ pub const ROOMS: &[Room] = &[
         is_pure: false,
         may_use: OPEN_AND_BELOW,
     },
-    // The simulator drives the session with its own executors, never with the real runtime.
+    // The simulator drives the session's machines itself, and never through the runtime.
     Room {
         name: "dray-sim",
         is_pure: false,
@@ -272,8 +274,8 @@ pub const ROOMS: &[Room] = &[
     },
 ];
 
-/// External crates that a pure crate cannot need: each does I/O, reads the time or draws random
-/// numbers.
+/// External crates that a pure crate may not use, because each of them does I/O, reads the time or
+/// draws random numbers.
 const IMPURE_CRATES: &[&str] = &[
     "chrono",
     "crossbeam-channel",
@@ -296,7 +298,8 @@ pub fn room(name: &str) -> Option<&'static Room> {
     ROOMS.iter().find(|room| room.name == name)
 }
 
-/// Checks one crate's manifest. `folder` is the crate's folder name, `place` its manifest's path.
+/// Checks the manifest of one crate. `folder` is the name of the crate's folder, and `place` is the
+/// path of the manifest.
 pub fn check(place: &str, folder: &str, manifest: &str) -> Vec<Finding> {
     let table: Table = match manifest.parse() {
         Ok(table) => table,
@@ -370,8 +373,7 @@ fn is_inherited(table: &Table, path: &[&str]) -> bool {
     value.and_then(Value::as_bool) == Some(true)
 }
 
-/// Returns all dependencies with their section; sections in `[target.'cfg(...)']` count like the
-/// others.
+/// Returns all dependencies, each with its section. Sections in `[target.'cfg(...)']` are included.
 fn dependencies(table: &Table) -> Vec<(String, String)> {
     const SECTIONS: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
     let mut found = Vec::new();
@@ -438,8 +440,8 @@ mod tests {
 
     #[test]
     fn the_table_has_no_circles() {
-        // Each crate may use only crates nearer to core: the reach decreases along every
-        // dependency.
+        // Returns the length of the longest chain of dependencies from `name`. A chain longer than
+        // the list of crates contains a circle.
         fn reach(name: &str, depth: usize) -> usize {
             assert!(depth <= ROOMS.len(), "a circle through {name}");
             let uses = room(name).map_or(&[][..], |room| room.may_use);

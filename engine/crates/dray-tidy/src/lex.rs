@@ -1,27 +1,29 @@
-//! Enough of Rust's lexical grammar to separate code from comments and literals.
+//! The part of Rust's lexical grammar that is needed to separate code from comments and literals.
 
-/// A source file split into its code and its comments, both with the lines and columns of the
-/// original: text of the other part is blank.
+/// A source file split into its code and its comments. Both texts have the lines and columns of the
+/// original, with spaces in place of the text of the other part.
 #[derive(Debug)]
 pub struct Split {
-    /// Code; comments and the insides of string and character literals are blank.
+    /// The code. Comments, and the contents of string and character literals, are replaced by
+    /// spaces.
     pub code: String,
-    /// Comments; everything else is blank.
+    /// The comments. All other text is replaced by spaces.
     pub comments: String,
-    /// String literals in the order of the file.
+    /// All string literals, in the order of the file.
     pub literals: Vec<Literal>,
 }
 
 /// A string literal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Literal {
-    /// First line of the literal, from 0.
+    /// First line of the literal, counted from 0.
     pub line: usize,
-    /// Text without the quotes. Escapes of quotes, line ends and continued lines are resolved.
+    /// Text without the quotes. Escaped quotes, escaped line ends and continued lines are resolved.
     pub text: String,
 }
 
-/// Splits `source`. Text that is not Rust gives a meaningless result, but never a panic.
+/// Splits `source`. If the text is not Rust, the result has no meaning, but the function never
+/// panics.
 pub fn split(source: &str) -> Split {
     let chars: Vec<char> = source.chars().collect();
     let mut scanner = Scanner {
@@ -65,17 +67,17 @@ impl Scanner<'_> {
         self.chars.get(self.at + ahead).copied()
     }
 
-    /// Takes `count` characters as code.
+    /// Copies `count` characters to the code.
     fn keep(&mut self, count: usize) {
         self.take(count, |c| (c, ' '));
     }
 
-    /// Takes `count` characters as a comment.
+    /// Copies `count` characters to the comments.
     fn comment(&mut self, count: usize) {
         self.take(count, |c| (' ', c));
     }
 
-    /// Takes `count` characters of a literal.
+    /// Replaces `count` characters of a literal by spaces in both texts.
     fn blank(&mut self, count: usize) {
         self.take(count, |_| (' ', ' '));
     }
@@ -141,7 +143,7 @@ impl Scanner<'_> {
         self.literals.push(Literal { line, text });
     }
 
-    /// Reads `'a'`, `'\n'` or a lifetime.
+    /// Reads a character literal (`'a'`, `'\n'`) or a lifetime.
     fn quote(&mut self) {
         let is_char = match self.peek(1) {
             Some('\\') => true,
@@ -162,7 +164,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Reads an identifier, or the prefix of a raw string (`r"`, `br##"`, `cr"`).
+    /// Reads an identifier, or a raw string with its prefix (`r"`, `br##"`, `cr"`).
     fn word(&mut self) {
         let start = self.at;
         while self
@@ -198,8 +200,8 @@ impl Scanner<'_> {
     }
 }
 
-/// Returns the text of a string literal: `\"` becomes a quote, a `\` before a line end joins two
-/// lines.
+/// Returns the text of a string literal with escapes resolved: `\"` becomes a quote, and a `\` at
+/// the end of a line joins two lines.
 fn resolve_escapes(literal: &[char]) -> String {
     let mut text = String::new();
     let mut rest = literal.iter().copied().peekable();
@@ -217,12 +219,12 @@ fn resolve_escapes(literal: &[char]) -> String {
     text
 }
 
-/// One token of code: a word, `::`, or a single other character; with the index of its line.
+/// A token of code: a word, `::`, or any other single character.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token<'a> {
     /// Text of the token.
     pub text: &'a str,
-    /// Line of the token, from 0.
+    /// Line of the token, counted from 0.
     pub line: usize,
 }
 

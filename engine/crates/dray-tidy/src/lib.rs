@@ -1,11 +1,11 @@
-//! The project's rules as tests: permitted dependencies and imports, banned calls in pure crates, file
-//! lengths, equal versions.
+//! The project's rules as tests: permitted dependencies and imports, banned calls in pure crates,
+//! lengths of files, equal versions.
 //!
-//! Goals: each rule is a pure function from text to findings, with a small test case that it must
-//! find (a rule that cannot fail is useless); `tests/house.rs` applies them all to the tree.
-//! Non-goals: rules of the compiler, clippy, rustfmt, ruff or mypy.
+//! Goals: each rule is a pure function from text to findings. Each rule has a small test case that
+//! it must find, because a rule that cannot fail is useless. `tests/house.rs` applies all rules to
+//! the tree. Non-goals: rules that the compiler, clippy, rustfmt, ruff or mypy check.
 //!
-//! No crate depends on this one.
+//! No crate depends on this crate.
 
 pub mod banned_paths;
 pub mod circles;
@@ -23,9 +23,10 @@ use std::fmt;
 /// A violation of one rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// Path from the top of the tree, with the line where useful: `engine/crates/x/src/y.rs:12`.
+    /// Path from the top of the tree. A finding about a line adds its number:
+    /// `engine/crates/x/src/y.rs:12`.
     pub place: String,
-    /// The fault, and the alternative.
+    /// Description of the fault and of the alternative.
     pub message: String,
 }
 
@@ -38,7 +39,8 @@ impl Finding {
         }
     }
 
-    /// Creates a finding about a line; `index` counts from 0, the displayed number from 1.
+    /// Creates a finding about a line. `index` counts from 0, and the number in the finding counts
+    /// from 1.
     pub fn at_line(path: &str, index: usize, message: impl Into<String>) -> Self {
         Self {
             place: format!("{path}:{}", index + 1),

@@ -1,4 +1,4 @@
-//! The list of all messages of the programs, for review by a person.
+//! The list of all messages that the programs can print. A person reviews changes to this list.
 
 use crate::lex;
 use crate::sources;
@@ -7,14 +7,14 @@ use std::collections::BTreeSet;
 /// Path of the list from the top of the tree.
 pub const LIST: &str = "engine/messages.txt";
 
-/// First words of literals that are not messages: SQL statements, assembly, code.
+/// First words of literals that are not messages, such as SQL statements, assembly and code.
 const NOT_FOR_PEOPLE: &[&str] = &[
     "SELECT ", "INSERT ", "UPDATE ", "DELETE ", "CREATE ", "ALTER ", "PRAGMA ", "DROP ", "WITH ",
     "AND ", "WHERE ", "ORDER ", "VALUES ", "FROM ", "BEGIN ", "SET ", "JOIN ", "LIMIT ", "CASE ",
     "ON ",
 ];
 
-/// Returns the sentences in a file's literals, without those of its unit tests.
+/// Returns the sentences in the string literals of a file. Unit tests are left out.
 pub fn sentences(source: &str) -> BTreeSet<String> {
     let lines: Vec<&str> = source.lines().collect();
     let own = sources::lines_before_tests(&lines);
@@ -25,7 +25,7 @@ pub fn sentences(source: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Returns true for text with two consecutive words that is not an SQL statement.
+/// Returns true for text that has two consecutive words and is not an SQL statement.
 fn is_sentence(text: &str) -> bool {
     let words: Vec<&str> = text.split_whitespace().collect();
     let is_word = |word: &str| {
@@ -44,7 +44,8 @@ fn is_sentence(text: &str) -> bool {
             .any(|start| text.trim_start().starts_with(start))
 }
 
-/// Formats the list of the sentences of `files`, which are paths with their text, in order.
+/// Formats the list of messages. `files` has the paths of the source files and their texts, in
+/// order.
 pub fn list(files: &[(String, String)]) -> String {
     let mut list = String::from(
         "# Every sentence in the string literals of the programs, file by file.\n\

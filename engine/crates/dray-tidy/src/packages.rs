@@ -1,4 +1,5 @@
-//! Rules that compare Python's metadata with the tree: versions agree, every package is listed.
+//! Rules that compare the metadata of the Python packages with the tree: all versions are equal,
+//! and every package is listed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,8 +7,8 @@ use toml::{Table, Value};
 
 use crate::Finding;
 
-/// Checks the version: its only source is `VERSION`; `setup.cfg` reads it, `engine/Cargo.toml` must
-/// repeat it and the change log must contain it.
+/// Checks the version. The file `VERSION` is its only source. `setup.cfg` reads that file,
+/// `engine/Cargo.toml` must repeat the version, and the change log must contain it.
 pub fn check_versions(
     version: &str,
     setup_cfg: &str,
@@ -54,8 +55,8 @@ pub fn check_versions(
     findings
 }
 
-/// Compares the packages in `setup.cfg` with those on disk. `init_files` are the paths of all
-/// `__init__.py` of the tree; those in test folders (integration/ is one) belong to no package.
+/// Compares the packages in `setup.cfg` with the packages on disk. `init_files` has the paths of
+/// all `__init__.py` in the tree. Test folders, such as integration/, belong to no package.
 pub fn check_listed(setup_cfg: &str, init_files: &[String]) -> Vec<Finding> {
     let config = Config::parse(setup_cfg);
     let listed: BTreeSet<String> = config.lines("options", "packages").into_iter().collect();
@@ -82,7 +83,7 @@ pub fn check_listed(setup_cfg: &str, init_files: &[String]) -> Vec<Finding> {
             let below = folder.strip_prefix(root.as_str())?;
             (below.is_empty() || below.starts_with('/')).then(|| format!("{package}{below}"))
         });
-        // A package outside every root: its own name, so that it is reported as not listed.
+        // A package outside every root keeps its own name, so it is reported as not listed.
         let name = home.unwrap_or_else(|| (*folder).to_owned());
         on_disk.insert(name.replace('/', "."));
     }
@@ -99,8 +100,8 @@ pub fn check_listed(setup_cfg: &str, init_files: &[String]) -> Vec<Finding> {
     findings
 }
 
-/// A file in the format of Python's configparser: sections, keys, values over several indented
-/// lines.
+/// A file in the format of Python's configparser: sections with keys. A value may continue on
+/// indented lines.
 struct Config(BTreeMap<(String, String), Vec<String>>);
 
 impl Config {

@@ -1,4 +1,4 @@
-//! Rules about prose: the width of pages, and the first words of documentation comments.
+//! Rules about text: the width of pages, and the first words of documentation comments.
 
 use crate::Finding;
 use crate::lex;
@@ -6,14 +6,14 @@ use crate::lex;
 /// Maximum number of columns of a page of documentation.
 pub const PAGE_COLUMNS: usize = 100;
 
-/// Words that begin a clause without a head ("What is safe", "Whether it runs"). A comment that
-/// begins with one of them has no subject; name the thing instead.
+/// Words that begin a clause without a subject ("What is safe", "Whether it runs"). A comment must
+/// not begin with such a word. It should name its subject instead.
 pub const HEADLESS: &[&str] = &[
     "What", "Whether", "Who", "Whose", "Of", "How", "Where", "Which",
 ];
 
-/// Returns a finding for every line of a Markdown page that is too wide, except tables, code and
-/// lines with a long link.
+/// Returns a finding for every line of a Markdown page that is too wide. Tables, code and lines
+/// with a long link are permitted.
 pub fn check_page_width(path: &str, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut is_code = false;
@@ -37,8 +37,8 @@ pub fn check_page_width(path: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// Returns a finding for every documentation comment (`///`, `//!`) that begins with a headless
-/// clause.
+/// Returns a finding for every documentation comment (`///`, `//!`) that begins with a word of
+/// [`HEADLESS`].
 pub fn check_openings(path: &str, source: &str) -> Vec<Finding> {
     let comments = lex::split(source).comments;
     let mut findings = Vec::new();
@@ -57,7 +57,7 @@ pub fn check_openings(path: &str, source: &str) -> Vec<Finding> {
     findings
 }
 
-/// Returns a finding for every docstring of Python that begins with a headless clause.
+/// Returns a finding for every Python docstring that begins with a word of [`HEADLESS`].
 pub fn check_docstring_openings(path: &str, source: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, line) in source.lines().enumerate() {
@@ -72,7 +72,8 @@ pub fn check_docstring_openings(path: &str, source: &str) -> Vec<Finding> {
     findings
 }
 
-/// True if a line has code that would be broken in two: a command or an object.
+/// Returns true if a line has a long piece of code, such as a command, which wrapping would break
+/// in two.
 fn has_long_code(line: &str) -> bool {
     const LONG: usize = 40;
     let code = line.split('`').skip(1).step_by(2);
@@ -84,10 +85,10 @@ fn begins_with(text: &str, word: &str) -> bool {
         .is_some_and(|rest| rest.starts_with(' '))
 }
 
-/// Checks a commit's subject: `area: imperative`, at most 72 characters.
+/// Checks the subject of a commit message: `area: imperative`, at most 72 characters.
 ///
 /// # Errors
-/// The way in which the subject breaks the rule.
+/// A description of the fault.
 pub fn check_subject(subject: &str) -> Result<(), String> {
     const SUBJECT_MAX: usize = 72;
     let length = subject.chars().count();

@@ -1,14 +1,15 @@
-//! Rules about single source files: maximum length, the comment of an `unsafe`, the issue of a
-//! marker.
+//! Rules about single source files: maximum length, the comment of an `unsafe` block, and the issue
+//! number of each marker of unfinished work.
 
 use crate::Finding;
 use crate::lex;
 
-/// Maximum number of lines of a source file; a file of tests may have [`LINES_MAX_WITH_TESTS`].
-/// Rust's unit tests at the end of a file do not count: they belong next to the code they test.
+/// Maximum number of lines of a source file. A file of tests may have [`LINES_MAX_WITH_TESTS`].
+/// Unit tests at the end of a Rust file are not counted, because they belong next to the code that
+/// they test.
 pub const LINES_MAX: usize = 600;
 
-/// Maximum number of lines of a file, with tests.
+/// Maximum number of lines of a file of tests, or of a file with its unit tests.
 pub const LINES_MAX_WITH_TESTS: usize = 1000;
 
 /// A file that may be longer, and the reason.
@@ -16,17 +17,18 @@ pub const LINES_MAX_WITH_TESTS: usize = 1000;
 pub struct LongFile {
     /// Path from the top of the tree.
     pub path: &'static str,
-    /// Reason why it should not be split.
+    /// Reason why the file should not be split.
     pub reason: &'static str,
 }
 
-/// Returns a finding for a file that is too long. `is_rust` excludes unit tests at its end.
+/// Returns a finding if a file is too long. For a Rust file (`is_rust`), unit tests at the end are
+/// not counted.
 pub fn check_length(path: &str, text: &str, is_rust: bool, long: &[LongFile]) -> Option<Finding> {
     if long.iter().any(|file| file.path == path) {
         return None;
     }
     let lines: Vec<&str> = text.lines().collect();
-    // A file of tests is a list of cases; it is read case by case.
+    // A file of tests may be longer, because it is a list of cases that are read one at a time.
     let is_test = path
         .split('/')
         .any(|part| part == "tests" || part == "tests.rs" || part.starts_with("test_"));
@@ -54,9 +56,9 @@ pub fn check_length(path: &str, text: &str, is_rust: bool, long: &[LongFile]) ->
 /// Maximum number of lines of unit tests at the end of the file that they test.
 pub const INLINE_TESTS_MAX: usize = 110;
 
-/// Finds departures from the one style of modules: a module's file stands beside its folder, as
-/// `foo.rs` and `foo/`, and longer unit tests are in `foo/tests.rs`. `path` is below a crate's
-/// `src/`.
+/// Checks that a module has the project's form: the file of a module is beside its folder, as
+/// `foo.rs` and `foo/`, and long unit tests are in `foo/tests.rs`. `path` is the path below a
+/// crate's `src/`.
 pub fn check_module(path: &str, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(module) = path.strip_suffix("/mod.rs") {
@@ -83,11 +85,12 @@ pub fn check_module(path: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// Maximum number of columns of a line. Formatters wrap code at 100; they do not wrap comments and
-/// literals, and a word slightly past the limit is harmless.
+/// Maximum number of columns of a line. The formatters wrap code at 100 columns, but not comments
+/// and literals. A word that ends slightly beyond 100 is harmless.
 pub const COLUMNS_MAX: usize = 110;
 
-/// Returns a finding for every line that is too wide. A URL cannot be wrapped and is permitted.
+/// Returns a finding for every line that is too wide. A line with a URL is permitted, because a URL
+/// cannot be wrapped.
 pub fn check_width(path: &str, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -100,8 +103,8 @@ pub fn check_width(path: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// Returns a finding for a listed file that is short enough, or no longer exists: it must be
-/// unlisted.
+/// Returns a finding for every file in the list of long files that is now short enough or does not
+/// exist. Such a file must be removed from the list.
 pub fn check_long_list(long: &[LongFile], read: impl Fn(&str) -> Option<String>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in long {
@@ -122,8 +125,8 @@ pub fn check_long_list(long: &[LongFile], read: impl Fn(&str) -> Option<String>)
     findings
 }
 
-/// Returns the number of lines before the last `#[cfg(test)] mod ... {` that reaches to the end of
-/// the file.
+/// Returns the number of lines before the last `#[cfg(test)] mod ... {`, if that module extends to
+/// the end of the file.
 pub(crate) fn lines_before_tests(lines: &[&str]) -> usize {
     let is_tests = |pair: &[&str]| {
         pair[0] == "#[cfg(test)]" && pair[1].starts_with("mod ") && pair[1].ends_with('{')
@@ -131,13 +134,13 @@ pub(crate) fn lines_before_tests(lines: &[&str]) -> usize {
     let Some(start) = lines.windows(2).rposition(is_tests) else {
         return lines.len();
     };
-    // Formatted code closes a top-level module with a brace in the first column.
+    // In formatted code, only the end of a top-level module has a brace in the first column.
     let is_last = !lines[start + 2..lines.len().saturating_sub(1)].contains(&"}");
     if is_last { start } else { lines.len() }
 }
 
-/// Returns a finding for every `unsafe` block or impl without a comment that begins with `SAFETY:`
-/// on its line or directly above its statement.
+/// Returns a finding for every `unsafe` block or impl without a `SAFETY:` comment. The comment must
+/// be on the same line, or directly above the statement.
 pub fn check_unsafe(path: &str, source: &str) -> Vec<Finding> {
     let split = lex::split(source);
     let comments: Vec<&str> = split.comments.lines().collect();
@@ -145,8 +148,8 @@ pub fn check_unsafe(path: &str, source: &str) -> Vec<Finding> {
     let tokens = lex::tokens(&split.code);
     let mut findings = Vec::new();
     for pair in tokens.windows(2) {
-        // `unsafe fn`, `unsafe trait`, `unsafe extern` and `#[unsafe(...)]` state a contract;
-        // the compiler's and clippy's `# Safety` rules see to them.
+        // `unsafe fn`, `unsafe trait`, `unsafe extern` and `#[unsafe(...)]` state a contract. The
+        // compiler and clippy check these with their `# Safety` rules.
         let is_use = pair[0].text == "unsafe" && matches!(pair[1].text, "{" | "impl");
         if is_use && !is_justified(pair[0].line, &code, &comments) {
             let message = "`unsafe` without a `// SAFETY:` comment right above it";
@@ -157,7 +160,7 @@ pub fn check_unsafe(path: &str, source: &str) -> Vec<Finding> {
 }
 
 fn is_justified(line: usize, code: &[&str], comments: &[&str]) -> bool {
-    // The text of the comment may follow `//`, `///` or `/*`.
+    // The text of a comment may follow `//`, `///` or `/*`.
     let says_why = |index: usize| {
         comments[index]
             .trim_start_matches([' ', '/', '*', '!'])
@@ -182,10 +185,10 @@ fn is_justified(line: usize, code: &[&str], comments: &[&str]) -> bool {
     false
 }
 
-/// Returns a finding for every marker of unfinished work without an issue: write `TODO` as
+/// Returns a finding for every marker of unfinished work that names no issue. The permitted form is
 /// `TODO(#12): ...`.
 pub fn check_markers(path: &str, text: &str) -> Vec<Finding> {
-    // Concatenated here, so that this file passes its own rule.
+    // The words are joined by `concat!`, so that this file does not break its own rule.
     let markers = [
         concat!("TO", "DO"),
         concat!("FIX", "ME"),

@@ -1,24 +1,23 @@
-//! Rules about all text files of the tree, and about Python's imports.
+//! Rules about all text files in the tree, and about imports in Python.
 
 use crate::Finding;
 
-/// Folders of development machines. None may occur in the tree: code that runs on one host only is
-/// not part of the project.
-// Concatenated here, so that this file passes its own rule.
+/// Folders of development machines. No file may mention such a folder, because code that runs only
+/// on one host is not part of the project.
+// The paths are joined by `concat!`, so that this file does not break its own rule.
 const MACHINE_PATHS: &[&str] = &[
     concat!("/wo", "rk/"),
     concat!("/ro", "ot/"),
     concat!("/tmp/ba", "sh_jobs"),
 ];
 
-/// Returns a finding for every path of a development machine.
+/// Returns a finding for every path of a development machine in a file.
 pub fn check_machine_paths(path: &str, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, line) in text.lines().enumerate() {
         for machine in MACHINE_PATHS {
             let stands_at_the_root = line.match_indices(machine).any(|(at, _)| {
-                // `frame/tmp/x`, `$HOME/tmp/x` and `../tmp/x` are other paths than the one from the
-                // root.
+                // `frame/tmp/x`, `$HOME/tmp/x` and `../tmp/x` do not mean the folder at the root.
                 !line[..at].ends_with(|c: char| c.is_alphanumeric() || "_-.})~/".contains(c))
             });
             if stands_at_the_root {
@@ -30,8 +29,8 @@ pub fn check_machine_paths(path: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// The project's Python packages, and the other packages of the project that each may import. No
-/// plug-in may import another.
+/// The project's Python packages, each with the other packages of the project that it may import.
+/// No plug-in may import another plug-in.
 pub const PYTHON_PACKAGES: &[(&str, &[&str])] = &[
     ("dray", &[]),
     ("dray_airflow", &["dray"]),
@@ -40,7 +39,7 @@ pub const PYTHON_PACKAGES: &[(&str, &[&str])] = &[
     ("dray_rucio", &["dray"]),
 ];
 
-/// Returns a finding for every import of a project package that `package` may not use.
+/// Returns a finding for every import of a package of the project that `package` may not import.
 pub fn check_python_imports(path: &str, package: &str, text: &str) -> Vec<Finding> {
     let Some((_, may_use)) = PYTHON_PACKAGES.iter().find(|(name, _)| *name == package) else {
         let message = format!("package `{package}` is not in the table of dray-tidy/src/text.rs");
@@ -59,7 +58,8 @@ pub fn check_python_imports(path: &str, package: &str, text: &str) -> Vec<Findin
     findings
 }
 
-/// Returns the first segments of the imports in a line: `from a.b import c`, `import a, b.c as d`.
+/// Returns the top-level packages that a line imports, for `from a.b import c` and `import a, b.c
+/// as d`.
 fn imported_packages(line: &str) -> Vec<&str> {
     let first_segment = |name: &str| -> usize {
         name.find(|c: char| !(c.is_alphanumeric() || c == '_'))

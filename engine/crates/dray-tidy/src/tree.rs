@@ -1,10 +1,10 @@
-//! The files of the project: those that git tracks or would add, or without git all except build
-//! output.
+//! The files of the project: the files that git tracks or would add. Without git, all files except
+//! build output.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Folders that no rule reads when git is not available to list the project's files.
+/// Folders to skip if git is not available to list the files of the project.
 const SKIPPED: &[&str] = &[
     ".git",
     ".venv",
@@ -19,14 +19,14 @@ const SKIPPED: &[&str] = &[
 
 /// Returns the top of the tree in which this crate runs.
 pub fn root() -> PathBuf {
-    // Read at run time: clones with a shared build folder share the test program too, and one built
-    // in another clone would check that clone's files.
+    // Read at run time. Clones that share a build folder also share this test program. With the
+    // path of the build, the program would check the files of the clone in which it was built.
     let here = std::env::var_os("CARGO_MANIFEST_DIR");
     let here = here.map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     here.ancestors().nth(3).unwrap_or(&here).to_owned()
 }
 
-/// Returns the paths of all files from `root`, with `/`, sorted.
+/// Returns the paths of all files below `root`, sorted, with `/` as separator.
 pub fn files(root: &Path) -> Vec<String> {
     let mut files = git_files(root).unwrap_or_else(|| walked_files(root));
     files.sort();
@@ -54,7 +54,7 @@ fn git_files(root: &Path) -> Option<Vec<String>> {
         return None;
     }
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    // git still lists a file that was deleted but not staged.
+    // Skip a deleted file, because git lists it until the deletion is staged.
     Some(
         text.split_terminator('\0')
             .filter(|path| root.join(path).is_file())
