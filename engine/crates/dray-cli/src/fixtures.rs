@@ -1,10 +1,10 @@
-//! Answers of an endpoint, for tests.
+//! Answers of an endpoint, for unit tests.
 
 use dray_api::{Transfer, read_answer};
 use dray_client::Answer;
 use serde_json::{Value, json};
 
-/// A transfer as an endpoint answers, with some fields in place of the usual ones.
+/// Returns a transfer in the form of an endpoint's answer. `fields` replace the default fields.
 pub(crate) fn answer(fields: &Value) -> Answer<Transfer> {
     let mut json = json!({"id": "t", "attempt": 1, "tries": 1, "state": "active",
         "version": 1, "attached": false, "owner": "alice",

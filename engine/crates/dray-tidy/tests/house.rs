@@ -10,7 +10,7 @@ use dray_tidy::{
     Finding, banned_paths, circles, layers, messages, packages, prose, sources, text, tree,
 };
 
-/// Files that may exceed the maximum length, each with a lasting reason.
+/// Files that may exceed the maximum length, each with a permanent reason.
 const LONG_FILES: &[LongFile] = &[];
 
 const SOURCE_ENDINGS: &[&str] = &[
@@ -18,7 +18,8 @@ const SOURCE_ENDINGS: &[&str] = &[
 ];
 const CODE_ENDINGS: &[&str] = &["rs", "py", "cc", "hh", "sh"];
 
-/// Returns all text files of the tree with one of the endings, or all if none is given.
+/// Returns all text files of the tree whose names end in one of `endings`. Without endings, returns
+/// all text files.
 fn read(endings: &[&str]) -> Vec<(String, String)> {
     let root = tree::root();
     let is_wanted = |path: &String| {
@@ -42,7 +43,7 @@ fn assert_none(findings: &[Finding]) {
     assert!(list.is_empty(), "\n{}\n", list.join("\n"));
 }
 
-/// `engine/crates/<name>/...` -> (name, rest).
+/// Splits `engine/crates/<name>/<rest>` into name and rest.
 fn in_crate(path: &str) -> Option<(&str, &str)> {
     path.strip_prefix("engine/crates/")?.split_once('/')
 }
@@ -99,8 +100,8 @@ fn pure_crates_know_no_files_sockets_threads_or_clocks() {
         if rest == "build.rs" {
             findings.push(Finding::at(&path, "a pure crate needs no build script"));
         }
-        // Integration tests, benches and examples may use the system; code in src may not,
-        // including tests.
+        // Integration tests, benches and examples of a pure crate may use the system. Code in
+        // `src`, including its unit tests, may not.
         if rest.starts_with("src/") {
             findings.extend(banned_paths::check(&path, &source, banned_paths::PURE_BANS));
             count += 1;
@@ -167,7 +168,7 @@ fn lines_fit_beside_each_other() {
 
 #[test]
 fn pages_are_wrapped() {
-    // Their programs write these.
+    // Programs write these pages.
     let is_written = |path: &str| {
         path.contains("/experiments/") || path.contains("/measured") || path.ends_with("/cli.md")
     };
@@ -247,7 +248,7 @@ fn every_message_is_in_the_list() {
     );
 }
 
-/// The last commit whose subject was written before the rule.
+/// The last commit from the time before this rule. Only later commits are checked.
 const FIRST_CHECKED_AFTER: &str = "b9cce8d";
 
 #[test]
@@ -259,7 +260,7 @@ fn subjects_of_commits_have_an_area_and_a_verb() {
         .arg(&root)
         .args(["log", "--no-merges", "--format=%h %s", &range])
         .output();
-    // A tree without its history (an sdist, a shallow clone) has no subjects to check.
+    // A tree without history, such as an sdist or a shallow clone, has no commit subjects to check.
     let Some(log) = log.ok().filter(|log| log.status.success()) else {
         return;
     };

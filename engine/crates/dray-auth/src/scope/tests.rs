@@ -59,7 +59,7 @@ fn prefixes_match_whole_names_only() {
 
 #[test]
 fn profile_examples_are_satisfied() {
-    // The example of section 2.2.1 for `storage.create:/foo/bar`.
+    // The example in section 2.2.1 of the WLCG profile.
     let claim = "storage.create:/foo/bar";
     assert!(allows(claim, Action::MakeFolder, "/foo"));
     assert!(allows(claim, Action::Create, "/foo/bar"));
@@ -166,7 +166,8 @@ fn name() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// Compares with an independent implementation that decodes and compares the names one by one.
+    /// Compares with an independent implementation, which decodes the paths and compares them name
+    /// by name.
     #[test]
     fn no_spelling_of_a_path_widens_a_scope(
         granted in prop::collection::vec(name(), 0..4),
@@ -185,7 +186,7 @@ proptest! {
         ) else {
             return Ok(());
         };
-        // Check as a file system would: no component is `.`, `..` or empty.
+        // Checked as a file system would see the path: no name is `.`, `..` or empty.
         for component in resource.path.components() {
             let bytes = component.as_bytes().to_vec();
             prop_assert!(!bytes.is_empty() && bytes != b"." && bytes != b"..");

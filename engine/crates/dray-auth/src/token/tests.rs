@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 const ISSUER: &str = "https://vo.example.org/one";
 const AUDIENCE: &str = "https://dtn.example.org";
 const NOW: u64 = 1_800_000_000;
-/// An RSA key that only these tests use (`openssl genpkey -algorithm RSA`, 2048 bits).
+/// An RSA key that only these tests use (2048 bits, made with `openssl genpkey -algorithm RSA`).
 const RSA_PKCS8: &[u8] = include_bytes!("../testdata/rsa2048.pk8");
 
 fn b64(bytes: impl AsRef<[u8]>) -> String {
@@ -384,8 +384,8 @@ fn bad_headers_are_refused_with_the_reason() {
 
 #[test]
 fn public_key_is_not_accepted_as_hmac_secret() {
-    // The attack of RFC 8725, section 2.1: an HMAC signature whose secret is the issuer's public
-    // key.
+    // The attack in RFC 8725, section 2.1: an HMAC signature, with the issuer's public key as the
+    // secret.
     let fixture = fixture();
     let Signer::Rsa(pair) = &fixture.rsa else {
         panic!("an RSA key");
@@ -486,7 +486,7 @@ fn changed_token_is_refused() {
     parts[1] = b64(with(claims(), "sub", json!("root")).to_string());
     let error = refused(&fixture.issuers, &parts.join("."));
     assert!(error.cause.contains("is wrong"), "{error}");
-    // Signed with a foreign key, under the id of one of the issuer's keys.
+    // The token is signed with another issuer's key, but has the id of one of this issuer's keys.
     let stranger = Signer::ec(&ECDSA_P256_SHA256_FIXED_SIGNING);
     let token = stranger.token(&header(), &claims());
     let error = refused(&fixture.issuers, &token);
@@ -517,7 +517,7 @@ fn only_unknown_keys_request_a_key_fetch() {
         unknown(&fixture.p256.token(&header(), &keyless)),
         "https://keyless.example.org"
     );
-    // A token that no key can make valid does not trigger a fetch of keys.
+    // New keys are fetched only for a token that they could make valid.
     for bad in [
         with(claims(), "exp", json!(NOW - 90)),
         with(claims(), "aud", json!("https://other.example.org")),

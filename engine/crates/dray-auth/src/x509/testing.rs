@@ -1,4 +1,4 @@
-//! Builds certificates and revocation lists byte by byte, so that a test can include any mistake.
+//! Builds certificates and revocation lists byte by byte, so that a test can build invalid ones.
 
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair};
@@ -53,8 +53,8 @@ pub(crate) fn basic_constraints(is_authority: bool) -> Vec<u8> {
     extension(&[0x55, 0x1d, 19], true, &tlv(0x30, &[inside]))
 }
 
-/// Encodes key usage. Bits of the first octet: 0x80 digitalSignature, 0x40 nonRepudiation, 0x04
-/// keyCertSign.
+/// Encodes the key usage extension. Bits of the first octet: 0x80 digitalSignature, 0x40
+/// nonRepudiation, 0x04 keyCertSign.
 pub(crate) fn key_usage(bits: u8) -> Vec<u8> {
     let unused = u8::try_from(bits.trailing_zeros().min(7)).expect("short");
     extension(&[0x55, 0x1d, 15], true, &tlv(3, &[&[unused, bits]]))
@@ -127,7 +127,7 @@ pub(crate) fn ecdsa() -> Vec<u8> {
     )
 }
 
-/// Content of a certificate. Times are `YYMMDDhhmmssZ`.
+/// The content of a certificate before it is signed. Times are `YYMMDDhhmmssZ`.
 #[derive(Clone)]
 pub(crate) struct Draft {
     pub(crate) serial: u8,

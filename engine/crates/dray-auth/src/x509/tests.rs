@@ -7,7 +7,7 @@ use super::{CHAIN_MAX, Client, Revocation, Trust, public_key};
 use dray_core::{ErrorKind, Result};
 use proptest::prelude::*;
 
-/// 2027-01-15T08:00:00Z
+/// The current time of all tests: 2027-01-15T08:00:00Z.
 const NOW: u64 = 1_800_000_000;
 const LAST_YEAR: &str = "260115080000Z";
 const YESTERDAY: &str = "270114080000Z";
@@ -66,8 +66,7 @@ fn proxy_2(language: &[u8]) -> Draft {
     )
 }
 
-/// Keys and certificates of a chain: root, sub-authority, Alice, a proxy, and a proxy of the proxy.
-/// Each has its own key.
+/// The keys of a chain: root, sub-authority, Alice, a proxy, and a proxy of the proxy.
 struct TestChain {
     root: Key,
     sub: Key,
@@ -119,7 +118,8 @@ impl TestChain {
         verify(&self.trust(Revocation::default()), chain)
     }
 
-    /// Verifies a chain of a proxy with these fields below valid certificates.
+    /// Verifies a chain that consists of a proxy with these fields and valid certificates above the
+    /// proxy.
     fn verify_proxy(&self, draft: &Draft) -> Result<Client> {
         self.verify(&[self.proxy(draft), self.alice(), self.sub()])
     }
@@ -188,7 +188,7 @@ fn proxy_has_the_identity_of_its_issuer() {
             true,
         ),
         (
-            // All proxies below a limited proxy are limited too.
+            // A proxy below a limited proxy is limited too.
             vec![
                 chain_keys.proxy_2(&proxy_2(INHERIT_ALL)),
                 chain_keys.proxy(&proxy(LIMITED, None)),
@@ -204,8 +204,8 @@ fn proxy_has_the_identity_of_its_issuer() {
         assert_eq!((client.proxies, client.is_limited), (proxies, is_limited));
         assert_ne!(client.key, chain_keys.alice.info(), "the key of the leaf");
     }
-    // webpki, and the parts of rustls that use it, cannot parse a proxy. `Client` therefore returns
-    // the key.
+    // webpki, and the parts of rustls that use webpki, cannot parse a proxy. So `Client` must
+    // contain the key.
     let proxy_certificate = chain_keys.proxy(&proxy(INHERIT_ALL, None));
     let end = rustls_pki_types::CertificateDer::from(proxy_certificate.as_slice());
     assert!(webpki::EndEntityCert::try_from(&end).is_err());
@@ -225,7 +225,8 @@ fn proxy_has_the_identity_of_its_issuer() {
     );
 }
 
-/// The certificates were made with OpenSSL 3 and RSA keys, by `made.cnf` in the same folder.
+/// The certificates in `testdata/openssl` were made with OpenSSL 3 and RSA keys, with the
+/// configuration `made.cnf`.
 #[test]
 fn openssl_proxy_of_a_proxy_is_accepted() {
     let mut trust = Trust::default();
@@ -312,7 +313,7 @@ fn certificates_of_untrusted_issuers_are_refused() {
         verify(&Trust::default(), &chain),
         "no authority trusted here has issued",
     );
-    // Certificates with the same names but other keys.
+    // These certificates have the same names but other keys.
     assert_refused(
         verify(&other.trust(Revocation::default()), &chain),
         "signature",
@@ -323,12 +324,12 @@ fn certificates_of_untrusted_issuers_are_refused() {
         chain_keys.sub(),
     ];
     assert_refused(chain_keys.verify(&chain), "its issuer is /CN=Elsewhere");
-    // A chain without the intermediate authority.
+    // This chain lacks the intermediate authority.
     assert_refused(
         chain_keys.verify(&[chain_keys.alice()]),
         "its issuer is /DC=org/CN=Sub",
     );
-    // A certificate whose issuer is not an authority.
+    // The issuer of this certificate is not an authority.
     let bob = draft(ALICE, &[("DC", "org"), ("CN", "Bob")], vec![]);
     let chain = [
         bob.signed(&chain_keys.one, &chain_keys.alice),
@@ -602,7 +603,7 @@ fn proxies_with_extensions_that_the_rfc_forbids_are_refused() {
 fn proxies_with_a_foreign_signature_are_refused() {
     let chain_keys = TestChain::new();
     let good = proxy(INHERIT_ALL, None);
-    // The identifier inside the signed bytes differs from the outer algorithm.
+    // The algorithm identifier in the signed bytes differs from the outer one.
     let other = Draft {
         algorithm: tlv(
             0x30,
@@ -614,7 +615,7 @@ fn proxies_with_a_foreign_signature_are_refused() {
         chain_keys.verify_proxy(&other),
         "its signature is not by its issuer's key",
     );
-    // A proxy that another key than its issuer's has signed.
+    // This proxy is signed with a key that is not its issuer's key.
     let forged = good.signed(&chain_keys.one, &chain_keys.two);
     let chain = [forged, chain_keys.alice(), chain_keys.sub()];
     assert_refused(
@@ -648,7 +649,7 @@ fn path_length_limits_proxies_of_proxies() {
         verify(&expired, &proxy_2(INHERIT_ALL)),
         "/DC=org/CN=Alice/CN=1 expired",
     );
-    // A proxy whose key must not make signatures cannot issue another proxy.
+    // The key of this proxy must not make signatures, so it cannot issue another proxy.
     let mute = Draft {
         extensions: vec![proxy_info(INHERIT_ALL, None), key_usage(0x20)],
         ..proxy(INHERIT_ALL, None)

@@ -133,7 +133,7 @@ fn a_range_of_a_file() {
     scene.write("a", &bytes);
     scene.good(&["cp", "--range", "1000:2MiB", "a", "part"]);
     assert_eq!(scene.read("part"), &bytes[1000..1000 + (2 << 20)]);
-    // Another range of the same length is different content, although size and time match.
+    // Another range of the same length is other content, although size and time match.
     scene.good(&[
         "cp",
         "--overwrite",
@@ -172,7 +172,7 @@ fn a_demanded_checksum() {
     }
     assert!(!scene.exists("bad"));
     assert!(scene.is_clean(""));
-    // An existing file is neither changed nor adopted without a check.
+    // With a wrong checksum, the existing file is neither changed nor adopted.
     scene.write("other", b"123456788");
     let wrong = &["cp", "--checksum", "adler32:091e01df", "a", "other"];
     assert_eq!(scene.dray(wrong).code, Some(1));

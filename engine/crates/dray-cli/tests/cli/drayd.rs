@@ -1,4 +1,4 @@
-//! The program under the name `drayd`: it runs the endpoint.
+//! Tests of the program under the name `drayd`, which runs an endpoint.
 
 use crate::scene::{Done, Running, Scene};
 use rustix::process::Signal;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
-/// Makes a link of this name to the program.
+/// Creates a link with this name to the program `dray`.
 fn link(scene: &Scene, name: &str) -> PathBuf {
     let path = scene.path(name);
     symlink(env!("CARGO_BIN_EXE_dray"), &path).expect("make a link");
@@ -49,14 +49,16 @@ fn drayd_has_the_options_of_endpoint_run_and_a_version() {
     let of_dray = scene.good(&["endpoint", "run", "--help"]).out;
     assert_eq!(run(&["--help"]).out, of_dray);
     assert_eq!(run(&["--version"]).out, "dray 0.1.0\n");
-    // `drayd` does not accept the commands of `dray`, and only the name `drayd` selects it.
+    // `drayd` does not accept the commands of `dray`. A link with any other name behaves like
+    // `dray`.
     assert_eq!(run(&["version"]).code, Some(2));
     let other = link(&scene, "drayd-2");
     let output = scene.command_as(&other, &["version"]).output();
     assert_eq!(Done::from(output.expect("run it")).out, "dray 0.1.0\n");
 }
 
-/// Starts an endpoint in `etc`; returns it with its address and its key.
+/// Starts an endpoint with the configuration in `etc`. Returns the process, the endpoint's address
+/// and its key.
 fn endpoint(scene: &Scene) -> (Running, String, String) {
     scene.folder("data").folder("other");
     let made = [
@@ -94,7 +96,7 @@ fn a_port_that_is_taken_is_told_with_who_has_it() {
     assert_eq!(done.code, Some(3), "{}", done.err);
     let holder = format!("process {} (dray) listens there", running.child().id());
     assert!(done.complaint().contains(&holder), "{}", done.err);
-    // A starting endpoint waits for an endpoint that is stopping.
+    // An endpoint that starts waits for an endpoint that is stopping.
     let mut third = scene.start(&["endpoint", "run", "--config", "second"]);
     running.signal(Signal::TERM);
     third.line(|line| line.starts_with("listening on").then_some(()));

@@ -1,4 +1,4 @@
-//! Exit codes, and the report that goes with each.
+//! Tests of exit codes, and of the report that goes with each code.
 
 use crate::scene::{Scene, noise, until};
 use serde_json::Value;
@@ -78,7 +78,7 @@ fn some_failed_and_the_rest_is_safe() {
     assert_eq!(scene.read("t/d/a"), b"alpha");
     assert_eq!(scene.read("t/d/z"), b"omega");
     assert!(scene.is_clean("t"));
-    // The next copy succeeds.
+    // The next copy of the same folder succeeds.
     scene.good(&["cp", "-r", "d", "t"]);
 }
 
@@ -108,7 +108,7 @@ fn a_folder_where_the_file_should_be() {
         done.err
     );
     assert_eq!(done.json()["state"], "refused");
-    // Below the destination, only this file fails.
+    // In the existing folder `t`, only the file `a` fails, because a folder has its name.
     let done = scene.dray(&["cp", "a", "t/"]);
     assert_eq!(done.code, Some(1));
     let complaint = done.complaint();
@@ -166,7 +166,7 @@ fn two_copies_to_one_destination() {
     ];
     let first = scene.start(slow);
     until("the first one's log", || scene.exists("t/.dray-log"));
-    // The lease exists before any partial file.
+    // Wait for the partial file: the lease exists before the partial file.
     until("the first one's partial file", || {
         scene.exists("t/d") && !scene.is_clean("t/d")
     });

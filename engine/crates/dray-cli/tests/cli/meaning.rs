@@ -1,4 +1,4 @@
-//! The meaning of SRC and DST: docs/reference/cli.md has the same table.
+//! Tests of the meaning of SRC and DST. docs/reference/cli.md has the same table.
 
 use crate::scene::Scene;
 
@@ -30,7 +30,7 @@ fn the_table_of_meanings() {
         (&["-r", "d", "deep/er/b"], &["deep/er/b/d/x"]),
     ];
     for (arguments, files) in table {
-        // An existing destination makes no difference, and neither does a second run.
+        // The result is the same if the destination exists, and after a second run.
         for is_there in [false, true] {
             let scene = scene();
             let is_folder = files.iter().all(|file| file.starts_with("b/"));
@@ -38,7 +38,7 @@ fn the_table_of_meanings() {
                 scene.folder("b");
             }
             for _ in 0..2 {
-                // Durability is not tested here; without it the test is much faster.
+                // Durability is off, because the test is then much faster.
                 scene.good(&[&["cp", "--durability", "none"], *arguments].concat());
                 for file in *files {
                     assert!(scene.path(file).is_file(), "{arguments:?}: no {file}");

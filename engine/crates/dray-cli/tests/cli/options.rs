@@ -1,4 +1,4 @@
-//! Overwriting, dry runs, plans, traces, orders.
+//! Tests of overwriting, dry runs, plans, traces and orders.
 
 use crate::scene::{Done, Scene, noise};
 use serde_json::Value;
@@ -167,7 +167,8 @@ fn a_rate_is_kept_and_a_limited_target_is_slow() {
     let scene = Scene::new();
     scene.write("a", &noise(2 << 20, 1));
     let limited = [
-        // The limit always admits one object immediately, so objects are small against the file.
+        // The rate limit lets the first object pass immediately, so objects must be much smaller
+        // than the file.
         &["cp", "a", "b", "--rate", "2MiB", "--object-size", "128KiB"][..],
         &[
             "cp",

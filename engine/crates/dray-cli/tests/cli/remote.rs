@@ -1,4 +1,4 @@
-//! Two processes: `dray serve` and `dray cp`.
+//! Tests with two processes: `dray serve` and `dray cp`.
 
 use crate::scene::{Done, Running, Scene, noise, until};
 use rustix::process::Signal;
@@ -168,7 +168,7 @@ fn nobody_without_key_and_token() {
         assert_eq!(done.json()["error"]["kind"], "unauthorized");
     }
     assert!(!scene.exists("house/a"));
-    // Options from the environment suffice.
+    // Options may come from the environment instead of the command line.
     let mut command = scene.command(&["cp", "d/small", &to]);
     command
         .env("DRAY_PEER_KEY", &house.key)
@@ -268,7 +268,8 @@ fn a_killed_server_is_found_again() {
         assert_eq!(scene.tree(format!("{top}/d")), scene.tree("d"));
         let report = done.json();
         let sent = report["bytes_sent"].as_u64().expect("a number");
-        // Bytes that were sent and not yet durable: a group of one second, and data in flight.
+        // At most 6 MiB are sent twice: the objects of an unfinished sync group of one second, and
+        // the data in flight.
         assert!(sent < (12 << 20) + (6 << 20), "{report}");
         assert!(!report["notices"].as_array().expect("a list").is_empty());
         drop(house);
@@ -360,7 +361,8 @@ fn a_client_hears_why_the_server_broke_off() {
     for entry in std::fs::read_dir(scene.path("house/in/.dray-log")).expect("a log") {
         let path = entry.expect("an entry").path();
         if path.extension().is_some_and(|name| name == "lease") {
-            // As another host does that takes over a destination without working locks.
+            // Overwrite the lease, as another host would if it took over the destination without
+            // working file locks.
             std::fs::write(path, vec![0; 2048]).expect("written");
         }
     }

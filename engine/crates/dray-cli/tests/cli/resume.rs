@@ -1,4 +1,4 @@
-//! Stopping and resuming.
+//! Tests of stopping and resuming.
 
 use crate::scene::{Done, Scene, noise, until};
 use rustix::process::Signal;
@@ -15,7 +15,7 @@ fn scene() -> Scene {
     scene
 }
 
-/// Returns the durable bytes in the logs at `t`.
+/// Returns the number of durable bytes in the logs at `t`.
 fn safe(scene: &Scene) -> u64 {
     let done = scene.dray(&["log", "show", "t", "--json"]);
     let files = &done.json()["logs"][0]["files"];
@@ -79,7 +79,7 @@ fn the_second_signal_stops_at_once() {
     running.signal(Signal::TERM);
     let done = running.wait();
     assert_eq!(done.code, Some(5));
-    // One outcome is reported, by whichever thread comes first.
+    // Exactly one thread reports the outcome.
     let report = done.json();
     assert_eq!(report["state"], "cancelled");
     assert!(
@@ -98,7 +98,7 @@ fn a_killed_process_goes_on() {
     let status = running.child().wait().expect("it ends");
     assert_eq!(status.signal(), Some(9));
     assert!(!scene.exists("t/d/large"));
-    // A plan shows what can be resumed.
+    // A plan shows the data that can be resumed.
     let plan = scene.good(&["plan", "-r", "d", "t"]);
     assert!(plan.out.contains("resume  d/large"), "{}", plan.out);
     assert_goes_on(&scene, kept);

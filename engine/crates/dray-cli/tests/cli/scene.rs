@@ -1,4 +1,4 @@
-//! A temporary folder and the program in it.
+//! A temporary folder, and functions that run the program in it.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Timeout of every wait of a test.
+/// Maximum time of every wait in these tests.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Scene(TempDir);
@@ -58,7 +58,7 @@ impl Scene {
         self.command_as(env!("CARGO_BIN_EXE_dray"), arguments)
     }
 
-    /// Returns a command that runs the program under another name.
+    /// Returns a command that runs the program `program` with these arguments.
     pub(crate) fn command_as(&self, program: impl AsRef<OsStr>, arguments: &[&str]) -> Command {
         let mut command = Command::new(program);
         command
@@ -92,7 +92,7 @@ impl Scene {
         Running::begin(self.command(arguments))
     }
 
-    /// Returns everything beneath a folder: names with kind, size, mode, time and content.
+    /// Returns all entries below a folder: for each path its kind, size, mode, time and content.
     pub(crate) fn tree(&self, top: impl AsRef<Path>) -> BTreeMap<PathBuf, String> {
         let mut found = BTreeMap::new();
         let top = self.path(top);
@@ -121,7 +121,7 @@ impl Scene {
         found
     }
 
-    /// Returns true if a folder holds none of dray's own names.
+    /// Returns true if a folder has no partial files, logs or other files of dray.
     pub(crate) fn is_clean(&self, top: &str) -> bool {
         let tree = self.tree(top);
         let mut names = tree.keys().filter_map(|path| path.file_name());
@@ -141,7 +141,7 @@ impl From<Output> for Done {
 }
 
 impl Done {
-    /// Returns the object on the last line of standard output.
+    /// Returns the JSON object on the last line of standard output.
     pub(crate) fn json(&self) -> Value {
         let last = self.out.lines().last().unwrap_or_default();
         serde_json::from_str(last).unwrap_or_else(|error| {
@@ -149,7 +149,7 @@ impl Done {
         })
     }
 
-    /// Returns the only line that begins with `dray: cannot`.
+    /// Returns the only error line of the output, which begins with `dray: cannot`.
     pub(crate) fn complaint(&self) -> &str {
         let lines = self.err.lines();
         let mut found = lines.filter(|line| line.starts_with("dray: cannot"));
@@ -159,7 +159,7 @@ impl Done {
     }
 }
 
-/// A running command; killed when dropped.
+/// A running command. It is killed when this value is dropped.
 pub(crate) struct Running(Option<Child>);
 
 impl Running {
@@ -183,7 +183,8 @@ impl Running {
         child.wait_with_output().expect("wait for dray").into()
     }
 
-    /// Waits for the first line of standard output for which `pick` returns a value.
+    /// Waits for the first line on standard output for which `pick` returns a value. Returns that
+    /// value.
     pub(crate) fn line<T>(&mut self, pick: impl Fn(&str) -> Option<T>) -> T {
         let out = self.child().stdout.as_mut().expect("piped");
         let (mut line, mut byte) = (Vec::new(), [0]);
@@ -210,7 +211,7 @@ impl Drop for Running {
     }
 }
 
-/// Waits until a condition holds.
+/// Waits until a condition is true. Panics after [`PATIENCE`].
 pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
     let start = Instant::now();
     while !holds() {
@@ -219,7 +220,7 @@ pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// Returns bytes that do not compress and that depend on `seed`.
+/// Returns bytes that cannot be compressed. The bytes depend on `seed`.
 pub(crate) fn noise(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed | 1;
     let mut bytes = Vec::with_capacity(length + 8);

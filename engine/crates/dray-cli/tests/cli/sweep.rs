@@ -1,5 +1,5 @@
-//! Remains of interrupted copies: `dray log` shows them in any folder, and `sweep` does not remove
-//! them too early.
+//! Tests of the partial data of interrupted copies: `dray log` shows it in any folder, and `sweep`
+//! does not remove it too early.
 
 use crate::scene::{Scene, noise, until};
 use rustix::process::Signal;
@@ -29,7 +29,7 @@ fn logs_below_are_shown_on_demand() {
     let logs = shown["logs"].as_array().expect("a list");
     assert_eq!(logs.len(), 1);
     assert_eq!(logs[0]["files"][0]["path"], "d/large");
-    // A log in the named folder itself is not shown twice.
+    // The log in the top folder is shown only once.
     let own = scene
         .good(&["log", "verify", "-r", "t/in/deep", "--json"])
         .json();

@@ -1,4 +1,4 @@
-//! Version, help, the reference, feeds.
+//! Tests of the version, help, the reference, and JSON output.
 
 use crate::scene::{Scene, noise};
 use serde_json::Value;

@@ -13,7 +13,7 @@ use std::path::Path;
 pub(crate) const ALICE: u32 = 54_321;
 const BOB: u32 = 54_322;
 
-/// The accounts of Alice and Bob.
+/// Made-up accounts of Alice and Bob.
 pub(crate) struct Made;
 
 impl account::Accounts for Made {
@@ -31,8 +31,8 @@ impl account::Accounts for Made {
     }
 }
 
-/// Returns true if this process may act as other accounts. Panics if DRAY_TEST_ACCOUNTS
-/// promises that it may and it may not: a test that needs it would pass without a check.
+/// Returns true if this process may act as other accounts. Panics if DRAY_TEST_ACCOUNTS is set and
+/// the process may not: the tests would otherwise pass without a check.
 pub(crate) fn may_act() -> bool {
     let may = account::check_rights().is_ok();
     assert!(
@@ -151,7 +151,7 @@ fn a_session_reaches_what_its_account_reaches_and_makes_what_is_its_own() {
             .open_read(&source.path, ReadPurpose::Transfer)
             .map(|_| ())
     };
-    // The endpoint and alice have had the folder open a moment before.
+    // The endpoint and Alice have just opened the folder.
     let store = root.export.store();
     assert!(store.open_read(&path, ReadPurpose::Transfer).is_ok());
     assert!(
@@ -171,7 +171,7 @@ fn a_session_reaches_what_its_account_reaches_and_makes_what_is_its_own() {
         Ok(owners)
     });
     assert_eq!(made, Ok([(ALICE, ALICE); 2]));
-    // Bob may not pass the folder above, although others have the one below open.
+    // Bob may not enter the parent folder, although others have the folder below open.
     let kind = |result: Result<()>| result.map_err(|error| error.kind);
     assert_eq!(
         kind(accounts.act_as("bob", reads)),

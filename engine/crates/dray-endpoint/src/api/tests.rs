@@ -1,4 +1,4 @@
-//! Tests of the API by calls to its router, without a socket.
+//! Tests of the API. They call its router without a socket.
 
 mod audit;
 mod calls;
@@ -33,7 +33,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use tower::ServiceExt;
 
-/// Scheduling rules that are stored and not applied.
+/// Scheduling rules that are only stored.
 struct Rules(Mutex<Scheduling>);
 
 impl Scheduler for Rules {
@@ -66,7 +66,7 @@ pub(crate) fn house() -> House {
     house
 }
 
-/// Opens a house with a third root that is neither fast nor slow.
+/// Opens a test endpoint with a third root that is neither fast nor slow.
 fn with_a_third_root(more: &str, accounts: impl Fn(&Config) -> Accounts) -> House {
     let folder = tempfile::tempdir().expect("a folder");
     for name in ["slow", "fast", "third"] {
@@ -134,7 +134,7 @@ fn open_roots(
 }
 
 impl House {
-    /// Waits for a line of the audit log about the call `what`, and returns the newest one.
+    /// Waits for a line about the call `what` in the audit log. Returns the newest such line.
     async fn audited(&self, what: &str) -> Value {
         for _ in 0..500 {
             let text = std::fs::read_to_string(self.place.join("calls.jsonl")).expect("read");
@@ -232,7 +232,7 @@ fn every_call_of_the_reference_is_in_the_document() {
     }
     let reference = include_str!("../../../../../docs/reference/api.md");
     let mut named = Vec::new();
-    // `POST /v1/a`, `/b` means POST /v1/a and POST /v1/b; a query after ? is dropped.
+    // The text `POST /v1/a`, `/b` means POST /v1/a and POST /v1/b. A query after ? is ignored.
     for line in reference.lines() {
         let mut last = String::new();
         for word in line.split('`').skip(1).step_by(2) {
@@ -331,7 +331,7 @@ fn bounds_stand_in_the_document() {
     assert_eq!(streams[0]["maximum"], json!(64));
     assert_eq!(streams[1]["enum"], json!(["auto"]));
     assert!(field("id")["pattern"].is_string());
-    // Every reference names an existing schema.
+    // Every `$ref` names an existing schema.
     let text = document.to_string();
     for part in text.split("\"#/components/schemas/").skip(1) {
         let name = part.split('"').next().expect("a name");

@@ -53,7 +53,7 @@ impl House {
         self.folder.path().join("data")
     }
 
-    /// Creates a partial file that no log names.
+    /// Creates a partial file that is in no log.
     fn stray(&self, at: &str, bytes: &[u8]) {
         let path = self
             .folder
@@ -64,7 +64,8 @@ impl House {
         std::fs::write(path, bytes).expect("written");
     }
 
-    /// Creates the files of an interrupted transfer: a partial file, and the log that names it.
+    /// Creates the files of an interrupted transfer: a partial file, and a log with an entry for
+    /// the file.
     fn broken_off(&self, transfer: &str, bytes: u64) {
         let top = self.data().join(transfer);
         std::fs::create_dir_all(top.join(".dray-log")).expect("made");

@@ -80,14 +80,15 @@ fn what_is_driven_here_leaves_places_to_those_who_drive_elsewhere() {
         assert!(bounds.own < bounds.sessions && bounds.own_of_owner < bounds.per_owner);
         assert!(bounds.sessions >= 2 * active);
     }
-    // Two sessions of an owner and four in all, with one more each for promised transfers.
+    // Limits: two sessions of one owner and four in total, and one more of each for promised
+    // transfers.
     let live = Live::new(Bounds::for_active(1 << 30, 4, 2));
     let mut seats: Vec<_> = (0..3)
         .map(|_| live.enter(own("a")).expect("room"))
         .collect();
     assert_eq!(live.lack("a"), Some(Lack::OfOwner));
     assert!(live.enter(own("a")).is_err());
-    // A session of the same owner that another end drives finds a slot.
+    // A session of the same owner gets a slot if another end drives it.
     seats.push(live.enter(moving("a")).expect("room"));
     assert!(live.enter(moving("a")).is_err(), "four of an owner in all");
     assert_eq!(live.lack("b"), None);
@@ -159,7 +160,7 @@ fn what_is_held_takes_no_part_in_the_shares_and_goes_on_with_what_it_had() {
     };
     assert_eq!(numbers(live.flowing()), [other.moving.number()]);
     assert_eq!(live.all().len(), 2, "it keeps its place");
-    // A session that the other end holds is as still.
+    // A session that the other end holds does not use its share either.
     let mut progress = dray_session::Progress {
         is_held_there: true,
         ..dray_session::Progress::default()
@@ -169,7 +170,7 @@ fn what_is_held_takes_no_part_in_the_shares_and_goes_on_with_what_it_had() {
     progress.is_held_there = false;
     other.moving.note(&progress);
     assert_eq!(numbers(live.flowing()), [other.moving.number()]);
-    // A grant during the hold takes effect after it.
+    // A grant during the hold takes effect when the session resumes.
     seat.moving.grant(None);
     assert_eq!(seat.moving.handle.rate(), Some(Some(0)));
     seat.moving.grant(Some(9));

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 const MEGA: u64 = 1_000_000;
 
-/// Opens the queue of an endpoint with a link of 100 megabytes per second.
+/// Opens the queue of an endpoint whose link has 100 MB/s.
 fn open(state: &Path) -> Arc<Queue> {
     let text = format!(
         "name = \"a.example\"\nstate = {state:?}\nrate = \"100MB/s\"\n\
@@ -38,7 +38,7 @@ fn request(id: &str) -> Request {
     .expect("good")
 }
 
-/// Needs `megas` megabytes per second for the next 1 000 seconds.
+/// Returns a request that needs `megas` MB/s for the next 1 000 seconds.
 fn due(name: &str, megas: u64) -> Request {
     Request {
         deadline: Some(clock::now().after(Duration::from_secs(1_001))),

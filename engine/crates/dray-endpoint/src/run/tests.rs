@@ -8,7 +8,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// Returns the error for a configuration with the lines `more`, in which HERE is `folder`.
+/// Returns the error for a configuration with the additional lines `more`, in which HERE is
+/// replaced by `folder`.
 fn refused(folder: &Path, more: &str) -> Error {
     let more = more.replace("HERE", &folder.display().to_string());
     let text = format!(

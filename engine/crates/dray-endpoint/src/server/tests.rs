@@ -1,4 +1,4 @@
-//! The server over real sockets on loopback.
+//! Tests of the server over real sockets on the loopback interface.
 
 use super::Server;
 use crate::api;
@@ -67,7 +67,7 @@ fn plain_and_tls_lead_to_the_same_router() {
         ask(&mut stream, HEALTH)
     });
     let (stream, _) = listener.accept().expect("accepted");
-    // The data port's listener peeks at the first byte and does not read it.
+    // The listener of the data port peeks at the first byte without reading it.
     let mut first = [0];
     stream.peek(&mut first).expect("looked");
     assert_eq!(first, [0x16]);
@@ -83,7 +83,8 @@ fn plain_and_tls_lead_to_the_same_router() {
 fn http2_is_spoken_as_well() {
     let running = run();
     let mut stream = connect(running.plain);
-    // RFC 9113: the preface and an empty SETTINGS frame; the answer begins with the server's own.
+    // The client sends the preface and an empty SETTINGS frame (RFC 9113). The answer begins with
+    // the server's SETTINGS.
     let opening = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     stream.write_all(opening).expect("sent");
     let mut head = [0; 9];
@@ -91,7 +92,7 @@ fn http2_is_spoken_as_well() {
     assert_eq!(head[3], 0x04, "SETTINGS");
     let mut settings = vec![0; usize::from(head[2])];
     stream.read_exact(&mut settings).expect("settings");
-    // The server's MAX_CONCURRENT_STREAMS (3).
+    // The setting MAX_CONCURRENT_STREAMS, which has number 3.
     assert!(
         settings.chunks(6).any(|s| s == [0, 3, 0, 0, 0, 64]),
         "{settings:?}"
@@ -105,7 +106,7 @@ fn a_body_over_the_limit_is_refused_over_the_wire() {
                 Content-Length: 70000\r\nConnection: close\r\n\r\n";
     let mut stream = connect(running.plain);
     stream.write_all(head.as_bytes()).expect("sent");
-    // The server may close before it has read the whole body.
+    // The result is ignored: the server may close the connection before it has read the whole body.
     let _ = stream.write_all(&vec![b'x'; 70_000]);
     let mut answer = String::new();
     let _ = stream.read_to_string(&mut answer);
@@ -131,7 +132,8 @@ fn one_address_has_a_bounded_number_of_connections() {
         assert!(Instant::now() < until, "six are served");
         std::thread::sleep(Duration::from_millis(5));
     }
-    // One more connection takes the slot of the first, which has been silent the longest.
+    // The new connection takes the slot of the first connection, which has been silent for the
+    // longest time.
     let answer = ask(&mut connect(running.plain), HEALTH);
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert_eq!(metrics.connections_refused.load(Ordering::Relaxed), 1);
@@ -242,8 +244,8 @@ fn answers_stay_quick_while_many_are_queued_and_run() {
         is_over.store(true, Ordering::Relaxed);
     });
     took.sort();
-    // For a build without optimisation on a busy host; the promise is 100 ms at the 99th
-    // percentile.
+    // The limit allows for an unoptimised build on a busy host. The promised time is 100 ms at the
+    // 99th percentile.
     assert!(took[197] < Duration::from_secs(1), "{:?}", &took[190..]);
 }
 

@@ -202,14 +202,15 @@ fn a_folder_is_not_read_again_for_each_page() {
         |cursor, owner, listings| names_kept(&house, "/data/many", (2, cursor), owner, listings);
     let next = |text: &str| Some(text.to_owned());
     assert_eq!(page(None, "alice", &listings), ("a b".into(), next("b")));
-    // Changes since the first page: a page that reads the folder shows the new name, and no page
-    // shows the removed one.
+    // The folder has changed since the first page. A page that reads the folder again shows the new
+    // name. No page shows the removed name.
     fs::write(folder.join("bb"), b"").expect("written");
     fs::remove_file(folder.join("d")).expect("removed");
     let read = ("bb c".into(), next("c"));
     assert_eq!(page(Some("b"), "bob", &listings), read, "another's");
     assert_eq!(page(Some("b"), "alice", &listings), ("c".into(), next("d")));
-    // One kept name is left, and the folder has more: it is read again, to the end.
+    // Only one name is left in the cache, and the folder has more. So the folder is read again to
+    // its end.
     assert_eq!(
         page(Some("d"), "alice", &listings),
         ("e f".into(), next("f"))
@@ -367,7 +368,7 @@ fn each_entry_is_looked_at_right_before_it_goes() {
         let mut judge = |below: &dray_core::RelPath, seen: &Seen| {
             judged += 1;
             if judged == 1 && change {
-                // The other files change after the first check.
+                // The other files change after the first check of all files.
                 for at in 0..6 {
                     let path = house.inside.join(format!("run/{at}"));
                     if !path.ends_with(below.to_string()) {
@@ -403,7 +404,7 @@ fn each_entry_is_looked_at_right_before_it_goes() {
     let rest = freed(false, false);
     assert_eq!((rest.removed, rest.kept), (7, 0), "the folder too");
     assert!(!house.inside.join("run").exists());
-    // A link is not followed: its target stays.
+    // A link is removed itself. Its target stays.
     let mut judge = |_: &dray_core::RelPath, _: &Seen| Ok(None);
     let link = free(
         &house.root,

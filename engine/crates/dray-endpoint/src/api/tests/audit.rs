@@ -1,4 +1,4 @@
-//! Lines of calls in the audit log.
+//! Tests of the lines that calls write to the audit log.
 
 use super::house;
 use serde_json::{Value, json};
@@ -90,7 +90,7 @@ async fn a_refused_read_is_noted_with_its_path_and_no_body_is_quoted() {
     assert_eq!(line["error"]["kind"], "invalid_request");
     assert!(!line.to_string().contains("drt_secret"), "{line}");
 
-    // A successful read is not logged; a refused read is logged with its path.
+    // A successful read is not logged. A refused read is logged with its path.
     let (code, _) = house
         .get("carol-reads", "/v1/storage/list?path=/slow/hidden")
         .await;
@@ -105,7 +105,7 @@ async fn a_ticket_or_a_token_in_the_place_of_an_id_is_not_noted() {
     let house = house();
     let ticket = dray_access::tickets::Secret::draw().expect("drawn");
     let ticket = ticket.expose();
-    // A token with few claims is so short that truncation alone would not hide it.
+    // This token has few claims and is short, so truncation alone would not hide it.
     let token = format!("eyJhIjoxfQ.eyJiIjoyfQ.{}", "s".repeat(86));
     for secret in [ticket, token.as_str()] {
         for (method, path) in [
@@ -125,7 +125,7 @@ async fn a_ticket_or_a_token_in_the_place_of_an_id_is_not_noted() {
     assert_eq!(line["paths"][0], "/slow/drt_(hidden)");
     house.audited("DELETE /v1/transfers/(no id)").await;
     house.audited("DELETE /v1/tickets/(no id)").await;
-    // An id may begin with a ticket's prefix.
+    // A valid id may begin with the prefix of a ticket.
     let call = "DELETE /v1/transfers/drt_run1";
     let (code, told) = house.call("alice", call, json!({})).await;
     assert!(
@@ -142,7 +142,7 @@ async fn a_ticket_or_a_token_in_the_place_of_an_id_is_not_noted() {
     for secret in [ticket, token.as_str()] {
         assert!(!text.contains(&secret[4..]), "{text}");
     }
-    // Calls to unknown paths have no principal, and are logged at a limited rate.
+    // Calls to unknown paths have no principal and are logged at most once per second.
     assert_eq!(text.matches("\"call\"").count(), 8, "{text}");
     assert_eq!(text.matches("turned_away").count(), 1, "{text}");
 }

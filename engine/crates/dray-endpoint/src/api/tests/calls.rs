@@ -191,7 +191,7 @@ async fn a_retry_asks_for_rights_as_a_submission_does() {
     let retry = "/v1/transfers/t/retry";
     let cancel = house.post("alice", "/v1/transfers/t/cancel", Value::Null);
     assert_eq!(cancel.await.0, 200);
-    // The same owner, with a token without the permission to write.
+    // The same owner, with a token that has no permission to write.
     let (code, error) = house.post("alice-reads", retry, Value::Null).await;
     assert_eq!(
         (code, &error["error"]["kind"]),
@@ -367,7 +367,7 @@ async fn batches_answer_in_order() {
     assert_eq!(answer["results"][0]["error"]["kind"], "cancelled");
     assert_eq!(answer["results"][1]["error"]["kind"], "already_exists");
     assert_eq!(house.get("alice", "/v1/transfers/four").await.0, 404);
-    // A request that cannot be parsed is refused alone as well, with its index.
+    // If one request of a batch cannot be parsed, only that request is refused, with its index.
     let mut unreadable = request("six");
     unreadable["priority"] = json!("high");
     let body = json!({"transfers": [request("five"), unreadable, 7, request("seven")]});
@@ -614,7 +614,7 @@ async fn a_deadline_that_cannot_be_promised_is_refused_with_one_that_can() {
         }
         wanted
     };
-    // At 1 GiB/s, each transfer takes a minute.
+    // At 1 GiB/s, each transfer takes one minute.
     let soon = json!(clock::now().after(Duration::from_secs(100)));
     let one = wanted("one", soon.clone(), json!({}));
     let (code, taken) = house.post("alice", "/v1/transfers", one).await;
@@ -623,7 +623,7 @@ async fn a_deadline_that_cannot_be_promised_is_refused_with_one_that_can() {
     let asked = json!({"transfers": [two.clone()]});
     let (_, dry) = house.post("alice", "/v1/admission", asked).await;
     assert_eq!(dry["decision"], json!("refuse"));
-    // A request without an id is named by its number.
+    // In a refusal, a request without an id is named by its number in the batch.
     let mut nameless = two.clone();
     nameless.as_object_mut().expect("an object").remove("id");
     let later = clock::now().after(Duration::from_secs(10_000));
@@ -640,7 +640,7 @@ async fn a_deadline_that_cannot_be_promised_is_refused_with_one_that_can() {
     let offer = &refused["error"]["admission"];
     assert!(offer["rate_needed"].as_u64() > offer["rate_available"].as_u64());
     assert_eq!(offer["obstacle"]["transfers"], json!(["one"]));
-    // Transfers of other owners are counted, not named.
+    // In a refusal, transfers of other owners are only counted and not named.
     let (_, bobs) = house.post("bob", "/v1/transfers", two.clone()).await;
     let obstacle = &bobs["error"]["admission"]["obstacle"];
     assert_eq!(
@@ -846,7 +846,8 @@ async fn a_request_is_bounded_as_it_is_kept() {
         request["selection"] = json!({"exclude": patterns});
         request
     };
-    // The body is within its limit; the stored request, with all defaults, is over its own.
+    // The body is below its limit, but the stored request with all default values exceeds the limit
+    // for requests.
     let (code, told) = house.post("alice", "/v1/transfers", sized(1000)).await;
     assert_eq!(
         (code, &told["error"]["kind"]),

@@ -1,4 +1,4 @@
-//! Events and long polls.
+//! Tests of events and long polls.
 
 use super::{House, house, request};
 use axum::body::Body;
@@ -29,7 +29,7 @@ async fn listen(house: &House, who: &str, last: Option<u64>) -> (u16, Body) {
     (response.status().as_u16(), response.into_body())
 }
 
-/// Reads events of a stream until `fits` returns true; `None` if the stream ends before.
+/// Reads events of a stream until `fits` returns true. Returns `None` if the stream ends first.
 async fn hear(body: &mut Body, fits: impl Fn(&Value) -> bool) -> Option<Value> {
     let wait = async {
         while let Some(frame) = body.frame().await {
@@ -105,7 +105,7 @@ async fn listeners_are_bounded_and_slow_ones_cut() {
     assert_eq!(listen(&house, "alice", None).await.0, 429);
     house.post("alice", "/v1/transfers", request("a")).await;
     hear(&mut slow, |_| true).await.expect("an event");
-    // The listener has received all events; then it does not read during 60 events.
+    // The listener has received all events. It then does not read while 60 events occur.
     let idle = tokio::time::timeout(Duration::from_millis(200), slow.frame()).await;
     assert!(idle.is_err(), "nothing to hear");
     for _ in 0..30 {
@@ -153,7 +153,7 @@ async fn a_long_poll_answers_when_something_happens() {
     assert_eq!((code, &now["state"]), (200, &json!("cancelled")));
 }
 
-/// Many events of other owners are no gap for a poller.
+/// Many events of other owners do not cause a gap for a caller that polls.
 #[tokio::test]
 async fn what_others_do_is_no_gap() {
     let house = Arc::new(house());

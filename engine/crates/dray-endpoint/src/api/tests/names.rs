@@ -1,5 +1,5 @@
-//! Access for tests: a token is an owner's name; `NAME-reads` may only read, and nothing whose path
-//! contains `hidden`.
+//! Access rules for tests. A token is an owner's name. `NAME-reads` may only read, and may not read
+//! a path that contains `hidden`.
 
 use dray_access::{Access, Action, Credentials, Future, Principal, Rights};
 use dray_api::api_path::ApiPath;

@@ -1,4 +1,4 @@
-//! Tickets that are always refused, for tests of the other calls.
+//! Tickets for tests of other calls: every call about a ticket is refused.
 
 use crate::traits::Tickets;
 use dray_access::Principal;
@@ -8,7 +8,7 @@ use dray_api::{
 use dray_core::{End, Error, ErrorKind, Result};
 use rustls::pki_types::CertificateDer;
 
-/// Refuses every call about tickets with `Unsupported`.
+/// Refuses every call with `Unsupported`.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct NoTickets;
 

@@ -1,4 +1,4 @@
-//! Renewals of tickets, by callers that are not authenticated.
+//! Tests of ticket renewals by callers that are not authenticated.
 
 use super::house;
 use crate::connection::PeerCertificates;
@@ -20,7 +20,7 @@ fn renewal(body: Body, certificates: &[&'static [u8]]) -> Request<Body> {
 #[tokio::test]
 async fn nothing_is_read_of_who_shows_no_certificate() {
     let house = house();
-    // The body never ends, so that reading it would time out.
+    // The body never ends. If the API read the body, the call would time out.
     let endless = Body::from_stream(stream::pending::<Result<Bytes, Infallible>>());
     let answer = house.send(renewal(endless, &[]));
     let answer = tokio::time::timeout(Duration::from_secs(5), answer).await;
@@ -41,7 +41,7 @@ async fn no_more_is_read_than_a_ticket_needs() {
     };
     let (code, body) = house.send(sent(5_000)).await;
     assert_eq!(code, StatusCode::PAYLOAD_TOO_LARGE, "{body}");
-    // A body of 4000 bytes is read, and refused because no ticket is that long.
+    // A body of 4000 bytes is read, and then refused because no ticket is that long.
     assert_eq!(house.send(sent(4_000)).await.0, StatusCode::BAD_REQUEST);
     assert_eq!(house.send(sent(256)).await.0, StatusCode::NOT_IMPLEMENTED);
 }

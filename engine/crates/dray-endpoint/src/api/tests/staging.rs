@@ -1,4 +1,4 @@
-//! Tests of staging by calls to the API: permissions, pins and times of evictions.
+//! Tests of staging through the API: permissions, pins and the times of evictions.
 
 use super::{House, house, with_a_third_root};
 use crate::accounts::Accounts;
@@ -16,7 +16,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Stages `what` in for `owner` under `id`, and makes the fast copy.
+/// Stages `what` in for `owner` under the id `id`, and creates the fast copy.
 pub(super) async fn staged(house: &House, owner: &str, id: &str, what: &str, more: Value) {
     let mut wanted = json!({"id": id, "path": format!("/slow/{what}"), "recursive": true});
     for (key, value) in more.as_object().expect("fields") {
@@ -90,7 +90,8 @@ async fn a_file_that_another_has_pinned_stays_and_so_do_its_neighbours() {
         "{cause}"
     );
     assert!(house.place.join("fast/run/a").exists(), "all or nothing");
-    // A removed pin protects nothing. The eviction also evicts bob's entry inside the folder.
+    // After its pin is removed, Bob's copy is not protected. The eviction of the folder also evicts
+    // Bob's entry inside.
     let (code, one) = unpin(&house, "bob", "one").await;
     assert_eq!((code, &one["pinned_until"]), (200, &Value::Null), "{one}");
     assert_eq!(unpin(&house, "bob", "one").await.0, 200, "twice is once");
@@ -168,7 +169,7 @@ async fn what_is_over_goes_by_itself_unless_it_must_stay() {
     look(30, false);
     look(70, false);
     assert!(is_there() && std::fs::read(&log).expect("read").is_empty());
-    // The pin is over by the time that `look` passes in, but not by the clock of the eviction.
+    // The pin has expired at the time that `look` gets, but not at the time of the clock.
     look(100, false);
     assert!(is_there(), "a pin holds");
     let pin = json!({"lifetime_seconds": 1});
@@ -225,7 +226,7 @@ async fn what_was_cancelled_says_so() {
     assert_eq!(all["error"]["cause"], "its transfer was cancelled");
 }
 
-/// Stages past the fast root, with `more` fields.
+/// Sends a staging request with a bypass and the fields `more`.
 async fn bypass(house: &House, way: &str, more: Value) -> (u16, Value) {
     let mut wanted = json!({"bypass": true, "recursive": true});
     for (key, value) in more.as_object().expect("fields") {
@@ -311,7 +312,7 @@ async fn past_the_fast_root_there_is_no_fast_copy() {
             && refused.to_string().contains("without bypass"),
         "{refused}"
     );
-    // The entry ends as evicted, and the files that bypassed the fast root are kept.
+    // The entry ends as evicted. Files of a bypass are kept, because they are not in the fast root.
     let (code, gone) = evict(&house, "alice", "x").await;
     assert_eq!((code, &gone["state"]), (200, &json!("evicted")));
     assert!(house.place.join("third/run").exists());
@@ -329,7 +330,7 @@ async fn a_copy_is_evicted_as_its_owners_account() {
     let of = |path: &str| house.place.join(path);
     std::fs::set_permissions(&house.place, Permissions::from_mode(0o755)).expect("its mode");
     fill(&house);
-    // Alice may not enter bob's folder, and only the endpoint may enter its state folder.
+    // Alice may not enter Bob's folder, and only the endpoint may enter its state folder.
     for owner in ["alice", "bob"] {
         staged(
             &house,
@@ -351,7 +352,7 @@ async fn a_copy_is_evicted_as_its_owners_account() {
     };
     chown("fast/alice", ALICE);
     std::fs::set_permissions(of("state"), Permissions::from_mode(0o700)).expect("its mode");
-    // The parent folder is not alice's: her account may not remove its entries.
+    // Alice does not own the parent folder, so her account may not remove its entries.
     let (code, error) = evict(&house, "alice", "alice").await;
     assert_eq!(code, 409, "{error}");
     let cause = error["error"]["cause"].to_string();
@@ -368,7 +369,7 @@ async fn a_copy_is_evicted_as_its_owners_account() {
         of("fast/bob/a").exists(),
         "bob's account may not, though the endpoint might"
     );
-    // The pin is found as well; without it the eviction succeeds.
+    // A pin of the folder prevents the eviction. Without the pin, the eviction succeeds.
     let pin = json!({"lifetime_seconds": 60});
     house.post("alice", "/v1/staging/alice/pin", pin).await;
     let (code, error) = evict(&house, "alice", "alice").await;

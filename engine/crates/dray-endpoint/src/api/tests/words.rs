@@ -1,4 +1,5 @@
-//! Errors of storage calls: they name no end of a transfer and no option of a command.
+//! Tests of the errors of storage calls: no error mentions an end of a transfer or an option of a
+//! command.
 
 use super::{House, house};
 use serde_json::{Value, json};

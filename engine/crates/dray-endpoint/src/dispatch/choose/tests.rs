@@ -93,7 +93,7 @@ fn a_turn_ends_by_its_bytes_and_a_left_session_is_charged_once() {
     let plan = chooser.decide(&[own.clone(), bobs.clone()], &[], &config, now);
     assert_eq!(plan.look_after, [(own.id.clone(), 100)]);
     own.served = 100;
-    // It has left its session and is queued again: its bytes are charged once.
+    // The transfer left its session and is queued again. Its bytes are charged only once.
     chooser.left(own.clone(), now, false);
     own.phase = Phase::Waiting;
     let plan = chooser.decide(&[own.clone(), bobs.clone()], &[], &config, now);
@@ -174,8 +174,8 @@ fn promised_transfers_take_slots_and_block_no_other() {
     for name in Name::ALL.map(Name::as_str) {
         let mut chooser = chooser(&config);
         chooser.change(&patch(json!({"policy": name})));
-        // More than the limits of an owner and of the endpoint: a running session continues,
-        // and a held one keeps its session.
+        // The promised transfers exceed the limits of the owner and of the endpoint. A running
+        // session continues, and a held session keeps its slot.
         let own = [seen("a", 3, Phase::Running)];
         let plan = chooser.decide(&own, &many, &config, now);
         assert_eq!((plan.hold.len(), plan.release.len()), (0, 0), "{name}");
@@ -184,7 +184,8 @@ fn promised_transfers_take_slots_and_block_no_other() {
         let begun = (plan.start.len(), plan.go_on.len(), plan.release.len());
         let held_max = limits(chooser.rules(), &config).held_max;
         assert_eq!(begun, (0, 0, 1_usize.saturating_sub(held_max)), "{name}");
-        // One of the three slots, and of the two of its owner.
+        // The promised transfer takes one of three slots in total, and one of two slots of its
+        // owner.
         let mut bobs = seen("c", 3, Phase::Waiting);
         bobs.owner = "bob".to_owned();
         bobs.peer = Some("c.example".to_owned());
@@ -196,8 +197,8 @@ fn promised_transfers_take_slots_and_block_no_other() {
         ];
         let plan = chooser.decide(&waiting, &many[..1], &config, now);
         let begun = match name {
-            // These policies run one transfer at a time, however many promised ones run beside
-            // it.
+            // These policies run one transfer at a time, regardless of the promised transfers that
+            // run.
             "priority" | "round_robin" => vec!["a"],
             _ => vec!["a", "c"],
         };
@@ -220,7 +221,7 @@ fn promised_transfers_use_up_no_turn() {
         let plan = chooser.decide(&both, std::slice::from_ref(&promised), &config, now);
         assert!(plan.hold.is_empty(), "{served}");
     }
-    // The end of the promised transfer does not use up the turn either.
+    // The end of the promised transfer does not change the turn of the other transfers.
     chooser.left(promised, now, true);
     let plan = chooser.decide(&[own, bobs], &[], &config, now);
     assert!(plan.hold.is_empty());
@@ -256,7 +257,7 @@ fn a_transfer_that_ran_before_waits_since_its_session_ended() {
         (one.source.as_str(), one.sink.as_str()),
         ("b.example:4735", "a.example")
     );
-    // It ran in an earlier process.
+    // The transfer had a session in an earlier process.
     queued.has_run = true;
     assert_eq!(
         chooser.waiting(&queued, &config).since,
@@ -265,7 +266,7 @@ fn a_transfer_that_ran_before_waits_since_its_session_ended() {
     let then = Timestamp::from_ms(50_000).after(Duration::from_secs(9));
     chooser.left(one.clone(), then, false);
     assert_eq!(chooser.waiting(&queued, &config).since, then);
-    // It ends, and a later attempt has not run yet.
+    // The transfer has ended. A later attempt has no session yet.
     chooser.left(one, then, true);
     assert!(chooser.left.is_empty());
 }

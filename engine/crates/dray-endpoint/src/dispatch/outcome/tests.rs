@@ -5,7 +5,8 @@ use dray_queue::{Counters, SessionInput};
 use dray_runtime::drive::{self, Ended};
 use dray_session::Progress;
 
-/// Creates the input of a transfer with `sources` sources, of which number `source` was tried.
+/// Creates the input of a transfer with `sources` sources. The last session used the source number
+/// `source`.
 fn input(sources: u32, source: u32) -> SessionInput {
     let place = |at: u32| serde_json::json!({"url": format!("dray://s{at}.example/data/x")});
     let request = serde_json::json!({
@@ -29,7 +30,7 @@ fn input(sources: u32, source: u32) -> SessionInput {
     }
 }
 
-/// Returns the ending as a word, and the source that the next session uses.
+/// Returns one word for the ending, and the number of the source for the next session.
 fn said(
     input: &SessionInput,
     ended: drive::Ending,
@@ -55,7 +56,7 @@ fn said(
 
 type Case<'a> = (&'a SessionInput, drive::Ending, (&'static str, Option<u32>));
 
-/// Checks the endings of sessions, and that a stopping endpoint records each as stopped.
+/// Checks the ending of each session, and that a stopping endpoint records every ending as stopped.
 fn check(cases: &[Case<'_>]) {
     for (input, ended, expected) in cases {
         let words = format!("{ended:?}");
@@ -76,7 +77,7 @@ fn the_end_of_a_session_decides_the_next_state() {
     let one = input(1, 0);
     let (first, last) = (input(2, 0), input(2, 1));
     let table = [
-        // Without a free slot at an end, in every form of the ending.
+        // No slot was free at one end. All forms of the ending give the same outcome.
         (&one, Refused(full(End::Network)), ("turned away", Some(0))),
         (&one, Refused(full(End::Source)), ("turned away", Some(0))),
         (&one, Refused(full(End::Sink)), ("turned away", None)),
@@ -86,7 +87,8 @@ fn the_end_of_a_session_decides_the_next_state() {
             Unreachable(full(End::Source)),
             ("turned away", Some(0)),
         ),
-        // The next replica is tried, and after the last the first: neither costs a try.
+        // The next replica is tried, and after the last replica the first one. Neither counts as a
+        // try.
         (&first, Refused(full(End::Source)), ("turned away", Some(1))),
         (
             &first,
@@ -95,7 +97,7 @@ fn the_end_of_a_session_decides_the_next_state() {
         ),
         (&last, Refused(full(End::Source)), ("turned away", Some(0))),
         (&last, Refused(full(End::Sink)), ("turned away", None)),
-        // A permanent refusal stays permanent, unless another replica may have the file.
+        // A permanent refusal stays permanent, unless there is another replica.
         (
             &one,
             Refused(error(ErrorKind::NotFound, End::Source)),
@@ -133,7 +135,7 @@ fn a_busy_end_is_not_an_occupied_slot() {
     use drive::Ending::Refused;
     let error = |kind, end| Error::new(kind, end, "begin a session");
     let (one, first) = (input(1, 0), input(2, 0));
-    // Busy storage, a process without threads, a stopping process.
+    // Temporary errors: busy storage, a process without threads, a stopping process.
     check(&[
         (
             &one,
