@@ -1,10 +1,10 @@
 """Object-level transfers of scientific data: the Python interface of the dray engine.
 
-``__all__`` names everything public. The native module ``dray._native``, which does the heavy work,
-is private.
+``__all__`` lists all public names. The native module ``dray._native``, which moves the data, is
+private.
 
-Names are imported on first use: a program that only calls endpoints (:class:`Client`) loads no
-native code, and a program that only copies loads no HTTP client.
+A name is imported when it is first used. So a program that only calls endpoints (:class:`Client`)
+loads no native code, and a program that only copies loads no HTTP client.
 """
 
 from importlib import import_module
@@ -104,7 +104,7 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
 if not TYPE_CHECKING:
-    # Hidden from type checkers, for which every name would otherwise exist.
+    # Hidden from type checkers. They would otherwise accept any attribute name of this module.
 
     def __getattr__(name: str) -> object:
         if name == "__version__":
@@ -113,7 +113,7 @@ if not TYPE_CHECKING:
             value = getattr(import_module(_HOME[name]), name)
         else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        # Cached: the next look-up does not call this function.
+        # Stored in the module, so that the next look-up does not call this function.
         globals()[name] = value
         return value
 

@@ -1,4 +1,4 @@
-"""Types of the native module, written by hand beside engine/crates/dray-py."""
+"""Types of the native module. Change them together with the code in engine/crates/dray-py."""
 
 from collections.abc import Callable
 from typing import TypedDict

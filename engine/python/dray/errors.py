@@ -1,7 +1,8 @@
 """The exception classes.
 
-``DrayError`` is the base. An invalid call raises a :class:`DrayUsageError`; of the other errors, a
-:class:`DrayTemporaryError` may go away by itself and a :class:`DrayPermanentError` will not.
+``DrayError`` is the base class. An invalid call raises a :class:`DrayUsageError`. A
+:class:`DrayTemporaryError` may disappear without any action, and a :class:`DrayPermanentError` will
+not.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ End = Literal["source", "sink", "network", "here"]
 
 
 class ErrorFields(TypedDict):
-    """The fields of an error apart from its message; see :class:`DrayError`."""
+    """The fields of an error, without its message. See :class:`DrayError`."""
 
     kind: ErrorKind
     status: Status
@@ -83,7 +84,7 @@ class ErrorFields(TypedDict):
 
 
 class DrayError(Exception):
-    """An error of dray; as text, one line with all its attributes."""
+    """An error of dray. Its text is one line with all attributes."""
 
     def __init__(
         self,
@@ -97,16 +98,16 @@ class DrayError(Exception):
         cause: str,
         remedy: str,
     ) -> None:
-        """Make an error; the engine does, and tests may.
+        """Create an error. The engine and tests call this.
 
-        :param message: the whole line.
+        :param message: the complete line.
         :param kind: the kind of the error.
-        :param status: whether a retry can help.
-        :param end: where it occurred.
+        :param status: tells if a retry can help.
+        :param end: the end at which the error occurred.
         :param operation: the failed operation, as an infinitive.
         :param file: the file, relative to the transfer's root, as :func:`os.fsdecode` decodes it.
-        :param cause: the cause; may be empty.
-        :param remedy: the remedy; may be empty.
+        :param cause: the cause, or an empty text.
+        :param remedy: the remedy, or an empty text.
         """
         super().__init__(message)
         self.message = message
@@ -125,15 +126,15 @@ class DrayError(Exception):
 
 
 class DrayTemporaryError(DrayError):
-    """A later try may work: a busy device, another transfer writing to the same place."""
+    """A later try may succeed. Examples: a busy device, or another transfer to the same place."""
 
 
 class DrayPermanentError(DrayError):
-    """The same call fails in the same way until a person acts."""
+    """The same call fails in the same way until a person removes the cause."""
 
 
 class DrayNotAdmittedError(DrayPermanentError):
-    """An endpoint cannot promise the requested deadline or rate; nothing was queued.
+    """An endpoint cannot promise the requested deadline or rate. No transfer was queued.
 
     :ivar admission: the conflict, and the promise that is possible instead: ``earliest_finish``,
         ``rate_needed`` and ``rate_available`` in bytes per second, ``obstacle``, ``reasons``.
@@ -142,9 +143,9 @@ class DrayNotAdmittedError(DrayPermanentError):
     def __init__(
         self, message: str, *, admission: AdmissionVerdict, **fields: Unpack[ErrorFields]
     ) -> None:
-        """Make an error; a client does, and tests may.
+        """Create an error. Clients and tests call this.
 
-        :param admission: the conflict and the possible promise; the others as of
+        :param admission: the conflict and the possible promise. The other arguments are those of
             :class:`DrayError`.
         """
         super().__init__(message, **fields)
@@ -152,13 +153,14 @@ class DrayNotAdmittedError(DrayPermanentError):
 
 
 class DrayUsageError(DrayError, ValueError):
-    """The call is invalid; nothing was done."""
+    """The call is invalid, and no work was done."""
 
 
 def _rebuild(of: type[DrayError], message: str, fields: dict[str, Any]) -> DrayError:
-    # Not through __init__: each class has its own, and all attributes are given here.
+    # Not created through `__init__`, because its arguments differ between the classes. All
+    # attributes are set here.
     error = of.__new__(of, message)
     error.message = message
-    # Also attributes that other code has added, for example notes.
+    # These may include attributes that other code has added, such as notes.
     error.__dict__.update(fields)
     return error

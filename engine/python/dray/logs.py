@@ -1,4 +1,4 @@
-"""Read object logs: the durable data of unfinished copies."""
+"""Read object logs, which record the durable data of unfinished copies."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Tenure:
-    """The tenure of one holder of a log.
+    """The period in which one holder had the lease of a log.
 
-    :param epoch: of the lease; each holder's is higher than all before.
-    :param holder: program, process and host in words.
-    :param transfer_id: the holder's transfer.
-    :param boot_id: the boot it ran in.
-    :param durability: meaning of "done" in its records.
+    :param epoch: number of the lease, higher than that of every earlier holder.
+    :param holder: program, process and host as text.
+    :param transfer_id: transfer of the holder.
+    :param boot_id: id of the host's boot during which the holder ran.
+    :param durability: durability of the ranges that the holder recorded as done.
     """
 
     epoch: int
@@ -46,13 +46,13 @@ class Tenure:
 
 @dataclass(frozen=True, slots=True)
 class LogHeader:
-    """A log's first record: its paths and its owner.
+    """The first record of a log: its paths and its owner.
 
-    :param claims: paths below the log's own folder that it covers; empty for all of them.
-    :param owner: the user who may resume.
-    :param nonce: a unique number of the log.
-    :param software: the program that created the log.
-    :param tenure: its holder at that moment.
+    :param claims: paths below the log's folder that the log covers. Empty if it covers all of them.
+    :param owner: user who may resume the copy.
+    :param nonce: unique number of the log.
+    :param software: program that created the log.
+    :param tenure: holder that created the log.
     """
 
     claims: tuple[str, ...]
@@ -64,11 +64,11 @@ class LogHeader:
 
 @dataclass(frozen=True, slots=True)
 class DoneRange:
-    """Durable bytes of a file; adjacent ranges are merged.
+    """A range of durable bytes of a file. Adjacent ranges are merged.
 
-    :param offset: of the first byte.
+    :param offset: offset of the first byte.
     :param length: number of bytes.
-    :param sums: their checksums.
+    :param sums: checksums of the bytes.
     """
 
     offset: int
@@ -80,16 +80,16 @@ class DoneRange:
 class LoggedFile:
     """An unfinished file.
 
-    :param path: its final path, below the folder that holds ``.dray-log``.
-    :param size: its final size in bytes.
-    :param modified_ns: modification time at the source, nanoseconds since 1970.
-    :param checksum: the checksum that the caller required, such as ``adler32:024d0127``.
-    :param identity: the source's own name of this version; empty for plain files.
-    :param object_size: bytes of an object.
-    :param partial_name: name of the partial file, in the file's own folder.
-    :param done: durable ranges, in order of offset.
-    :param is_weak: whether some of it was written without a sync, and so counts only until the host
-        of the last holder reboots.
+    :param path: final path below the folder that holds ``.dray-log``.
+    :param size: final size in bytes.
+    :param modified_ns: modification time at the source, in nanoseconds since 1970.
+    :param checksum: checksum that the caller required, such as ``adler32:024d0127``.
+    :param identity: name that the source gives to this version of the file. Empty for plain files.
+    :param object_size: size of an object in bytes.
+    :param partial_name: name of the partial file, which is in the folder of the file.
+    :param done: durable ranges, sorted by offset.
+    :param is_weak: true if some ranges were written without a sync. They are valid only until the
+        host of the last holder reboots.
     """
 
     path: str
@@ -110,9 +110,9 @@ class LoggedFile:
 
 @dataclass(frozen=True, slots=True)
 class LostBytes:
-    """Bytes of a log that cannot be read although they were once durable.
+    """A range of a log that cannot be read although it was durable.
 
-    :param offset: in the log.
+    :param offset: offset in the log.
     :param length: number of bytes.
     """
 
@@ -122,12 +122,12 @@ class LostBytes:
 
 @dataclass(frozen=True, slots=True)
 class LogDamage:
-    """The cost of damage in a log.
+    """The effect of damage in a log.
 
-    :param places: the first 16 places.
-    :param count: number of places.
-    :param files_forgotten: unfinished files without any valid record.
-    :param files_kept: unfinished files whose other records are still valid.
+    :param places: the first 16 damaged ranges.
+    :param count: number of damaged ranges.
+    :param files_forgotten: number of unfinished files without any valid record.
+    :param files_kept: number of unfinished files whose other records are still valid.
     """
 
     places: tuple[LostBytes, ...]
@@ -140,13 +140,14 @@ class LogDamage:
 class LogReport:
     """The contents of a log.
 
-    :param header: its first record.
+    :param header: first record of the log.
     :param tenure: the last holder.
-    :param files: the unfinished files, by path; finished files are no longer in a log.
-    :param torn_bytes: bytes at the end that were never committed; normal after a crash.
-    :param damage: other unreadable places; ``None`` for a sound log.
-    :param records_over_limit: records left out to bound memory.
-    :param log_bytes: bytes of the log, including torn ones.
+    :param files: the unfinished files by path. Finished files are no longer in a log.
+    :param torn_bytes: number of bytes at the end that were never committed. They are normal after a
+        crash.
+    :param damage: other unreadable ranges. ``None`` if the log has no such damage.
+    :param records_over_limit: number of records left out to limit memory.
+    :param log_bytes: size of the log in bytes, including torn bytes.
     """
 
     header: LogHeader
@@ -159,7 +160,7 @@ class LogReport:
 
     @property
     def epoch(self) -> int:
-        """The last holder's epoch."""
+        """Epoch of the last holder."""
         return self.tenure.epoch
 
     @property
@@ -169,20 +170,20 @@ class LogReport:
 
 
 def find_logs(destination: StrOrBytesPath) -> tuple[Path, ...]:
-    """Return the logs of unfinished copies to a folder, by name; empty if all are finished.
+    """Return the logs of unfinished copies to a folder, by name. Empty if all copies are finished.
 
-    :param destination: the folder; folders above it are not searched.
+    :param destination: the folder. Folders above it are not searched.
     """
     folder = Path(os.fsdecode(destination)) / ".dray-log"
     return tuple(sorted(folder.glob("*.log")))
 
 
 def read_log(path: StrOrBytesPath) -> LogReport:
-    """Read an object log without changing it; it may be in use.
+    """Read an object log without changing it. The log may be in use.
 
-    :param path: the log, ``DESTINATION/.dray-log/*.log``.
-    :raises DrayPermanentError: if it does not exist, has another version, is no log, or has a
-        damaged header. Damage after the header is in the report.
+    :param path: path of the log, ``DESTINATION/.dray-log/*.log``.
+    :raises DrayPermanentError: if the log does not exist, has another version, is not a log, or has
+        a damaged header. Damage after the header is in the report.
     :raises DrayTemporaryError: if the storage fails.
     """
     fields = _native.read_log(os.fsencode(path))

@@ -1,4 +1,4 @@
-"""Copies in this process."""
+"""Copies that run in this process."""
 
 from __future__ import annotations
 
@@ -59,20 +59,20 @@ Stage = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The counters of a running copy. All bytes are of file content.
+    """The counters of a running copy. All numbers of bytes count file content.
 
-    :param seconds: since the copy started.
-    :param is_listing_done: whether the listing is complete.
+    :param seconds: seconds since the copy started.
+    :param is_listing_done: true if the listing is complete.
     :param files_listed: files found so far.
     :param bytes_listed: bytes of those files.
     :param files_done: finished files, without failures.
-    :param files_adopted: finished files that existed already and were the same.
+    :param files_adopted: finished files that existed at the destination with the same content.
     :param files_skipped: finished files that were kept because they may not be replaced.
     :param files_failed: entries that failed.
-    :param bytes_durable: bytes of done files and of objects that are as durable as requested.
+    :param bytes_durable: bytes of finished files, and of objects that are as durable as requested.
     :param bytes_resumed: durable bytes of an earlier copy.
     :param bytes_read_back: bytes read back from the destination's storage and compared.
-    :param objects_sent: objects sent; one sent twice counts twice.
+    :param objects_sent: objects sent. An object that was sent twice counts twice.
     :param objects_resumed: objects that an earlier copy made durable.
     :param bytes_sent: bytes passed from source to sink.
     :param bytes_read: bytes read at the source.
@@ -96,22 +96,22 @@ class Progress:
 
     @property
     def files_remaining(self) -> int:
-        """Files listed that are neither done nor failed; grows until the listing is done."""
+        """Number of listed files neither done nor failed. May grow until the listing is done."""
         return max(0, self.files_listed - self.files_done - self.files_failed)
 
     @property
     def bytes_remaining(self) -> int:
-        """Listed bytes that are not durable yet; grows until the listing is done."""
+        """Number of listed bytes that are not durable yet. May grow until the listing is done."""
         return max(0, self.bytes_listed - self.bytes_durable)
 
     @property
     def bytes_per_second(self) -> float:
-        """Average rate of sending since the copy started; 0 at first."""
+        """Average rate of sending since the copy started. 0 at the start."""
         return self.bytes_sent / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def seconds_remaining(self) -> float | None:
-        """Time left at the average rate; ``None`` before the listing is done or a byte is sent."""
+        """Time left at the average rate. ``None`` until the listing is done and a byte is sent."""
         if not self.is_listing_done or self.bytes_per_second == 0:
             return None
         return self.bytes_remaining / self.bytes_per_second
@@ -119,11 +119,11 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class FileDone:
-    """A file has its final name, as durable as requested.
+    """Event: a file has its final name and is as durable as requested.
 
-    :param path: relative to the destination folder, decoded as :func:`os.fsdecode` does.
-    :param size: bytes.
-    :param sums: its checksums, if this copy computed them (not of kept files).
+    :param path: path relative to the destination folder, as :func:`os.fsdecode` decodes it.
+    :param size: size in bytes.
+    :param sums: checksums of the file, if this copy has computed them. Not set for a kept file.
     """
 
     path: str
@@ -133,9 +133,9 @@ class FileDone:
 
 @dataclass(frozen=True, slots=True)
 class FailedFile:
-    """An entry that could not be copied; the others were.
+    """Event: an entry could not be copied. The copy of other entries continues.
 
-    :param path: relative to the destination folder, decoded as :func:`os.fsdecode` does.
+    :param path: path relative to the destination folder, as :func:`os.fsdecode` decodes it.
     :param error: the error.
     """
 
@@ -145,9 +145,9 @@ class FailedFile:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """An event worth reporting that is no failure, such as a log that no longer fits.
+    """Event: a notice that is not a failure, such as a log that no longer fits the source.
 
-    :param error: the event, as an error that was not raised.
+    :param error: the notice in the form of an error. It was not raised.
     """
 
     error: DrayError
@@ -158,12 +158,12 @@ Event: TypeAlias = FileDone | FailedFile | Notice
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Seconds that each end was in each stage, one at a time.
+    """Number of seconds that each end spent in each stage.
 
     Stages that took no time are left out.
 
-    :param source: of the end that reads.
-    :param sink: of the end that writes.
+    :param source: seconds by stage of the end that reads.
+    :param sink: seconds by stage of the end that writes.
     """
 
     source: Mapping[Stage, float]
@@ -172,28 +172,29 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class TransferResult:
-    """The result of a copy: the fields of the object that ``dray cp --json`` ends with.
+    """The result of a copy, with the fields of the last object that ``dray cp --json`` prints.
 
-    :param transfer_id: its id.
-    :param state: ``done`` if everything requested is safe, ``failed`` if entries failed; entries
-        that are not in :attr:`files_failed` are safe either way.
-    :param files: files that are safe under their final name, including adopted ones.
+    :param transfer_id: id of the transfer.
+    :param state: ``done`` if everything requested is safe, ``failed`` if entries failed. Entries
+        that are not in :attr:`files_failed` are safe in both cases.
+    :param files: files that are safe under their final names, including adopted files.
     :param bytes: durable bytes.
     :param objects: objects sent or resumed.
-    :param objects_sent: objects sent by this copy; one sent twice counts twice.
-    :param objects_resumed: objects that an earlier copy made durable, not sent again.
+    :param objects_sent: objects sent by this copy. An object that was sent twice counts twice.
+    :param objects_resumed: objects that an earlier copy made durable, and that were not sent again.
     :param files_skipped: files kept because they may not be replaced.
-    :param files_adopted: files that existed already and were the same.
+    :param files_adopted: files that existed at the destination with the same content.
     :param bytes_sent: bytes passed from source to sink.
     :param bytes_read: bytes read at the source.
-    :param bytes_resumed: bytes that an earlier copy made durable, not sent again.
+    :param bytes_resumed: bytes that an earlier copy made durable, and that were not sent again.
     :param bytes_read_back: bytes read back from the destination's storage and compared, without
         holes.
-    :param seconds: duration.
-    :param files_failed: the entries that failed, the first 1000 at most.
+    :param seconds: duration of the copy.
+    :param files_failed: the failed entries, at most the first 1000.
     :param files_failed_total: number of all failed entries.
     :param profile: seconds by stage.
-    :param bottleneck: the stage that delayed it most; ``None`` if none has a third of the time.
+    :param bottleneck: the stage that delayed the copy most. ``None`` if no stage has a third of the
+        time.
     """
 
     transfer_id: str
@@ -216,9 +217,9 @@ class TransferResult:
     bottleneck: Stage | None
 
     def raise_for_failures(self) -> None:
-        """Raise the error of the first entry that failed, if any did.
+        """Raise the error of the first failed entry. Return if no entry failed.
 
-        :raises DrayError: that one.
+        :raises DrayError: the error.
         """
         for failed in self.files_failed:
             raise failed.error
@@ -247,48 +248,52 @@ def copy(
     progress: Callable[[Progress], object] | None = None,
     on_event: Callable[[Event], object] | None = None,
 ) -> TransferResult:
-    """Copy files and folders on this host; the same call resumes after any fault.
+    """Copy files and folders on this host. The same call resumes the copy after any fault.
 
-    The meaning of the destination depends on how you write the call, never on existing files. It is
-    a folder with ``recursive``, with several sources, or if it ends in a slash; otherwise it is the
-    file's new name. A folder ``run`` becomes ``destination/run``; ``run/`` means its contents.
-    (:class:`pathlib.Path` drops a slash at the end: use ``f"{path}/"``.)
+    The meaning of the destination depends on the arguments, and never on existing files. The
+    destination is a folder with ``recursive``, with several sources, or if it ends in a slash.
+    Otherwise it is the new name of the file. A source folder ``run`` becomes ``destination/run``,
+    and the source ``run/`` means the contents of the folder. (:class:`pathlib.Path` drops a slash
+    at the end: use ``f"{path}/"``.)
 
-    Other threads run meanwhile. Callbacks run in the calling thread. If one raises, or on Ctrl-C,
-    the copy stops, durable data stays, and this function raises the exception; a second Ctrl-C does
-    not wait for the stop. Signals reach only Python's main thread.
+    Other threads can run during the copy. Callbacks run in the calling thread. If a callback raises
+    an exception, or on Ctrl-C, the copy stops and keeps durable data. The function then raises the
+    exception. After a second Ctrl-C, the function does not wait for the stop. Signals reach only
+    Python's main thread.
 
     :param sources: one path or several.
-    :param destination: the target.
+    :param destination: the target of the copy.
     :param recursive: copy folders with all their contents.
-    :param overwrite: handling of existing files: keep them, replace those of another size, time or
-        known checksum, or replace all.
-    :param durability: meaning of "safe": written; on stable storage before the final name appears;
-        or each object on stable storage before its buffer is reused.
-    :param order: order of objects: ``layout`` (by storage target, around busy ones), ``file`` (file
-        after file) or ``random:SEED``.
-    :param object_size: bytes of an object, the unit of transfer and of resuming, 4 KiB to 64 MiB;
-        by default 1 MiB.
+    :param overwrite: handling of existing files: keep them, replace those that differ in size, time
+        or known checksum, or replace all.
+    :param durability: meaning of "safe": bytes are written, files are on stable storage before they
+        get their final names, or each object is on stable storage before its buffer is reused.
+    :param order: order of objects: ``layout`` (by storage target, avoiding busy targets), ``file``
+        (file after file) or ``random:SEED``.
+    :param object_size: size in bytes of an object, the unit of transfer and of resuming: 4 KiB to
+        64 MiB, by default 1 MiB.
     :param verify: read every file back before it gets its final name.
     :param resume: read back and compare the durable data of an earlier run, or trust its log.
-    :param checksum: required checksum of the one file: ``adler32:HHHHHHHH`` or ``crc32c:HHHHHHHH``.
-    :param include: patterns of files to select, by name (``*.root``) or path (``run?/**``).
+    :param checksum: required checksum of a single file: ``adler32:HHHHHHHH`` or
+        ``crc32c:HHHHHHHH``.
+    :param include: patterns of files to select, by name (``*.root``) or by path (``run?/**``).
     :param exclude: patterns of files and folders to leave out.
-    :param rate: bytes per second at most, at least 1.
-    :param transfer_id: 1 to 64 characters of ``[A-Za-z0-9._:-]``; by default made from the request,
-        so that the same request is the same transfer.
+    :param rate: maximum rate in bytes per second, at least 1.
+    :param transfer_id: 1 to 64 characters of ``[A-Za-z0-9._:-]``. By default the id is derived from
+        the request, so that the same request is the same transfer.
     :param links: recreate symbolic links, copy their targets, or fail them.
     :param xattrs: copy extended attributes.
     :param checksum_attributes: store checksums of written files as extended attributes.
-    :param pool_bytes: memory for the buffers of both ends in bytes, but at least sixteen objects;
-        by default 256 MiB.
-    :param progress: called at most ten times a second, and once at the end.
-    :param on_event: called for each file that is done or failed and for each notice; the copy waits
-        for a slow callback.
-    :returns: the result; failed entries are in it and are not raised.
-    :raises DrayUsageError: if the call is invalid; nothing was done.
-    :raises DrayTemporaryError: if the copy was refused or broke off and a later one may resume.
-    :raises DrayPermanentError: if it was refused or broke off and a person must act.
+    :param pool_bytes: memory in bytes for the buffers of both ends, at least sixteen objects, by
+        default 256 MiB.
+    :param progress: function that is called at most ten times per second, and once at the end.
+    :param on_event: function that is called for each file that is done or failed, and for each
+        notice. The copy waits for a slow function.
+    :returns: the result. It contains failed entries, which are not raised.
+    :raises DrayUsageError: if the call is invalid. No data was copied.
+    :raises DrayTemporaryError: if the copy was refused or interrupted, and a later copy may resume.
+    :raises DrayPermanentError: if the copy was refused or interrupted, and a person must remove the
+        cause.
     """
     asked: _native.Asked = {
         "sources": _paths(sources),

@@ -1,8 +1,11 @@
-"""Answers of an endpoint, as types. Times are aware and in UTC, sizes bytes, rates bytes/s."""
+"""Types of an endpoint's answers.
+
+Times are in UTC with a zone, sizes in bytes, rates in bytes per second.
+"""
 
 from __future__ import annotations
 
-# The reader needs the types of the fields at run time.
+# The reader of answers needs the types of the fields at run time.
 from collections.abc import Mapping  # noqa: TC003
 from dataclasses import dataclass, field
 from datetime import datetime  # noqa: TC003
@@ -46,14 +49,14 @@ TERMINAL_STATES = frozenset({"done", "incomplete", "failed", "cancelled"})
 
 @dataclass(frozen=True, slots=True)
 class FileCounts:
-    """Files of a transfer.
+    """Number of files of a transfer.
 
-    :param listed: found so far.
-    :param done: safe under their final names, including ``adopted`` and ``skipped``.
-    :param failed: failed.
-    :param skipped: kept because they may not be replaced.
-    :param adopted: existed already and were the same.
-    :param listing_done: whether the listing is complete.
+    :param listed: files found so far.
+    :param done: files that are safe under their final names, including ``adopted`` and ``skipped``.
+    :param failed: files that failed.
+    :param skipped: files that were kept at the destination because they may not be replaced.
+    :param adopted: files that existed at the destination with the same content.
+    :param listing_done: true if the listing is complete.
     """
 
     listed: int = 0
@@ -66,16 +69,16 @@ class FileCounts:
 
 @dataclass(frozen=True, slots=True)
 class ByteCounts:
-    """Bytes of file content.
+    """Number of bytes of file content.
 
-    :param listed: of listed files.
+    :param listed: bytes of listed files.
     :param durable: durable bytes.
-    :param resumed: durable bytes of an earlier attempt, and those that this attempt sent without a
-        recorded count because the endpoint was killed.
-    :param sent: sent bytes, some of them more than once.
-    :param adopted: durable bytes of files that existed and were the same.
-    :param read_back: read back from the storage and compared, if the called endpoint is the
-        destination; without holes.
+    :param resumed: durable bytes of an earlier attempt. If the endpoint was killed, also bytes that
+        this attempt sent after its last recorded count.
+    :param sent: bytes sent, including repetitions.
+    :param adopted: durable bytes of files that existed at the destination with the same content.
+    :param read_back: bytes read back from the storage and compared, without holes. Only counted if
+        the called endpoint is the destination.
     """
 
     listed: int = 0
@@ -88,7 +91,7 @@ class ByteCounts:
 
 @dataclass(frozen=True, slots=True)
 class ObjectCounts:
-    """Objects sent, and objects that an earlier attempt made durable."""
+    """Number of objects sent, and of objects that an earlier attempt made durable."""
 
     sent: int = 0
     resumed: int = 0
@@ -96,14 +99,14 @@ class ObjectCounts:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Bytes per second.
+    """Rates in bytes per second.
 
     :param now: current rate.
     :param mean: average rate.
-    :param granted: upper bound; ``None``: no bound.
+    :param granted: upper bound of the rate. ``None`` means no bound.
     :param planned: planned rate that keeps a promise.
-    :param reason: reason of the planned rate, a keyword (``planned``, ``spare``, ``short`` and so
-        on).
+    :param reason: a keyword for the reason of the planned rate (``planned``, ``spare``, ``short``
+        and so on).
     """
 
     now: float | None = None
@@ -115,10 +118,10 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Profile of a transfer: seconds by stage, one stage of an end at a time.
+    """Profile of a transfer: the seconds that each end spent in each stage.
 
-    :param source: of the end that reads.
-    :param sink: of the end that writes.
+    :param source: seconds by stage of the end that reads.
+    :param sink: seconds by stage of the end that writes.
     """
 
     source: Mapping[str, float] = field(default_factory=dict)
@@ -127,10 +130,10 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Eta:
-    """Bounds of the time when a promised transfer will be done.
+    """Earliest and latest expected end of a promised transfer.
 
-    :param early: with all spare rate.
-    :param late: with the planned rate; ``None`` if that is not enough.
+    :param early: end if the transfer gets all spare rate.
+    :param late: end with the planned rate. ``None`` if that rate is not enough.
     """
 
     early: datetime
@@ -139,11 +142,11 @@ class Eta:
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """A promise that will be missed, or was.
+    """A promise that was missed or is expected to be missed.
 
     :param cause: the reason.
     :param deadline: the promised deadline.
-    :param earliest_finish: earliest possible end that keeps all other promises.
+    :param earliest_finish: earliest possible end if all other promises are kept.
     """
 
     cause: str
@@ -153,7 +156,7 @@ class Miss:
 
 @dataclass(frozen=True, slots=True)
 class FileFailure:
-    """A failed file, below the destination, and its error."""
+    """A failed file, with its path below the destination and its error."""
 
     path: str
     error: DrayError
@@ -161,33 +164,36 @@ class FileFailure:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """The state of a transfer when the endpoint answered.
+    """The state of a transfer at the time of the answer.
 
-    :param id: its id, chosen by the caller or the endpoint.
-    :param state: see :attr:`is_terminal`.
-    :param attempt: number of submissions of this id, and of manual retries.
-    :param tries: sessions within the attempt.
-    :param version: grows with each change.
-    :param attached: of a submission: the transfer existed already.
-    :param owner: the account it belongs to.
-    :param request: as submitted, without tickets.
-    :param submitted_at: time of submission; as the other times, ``None`` until it has happened.
-    :param next_try_at: of a waiting transfer.
+    :param id: id of the transfer, chosen by the caller or the endpoint.
+    :param state: state of the transfer. See :attr:`is_terminal`.
+    :param attempt: number of submissions of this id and of manual retries.
+    :param tries: number of sessions in this attempt.
+    :param version: number that grows with each change.
+    :param attached: in the answer to a submission: true if the transfer existed already.
+    :param owner: account that owns the transfer.
+    :param request: the request as submitted, without tickets.
+    :param submitted_at: time of the submission. The times of later steps are ``None`` until the
+        step has happened.
+    :param next_try_at: time of the next session of a waiting transfer.
     :param profile: seconds of the attempt by stage.
-    :param bottleneck: the stage that delayed it most (``read``, ``network``, ``write`` and so on).
-    :param streams: of an active transfer: data connections in use now, if the endpoint reads, or
-        tunes their number.
-    :param held: of an active transfer: it keeps its session but moves no data.
-    :param eta: expected end at the current rate; ``None`` while it is unknown.
-    :param promised: whether its deadline, or its rate, is promised.
-    :param eta_between: of a promised transfer that was requested by its id.
-    :param miss: its promise will be missed.
-    :param purged: of a cancelled transfer: its partial data was removed, as requested.
-    :param error: of the transfer as a whole.
-    :param failures: the first ten failed files; all: :meth:`Client.files`.
+    :param bottleneck: the stage that delayed the transfer most (``read``, ``network``, ``write``
+        and so on).
+    :param streams: number of data connections of an active transfer, if the endpoint reads the data
+        or tunes the number.
+    :param held: true if the transfer is active but moves no data.
+    :param eta: expected end at the current rate. ``None`` while it is unknown.
+    :param promised: true if the deadline or the rate is promised.
+    :param eta_between: earliest and latest end of a promised transfer. Only in the answer for a
+        single transfer.
+    :param miss: set if the promise will be missed.
+    :param purged: true if the transfer was cancelled and its partial data was removed.
+    :param error: error of the transfer as a whole.
+    :param failures: the first ten failed files. :meth:`Client.files` returns all of them.
     :param source: index of the replica in use.
     :param notices: the last ten notices.
-    :param silent_seconds: of an active transfer: seconds without progress, from 10 on.
+    :param silent_seconds: seconds without progress of an active transfer, from 10 on.
     """
 
     id: str
@@ -223,13 +229,15 @@ class Transfer:
 
     @property
     def is_terminal(self) -> bool:
-        """True if it has ended, so that only a call can change it."""
+        """True if the transfer has ended. Only a call can then change it."""
         return self.state in TERMINAL_STATES
 
     def raise_for_failures(self) -> None:
-        """Raise the transfer's error, or that of the first failed file, if there is one.
+        """Raise the error of the transfer, or else of its first failed file.
 
-        :raises DrayError: that error.
+        Return if there is no error.
+
+        :raises DrayError: the error.
         """
         if self.error is not None:
             raise self.error
@@ -241,12 +249,12 @@ class Transfer:
 class FileOutcome:
     """The outcome of a file.
 
-    :param path: below the destination.
+    :param path: path below the destination.
     :param state: ``done`` or ``failed``.
-    :param size: bytes, if known.
+    :param size: size in bytes, if known.
     :param adler32: eight hexadecimal digits, if known.
     :param crc32c: eight hexadecimal digits, if known.
-    :param error: of a failed file.
+    :param error: error of a failed file.
     """
 
     path: str
@@ -261,12 +269,13 @@ class FileOutcome:
 class Event:
     """An event.
 
-    :param id: its number; the next event has a greater one.
-    :param type: ``state``, ``progress``, ``file_failed``, ``notice``, ``planned``; ``gap``: older
-        events are lost, list instead; new types may be added.
-    :param at: its time.
-    :param transfer: the transfer, if it is about one.
-    :param state: of that transfer.
+    :param id: number of the event. Later events have greater numbers.
+    :param type: ``state``, ``progress``, ``file_failed``, ``notice``, ``planned`` or ``gap``.
+        ``gap`` means that older events are lost, so the caller should list the transfers. New types
+        may be added.
+    :param at: time of the event.
+    :param transfer: id of the transfer, if the event is about a transfer.
+    :param state: state of that transfer.
     :param fields: all fields of the event, unparsed.
     """
 
@@ -280,21 +289,22 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """Permission to open sessions of one transfer at the endpoint that issued it.
+    """Permission to open sessions of one transfer at the endpoint that issued the ticket.
 
-    :param id: its id; no secret.
-    :param transfer: its transfer.
-    :param direction: the holder's right here: ``read`` or ``write``.
+    :param id: id of the ticket, which is not secret.
+    :param transfer: id of the transfer.
+    :param direction: the right of the holder at the issuing endpoint: ``read`` or ``write``.
     :param paths: the permitted paths.
-    :param owner: the owner of the sessions.
-    :param peer_key: fingerprint of the only endpoint that may use it.
-    :param sessions: live sessions.
-    :param weight: their weight in the division of the rate at this end.
-    :param rate_min: bytes per second that they should get there.
-    :param rate_max: bytes per second that they must not exceed there.
-    :param ticket: the secret, only in the answer to the minting call; not in ``repr``.
-    :param key: fingerprint of the endpoint that issued it.
-    :param address: its data port.
+    :param owner: owner of the sessions.
+    :param peer_key: fingerprint of the only endpoint that may use the ticket.
+    :param sessions: number of live sessions.
+    :param weight: weight of the sessions when the issuing endpoint divides its rate.
+    :param rate_min: minimum rate of the sessions at the issuing endpoint in bytes per second.
+    :param rate_max: maximum rate of the sessions at the issuing endpoint in bytes per second.
+    :param ticket: the secret. Only in the answer to the call that minted the ticket, and not in
+        ``repr``.
+    :param key: fingerprint of the issuing endpoint.
+    :param address: data port of the issuing endpoint.
     """
 
     id: str
@@ -321,9 +331,9 @@ class Entry:
     """A file or folder.
 
     :param path: the API path, ``/ROOT/...``.
-    :param name: its last part.
-    :param type: its type.
-    :param size: bytes.
+    :param name: last name of the path.
+    :param type: type of the entry.
+    :param size: size in bytes.
     :param mode: permission bits in octal.
     :param link: target of a symbolic link.
     """
@@ -343,8 +353,9 @@ class Checksum:
 
     :param algorithm: ``adler32`` or ``crc32c``.
     :param checksum: eight hexadecimal digits.
-    :param size: bytes.
-    :param from_: ``attribute``: stored when the file was written; ``read``: computed now.
+    :param size: size of the file in bytes.
+    :param from_: ``attribute`` if the checksum was stored when the file was written, ``read`` if
+        the endpoint has computed it now.
     """
 
     path: str
@@ -369,8 +380,8 @@ class Obstacle:
 
     :param kind: ``resource``, ``rate_max``, ``deadline``, ``full`` or ``twice``.
     :param resource: ``link``, ``root:NAME``, ``peer:NAME`` or ``owner:NAME``.
-    :param promises: number of other transfers that need it in the same time.
-    :param transfers: the caller's own among them.
+    :param promises: number of other transfers that need the resource at the same time.
+    :param transfers: those of the other transfers that belong to the caller.
     """
 
     kind: str
@@ -383,16 +394,16 @@ class Obstacle:
 class AdmissionVerdict:
     """The decision about one request.
 
-    :param promised: whether its deadline, or its rate, would be promised.
-    :param rate: planned bytes per second at its start.
+    :param promised: true if the deadline or the rate would be promised.
+    :param rate: planned rate at the start, in bytes per second.
     :param finish: planned end.
     :param latest: latest end.
-    :param earliest_finish: of a refused request: the earliest deadline that could be promised.
-    :param rate_needed: of a refused request: bytes per second that it needs.
-    :param rate_available: of a refused request: bytes per second that could be promised in its
-        time.
-    :param obstacle: of a refused request: the conflict.
-    :param reasons: the reasons, in words.
+    :param earliest_finish: for a refused request: the earliest deadline that could be promised.
+    :param rate_needed: for a refused request: the rate that it needs, in bytes per second.
+    :param rate_available: for a refused request: the rate that could be promised until its
+        deadline, in bytes per second.
+    :param obstacle: for a refused request: the conflict.
+    :param reasons: the reasons as text.
     """
 
     promised: bool = False
@@ -408,7 +419,7 @@ class AdmissionVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Decision on requests, without a change: each could be promised, or not."""
+    """Decisions about requests that were not submitted."""
 
     decision: Literal["accept", "refuse"]
     transfers: tuple[AdmissionVerdict, ...] = ()
@@ -418,13 +429,13 @@ class Admission:
 class Staged:
     """A copy between the slow and the fast tier: the request and its state.
 
-    :param direction: to the fast tier, or from it.
-    :param transfer: id of the transfer that makes it.
+    :param direction: direction of the copy, to or from the fast tier.
+    :param transfer: id of the transfer that makes the copy.
     :param state: ``queued``, ``moving``, ``staged``, ``failed`` or ``evicted``.
-    :param pinned_until: the fast copy stays at least until then.
-    :param expires_at: the fast copy may be evicted after that.
-    :param bytes: its size.
-    :param error: why it failed.
+    :param pinned_until: time until which the fast copy is pinned.
+    :param expires_at: time after which the fast copy may be evicted.
+    :param bytes: size of the copy in bytes.
+    :param error: reason of a failure.
     """
 
     id: str
@@ -455,7 +466,7 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class RootInfo:
-    """An exported root and the caller's permissions there."""
+    """An exported root, and the caller's permissions on it."""
 
     name: str
     read: bool = False
@@ -476,14 +487,15 @@ class You:
 class Scheduling:
     """The policy that decides which transfers of an endpoint run, and which are held.
 
-    :param policy: name of a policy; the endpoint's configuration lists them.
-    :param max_running: concurrent transfers; ``None`` for the policy's default.
-    :param quota: bytes of one turn of ``round_robin``.
-    :param round_robin_by: parties of the turns: ``owners`` or ``pairs``.
-    :param aging_seconds: with ``priority``: a waiting transfer rises one step in this time.
-    :param patience_seconds: with ``fair``: once in this time the transfer that has waited longest
+    :param policy: name of the policy. The endpoint's configuration lists the names.
+    :param max_running: maximum number of concurrent transfers. ``None`` means the default of the
+        policy.
+    :param quota: number of bytes in one turn of ``round_robin``.
+    :param round_robin_by: ``owners`` or ``pairs``, which get turns in ``round_robin``.
+    :param aging_seconds: with ``priority``: time after which a waiting transfer rises by one step.
+    :param patience_seconds: with ``fair``: interval at which the transfer that has waited longest
         starts.
-    :param held_max: held transfers that keep their sessions.
+    :param held_max: maximum number of held transfers that keep their sessions.
     """
 
     policy: str = "fair"
@@ -499,10 +511,10 @@ class Scheduling:
 class EndpointInfo:
     """An endpoint's description of itself.
 
-    :param key: its fingerprint, ``sha256:`` and 64 hexadecimal digits; the ``pin`` of clients and
-        the ``peer_key`` of tickets.
-    :param address: its data port.
-    :param limits: its limits, unparsed.
+    :param key: fingerprint of the endpoint's key, ``sha256:`` and 64 hexadecimal digits. Clients
+        use it as ``pin``, and tickets as ``peer_key``.
+    :param address: data port of the endpoint.
+    :param limits: limits of the endpoint, unparsed.
     :param scheduling: the policy in force.
     """
 
@@ -518,6 +530,6 @@ class EndpointInfo:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """``ok``, or ``stopping``: it accepts no new work."""
+    """The health of an endpoint: ``ok``, or ``stopping`` if it accepts no new work."""
 
     status: str

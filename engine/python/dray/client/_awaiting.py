@@ -1,4 +1,4 @@
-"""Executes the steps of flows, awaiting: sockets and pauses, no decisions."""
+"""Executes the steps of flows by awaiting. Does I/O and waits, and makes no decisions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Awaiting(Base):
-    """Connections, and the execution of flows; belongs to one event loop of :mod:`asyncio`."""
+    """Opens connections and executes flows. Belongs to one event loop of :mod:`asyncio`."""
 
     def _begin(self) -> None:
         self._http: httpx.AsyncClient | None = None
@@ -105,7 +105,7 @@ class Awaiting(Base):
         until = time.monotonic() + step.seconds
         arguments = request_words(step, self._tokens)
         fault = late(self._address)
-        # A second time if the pinned endpoint has a new certificate for its old key.
+        # Tried twice, because the pinned endpoint may have a new certificate for its old key.
         for _ in range(2):
             http = await self._connected(until - time.monotonic())
             if isinstance(http, Fault):
@@ -147,7 +147,8 @@ class Awaiting(Base):
             if self._http is None:
                 trust: Any = False
                 if not self._address.is_clear:
-                    # Reads files, and with a pin opens a connection: not in the loop's thread.
+                    # Runs in another thread, because it reads files, and opens a connection if a
+                    # key is pinned.
                     trust = await asyncio.to_thread(
                         self._trust.context, self._address, max(0.001, seconds)
                     )
@@ -158,7 +159,7 @@ class Awaiting(Base):
 
 
 class _Stream:
-    """The one answer of an iteration that is read piece by piece."""
+    """The answer that an iteration is reading piece by piece."""
 
     def __init__(self) -> None:
         self._response: httpx.Response | None = None

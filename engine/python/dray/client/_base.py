@@ -21,7 +21,7 @@ __all__ = ["Base", "staging_with_id", "with_id"]
 
 
 class Base(ABC):
-    """Stores the arguments; opens nothing before the first call."""
+    """Stores the arguments. No connection is opened before the first call."""
 
     _address: Address
     _policy: Policy
@@ -39,19 +39,19 @@ class Base(ABC):
         pin: str | None = None,
         policy: Policy | None = None,
     ) -> None:
-        """Store the address and the credentials; nothing is opened or read yet.
+        """Store the address and the credentials. No connection or file is opened yet.
 
-        :param url: ``dray://HOST[:PORT]`` (TLS, port 4735), ``https://...``, or ``http://...`` only
-            on loopback.
-        :param token: a token, the path of a file that holds one (read again when it changes), a
-            function that returns one, or ``None``. By default WLCG's discovery: ``BEARER_TOKEN``,
-            ``BEARER_TOKEN_FILE``, ``$XDG_RUNTIME_DIR/bt_u<uid>``, ``/tmp/bt_u<uid>``, else no
-            token.
-        :param ca: file or folder of authorities (PEM) instead of the system's.
-        :param certificate: client certificate (PEM); a proxy's file also holds the key.
-        :param key: its private key, if in a separate file.
-        :param pin: the endpoint's fingerprint, ``sha256:`` and 64 hexadecimal digits, instead of
-            authorities.
+        :param url: ``dray://HOST[:PORT]`` (TLS, port 4735), ``https://...``, or ``http://...``. The
+            last form is only accepted for loopback addresses.
+        :param token: a token, the path of a file with a token (read again when it changes), a
+            function that returns a token, or ``None``. By default, the client uses WLCG's
+            discovery: ``BEARER_TOKEN``, ``BEARER_TOKEN_FILE``, ``$XDG_RUNTIME_DIR/bt_u<uid>``,
+            ``/tmp/bt_u<uid>``, and no token if all of these are missing.
+        :param ca: file or folder with authorities (PEM), instead of those of the system.
+        :param certificate: client certificate (PEM). The file of a proxy also has the key.
+        :param key: private key of the certificate, if it is in a separate file.
+        :param pin: the endpoint's fingerprint, ``sha256:`` and 64 hexadecimal digits. The client
+            then uses no authorities.
         :param policy: time limits and numbers of tries.
         :raises DrayUsageError: if an argument is invalid.
         """
@@ -63,7 +63,7 @@ class Base(ABC):
 
     @abstractmethod
     def _begin(self) -> None:
-        """Set up the client's own state; opens nothing."""
+        """Create the state of the subclass. No connection is opened."""
 
     @property
     def url(self) -> str:
@@ -71,19 +71,19 @@ class Base(ABC):
         return self._address.base
 
     def __repr__(self) -> str:
-        """Return the URL; never the token."""
+        """Return the URL, and never the token."""
         return f"{type(self).__name__}({self.url!r})"
 
 
 def with_id(request: Request) -> Request:
-    """Give the request an id before its first try, so that a second try finds the first."""
+    """Add an id to a request before its first try, so that a second try attaches to the first."""
     if request.id is not None:
         return request
     return dataclasses.replace(request, id=str(uuid.uuid4()))
 
 
 def staging_with_id(request: StagingRequest) -> StagingRequest:
-    """Do the same for a staging request."""
+    """Add an id to a staging request, for the same reason as :meth:`with_id`."""
     if request.id is not None:
         return request
     return dataclasses.replace(request, id=str(uuid.uuid4()))

@@ -1,4 +1,4 @@
-"""Executes the steps of flows, blocking: sockets and pauses, no decisions."""
+"""Executes the steps of flows by blocking. Does I/O and waits, and makes no decisions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Blocking(Base):
-    """Connections, and the execution of flows; several threads may use one."""
+    """Opens connections and executes flows. Several threads may use one instance."""
 
     def _begin(self) -> None:
         self._http: httpx.Client | None = None
@@ -105,7 +105,7 @@ class Blocking(Base):
         until = time.monotonic() + step.seconds
         arguments = request_words(step, self._tokens)
         fault = late(self._address)
-        # A second time where the pinned endpoint has a new certificate for its old key.
+        # Tried twice, because the pinned endpoint may have a new certificate for its old key.
         for _ in range(2):
             http = self._connected(until - time.monotonic())
             if isinstance(http, Fault):
@@ -159,7 +159,7 @@ class Blocking(Base):
 
 
 class _Stream:
-    """The one answer of an iteration that is being read bit by bit."""
+    """The answer that an iteration is reading piece by piece."""
 
     def __init__(self) -> None:
         self._response: httpx.Response | None = None

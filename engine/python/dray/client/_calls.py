@@ -1,6 +1,6 @@
-"""Every call of the API: its request, its answer, and whether it may be sent twice.
+"""All calls of the API: the request and the answer of each, and the rule for its repetition.
 
-Pure: no socket, no clock. Both clients and the tests use the same functions.
+Pure: no sockets and no clock. Both clients and the tests use these functions.
 """
 
 from __future__ import annotations
@@ -31,22 +31,23 @@ IDS_MAX = 1000
 
 
 class Safety(enum.Enum):
-    """Rule for repeating a request whose first outcome is unknown."""
+    """The rule for repeating a request when the outcome of the first try is unknown."""
 
-    #: a repetition changes nothing
+    #: A repetition changes nothing.
     REPEATABLE = "repeatable"
-    #: only if the endpoint cannot have started: not reached, or refused as busy
+    #: Repeat only if the endpoint cannot have started the call: it was unreachable, or refused as
+    #: busy.
     ONCE = "once"
 
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """One call.
+    """One call of the API.
 
-    :param operation: its purpose as an infinitive, for messages.
-    :param read: makes the result from the answer's JSON.
-    :param hold_seconds: how long the endpoint may delay the answer on purpose.
-    :param is_gone_done: a 404 to a repetition means that the first was carried out.
+    :param operation: purpose of the call as an infinitive, for messages.
+    :param read: function that converts the answer's JSON to the result.
+    :param hold_seconds: maximum time for which the endpoint may delay the answer on purpose.
+    :param is_gone_done: true if a 404 to a repetition means that the first try has succeeded.
     """
 
     operation: str
@@ -78,9 +79,9 @@ class Call(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """A part of a list.
+    """One part of a list.
 
-    :param next: cursor of the next part; ``None``: this was the last.
+    :param next: cursor of the next part. ``None`` for the last part.
     """
 
     items: tuple[T, ...]
@@ -111,7 +112,7 @@ def _nothing(value: Json) -> None:
 
 
 def _query(**values: object) -> tuple[tuple[str, str], ...]:
-    """Write a query; ``None`` is left out, several values repeat the name."""
+    """Build a query. ``None`` is left out, and a list of values repeats the name."""
     pairs: list[tuple[str, str]] = []
     for name, value in values.items():
         several = value if isinstance(value, (list, tuple)) else [value]
@@ -137,7 +138,7 @@ def _transfer_path(id: str, verb: str = "") -> str:
 
 
 def submit(request: Request) -> Call[answers.Transfer]:
-    """Submit; repeatable, because the request has an id: the second attaches to the first."""
+    """Submit a transfer. Repeatable: the request has an id, so a repetition attaches to it."""
     if request.id is None:
         raise AssertionError("an id is made before the first try")
     body = write(request)
@@ -149,7 +150,7 @@ def submit(request: Request) -> Call[answers.Transfer]:
 def submit_batch(
     requests: Iterable[Request], *, atomic: bool
 ) -> Call[tuple[answers.Transfer | DrayError, ...]]:
-    """Submit several; repeatable, because each has an id."""
+    """Submit several transfers. Repeatable, because each request has an id."""
     several = [write(request) for request in requests]
     if len(several) > IDS_MAX:
         raise usage(f"{len(several)} transfers, {IDS_MAX} at most", "submit them in parts")
@@ -186,7 +187,7 @@ def transfers(
     submitted_before: datetime | None,
     limit: int | None,
 ) -> Call[Page[answers.Transfer]]:
-    """List."""
+    """List transfers."""
     query = _query(
         state=[state] if isinstance(state, str) else list(state or ()),
         owner=owner,
@@ -235,7 +236,7 @@ def files(id: str, *, state: str | None, limit: int | None) -> Call[Page[answers
 
 
 def wait(id: str, *, hold: float) -> Call[answers.Transfer]:
-    """Long poll once."""
+    """Send one long poll."""
     rows = _query(timeout=max(1, round(hold)))
     operation = "wait for the transfer"
     reader = _reader_of(answers.Transfer)
@@ -250,7 +251,7 @@ Verb = Literal["cancel", "pause", "resume", "retry"]
 def act(
     id: str, verb: Verb, *, purge: bool | None = None, version: int | None = None
 ) -> Call[answers.Transfer]:
-    """Cancel, pause, resume: repeatable. Retry: each one is a new attempt."""
+    """Cancel, pause, resume or retry. Each retry is a new attempt, so it is not repeatable."""
     safety = Safety.ONCE if verb == "retry" else Safety.REPEATABLE
     body: dict[str, object] = {} if purge is None else {"purge": purge}
     if version is not None:
@@ -261,7 +262,7 @@ def act(
 
 
 def change(id: str, **values: object) -> Call[answers.Transfer]:
-    """Change the given fields; ``None`` removes a bound."""
+    """Change the given fields of a transfer. ``None`` removes a bound."""
     body = {
         name.rstrip("_"): write(value)
         for name, value in values.items()
@@ -292,7 +293,7 @@ def mint_ticket(
     overwrite: str | None,
     renewable_seconds: int | None = None,
 ) -> Call[answers.Ticket]:
-    """Mint. Repeatable: a ticket whose answer was lost opens nothing without the peer's key."""
+    """Get the checksum of a file. The endpoint may have to read the file, which takes long."""
     body = {
         "transfer": transfer,
         "direction": direction,
@@ -321,7 +322,7 @@ def ticket(id: str) -> Call[answers.Ticket]:
 
 
 def change_ticket(id: str, **values: object) -> Call[answers.Ticket]:
-    """Change the rates of its sessions; ``None`` removes a bound."""
+    """Change the rates of a ticket's sessions. ``None`` removes a bound."""
     body = {name: value for name, value in values.items() if not isinstance(value, Keep)}
     if not body:
         raise usage("nothing to change was given", "give weight, rate_min or rate_max")
@@ -336,7 +337,7 @@ def revoke_ticket(id: str) -> Call[None]:
 
 
 def renew_ticket(ticket: str, *, lifetime_seconds: int | None) -> Call[answers.Ticket]:
-    """Renew a ticket; the certificate identifies the caller, so no token is sent."""
+    """Renew a ticket. No token is sent, because the certificate identifies the caller."""
     body: dict[str, object] = {"ticket": ticket}
     if lifetime_seconds is not None:
         body["lifetime_seconds"] = lifetime_seconds
@@ -362,14 +363,14 @@ def list_folder(path: str, *, limit: int | None) -> Call[Page[answers.Entry]]:
 
 
 def mkdir(path: str, *, parents: bool) -> Call[answers.Entry]:
-    """Make a folder. Repeatable: an existing folder counts as made."""
+    """Make a folder. Repeatable, because an existing folder counts as success."""
     body = {"path": path, "parents": parents}
     reader = _reader_of(answers.Entry)
     return Call("make the folder", "POST", "/v1/storage/mkdir", reader, body=body)
 
 
 def rm(path: str, *, recursive: bool) -> Call[int]:
-    """Remove. Once: at the second time the name may belong to another new file."""
+    """Remove an entry. Not repeatable, because the name may belong to a new file by then."""
     body = {"path": path, "recursive": recursive}
     place = "/v1/storage/rm"
     return Call("remove the path", "POST", place, _removed, body=body, safety=Safety.ONCE)
@@ -383,7 +384,7 @@ def _removed(value: Json) -> int:
 
 
 def rename(path: str, to: str, *, replace: bool) -> Call[answers.Entry]:
-    """Rename. Once: by the second time another file may have the name."""
+    """Rename an entry. Not repeatable, because another file may have the old name by then."""
     body = {"from": path, "to": to, "replace": replace}
     reader = _reader_of(answers.Entry)
     place = "/v1/storage/rename"
@@ -391,7 +392,7 @@ def rename(path: str, to: str, *, replace: bool) -> Call[answers.Entry]:
 
 
 def checksum(path: str, algorithm: str, *, hold: float) -> Call[answers.Checksum]:
-    """Compute the checksum of a file; changes nothing, but takes long for a large file."""
+    """Get the checksum of a file. The endpoint may have to read a large file, which takes long."""
     body = {"path": path, "algorithm": algorithm}
     reader = _reader_of(answers.Checksum)
     place = "/v1/storage/checksum"
@@ -399,7 +400,7 @@ def checksum(path: str, algorithm: str, *, hold: float) -> Call[answers.Checksum
 
 
 def space(path: str) -> Call[answers.Space]:
-    """Ask for free space."""
+    """Get the free space at a path."""
     rows = _query(path=path)
     return Call("ask for free space", "GET", "/v1/storage/space", _reader_of(answers.Space), rows)
 
@@ -408,14 +409,14 @@ def space(path: str) -> Call[answers.Space]:
 
 
 def admission(requests: Iterable[Request]) -> Call[answers.Admission]:
-    """Ask for a decision without submitting; changes nothing."""
+    """Ask for the decision about requests without submitting them."""
     body = {"transfers": [write(request) for request in requests]}
     reader = _reader_of(answers.Admission)
     return Call("ask for admission", "POST", "/v1/admission", reader, body=body)
 
 
 def stage(way: Literal["in", "out"], request: StagingRequest) -> Call[answers.Staged]:
-    """Stage; repeatable, because the request has an id."""
+    """Stage a copy. Repeatable, because the request has an id."""
     if request.id is None:
         raise AssertionError("an id is made before the first try")
     reader = _reader_of(answers.Staged)
@@ -426,7 +427,7 @@ def stage(way: Literal["in", "out"], request: StagingRequest) -> Call[answers.St
 def stagings(
     *, application: str | None, state: str | None, limit: int | None
 ) -> Call[Page[answers.Staged]]:
-    """List."""
+    """List staged copies."""
     reader = _page(answers.Staged, "staging", "staged")
     rows = _query(application=application, state=state, limit=limit)
     return Call("list staged copies", "GET", "/v1/staging", reader, rows)
@@ -438,20 +439,20 @@ def staging(id: str) -> Call[answers.Staged]:
 
 
 def pin(id: str, lifetime_seconds: int) -> Call[answers.Staged]:
-    """Pin; the time counts from the last such call."""
+    """Pin a fast copy. The lifetime starts with the last such call."""
     body = {"lifetime_seconds": lifetime_seconds}
     place = f"/v1/staging/{segment(id)}/pin"
     return Call("pin the copy", "POST", place, _reader_of(answers.Staged), body=body)
 
 
 def evict(id: str) -> Call[answers.Staged]:
-    """Evict the fast copy; repeatable."""
+    """Evict a fast copy. Repeatable."""
     place = f"/v1/staging/{segment(id)}/evict"
     return Call("free the copy", "POST", place, _reader_of(answers.Staged), body={})
 
 
 def endpoint() -> Call[answers.EndpointInfo]:
-    """Ask for the endpoint's description."""
+    """Get the endpoint's description."""
     reader = _reader_of(answers.EndpointInfo)
     return Call("ask who the endpoint is", "GET", "/v1/endpoint", reader)
 
@@ -466,6 +467,6 @@ def change_scheduling(**values: object) -> Call[answers.Scheduling]:
 
 
 def health() -> Call[answers.Health]:
-    """Ask for the endpoint's health; open to all, so no token is sent."""
+    """Get the endpoint's health. No token is sent, because everybody may call this."""
     reader = _reader_of(answers.Health)
     return Call("ask how the endpoint is", "GET", "/healthz", reader, with_token=False)

@@ -1,6 +1,6 @@
 """Convert refusals and broken connections to exceptions.
 
-No message may repeat a part of a request: a token must never appear in one.
+A message must not repeat any part of a request, so that a message never contains a token.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _KIND_OF_CODE: dict[int, ErrorKind] = {
     504: "timed_out",
     507: "no_space",
 }
-#: codes after which the same request may succeed
+#: Status codes after which the same request may succeed.
 _TEMPORARY_CODES = frozenset({408, 429, 500, 502, 503, 504})
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 
 
 def usage(cause: str, remedy: str, operation: str = "run the command") -> DrayUsageError:
-    """Return the error of an invalid call; nothing was sent."""
+    """Return the error of an invalid call, for which no request was sent."""
     error = make("invalid_request", "permanent", "here", operation, cause, remedy)
     return DrayUsageError(error.message, **_fields(error))
 
@@ -67,10 +67,10 @@ def make(
     cause: str = "",
     remedy: str = "",
 ) -> DrayError:
-    """Make an error that occurred on this side, of the class for its status."""
+    """Return an error that occurred in the client. The status selects its class."""
     where = "" if end in ("here", "network") else f" at the {end}"
     text = kind.replace("_", " ")
-    # "cannot connect: unreachable (Connection refused)" would give one reason twice.
+    # Otherwise the message would state the reason twice: "unreachable (Connection refused)".
     if cause and kind == "unreachable":
         text = cause
     elif cause and cause.lower() != text:
@@ -93,7 +93,7 @@ def make(
 def error_of(fields: Mapping[str, Any], *, is_usage: bool = False) -> DrayError:
     """Parse an error object: ``kind``, ``status``, ``end``, ``operation`` and so on.
 
-    An unknown kind becomes ``other``; its word stays in the message.
+    An unknown kind becomes ``other``, and the message keeps the unknown word.
     """
     kind, status, end = fields.get("kind"), fields.get("status"), fields.get("end")
     file = fields.get("file")
@@ -127,18 +127,19 @@ def error_of(fields: Mapping[str, Any], *, is_usage: bool = False) -> DrayError:
 
 
 def _admission(fields: Mapping[str, Any]) -> AdmissionVerdict:
-    # The reader imports this module too.
+    # Imported here, because the reader imports this module.
     from dray.client._reader import ShapeError, read
 
     try:
         return read(AdmissionVerdict, fields.get("admission"))
     except ShapeError:
-        # The refusal itself was parsed, and the caller must see it.
+        # The admission is malformed. The refusal itself was parsed, and the caller must see the
+        # refusal.
         return AdmissionVerdict()
 
 
 def refusal(code: int, body: bytes, content_type: str, operation: str) -> DrayError:
-    """Parse an answer that is no success, whichever program wrote it."""
+    """Parse an answer that is an error, from the endpoint or from another program."""
     if 300 <= code < 400:
         return make(
             "protocol",
@@ -151,7 +152,7 @@ def refusal(code: int, body: bytes, content_type: str, operation: str) -> DrayEr
     fields = error_object(body)
     if fields is not None:
         return error_of(fields, is_usage=code == 400)
-    # Not the endpoint's own: a proxy on the path, or another program on that port.
+    # The answer is not from the endpoint but from a proxy, or from another program on the port.
     kind = _KIND_OF_CODE.get(code, "other")
     status: Status = "temporary" if code in _TEMPORARY_CODES else "permanent"
     named = _clean(content_type)[:80] or "no type"
@@ -187,5 +188,6 @@ def _text(fields: Mapping[str, Any], name: str) -> str:
 
 
 def _clean(text: str) -> str:
-    # Untrusted text goes to a terminal or a log: no line breaks, no escape sequences.
+    # The text is untrusted and goes to a terminal or a log, so line breaks and escape sequences are
+    # removed.
     return _CONTROL.sub(" ", text).strip()

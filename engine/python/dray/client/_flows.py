@@ -1,7 +1,7 @@
-"""Retries and their limits: single calls, pages, waiting, events.
+"""Retries and time limits of single calls, pages, waits and event streams.
 
-Invariant: a request that may not be sent twice (:class:`Safety`) is repeated only if the endpoint
-cannot have started it; no try exceeds its time.
+Invariants: a request that may not be sent twice (:class:`Safety`) is repeated only if the endpoint
+cannot have started it. No try takes longer than its time.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ ANSWER_BYTES_MAX = 256 << 20
 """Largest answer in bytes: a page of 1000 transfers with large requests."""
 POLL_SECONDS = 30.0
 RETRY_AFTER_SECONDS_MAX = 3600.0
-#: an endpoint sends at least a comment in this time, or the connection counts as dead
+#: If an endpoint sends nothing for this time, not even a comment, the connection counts as dead.
 SILENCE_SECONDS = 90.0
-#: codes of a proxy in front of an unreachable endpoint
+#: Status codes with which a proxy reports that the endpoint is unreachable.
 _PROXY_CODES = frozenset({502, 503, 504})
 
 
@@ -56,15 +56,16 @@ _PROXY_CODES = frozenset({502, 503, 504})
 class Policy:
     """Time limits and retries of a client.
 
-    :param seconds: for one call with all its retries; the hold time of long polls is added.
-    :param tries: requests for one call.
-    :param first_pause: seconds before the second try; doubles each time. Each pause is shortened at
-        random, by up to half, so that clients that were refused together do not return together.
-    :param longest_pause: seconds.
-    :param outage_seconds: how long waits and event streams retry an unreachable endpoint.
-    :param clock: monotonic seconds.
-    :param chance: a random number from 0 to 1.
-    :param wall: seconds since 1970.
+    :param seconds: time for one call with all its retries. The hold time of long polls is added.
+    :param tries: maximum number of requests for one call.
+    :param first_pause: seconds before the second try. The pause doubles before each further try.
+        Each pause is shortened by a random part of up to half, so that clients that were refused
+        together do not return together.
+    :param longest_pause: maximum pause in seconds.
+    :param outage_seconds: time for which waits and event streams retry an unreachable endpoint.
+    :param clock: function that returns monotonic seconds.
+    :param chance: function that returns a random number from 0 to 1.
+    :param wall: function that returns seconds since 1970.
     """
 
     seconds: float = 60.0
@@ -77,7 +78,7 @@ class Policy:
     wall: Clock = time.time
 
     def pause(self, tries: int, asked: float) -> float:
-        """Return the pause before the next request; at least the endpoint's ``Retry-After``."""
+        """Return the pause before the next request, at least the endpoint's ``Retry-After``."""
         longest = min(self.longest_pause, self.first_pause * 2.0 ** min(tries - 1, 30))
         return max(asked, longest * (1.0 - self.chance() / 2))
 
@@ -85,10 +86,10 @@ class Policy:
 def carry(
     call: Call[T], policy: Policy, *, until: float | None = None, tries: int | None = None
 ) -> Flow[T]:
-    """Send a call until it is answered, or must not or need not be sent again.
+    """Send a call until it is answered or must not be repeated.
 
-    :param until: by the policy's clock; by default the policy's time from now.
-    :param tries: instead of the policy's.
+    :param until: time limit by the policy's clock. By default, the policy's time from now.
+    :param tries: maximum number of requests, instead of the policy's.
     """
     payload = call.payload
     if until is None:
@@ -99,7 +100,7 @@ def carry(
     before: DrayError | None = None
     while True:
         left = max(0.001, until - policy.clock())
-        # A call that hangs must not use up the time for an outage.
+        # Limit each try, so that a call that hangs does not use up the time for an outage.
         total_seconds = call.hold_seconds + policy.seconds
         reply = yield _send(call, payload, min(left, total_seconds))
         tried += 1
@@ -109,7 +110,7 @@ def carry(
             return _result(call, Answer(204, {}, b""))
         error, asked = _why(call, reply, policy)
         if error.kind == "timed_out" and before is not None and left < total_seconds:
-            # The last try had only the rest of the time: the error of the previous one says more.
+            # The last try had too little time, so the error of the previous try tells more.
             raise before
         if not _may_repeat(call, reply):
             raise error
@@ -153,7 +154,7 @@ def _result(call: Call[T], answer: Answer) -> T:
 
 
 def _why(call: Call[T], reply: Reply, policy: Policy) -> tuple[DrayError, float]:
-    """Return the error, and the seconds for which the endpoint asked to wait."""
+    """Return the error, and the seconds that the endpoint asked the client to wait."""
     if isinstance(reply, Answer):
         kind = reply.headers.get("content-type", "")
         asked = _retry_after(reply.headers.get("retry-after"), policy.wall())
@@ -184,7 +185,7 @@ def _may_repeat(call: Call[T], reply: Reply) -> bool:
         return True
     fields = error_object(reply.body)
     if fields is None:
-        # A proxy's code: it may have passed the request on.
+        # The code is that of a proxy, which may have passed the request to the endpoint.
         is_temporary = reply.code in _PROXY_CODES
     else:
         is_temporary = reply.code >= 500 and fields.get("status") != "permanent"
@@ -192,7 +193,7 @@ def _may_repeat(call: Call[T], reply: Reply) -> bool:
 
 
 def _may_be_done(reply: Reply) -> bool:
-    """Return whether the endpoint may have started; not if it was unreachable, or busy."""
+    """Return true if the endpoint may have started the call: it was reached and was not busy."""
     if isinstance(reply, Fault):
         return reply.was_sent
     if not isinstance(reply, Answer) or reply.code == 429:
@@ -202,7 +203,7 @@ def _may_be_done(reply: Reply) -> bool:
 
 
 def _retry_after(text: str | None, now: float) -> float:
-    """Parse ``Retry-After``: seconds or a date; 0 if it is malformed."""
+    """Parse ``Retry-After``, which has seconds or a date. Return 0 if it is malformed."""
     if not text:
         return 0.0
     try:
@@ -232,16 +233,17 @@ def pages(call: Call[Page[T]], policy: Policy) -> Flow[None]:
 
 
 def wait(id: str, policy: Policy, seconds: float | None) -> Flow[Transfer]:
-    """Ask until the transfer is terminal; continue through restarts of the endpoint.
+    """Poll until the transfer is terminal. Restarts of the endpoint do not end the wait.
 
-    :param seconds: give up after this time; ``None``: never.
+    :param seconds: time after which to give up. ``None`` means never.
     """
     end = None if seconds is None else policy.clock() + seconds
     while True:
         hold = POLL_SECONDS if end is None else min(POLL_SECONDS, end - policy.clock())
         call = calls.wait(id, hold=hold)
         begun = policy.clock()
-        # Allow time beyond the caller's limit, so that the last answer is not lost as an outage.
+        # The limit is later than the caller's, so that the last answer is not reported as an
+        # outage.
         limit = begun + call.hold_seconds + policy.outage_seconds
         if end is not None:
             limit = min(limit, max(end, begun + 1.0) + min(5.0, policy.seconds))
@@ -258,12 +260,13 @@ def wait(id: str, policy: Policy, seconds: float | None) -> Flow[Transfer]:
                 "wait longer, or cancel it",
             )
         if policy.clock() - begun < 1.0:
-            # Answered early and not terminal: do not ask in a busy loop.
+            # The endpoint has answered early and the transfer is not terminal. A pause avoids a
+            # busy loop.
             yield Pause(1.0)
 
 
 def events(transfer: str | None, after: int | None, policy: Policy) -> Flow[None]:
-    """Emit events for ever; a new connection continues after the last event."""
+    """Emit events for ever. A new connection continues after the last event."""
     call: Call[None] = Call(
         "listen to events",
         "GET",
@@ -289,7 +292,7 @@ def events(transfer: str | None, after: int | None, policy: Policy) -> Flow[None
                 if not isinstance(piece, bytes) or not piece:
                     break
                 for event in _events_of(call, messages, piece):
-                    # A gap contains the position to continue from, if it has a number.
+                    # The id of a gap, if it has one, is the position from which to continue.
                     last = event.id or last
                     yield Emit(event)
                 failures = 0
@@ -338,5 +341,5 @@ def _event(data: str, id: str | None) -> Event:
     number = fields.get("id", id)
     if isinstance(number, str) and number.isdigit():
         number = int(number)
-    # A gap is about lost events; it may have no number.
+    # A gap reports lost events and may have no number.
     return read(Event, {**fields, "id": 0 if number is None else number, "fields": fields}, "event")

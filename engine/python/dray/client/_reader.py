@@ -1,6 +1,7 @@
-"""Convert JSON to the types of the answers: missing fields get defaults, unknown ones are ignored.
+"""Convert JSON to the types of the answers.
 
-An answer of another shape is an error of its own kind (``protocol``), detected here.
+Missing fields get defaults, and unknown fields are ignored. An answer that does not fit its type is
+an error of the kind ``protocol``.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _TIME = re.compile(
 
 
 class ShapeError(ValueError):
-    """An answer has another shape than its type; the message names the place."""
+    """An answer does not fit its type. The message names the field."""
 
 
 def read(of: type[T], value: object, place: str = "answer") -> T:
@@ -86,7 +87,7 @@ def _plan(of: type[Any]) -> tuple[tuple[str, str, Any, bool], ...]:
     hints = get_type_hints(of)
     missing = dataclasses.MISSING
     return tuple(
-        # `from_` stands for `from`, a keyword of Python.
+        # The field is called `from_`, because `from` is a keyword of Python.
         (
             each.name,
             each.name.rstrip("_"),
@@ -122,7 +123,7 @@ def _object(hint: Hint, origin: Hint, value: object, place: str) -> Json:
     if hint is DrayError:
         return error_of(value)
     if hint is str and isinstance(value.get("message"), str):
-        # A notice is an error that was not raised; a reader wants its message.
+        # A notice has the form of an error, but the caller only needs its message.
         return value["message"]
     if not dataclasses.is_dataclass(hint):
         raise ShapeError(f"{place} is an object")
@@ -131,7 +132,7 @@ def _object(hint: Hint, origin: Hint, value: object, place: str) -> Json:
 
 def _plain(hint: Hint, origin: Hint, value: object, place: str) -> Json:
     wanted = str if origin is Literal or hint is datetime else hint
-    # JSON has one type of number, and Python's bool is a number.
+    # JSON has only one type of number. In Python a bool is also an int, so it is excluded.
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if wanted is float and is_number:
         return float(cast("float", value))

@@ -1,4 +1,4 @@
-"""Requests of a caller, as types, and their JSON. ``None`` means: not set."""
+"""Types of a caller's requests, and their JSON. ``None`` means that a field is not set."""
 
 from __future__ import annotations
 
@@ -44,10 +44,11 @@ class Place:
     """A file or folder at an endpoint.
 
     :param url: ``dray://HOST[:PORT]/ROOT/PATH``, or ``/ROOT/PATH`` at the called endpoint.
-    :param ticket: the remote side's permission, a secret; not in ``repr``.
-    :param key: fingerprint of the remote side.
-    :param address: its data port, if it differs from the URL.
-    :param size: bytes of the one file there, if known: replicas are compared by it.
+    :param ticket: ticket of a remote endpoint, which is secret and not in ``repr``.
+    :param key: fingerprint of the remote endpoint.
+    :param address: data port of the remote endpoint, if it differs from the URL.
+    :param size: size in bytes if the place is one file and the size is known. Replicas must have
+        the same size.
     """
 
     url: str
@@ -59,9 +60,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Required properties of the one file.
+    """Required properties of a single file.
 
-    :param size: bytes.
+    :param size: size in bytes.
     :param checksum: ``adler32:HHHHHHHH`` or ``crc32c:HHHHHHHH``.
     """
 
@@ -71,7 +72,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A part of the one file, in bytes."""
+    """A range of a single file, in bytes."""
 
     offset: int
     length: int
@@ -79,7 +80,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The selected files; as the options of ``dray cp``."""
+    """The selection of files, with the meaning of the options of ``dray cp``."""
 
     recursive: bool | None = None
     include: Sequence[str] | None = None
@@ -90,7 +91,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Scitag:
-    """The packet mark: numbers of the experiment and of its activity."""
+    """The packet mark (scitag): the numbers of an experiment and of its activity."""
 
     experiment: int
     activity: int
@@ -98,10 +99,10 @@ class Scitag:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Retries of a temporary error without new durable data.
+    """Retries after a temporary error without new durable data.
 
-    :param tries: sessions.
-    :param interval_seconds: between them.
+    :param tries: maximum number of sessions.
+    :param interval_seconds: time between two sessions.
     """
 
     tries: int | None = None
@@ -110,42 +111,47 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A transfer to be made. Only ``sources`` and ``destination`` are required.
+    """A request for a transfer. Only ``sources`` and ``destination`` are required.
 
-    :param sources: 1 to 256 files or folders of one root, all of them are copied; a text is the URL
+    :param sources: 1 to 256 files or folders of one root, which are all copied. A text is the URL
         of a :class:`Place`.
-    :param destination: target; with a slash at its end, or with several sources, a folder.
-    :param replicas: up to 15 equal copies of the one source, read when it fails; of one size.
-    :param files_min: fail if fewer files are found, by default 1; 0: an empty source is no error.
-    :param id: 1 to 64 characters of ``[A-Za-z0-9._:-]``; the client makes one if none is given.
-    :param content: required properties of the one file.
-    :param selection: the selected files.
+    :param destination: target of the copy. It is a folder if its URL ends with a slash, or if there
+        are several sources.
+    :param replicas: up to 15 equal copies of the one source, with the same size. They are read if
+        the source fails.
+    :param files_min: minimum number of files, by default 1. The transfer fails if fewer are found.
+        With 0, an empty source is no error.
+    :param id: 1 to 64 characters of ``[A-Za-z0-9._:-]``. By default the client creates an id.
+    :param content: required properties of a single file.
+    :param selection: the selection of files.
     :param class_: ``realtime``, ``deadline`` or ``background``.
-    :param deadline: when it should be done; aware.
-    :param not_before: when it may start; aware.
-    :param admission: whether it is refused (``required``, the default) or accepted without a
-        promise (``best_effort``) if ``deadline`` or ``rate_min`` cannot be promised.
-    :param bytes_expected: its size, if known: a deadline is promised for that size.
+    :param deadline: time by which the transfer should be done, with a time zone.
+    :param not_before: earliest start time, with a time zone.
+    :param admission: ``required`` (the default): refuse the transfer if ``deadline`` or
+        ``rate_min`` cannot be promised. ``best_effort``: accept it without a promise.
+    :param bytes_expected: size of the transfer, if known. The promise of a deadline covers this
+        size.
     :param priority: 0 to 9.
-    :param weight: its weight among transfers that share a rate, 1 to 1000.
-    :param rate_min: bytes per second it is promised.
-    :param rate_max: bytes per second at most.
-    :param activity: a key of the caller's, to find it by.
-    :param labels: at most 32 texts of the caller's.
+    :param weight: weight among transfers that share a rate, 1 to 1000.
+    :param rate_min: promised minimum rate in bytes per second.
+    :param rate_max: maximum rate in bytes per second.
+    :param activity: key by which the caller can find the transfer.
+    :param labels: at most 32 texts chosen by the caller.
     :param scitag: packet mark.
     :param durability: ``none``, ``file`` or ``object``.
     :param overwrite: ``never``, ``if-different`` or ``always``.
-    :param verify: read back before the final name.
+    :param verify: read each file back before it gets its final name.
     :param resume: ``verify`` or ``trust`` the durable data of an earlier run.
     :param xattrs: copy extended attributes.
     :param checksum_attributes: store checksums as extended attributes.
     :param order: ``layout`` or ``file``.
-    :param object_size: bytes of an object.
-    :param streams: data connections, 1 to 64; ``"auto"``: their number is tuned while it runs.
-    :param clear_data: data without TLS.
+    :param object_size: size of an object in bytes.
+    :param streams: number of data connections, 1 to 64. With ``"auto"`` the number is tuned during
+        the transfer.
+    :param clear_data: send data without TLS.
     :param bind: local addresses of data connections.
-    :param retry: retries of temporary errors.
-    :param bound_seconds: cancel when no caller has asked for it in this time.
+    :param retry: retries after temporary errors.
+    :param bound_seconds: cancel the transfer if no caller has asked for it in this time.
     """
 
     sources: Sequence[Place | str] | Place | str
@@ -184,20 +190,20 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class StagingRequest:
-    """A copy to be made between the slow and the fast tier.
+    """A request for a copy between the slow and the fast tier.
 
-    :param path: in the slow root for staging in, in the fast root for staging out.
-    :param id: as of a transfer; the client makes one if none is given.
-    :param to: by default the same path in the other tier.
-    :param pin_seconds: how long the fast copy may not be evicted.
-    :param lifetime_seconds: how long it is needed.
-    :param application: the application that will use it.
-    :param version: version of its data, a checkpoint's number.
-    :param period_seconds: between checkpoints, with ``mtbf_seconds`` or ``nodes``.
-    :param replicas: copies that the transfer makes: 1.
-    :param bypass: bypass the fast root: copy between the slow root and another, given as ``to``
-        (in) or ``path`` (out); there is no fast copy then.
-    :param bound_seconds: as of a :class:`Request`; files that are staged by then stay.
+    :param path: path in the slow root for staging in, and in the fast root for staging out.
+    :param id: as for a :class:`Request`. By default the client creates an id.
+    :param to: path in the other tier, by default the same path.
+    :param pin_seconds: time for which the fast copy must not be evicted.
+    :param lifetime_seconds: time for which the fast copy is needed.
+    :param application: application that will use the copy.
+    :param version: version of the application's data, such as the number of a checkpoint.
+    :param period_seconds: time between checkpoints, with ``mtbf_seconds`` or ``nodes``.
+    :param replicas: number of copies that the transfer makes, which is 1.
+    :param bypass: copy between the slow root and a third root, without a fast copy. The path in the
+        third root is ``to`` for staging in, and ``path`` for staging out.
+    :param bound_seconds: as for a :class:`Request`. Files that are already staged are kept.
     """
 
     path: str
@@ -220,7 +226,7 @@ class StagingRequest:
 
 
 def write(value: object) -> Json:
-    """Return the JSON of a request or of a part of one; ``None`` is left out.
+    """Return the JSON of a request or of a part of a request. ``None`` is left out.
 
     :raises DrayUsageError: for a time without a zone.
     """
@@ -245,9 +251,9 @@ def write(value: object) -> Json:
 
 
 def write_time(time: datetime) -> str:
-    """Write a time as the API does: UTC, milliseconds.
+    """Write a time in the form of the API: in UTC, with milliseconds.
 
-    :raises DrayUsageError: if it has no zone.
+    :raises DrayUsageError: if the time has no zone.
     """
     if time.tzinfo is None:
         raise usage(
@@ -262,7 +268,7 @@ def _fields(value: Json) -> dict[str, Any]:
     for each in dataclasses.fields(value):
         inner = getattr(value, each.name)
         if inner is not None:
-            # `class_` stands for `class`, a keyword of Python.
+            # The field is called `class_`, because `class` is a keyword of Python.
             fields[each.name.rstrip("_")] = write(inner)
     return fields
 

@@ -1,4 +1,4 @@
-"""Parse server-sent events from bytes in any pieces (HTML living standard, section 9.2.6)."""
+"""Parse server-sent events (HTML living standard, section 9.2.6) from pieces of any length."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ MESSAGE_BYTES_MAX = 1 << 20
 class Message:
     """One message.
 
-    :param id: the last id, in this message or an earlier one.
-    :param data: its lines.
+    :param id: the id of this message, or else of the last earlier message with an id.
+    :param data: the lines of the message.
     """
 
     id: str | None
@@ -25,12 +25,12 @@ class Message:
 
 
 class Messages:
-    """Assembles messages; the unfinished rest of a broken connection is dropped."""
+    """Assembles messages. The incomplete message of a broken connection is dropped."""
 
     __slots__ = ("_data", "_id", "_line", "_size", "_was_return")
 
     def __init__(self) -> None:
-        """Start empty."""
+        """Start without bytes."""
         self._line = bytearray()
         self._data: list[str] = []
         self._size = 0
@@ -38,13 +38,13 @@ class Messages:
         self._was_return = False
 
     def feed(self, piece: bytes) -> list[Message]:
-        """Add bytes; return the messages that they complete.
+        """Add bytes. Return the messages that are now complete.
 
         :raises ShapeError: if a message exceeds :data:`MESSAGE_BYTES_MAX`.
         """
         found = []
         if self._was_return and piece:
-            # A line ends with CR, LF, or both, and the pair may be cut in two.
+            # A line ends with CR, LF or CRLF. The two bytes of CRLF may be in different pieces.
             piece = piece.removeprefix(b"\n")
             self._was_return = False
         self._was_return = piece.endswith(b"\r")
@@ -72,8 +72,8 @@ class Messages:
             self._size += len(value) + 1
         elif name == "id" and "\0" not in value:
             self._id = value
-        # Comments (an empty name), `event` and `retry`: the data has all fields, and the client has
-        # its own pauses.
+        # Ignored: comments (an empty name), `event` and `retry`. The data has all fields, and the
+        # client has its own pauses.
         return None
 
     def _check(self) -> None:

@@ -1,9 +1,9 @@
 """The interface between decisions and sockets.
 
-A *flow* is a generator: it yields the next step, is sent the result of the step, and returns the
-result of the call. It decides everything (what to send, whether to retry, when to give up) and does
-no I/O. A client executes the steps, blocking or awaiting. So both clients behave the same, and a
-test can drive a flow without a socket or a clock.
+A *flow* is a generator. It yields a step, receives the result of the step, and finally returns the
+result of the call. It makes all decisions (the request to send, the retries, the time to give up)
+and does no I/O. A client executes the steps, blocking or awaiting. So both clients behave the same,
+and a test can run a flow without a socket or a clock.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Send:
     """Send a request and read the answer.
 
     :param target: path and query, percent-encoded.
-    :param seconds: for all of it.
-    :param answer_bytes_max: a longer body is a fault.
-    :param with_token: send the token.
+    :param seconds: time limit for request and answer.
+    :param answer_bytes_max: maximum size of the body. A longer body is a fault.
+    :param with_token: true if the token is sent.
     """
 
     method: str
@@ -61,9 +61,9 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Send a request whose answer is read piece by piece. An open answer is closed first.
+    """Send a request and read its answer piece by piece. An earlier open answer is closed first.
 
-    The request's seconds apply to the start of the answer, and to each piece of it.
+    The time limit of the request applies to the start of the answer, and to each piece.
     """
 
     request: Send
@@ -71,26 +71,26 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Read the next piece of the open answer; ``b""``: the end."""
+    """Read the next piece of the open answer. ``b""`` means the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Do nothing for so many seconds."""
+    """Wait for a number of seconds."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """Give the caller one item."""
+    """Pass one item to the caller."""
 
     item: object
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole answer; header names in lower case."""
+    """A complete answer. Names of headers are in lower case."""
 
     code: int
     headers: Mapping[str, str]
@@ -99,7 +99,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A success whose body is still to come."""
+    """The start of a successful answer, whose body is not read yet."""
 
     headers: Mapping[str, str]
 
@@ -108,9 +108,9 @@ class Opened:
 class Fault:
     """There is no answer.
 
-    :param words: the cause, for people; without any part of the request.
-    :param was_sent: whether the endpoint may have got the request.
-    :param error: an error that no retry fixes: a wrong key, an untrusted certificate.
+    :param words: the cause as text, without any part of the request.
+    :param was_sent: true if the endpoint may have received the request.
+    :param error: an error that no retry can fix, such as a wrong key or an untrusted certificate.
     """
 
     kind: Literal["unreachable", "timed_out", "limit_exceeded"]

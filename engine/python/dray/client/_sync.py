@@ -35,20 +35,21 @@ __all__ = ["Client"]
 
 
 class Client(Blocking):
-    """Calls an endpoint; blocks. Several threads may use one.
+    """A client that blocks. Several threads may use one instance.
 
-    Calls that are safe to repeat are retried with growing pauses, within the policy's time; each
-    method and the reference say which. Every call may raise :class:`DrayError`.
+    A call that is safe to repeat is retried with growing pauses, within the policy's time. The
+    description of each method states exceptions. Every call may raise :class:`DrayError`.
     """
 
     def submit(self, request: Request) -> Transfer:
-        """Submit a transfer; the same request again attaches to it.
+        """Submit a transfer. If the same request was submitted before, attach to its transfer.
 
-        Retried: the id is chosen here, before the first try.
+        Retried, because the id is chosen before the first try.
 
-        :param request: the transfer; without an id it gets a UUID.
-        :returns: the transfer; :attr:`Transfer.attached`: it existed already.
-        :raises DrayError: if it is refused; ``already_exists``: the id belongs to another request.
+        :param request: the transfer. Without an id, it gets a UUID.
+        :returns: the transfer. :attr:`Transfer.attached` is true if it existed already.
+        :raises DrayError: if the transfer is refused. The kind ``already_exists`` means that the id
+            belongs to another request.
         """
         return self._run(flows.carry(calls.submit(with_id(request)), self._policy))
 
@@ -57,9 +58,10 @@ class Client(Blocking):
     ) -> tuple[Transfer | DrayError, ...]:
         """Submit up to 1000 transfers in one call.
 
-        :param requests: the transfers; each without an id gets one.
-        :param atomic: all or none.
-        :returns: in their order, a transfer or an error for each; refusals are not raised.
+        :param requests: the transfers. A transfer without an id gets one.
+        :param atomic: submit all transfers or none of them.
+        :returns: a transfer or an error for each request, in the order of the requests. A refusal
+            of a single request is not raised.
         :raises DrayError: if the batch as a whole is refused.
         """
         return self._run(
@@ -83,18 +85,18 @@ class Client(Blocking):
         submitted_before: datetime | None = None,
         limit: int | None = None,
     ) -> Generator[Transfer, None, None]:
-        """List transfers, newest first; pages are requested during the iteration.
+        """List transfers, newest first. Pages are requested during the iteration.
 
         :param state: one or several states, or ``live`` or ``terminal``.
-        :param owner: of this owner.
-        :param activity: of this activity.
-        :param class_: of this class.
-        :param labels: with all of these labels.
-        :param source: whose source starts with this text.
-        :param destination: whose destination starts with this text.
-        :param submitted_after: aware.
-        :param submitted_before: aware.
-        :param limit: transfers in one page, at most 1000; not the total number.
+        :param owner: only transfers of this owner.
+        :param activity: only transfers of this activity.
+        :param class_: only transfers of this class.
+        :param labels: only transfers that have all of these labels.
+        :param source: only transfers whose source starts with this text.
+        :param destination: only transfers whose destination starts with this text.
+        :param submitted_after: only transfers submitted after this time, with a time zone.
+        :param submitted_before: only transfers submitted before this time, with a time zone.
+        :param limit: number of transfers per page, at most 1000. Does not limit the total number.
         """
         return self._iterate(
             Transfer,
@@ -118,14 +120,15 @@ class Client(Blocking):
     def query(self, ids: Iterable[str]) -> dict[str, Transfer | None]:
         """Query up to 1000 transfers in one call.
 
-        :returns: by id; ``None``: there is none that the caller may see.
+        :returns: the transfers by id. ``None`` if the caller may see no transfer with the id.
         """
         return self._run(flows.carry(calls.query(ids), self._policy))
 
     def transfer(self, id: str) -> Transfer:
-        """Look one transfer up.
+        """Return a transfer.
 
-        :raises DrayPermanentError: ``not_found``.
+        :raises DrayPermanentError: of kind ``not_found`` if the caller may see no transfer with the
+            id.
         """
         return self._run(flows.carry(calls.transfer(id), self._policy))
 
@@ -134,29 +137,30 @@ class Client(Blocking):
     ) -> Generator[FileOutcome, None, None]:
         """List the outcomes of a transfer's files.
 
-        :param state: ``done`` or ``failed``; by default both.
-        :param limit: files in one page.
+        :param state: ``done`` or ``failed``. By default both.
+        :param limit: number of files per page.
         """
         return self._iterate(
             FileOutcome, flows.pages(calls.files(id, state=state, limit=limit), self._policy)
         )
 
     def wait(self, id: str, *, timeout_seconds: float | None = None) -> Transfer:
-        """Wait until a transfer is terminal, through restarts of the endpoint.
+        """Wait until a transfer is terminal. Restarts of the endpoint do not end the wait.
 
-        :param timeout_seconds: give up after this time; by default never.
-        :returns: the transfer, ``done`` or not: see :meth:`Transfer.raise_for_failures`.
-        :raises DrayTemporaryError: ``timed_out``, or the endpoint was unreachable for longer than
-            the policy's ``outage_seconds``; the transfer continues.
+        :param timeout_seconds: time after which to give up. By default never.
+        :returns: the transfer, which may have failed: see :meth:`Transfer.raise_for_failures`.
+        :raises DrayTemporaryError: of kind ``timed_out`` after the timeout, or if the endpoint was
+            unreachable for longer than the policy's ``outage_seconds``. The transfer continues in
+            both cases.
         """
         return self._run(flows.wait(id, self._policy, timeout_seconds))
 
     def cancel(self, id: str, *, purge: bool = False, version: int | None = None) -> Transfer:
-        """Cancel a transfer; durable data stays.
+        """Cancel a transfer. Durable data is kept.
 
         :param purge: remove partial data too.
-        :param version: only if it still has this :attr:`Transfer.version`.
-        :raises DrayError: of kind ``already_exists`` if it was changed meanwhile.
+        :param version: cancel only if the transfer still has this :attr:`Transfer.version`.
+        :raises DrayError: of kind ``already_exists`` if the transfer has another version by now.
         """
         call = calls.act(id, "cancel", purge=purge, version=version)
         return self._run(flows.carry(call, self._policy))
@@ -172,7 +176,8 @@ class Client(Blocking):
     def retry(self, id: str) -> Transfer:
         """Start a new attempt of a terminal transfer.
 
-        Not retried if the outcome of the first call is unknown: each call is an attempt.
+        Not retried if the outcome of the first call is unknown, because each call starts an
+        attempt.
         """
         return self._run(flows.carry(calls.act(id, "retry"), self._policy))
 
@@ -188,17 +193,17 @@ class Client(Blocking):
         rate_max: int | Keep | None = KEEP,
         labels: Mapping[str, str] | Keep | None = KEEP,
     ) -> Transfer:
-        """Change a live transfer; in effect within a second.
+        """Change a live transfer. The change takes effect within a second.
 
-        Fields that are not given stay; ``None`` removes a bound.
+        Fields that are not given keep their values. ``None`` removes a bound.
 
         :param priority: 0 to 9.
         :param class_: ``realtime``, ``deadline`` or ``background``.
-        :param deadline: aware.
+        :param deadline: new deadline, with a time zone.
         :param weight: 1 to 1000.
         :param rate_min: bytes per second.
         :param rate_max: bytes per second.
-        :param labels: replace all labels.
+        :param labels: labels that replace all existing labels.
         """
         return self._run(
             flows.carry(
@@ -223,13 +228,13 @@ class Client(Blocking):
     def events(
         self, *, transfer: str | None = None, after: int | None = None
     ) -> Generator[Event, None, None]:
-        """Follow events, for as long as the caller iterates.
+        """Follow events for as long as the caller iterates.
 
-        A new connection continues after the last event. An event of type ``gap`` means that some
-        are lost: list the transfers you need.
+        After a lost connection, the client continues after the last event. An event of type ``gap``
+        means that events are lost. The caller should then list its transfers.
 
-        :param transfer: only of this transfer.
-        :param after: after the event of this number; by default from now on.
+        :param transfer: only events of this transfer.
+        :param after: number of the event after which to start. By default only new events.
         :raises DrayTemporaryError: if the endpoint was unreachable for longer than the policy's
             ``outage_seconds``.
         """
@@ -248,17 +253,18 @@ class Client(Blocking):
     ) -> Ticket:
         """Permit another endpoint to open sessions here, for one transfer.
 
-        Retried: a ticket whose answer was lost opens nothing without the peer's key, and expires.
+        Retried, because a ticket whose answer was lost expires and is useless without the peer's
+        key.
 
-        :param transfer: its id.
+        :param transfer: id of the transfer.
         :param direction: the right of the other endpoint.
         :param paths: the permitted paths, ``/ROOT/...``.
         :param peer_key: fingerprint of the other endpoint (:meth:`endpoint`).
-        :param lifetime_seconds: by default an hour.
-        :param renewable_seconds: how long its sessions and its holder may renew it; by default the
-            endpoint's maximum.
-        :param overwrite: the most it may replace.
-        :returns: the only answer that holds the secret.
+        :param lifetime_seconds: by default one hour.
+        :param renewable_seconds: time during which the sessions and the holder may renew the
+            ticket. By default the endpoint's maximum.
+        :param overwrite: the strongest overwrite rule that the holder may use.
+        :returns: the ticket with its secret. No other call returns the secret.
         """
         return self._run(
             flows.carry(
@@ -280,15 +286,15 @@ class Client(Blocking):
     ) -> Generator[Ticket, None, None]:
         """List the caller's tickets, without their secrets.
 
-        :param transfer: only of this transfer.
-        :param limit: tickets in one page.
+        :param transfer: only tickets of this transfer.
+        :param limit: number of tickets per page.
         """
         return self._iterate(
             Ticket, flows.pages(calls.tickets(transfer=transfer, limit=limit), self._policy)
         )
 
     def ticket(self, id: str) -> Ticket:
-        """Look a ticket up, without its secret."""
+        """Return a ticket without its secret."""
         return self._run(flows.carry(calls.ticket(id), self._policy))
 
     def change_ticket(
@@ -299,9 +305,10 @@ class Client(Blocking):
         rate_min: int | Keep | None = KEEP,
         rate_max: int | Keep | None = KEEP,
     ) -> Ticket:
-        """Change the rates of a ticket's sessions at this end; in effect within a second.
+        """Change the rates of a ticket's sessions at this endpoint. Takes effect within a second.
 
-        Fields that are not given stay; ``None`` removes a bound; the lower end wins.
+        Fields that are not given keep their values. ``None`` removes a bound. If the other end has
+        a lower rate, the lower rate applies.
 
         :param weight: 1 to 1000.
         :param rate_min: bytes per second.
@@ -315,51 +322,51 @@ class Client(Blocking):
         )
 
     def revoke_ticket(self, id: str) -> None:
-        """Revoke a ticket, which ends its sessions."""
+        """Revoke a ticket. This ends its sessions."""
         self._run(flows.carry(calls.revoke_ticket(id), self._policy))
 
     def renew_ticket(self, ticket: str, *, lifetime_seconds: int | None = None) -> Ticket:
-        """Renew a ticket; the client's certificate must be that of its ``peer_key``.
+        """Renew a ticket. The key of the client's certificate must be the ticket's ``peer_key``.
 
-        :param ticket: the secret; no token is sent.
-        :param lifetime_seconds: from now.
+        :param ticket: the secret of the ticket. No token is sent.
+        :param lifetime_seconds: new lifetime from now.
         """
         return self._run(
             flows.carry(calls.renew_ticket(ticket, lifetime_seconds=lifetime_seconds), self._policy)
         )
 
     def stat(self, path: str) -> Entry:
-        """Return the entry of a file or folder, ``/ROOT/...``."""
+        """Return the file or folder at a path, ``/ROOT/...``."""
         return self._run(flows.carry(calls.stat(path), self._policy))
 
     def list(self, path: str, *, limit: int | None = None) -> Generator[Entry, None, None]:
         """List a folder, sorted by name.
 
-        :param limit: entries in one page.
+        :param limit: number of entries per page.
         """
         return self._iterate(Entry, flows.pages(calls.list_folder(path, limit=limit), self._policy))
 
     def mkdir(self, path: str, *, parents: bool = True) -> Entry:
-        """Make a folder, or find an existing one.
+        """Make a folder. An existing folder counts as success.
 
-        :param parents: make the folders above it too.
+        :param parents: also make missing parent folders.
         """
         return self._run(flows.carry(calls.mkdir(path, parents=parents), self._policy))
 
     def rm(self, path: str, *, recursive: bool = False) -> int:
-        """Remove a file, or a folder.
+        """Remove a file or a folder.
 
-        Not retried if the outcome is unknown: by then the name may belong to another new file.
+        Not retried if the outcome is unknown, because the name may belong to a new file by then.
 
-        :param recursive: with all its contents.
-        :returns: how many entries were removed.
+        :param recursive: remove a folder with all its contents.
+        :returns: the number of removed entries.
         """
         return self._run(flows.carry(calls.rm(path, recursive=recursive), self._policy))
 
     def rename(self, path: str, to: str, *, replace: bool = False) -> Entry:
-        """Rename a file or folder within its root; not retried, as :meth:`rm`.
+        """Rename a file or folder within its root. Not retried, for the same reason as :meth:`rm`.
 
-        :param replace: replace an existing file of that name.
+        :param replace: replace an existing file with the new name.
         """
         return self._run(flows.carry(calls.rename(path, to, replace=replace), self._policy))
 
@@ -372,26 +379,26 @@ class Client(Blocking):
     ) -> Checksum:
         """Return the checksum of a file, stored or computed now.
 
-        :param timeout_seconds: for reading the file.
+        :param timeout_seconds: maximum time for reading the file.
         """
         return self._run(
             flows.carry(calls.checksum(path, algorithm, hold=timeout_seconds), self._policy)
         )
 
     def space(self, path: str) -> Space:
-        """Return the free space of the file system of a path."""
+        """Return the free space of the file system that holds a path."""
         return self._run(flows.carry(calls.space(path), self._policy))
 
     def admission(self, requests: Iterable[Request]) -> Admission:
-        """Ask for a decision about requests; nothing is changed."""
+        """Ask for the decision about requests without submitting them."""
         return self._run(flows.carry(calls.admission(requests), self._policy))
 
     def stage_in(self, request: StagingRequest) -> Staged:
-        """Copy from the slow to the fast tier; retried, as :meth:`submit`."""
+        """Copy from the slow to the fast tier. Retried, for the same reason as :meth:`submit`."""
         return self._run(flows.carry(calls.stage("in", staging_with_id(request)), self._policy))
 
     def stage_out(self, request: StagingRequest) -> Staged:
-        """Copy from the fast to the slow tier; retried, as :meth:`submit`."""
+        """Copy from the fast to the slow tier. Retried, for the same reason as :meth:`submit`."""
         return self._run(flows.carry(calls.stage("out", staging_with_id(request)), self._policy))
 
     def stagings(
@@ -399,7 +406,7 @@ class Client(Blocking):
     ) -> Generator[Staged, None, None]:
         """List staged copies.
 
-        :param limit: copies in one page.
+        :param limit: number of copies per page.
         """
         return self._iterate(
             Staged,
@@ -409,20 +416,20 @@ class Client(Blocking):
         )
 
     def staging(self, id: str) -> Staged:
-        """Look a staged copy up."""
+        """Return a staged copy."""
         return self._run(flows.carry(calls.staging(id), self._policy))
 
     def pin_staging(self, id: str, lifetime_seconds: int) -> Staged:
-        """Keep a fast copy from being evicted for a time from now.
+        """Pin a fast copy, so that it is not evicted.
 
-        :param lifetime_seconds: the time; 0 removes its pin.
+        :param lifetime_seconds: duration of the pin from now. 0 removes the pin.
         """
         return self._run(flows.carry(calls.pin(id, lifetime_seconds), self._policy))
 
     def evict_staging(self, id: str) -> Staged:
         """Evict a fast copy.
 
-        :raises DrayPermanentError: while it is pinned, or if no slow copy is known.
+        :raises DrayPermanentError: while the copy is pinned, or if no slow copy is known.
         """
         return self._run(flows.carry(calls.evict(id), self._policy))
 
@@ -441,18 +448,20 @@ class Client(Blocking):
         patience_seconds: int | Keep = KEEP,
         held_max: int | Keep = KEEP,
     ) -> Scheduling:
-        """Change the scheduling policy immediately, until the endpoint is restarted.
+        """Change the scheduling policy immediately, until the endpoint restarts.
 
-        For administrators. Fields that are not given stay.
+        For administrators. Fields that are not given keep their values.
 
-        :param policy: name of a policy; the endpoint's configuration lists them.
-        :param max_running: concurrent transfers; ``None`` for the policy's default.
-        :param quota: bytes of one turn of ``round_robin``.
-        :param round_robin_by: parties of the turns: ``owners`` or ``pairs``.
-        :param aging_seconds: with ``priority``: a waiting transfer rises one step in this time.
-        :param patience_seconds: with ``fair``: once in this time the transfer that has waited
+        :param policy: name of the policy. The endpoint's configuration lists the names.
+        :param max_running: maximum number of concurrent transfers. ``None`` means the default of
+            the policy.
+        :param quota: number of bytes in one turn of ``round_robin``.
+        :param round_robin_by: ``owners`` or ``pairs``, which get turns in ``round_robin``.
+        :param aging_seconds: with ``priority``: time after which a waiting transfer rises by one
+            step.
+        :param patience_seconds: with ``fair``: interval at which the transfer that has waited
             longest starts.
-        :param held_max: held transfers that keep their sessions.
+        :param held_max: maximum number of held transfers that keep their sessions.
         """
         return self._run(
             flows.carry(
@@ -470,8 +479,8 @@ class Client(Blocking):
         )
 
     def health(self) -> Health:
-        """Return whether the endpoint accepts new work; no token is sent.
+        """Return the health of the endpoint. No token is sent.
 
-        :raises DrayTemporaryError: if it stops, or cannot be reached.
+        :raises DrayTemporaryError: if the endpoint is stopping or cannot be reached.
         """
         return self._run(flows.carry(calls.health(), self._policy))

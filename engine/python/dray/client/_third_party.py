@@ -1,7 +1,8 @@
-"""Third-party copies: one endpoint fetches from, or sends to, another; the caller only makes calls.
+"""Third-party copies: one endpoint copies from or to another, and the caller only makes calls.
 
-The ticket is minted at the passive endpoint for the key of the active one, then the transfer is
-submitted at the active one with the ticket beside the remote URL (docs/design/endpoint.md).
+The client mints a ticket at the passive endpoint for the key of the active endpoint. It then
+submits the transfer to the active endpoint, with the ticket beside the remote URL
+(docs/design/endpoint.md).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ End: TypeAlias = Literal["source", "destination"]
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """One call at one of the two endpoints."""
+    """One call to one of the two endpoints."""
 
     end: End
     call: Call[Any]
@@ -52,11 +53,11 @@ def plan(
     request: Request | None,
     lifetime_seconds: int | None,
 ) -> Plan:
-    """Return the calls to both endpoints, in order."""
+    """Return the calls to both endpoints in order."""
     _, source_path = parse_place(source_url)
     _, destination_path = parse_place(destination_url)
     template = request or Request(sources=(), destination="")
-    # Fields that the call itself sets are not taken from the template.
+    # The arguments of this function set these fields, so the template must leave them empty.
     if template.sources or template.destination:
         raise usage(
             "the request names sources or a destination of its own",
@@ -93,8 +94,8 @@ def plan(
     try:
         transfer: Transfer = yield Errand(active, calls.submit(submitted))
     except (DrayPermanentError, DrayUsageError):
-        # The ticket is unused. After a temporary error it may be needed: the submission may have
-        # arrived.
+        # Revoke the unused ticket. After a temporary error the submission may have arrived, so the
+        # ticket is kept.
         with contextlib.suppress(DrayError):
             yield Errand(passive, calls.revoke_ticket(ticket.id))
         raise
@@ -102,34 +103,34 @@ def plan(
 
 
 class Copy:
-    """A third-party copy that was submitted. As a context, closes the clients that it opened."""
+    """A submitted third-party copy. As a context manager, closes clients that it has opened."""
 
     def __init__(self, client: Client, submitted: Transfer, own: list[Client]) -> None:
         """Store the client and the submitted transfer."""
         self._client = client
         self._own = own
-        #: the transfer when it was submitted
+        #: The transfer at the time of its submission.
         self.submitted = submitted
 
     @property
     def id(self) -> str:
-        """The transfer's id, at the active endpoint."""
+        """Id of the transfer at the active endpoint."""
         return self.submitted.id
 
     def transfer(self) -> Transfer:
-        """Look it up; see :meth:`Client.transfer`."""
+        """Return the transfer. See :meth:`Client.transfer`."""
         return self._client.transfer(self.id)
 
     def wait(self, *, timeout_seconds: float | None = None) -> Transfer:
-        """Wait for it; see :meth:`Client.wait`."""
+        """Wait for the transfer. See :meth:`Client.wait`."""
         return self._client.wait(self.id, timeout_seconds=timeout_seconds)
 
     def cancel(self, *, purge: bool = False) -> Transfer:
-        """Cancel it; see :meth:`Client.cancel`."""
+        """Cancel the transfer. See :meth:`Client.cancel`."""
         return self._client.cancel(self.id, purge=purge)
 
     def close(self) -> None:
-        """Close the clients that it opened; the copy continues."""
+        """Close the clients that this object has opened. The copy continues."""
         for client in self._own:
             client.close()
 
@@ -148,18 +149,18 @@ class Copy:
 
 
 class AsyncCopy:
-    """A third-party copy that was submitted, awaiting; as :class:`Copy`."""
+    """A submitted third-party copy for :mod:`asyncio`. Otherwise as :class:`Copy`."""
 
     def __init__(self, client: AsyncClient, submitted: Transfer, own: list[AsyncClient]) -> None:
         """Store the client and the submitted transfer."""
         self._client = client
         self._own = own
-        #: the transfer when it was submitted
+        #: The transfer at the time of its submission.
         self.submitted = submitted
 
     @property
     def id(self) -> str:
-        """The transfer's id, at the active endpoint."""
+        """Id of the transfer at the active endpoint."""
         return self.submitted.id
 
     async def transfer(self) -> Transfer:
@@ -203,19 +204,19 @@ def copy(
     request: Request | None = None,
     ticket_lifetime_seconds: int | None = None,
 ) -> Copy:
-    """Make one endpoint copy from or to another; the data does not pass through the caller.
+    """Make one endpoint copy from or to another. The data does not pass through the caller.
 
     :param source_url: ``dray://HOST[:PORT]/ROOT/PATH``.
-    :param destination_url: the same; with a slash at its end, a folder.
-    :param source: the source's client; by default one for the URL's host, with the token that
-        WLCG's discovery finds.
-    :param destination: the destination's client, likewise.
-    :param active: which of the two drives; the other gives it a ticket.
-    :param request: all other fields, with empty ``sources`` and ``destination``.
-    :param ticket_lifetime_seconds: by default the endpoint's; it is renewed while the transfer is
-        live.
-    :returns: a handle to wait for it or cancel it; it need not be kept.
-    :raises DrayError: if one of the two refuses.
+    :param destination_url: a URL of the same form. A slash at its end means a folder.
+    :param source: client of the source endpoint. By default a new client for the host in the URL,
+        with the token that WLCG's discovery finds.
+    :param destination: client of the destination endpoint, with the same default.
+    :param active: the endpoint that drives the transfer. The other endpoint gives it a ticket.
+    :param request: all other fields of the request, with empty ``sources`` and ``destination``.
+    :param ticket_lifetime_seconds: lifetime of the ticket, by default the endpoint's. The active
+        endpoint renews the ticket while the transfer is live.
+    :returns: a handle to wait for the copy or to cancel it. The copy continues without the handle.
+    :raises DrayError: if one of the two endpoints refuses.
     """
     own: list[Client] = []
     try:

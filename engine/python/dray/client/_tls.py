@@ -1,17 +1,17 @@
-"""Trust: authorities of the system, of a file or folder, or one pinned key.
+"""Trust in the endpoint: authorities of the system or of files, or a pinned key.
 
-A pinned endpoint has a self-signed certificate, and Python's TLS cannot check the key alone. So the
-check has two steps. First a bare connection, over which the client sends nothing, fetches the
-certificate; if the SHA-256 of its public key differs from the pin, the client stops. Then the real
-connections trust exactly that certificate, and no authority.
+A pinned endpoint has a self-signed certificate, and Python's TLS cannot check a key alone. So the
+check has two steps. First, the client fetches the certificate over a separate connection on which
+it sends no request. If the SHA-256 of the public key differs from the pin, the client stops.
+Second, the real connections trust exactly this certificate and no authority.
 
-This is safe against an attacker in between. A certificate is public; in the handshake of the *real*
-connection the other end must prove that it has the private key of the one trusted certificate, and
-the pin confirms the key in it. A forged certificate has another key and does not match the pin; a
-replayed genuine one does not help without the key. The token is sent only after such a handshake.
+An attacker between the two hosts cannot break this check. In the handshake of the *real*
+connection, the other end must prove that it has the private key of the trusted certificate. A
+forged certificate has another key and does not match the pin. A copy of the genuine certificate is
+useless without its private key. The token is sent only after this handshake.
 
-The host's name and the dates are not checked: in an endpoint's self-signed certificate they mean
-nothing (the engine's sessions do the same).
+The host name and the dates of the certificate are not checked. They have no meaning in a
+self-signed certificate of an endpoint. The engine's sessions do not check them either.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Trust"]
 
 _PIN = re.compile(r"sha256:([0-9A-Fa-f]{64})")
-#: X509_V_FLAG_NO_CHECK_TIME of OpenSSL's x509_vfy.h, which the ssl module has no name for
+#: X509_V_FLAG_NO_CHECK_TIME in OpenSSL's x509_vfy.h. The ssl module has no name for it.
 _NO_CHECK_TIME = 0x200000
 
 StrPath = str | os.PathLike[str]
@@ -43,13 +43,13 @@ StrPath = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """The trusted keys, and the client's certificate; files are read at the first connection.
+    """The trusted keys and the client's certificate. Files are read at the first connection.
 
-    :param ca: a file or a folder of authorities (PEM); by default the system's.
-    :param certificate: the client certificate with its chain (PEM); a proxy's file also holds the
+    :param ca: file or folder with authorities (PEM). By default those of the system.
+    :param certificate: client certificate with its chain (PEM). The file of a proxy also has the
         key.
-    :param key: its private key, if it is in a separate file.
-    :param pin: the endpoint's fingerprint, instead of authorities.
+    :param key: private key of the certificate, if it is in a separate file.
+    :param pin: the endpoint's fingerprint. No authorities are then used.
     """
 
     ca: StrPath | None = None
@@ -73,9 +73,11 @@ class Trust:
             raise usage("key is given without certificate", "give both")
 
     def context(self, address: Address, seconds: float) -> ssl.SSLContext | Fault:
-        """Make the TLS context of connections to ``address``; with a pin, over a first connection.
+        """Return the TLS context for connections to ``address``.
 
-        :param seconds: for that connection.
+        With a pin, connect once to fetch the certificate.
+
+        :param seconds: time limit of that connection.
         :raises DrayUsageError: if a file cannot be used.
         """
         if self.pin is None:
@@ -126,7 +128,7 @@ class Trust:
 
 
 def fetch_certificate(address: Address, seconds: float) -> bytes | Fault:
-    """Fetch an endpoint's certificate (DER), trusting nothing and sending nothing else."""
+    """Fetch an endpoint's certificate (DER) without trusting it or sending a request."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -147,14 +149,14 @@ def _trusting(certificate: bytes) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.load_verify_locations(cadata=certificate)
-    # Partial chain: trust it also when an unknown authority has signed it.
+    # Partial chain: trust the certificate even if an unknown authority has signed it.
     context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
     context.verify_flags |= ssl.VerifyFlags(_NO_CHECK_TIME)
     return context
 
 
 def _no_password() -> str:
-    # Without this OpenSSL would prompt on the terminal, and a daemon would hang.
+    # OpenSSL would otherwise prompt on the terminal, and a daemon would hang.
     raise ValueError("the key needs a password")
 
 

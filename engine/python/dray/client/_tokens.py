@@ -1,7 +1,7 @@
 """Sources of the token: a text, a file, a function, or WLCG's discovery.
 
-A token is read again for each request, sent only to the endpoint, and checked only for characters
-that would break the request. Its text is in no message and no ``repr``.
+A token is read again for each request and sent only to the endpoint. It is checked only for
+characters that would break the request. No message and no ``repr`` contains the token.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["DISCOVER", "Discover", "TokenSource", "Tokens"]
 
 TOKEN_BYTES_MAX = 64 << 10
-#: RFC 6750, section 2.1, and what else is one visible word
+#: A visible word without spaces, which includes the tokens of RFC 6750, section 2.1.
 _TOKEN = re.compile(r"[!-~]+")
 
 
@@ -41,28 +41,28 @@ TokenSource: TypeAlias = "str | os.PathLike[str] | Callable[[], str] | Discover 
 
 
 class Tokens:
-    """Return the token for one request at a time."""
+    """Returns the token for each request."""
 
     __slots__ = ("_path", "_seen", "_source", "_text")
 
     def __init__(self, source: TokenSource) -> None:
-        """Store the source; nothing is read yet."""
+        """Store the source. The token is not read yet."""
         self._source = source
         self._path: Path | None = None
         self._seen: tuple[int, ...] = ()
         self._text = ""
 
     def __repr__(self) -> str:
-        """Return the type of the source, and nothing of the token."""
+        """Return the type of the source without the token."""
         source = self._source
         if isinstance(source, str):
             return "Tokens(a text)"
         return f"Tokens({source.name if isinstance(source, Discover) else type(source).__name__})"
 
     def current(self) -> str | None:
-        """Return the current token; a changed file is read again.
+        """Return the current token. A file is read again if it has changed.
 
-        :raises DrayUsageError: if there is a source and it gives no token.
+        :raises DrayUsageError: if the source gives no token.
         :raises DrayPermanentError: if a file cannot be read.
         """
         source = self._source
@@ -84,7 +84,7 @@ class Tokens:
         if named:
             return self._read(Path(named))
         name = f"bt_u{os.geteuid()}"
-        # The last place of the discovery; checked with care below.
+        # The last location of the discovery. The owner of the file is checked below.
         places = [Path("/tmp", name)]  # noqa: S108
         if runtime := os.environ.get("XDG_RUNTIME_DIR", "").strip():
             places.insert(0, Path(runtime, name))
@@ -93,8 +93,8 @@ class Tokens:
                 state = place.lstat()
             except OSError:
                 continue
-            # Any user may put a file into /tmp: with another user's token the calls would act as
-            # that user, who could see them.
+            # Only a file of this user is accepted, because any user may write to /tmp. With another
+            # user's token, the calls would act for that user.
             if stat.S_ISREG(state.st_mode) and state.st_uid == os.geteuid():
                 return self._read(place)
         return None

@@ -15,7 +15,8 @@ DEFAULT_PORT = 4735
 """The port of an endpoint if a ``dray://`` URL has none."""
 
 _PORTS = {"dray": DEFAULT_PORT, "https": 443, "http": 80}
-#: The endpoint reports malformed paths, so only one place knows the grammar.
+#: The path is not checked here. The endpoint checks paths, so that the grammar is in one place
+#: only.
 _URL = re.compile(r"(dray|https|http)://([^/?#\s]*)(.*)", re.DOTALL)
 
 
@@ -30,7 +31,7 @@ def escape(name: bytes | str) -> str:
     """Write a name, or names with slashes between them, in the form of URLs and API paths.
 
     :param name: bytes, or text from :func:`os.fsdecode`.
-    :raises DrayUsageError: for a zero byte, which a name cannot hold.
+    :raises DrayUsageError: for a zero byte, which no name can contain.
     """
     text = name if isinstance(name, str) else name.decode("utf-8", "surrogateescape")
     if "\0" in text:
@@ -43,17 +44,17 @@ def escape(name: bytes | str) -> str:
 
 
 def unescape(text: str) -> bytes:
-    """Return the bytes of a name or path from an endpoint; :func:`os.fsdecode` decodes them."""
+    """Return the bytes of a name or path from an endpoint, which :func:`os.fsdecode` decodes."""
     return unquote_to_bytes(text)
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The target of requests.
+    """The endpoint to which requests are sent.
 
     :param host: name or literal address, without brackets.
     :param port: TCP port.
-    :param is_clear: plain HTTP; only to this host itself.
+    :param is_clear: true for plain HTTP, which is only permitted to this host itself.
     """
 
     host: str
@@ -62,7 +63,7 @@ class Address:
 
     @property
     def base(self) -> str:
-        """The URL that paths of the API are appended to."""
+        """The URL to which paths of the API are appended."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'http' if self.is_clear else 'https'}://{host}:{self.port}"
 
@@ -70,8 +71,8 @@ class Address:
 def parse_url(url: str) -> Address:
     """Parse the URL of an endpoint: ``dray://HOST[:PORT]``, ``https://...`` or ``http://...``.
 
-    :raises DrayUsageError: for anything else. Plain HTTP is limited to loopback, because a token
-        would travel in the clear.
+    :raises DrayUsageError: for any other text. Plain HTTP is only permitted for loopback addresses,
+        because the token is sent unencrypted.
     """
     address, path = _parse(url)
     if path not in ("", "/"):
@@ -80,9 +81,9 @@ def parse_url(url: str) -> Address:
 
 
 def parse_place(url: str) -> tuple[Address, str]:
-    """Parse ``dray://HOST[:PORT]/ROOT/PATH``: the endpoint, and the path unchanged.
+    """Parse ``dray://HOST[:PORT]/ROOT/PATH``. Return the endpoint and the unchanged path.
 
-    :raises DrayUsageError: for any other text, or without a path.
+    :raises DrayUsageError: for any other text, or for a URL without a path.
     """
     address, path = _parse(url)
     if not path.startswith("/") or path == "/":
@@ -97,7 +98,7 @@ def _parse(url: str) -> tuple[Address, str]:
         raise usage("that is no URL of an endpoint", example)
     scheme, authority, path = match.groups()
     if "@" in authority:
-        # The text is not repeated: it may hold a password.
+        # The message does not repeat the URL, which may contain a password.
         raise usage("the endpoint's URL holds a user or a password", "give a token instead")
     try:
         parts = urlsplit(f"//{authority}")
@@ -125,11 +126,11 @@ def _is_loopback(host: str) -> bool:
 
 
 def segment(text: str) -> str:
-    """Escape one part of a path, for example an id, so that it stays one part.
+    """Escape a text, such as an id, so that it is one segment of a path.
 
     :raises DrayUsageError: for a text that cannot be an id.
     """
-    # A program on the path that normalises URLs would remove a dot.
+    # A program on the network path that normalises URLs would remove a segment `.` or `..`.
     if text in ("", ".", ".."):
         raise usage(f"{text!r} is no id", "give the id that a submission answers with")
     return quote(text, safe="")

@@ -1,4 +1,4 @@
-"""The HTTP set-up of both clients: arguments for httpx, and its exceptions as faults."""
+"""The HTTP set-up of both clients: arguments for httpx, and the conversion of its exceptions."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def arguments(address: Address, context: ssl.SSLContext | bool) -> dict[str, Any
     return {
         "base_url": address.base,
         "verify": context,
-        # A redirect would send the token to another server.
+        # Not followed, because a redirect would send the token to another server.
         "follow_redirects": False,
-        # No proxy, no certificate file and no .netrc from the environment: only the caller's
+        # Ignore proxies, certificate files and .netrc of the environment. Only the caller's
         # arguments count.
         "trust_env": False,
         "limits": httpx.Limits(
@@ -44,7 +44,7 @@ def request_words(step: Send, tokens: Tokens) -> dict[str, Any]:
     :raises DrayError: if the source of the token fails.
     """
     headers = dict(step.headers)
-    # A small answer that decompresses to a large one is unwanted.
+    # No compression, because a small answer could decompress to a very large one.
     headers["accept-encoding"] = "identity"
     headers["user-agent"] = "dray-python"
     token = tokens.current() if step.with_token else None
@@ -60,7 +60,7 @@ def request_words(step: Send, tokens: Tokens) -> dict[str, Any]:
 
 
 def fault_of(error: Exception, address: Address) -> Fault:
-    """Convert an exception of httpx to a fault, without any part of the request."""
+    """Convert an exception of httpx to a fault. The fault contains no part of the request."""
     cause = _cause(error)
     if isinstance(error, httpx.ConnectTimeout | httpx.PoolTimeout):
         return Fault("timed_out", f"no connection to {address.base} in time", was_sent=False)
@@ -82,7 +82,7 @@ def fault_of(error: Exception, address: Address) -> Fault:
 
 
 def is_untrusted(error: BaseException | None) -> bool:
-    """Return whether the certificate was the cause."""
+    """Return true if an untrusted certificate was the cause."""
     for _ in range(8):
         if error is None or isinstance(error, ssl.SSLCertVerificationError):
             break
@@ -91,12 +91,12 @@ def is_untrusted(error: BaseException | None) -> bool:
 
 
 def late(address: Address) -> Fault:
-    """Return the fault of an answer that took too long as a whole."""
+    """Return the fault for an answer that took longer than its time limit."""
     return Fault("timed_out", f"no answer from {address.base} in time", was_sent=True)
 
 
 def too_long(step: Send) -> Fault:
-    """Return the fault of an answer that is too long."""
+    """Return the fault for an answer that exceeds its maximum size."""
     cause = f"the answer is longer than {step.answer_bytes_max} bytes"
     return Fault("limit_exceeded", cause, was_sent=True)
 

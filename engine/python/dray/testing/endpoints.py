@@ -1,7 +1,7 @@
 """Endpoints as separate processes: created in a folder, started, stopped, restarted.
 
-This module signals only processes that it started, and only by their number; each folder is removed
-when its endpoint is closed.
+This module signals only processes that it has started, by their process id. The folder of an
+endpoint is removed when the endpoint is closed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ALL_SCOPES = ("storage.read:/", "storage.create:/", "storage.modify:/", "storage
 
 
 def find_program() -> Path:
-    """Find the program: ``DRAY_PROGRAM``, ``PATH``, the folder of this environment's scripts.
+    """Find ``dray``: ``DRAY_PROGRAM``, ``PATH``, then the folder of this environment's scripts.
 
     :raises FileNotFoundError: if it does not exist.
     """
@@ -56,9 +56,9 @@ def find_program() -> Path:
 class Root:
     """An exported root.
 
-    :param name: the first part of API paths.
-    :param options: further keys of its ``[[root]]``; a text ``{path}`` in them is its folder. With
-        ``store`` the root is that URL and has no folder.
+    :param name: the first name of API paths.
+    :param options: further keys of its ``[[root]]`` table. The text ``{path}`` in a value is
+        replaced by the root's folder. With ``store``, the root is that URL and has no folder.
     """
 
     name: str = "data"
@@ -66,12 +66,13 @@ class Root:
 
 
 class Endpoint:
-    """An endpoint on the loopback, with its own state, key, roots and token issuer.
+    """An endpoint on the loopback interface, with its own state, key, roots and token issuer.
 
-    :param folder: of all its files; created, and removed by :meth:`close`.
+    :param folder: folder for all files of the endpoint. It is created here, and removed by
+        :meth:`close`.
     :param config: further keys of the configuration file.
-    :param listen: address and port; port 0 is a free one.
-    :param wrap: arguments before the program's name: another network, a debugger.
+    :param listen: address and port. Port 0 selects a free port.
+    :param wrap: words before the program's name in the command, for example for a debugger.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Endpoint:
         listen: str = "127.0.0.1:0",
         wrap: Sequence[str] = (),
     ) -> None:
-        """Create it; :meth:`start` starts it."""
+        """Create the endpoint. :meth:`start` starts it."""
         self.folder = folder
         self.name = name
         self.program = program or find_program()
@@ -95,9 +96,9 @@ class Endpoint:
         self._listen = listen
         self._wrap = tuple(wrap)
         self._extra = dict(config or {})
-        #: fingerprint of its key, ``sha256:...``
+        #: Fingerprint of the endpoint's key, ``sha256:...``.
         self.key = ""
-        #: host and port, the same through restarts
+        #: Host and port, which stay the same after a restart.
         self.address = ""
         folder.mkdir(parents=True)
         self._home = folder / "endpoint"
@@ -111,7 +112,7 @@ class Endpoint:
 
     @property
     def url(self) -> str:
-        """Its URL."""
+        """URL of the endpoint."""
         return f"dray://{self.address}"
 
     def place(self, path: str, *, root: str = "data") -> str:
@@ -119,7 +120,7 @@ class Endpoint:
         return f"{self.url}/{root}/{path}"
 
     def root(self, path: str = "", *, root: str = "data") -> Path:
-        """Return the folder of a root, or the file at ``path`` below it."""
+        """Return the path of a root's folder, or of ``path`` below it."""
         return self.folder / "roots" / root / path
 
     def token(
@@ -132,8 +133,8 @@ class Endpoint:
         """Mint a token that this endpoint accepts.
 
         :param scopes: by default :data:`ALL_SCOPES`.
-        :param subject: becomes the owner.
-        :param lifetime: as the program reads it.
+        :param subject: subject of the token, which becomes the owner.
+        :param lifetime: lifetime in the form that the program reads, such as ``12h``.
         :param audience: by default this endpoint.
         """
         words = ["--sub", subject, "--scope", " ".join(scopes or ALL_SCOPES)]
@@ -143,7 +144,7 @@ class Endpoint:
     def client(
         self, *, scopes: Sequence[str] = (), subject: str = "alice", **options: Loose
     ) -> Client:
-        """Return a client with a fresh token and this endpoint's key; close it.
+        """Return a client with a new token and this endpoint's key. The caller must close it.
 
         :param scopes: by default :data:`ALL_SCOPES`.
         :param options: further arguments of :class:`dray.Client`.
@@ -155,7 +156,7 @@ class Endpoint:
     def async_client(
         self, *, scopes: Sequence[str] = (), subject: str = "alice", **options: Loose
     ) -> AsyncClient:
-        """Return an awaiting client likewise."""
+        """Return an awaiting client. Otherwise as :meth:`client`."""
         from dray.client import AsyncClient
 
         return AsyncClient(self.url, **self._credentials(scopes, subject, options))
@@ -172,23 +173,24 @@ class Endpoint:
 
     @property
     def pid(self) -> int:
-        """Number of its process; 0 if it does not run."""
+        """Process id of the endpoint. 0 if it does not run."""
         return self._popen.pid if self.is_running and self._popen is not None else 0
 
     @property
     def is_running(self) -> bool:
-        """True if its process exists (suspended or not)."""
+        """True if the process exists, suspended or not."""
         return self._popen is not None and self._popen.poll() is None
 
     @property
     def exit_code(self) -> int | None:
-        """Exit code of its last process: negative for a signal, ``None`` while it runs."""
+        """Exit code of the last process. Negative for a signal, ``None`` while the process runs."""
         return None if self._popen is None else self._popen.poll()
 
     def start(self) -> Endpoint:
-        """Start it and wait until it listens; at the same address as before.
+        """Start the endpoint and wait until it listens. A restart uses the same address.
 
-        :raises RuntimeError: if it runs already, exits immediately, or does not listen in time.
+        :raises RuntimeError: if the endpoint runs already, exits immediately, or does not listen in
+            time.
         """
         if self.is_running:
             raise RuntimeError(f"endpoint {self.name} runs already")
@@ -206,14 +208,14 @@ class Endpoint:
             raise
         self.key = said["fingerprint"]
         self.address = said["addresses"][0]
-        # The next start uses this port: clients that wait for the endpoint connect to it.
+        # The next start uses the same port, so that waiting clients can connect again.
         self._listen = self.address
         return self
 
     def stop(self) -> None:
-        """Ask it to end as a service manager does, and wait.
+        """Ask the endpoint to end, as a service manager does, and wait for its end.
 
-        :raises RuntimeError: if it does not end; then it is killed.
+        :raises RuntimeError: if the endpoint does not end in time. It is then killed.
         """
         self._signal(signal.SIGTERM)
         if self._popen is None:
@@ -225,34 +227,34 @@ class Endpoint:
             raise RuntimeError(f"endpoint {self.name} did not end in {STOP_SECONDS:g} s") from None
 
     def kill(self) -> None:
-        """Kill it, as a crash does."""
+        """Kill the process, which has the effect of a crash."""
         self._signal(signal.SIGKILL)
         if self._popen is not None:
             self._popen.wait()
 
     def restart(self) -> Endpoint:
-        """Stop it and start it again."""
+        """Stop the endpoint and start it again."""
         self.stop()
         return self.start()
 
     def suspend(self) -> None:
-        """Suspend its process; connections stay open."""
+        """Suspend the process. Its connections stay open."""
         self._signal(signal.SIGSTOP)
-        # The signal may be pending; until it is delivered, threads may still answer.
+        # Wait until the signal is delivered, because threads may still answer before that.
         while self.is_running and os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG) is None:
             time.sleep(POLL_SECONDS)
 
     def resume(self) -> None:
-        """Continue a suspended process."""
+        """Continue the suspended process."""
         self._signal(signal.SIGCONT)
 
     def log_text(self) -> str:
-        """Return its standard error of all starts."""
+        """Return the standard error of the processes of all starts."""
         paths = sorted(self.folder.glob("*.log"))
         return "".join(path.read_text(encoding="utf-8", errors="replace") for path in paths)
 
     def events_said(self) -> list[dict[str, Any]]:
-        """Return the JSON lines of its standard output of all starts."""
+        """Return the JSON lines on the standard output of the processes of all starts."""
         lines = (
             line
             for path in sorted(self.folder.glob("*.out"))
@@ -261,14 +263,15 @@ class Endpoint:
         return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
 
     def close(self) -> None:
-        """Kill it if it runs, and remove its folder."""
+        """Kill the process if it runs, and remove the folder."""
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     # --- internals --------------------------------------------------------------------------------
 
     def _signal(self, number: signal.Signals) -> None:
-        # Popen checks whether the process was collected before: no other process gets the signal.
+        # Popen sends no signal if it has already collected the process, so no other process can get
+        # it.
         if self._popen is not None:
             self._popen.send_signal(number)
 
@@ -300,13 +303,14 @@ class Endpoint:
             stdin=subprocess.DEVNULL,
         )
         if done.returncode != 0:
-            # Not its output: that may be a token.
+            # The output is not shown, because it may be a token.
             said = " ".join(str(word) for word in words[:2])
             raise RuntimeError(f"dray {said} ended with {done.returncode}: {done.stderr}")
         return done.stdout
 
     def _write_config(self) -> None:
-        # The written file has state, key and issuer; names, roots and rules are set here.
+        # The file that `dray endpoint init` wrote has state, key and issuer. Names, roots and rules
+        # are set here.
         config = {
             **self._made,
             "name": self.name,
@@ -341,7 +345,7 @@ def _filled(value: Loose, path: str) -> Loose:
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    # On Python 3.10 pytest installs tomli.
+    # Python 3.10 has no tomllib. pytest installs tomli there.
     reader = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     found: dict[str, Any] = reader.loads(path.read_text(encoding="utf-8"))
     return found
@@ -371,5 +375,5 @@ def _is_table(value: object) -> bool:
 def _write_value(value: object) -> str:
     if isinstance(value, list):
         return f"[{', '.join(_write_value(each) for each in value)}]"
-    # JSON writes text, numbers and booleans as TOML reads them, except for one character.
+    # The JSON form of text, numbers and booleans is valid TOML, except for one character.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,4 +1,4 @@
-"""Injected faults: processes killed at a time or an amount, network cuts, suspended processes."""
+"""Injected faults: killed and suspended processes, and broken networks."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ POLL_SECONDS = 0.01
 
 
 class Faults:
-    """Injects faults, and undoes them as far as possible when it is closed.
+    """Injects faults. When it is closed, it undoes all faults that can be undone.
 
-    :param seed: of the moments; printed in the test's output, and replayed with ``DRAY_SEED``.
+    :param seed: seed of the random moments. The seed is in the test's output, and ``DRAY_SEED``
+        replays it.
     """
 
     def __init__(self, seed: int | None = None) -> None:
@@ -38,10 +39,10 @@ class Faults:
         self._suspended: list[Endpoint] = []
 
     def between(self, endpoint: Endpoint) -> Proxy:
-        """Put a proxy in front of an endpoint: clients of its ``address`` can be cut off.
+        """Put a proxy in front of an endpoint, so that its clients can be cut off.
 
-        It carries control calls and data. Use it as ``Place(..., address=proxy.address)``, or as
-        the host of a URL.
+        Control calls and data pass through the proxy. Use it as ``Place(...,
+        address=proxy.address)``, or as the host of a URL.
         """
         proxy = Proxy(endpoint.address)
         self._proxies.append(proxy)
@@ -52,8 +53,8 @@ class Faults:
     ) -> Transfer:
         """Wait until this many bytes of a transfer are durable.
 
-        :raises AssertionError: if it ends before that.
-        :raises TimeoutError: if that takes too long.
+        :raises AssertionError: if the transfer ends before that.
+        :raises TimeoutError: if the wait takes too long.
         """
         until = time.monotonic() + seconds
         while True:
@@ -70,13 +71,16 @@ class Faults:
     def kill_after(
         self, endpoint: Endpoint, client: Client, id: str, count: int = 1, *, seconds: float = 60.0
     ) -> Transfer:
-        """Kill an endpoint once this many bytes of a transfer are durable; return its state."""
+        """Kill an endpoint when this many bytes of a transfer are durable.
+
+        Return the state of the transfer at that time.
+        """
         transfer = self.await_durable(client, id, count, seconds=seconds)
         endpoint.kill()
         return transfer
 
     def kill_at_random(self, endpoint: Endpoint, within_seconds: float = 2.0) -> float:
-        """Kill an endpoint at a random moment; return the moment, in seconds from now."""
+        """Kill an endpoint at a random time. Return the time, in seconds from now."""
         moment = self.chance.uniform(0.0, within_seconds)
         time.sleep(moment)
         endpoint.kill()
@@ -84,7 +88,7 @@ class Faults:
 
     @contextlib.contextmanager
     def suspended(self, endpoint: Endpoint) -> Iterator[None]:
-        """Suspend an endpoint's process for as long as the context lasts."""
+        """Suspend an endpoint's process while the context is active."""
         endpoint.suspend()
         self._suspended.append(endpoint)
         try:

@@ -1,7 +1,7 @@
 """Fixtures for pytest: endpoints that run for one test, and faults.
 
-Every pytest that finds dray installed loads this module, so it imports only pytest until a fixture
-is used. docs/how-to/test-with-dray.md shows the fixtures.
+pytest loads this module whenever dray is installed. So the module imports only pytest until a
+fixture is used. docs/how-to/test-with-dray.md shows the fixtures.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Two(NamedTuple):
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the output of endpoints beside the output of a failed test."""
+    """Add the output of the endpoints to the report of a failed test."""
     report = yield
     if report.failed and report.when == "call":
         for endpoint in item.stash.get(_STARTED, []):
@@ -48,7 +48,7 @@ def pytest_runtest_makereport(
 def start_endpoint(request: pytest.FixtureRequest) -> Iterator[Callable[..., Endpoint]]:
     """Return a function that starts an endpoint for this test: ``start_endpoint("a", roots=...)``.
 
-    Takes the arguments of :class:`dray.testing.endpoints.Endpoint` after the folder.
+    The function takes the arguments of :class:`dray.testing.endpoints.Endpoint` after the folder.
     """
     from dray.testing.endpoints import Endpoint, find_program
 
@@ -56,7 +56,7 @@ def start_endpoint(request: pytest.FixtureRequest) -> Iterator[Callable[..., End
         program = find_program()
     except FileNotFoundError as error:
         pytest.fail(str(error), pytrace=False)
-    # Not tmp_path: pytest keeps that for three runs, and this may hold gigabytes.
+    # Not `tmp_path`, which pytest keeps for three runs. This folder may hold gigabytes.
     folder = Path(tempfile.mkdtemp(prefix="dray-endpoints-"))
     started: list[Endpoint] = []
     request.node.stash[_STARTED] = started
@@ -83,7 +83,7 @@ def one_endpoint(start_endpoint: Callable[..., Endpoint]) -> Endpoint:
 
 @pytest.fixture
 def two_endpoints(start_endpoint: Callable[..., Endpoint]) -> Two:
-    """Return two endpoints, ``.a`` and ``.b``, each with a root ``data``, a key and an issuer."""
+    """Return two endpoints, ``.a`` and ``.b``. Each has a root ``data``, a key and an issuer."""
     return Two(start_endpoint("a"), start_endpoint("b"))
 
 
@@ -104,7 +104,10 @@ def slow_target(start_endpoint: Callable[..., Endpoint]) -> Endpoint:
 
 @pytest.fixture
 def fault() -> Iterator[Faults]:
-    """Return injectable faults: kills, cuts, suspended processes; the seed is in the output."""
+    """Return an injector of faults: kills, cuts, suspended processes.
+
+    The seed is in the output of the test.
+    """
     from dray.testing.faults import Faults
 
     faults = Faults()

@@ -1,4 +1,4 @@
-"""A TCP proxy between the ends: counts bytes, records them on demand, cuts connections."""
+"""A TCP proxy between two ends. It counts bytes, records them on demand, and cuts connections."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 PIECE_BYTES = 1 << 18
 PREAMBLE_BYTES = 8
 DATA_CONNECTION = 2
-#: of a connection with a rate
+#: Size of a piece and length of a burst on a connection with a limited rate.
 SLOW_PIECE_BYTES = 1 << 14
 SLOW_BURST_SECONDS = 0.05
-#: polling interval of a frozen connection
+#: Polling interval of a frozen connection, in seconds.
 FROZEN_SECONDS = 0.02
 
 
@@ -25,20 +25,21 @@ class Connection:
 
     dialler: socket.socket
     listener: socket.socket
-    #: from the dialling end (cp), from the listening end (serve)
+    #: Number of bytes from the end that dialled (`dray cp`), and from the end that listens (`dray
+    #: serve`).
     up: int = 0
     down: int = 0
     preamble: bytes = b""
     kept_up: bytearray = field(default_factory=bytearray)
     kept_down: bytearray = field(default_factory=bytearray)
-    #: while set no byte passes and nothing is closed: a dead path that is not detected
+    #: While set, no byte passes and no connection is closed, like a dead network path.
     is_frozen: bool = False
-    #: once one of its directions has ended
+    #: Set when one direction has ended.
     has_ended: bool = False
 
     @property
     def is_data(self) -> bool:
-        """True if the dialler's first bytes are those of a data connection."""
+        """True if the first bytes from the dialling end are those of a data connection."""
         return len(self.preamble) > 4 and self.preamble[4] == DATA_CONNECTION
 
     def close(self, *, abruptly: bool) -> None:
@@ -54,7 +55,7 @@ class Connection:
 
 
 class Proxy:
-    """Listens on a port of its own and forwards to ``upstream``."""
+    """Listens on its own port and forwards connections to ``upstream``."""
 
     def __init__(
         self,
@@ -65,19 +66,20 @@ class Proxy:
         rate_bytes_per_second: float | None = None,
         connections_max: int | None = None,
     ) -> None:
-        """Listen.
+        """Start to listen.
 
         :param keep: record every byte.
-        :param bytes_per_second: rate of all data connections together, in either direction;
-            ``None``: unlimited. Control passes immediately.
-        :param rate_bytes_per_second: of each connection, in each direction: as a window limits it
-            on a long path.
-        :param connections_max: further ones are refused, and counted in ``refused``.
+        :param bytes_per_second: rate of all data connections together, in each direction. ``None``
+            means unlimited. Control connections are not limited.
+        :param rate_bytes_per_second: rate of each connection in each direction, like the limit of a
+            TCP window on a long path.
+        :param connections_max: maximum number of connections. Further connections are refused and
+            counted in ``refused``.
         """
         self.upstream = upstream
         self.keep = keep
         self.bytes_per_second = bytes_per_second
-        #: when the forwarded bytes have passed at the rate
+        #: Time at which the forwarded bytes have passed at the given rate.
         self.free_at = 0.0
         self.rate_bytes_per_second = rate_bytes_per_second
         self.connections_max = connections_max
@@ -169,13 +171,13 @@ class Proxy:
         time.sleep(wait)
 
     def counted(self) -> tuple[int, int]:
-        """Return the bytes of data connections: from the dialling and the listening end."""
+        """Return the bytes of data connections, from the dialling and from the listening end."""
         with self.lock:
             data = [each for each in self.connections if each.is_data]
         return sum(each.up for each in data), sum(each.down for each in data)
 
     def cut(self, *, data_only: bool = False) -> int:
-        """Reset all connections; return their number."""
+        """Reset all connections. Return their number."""
         with self.lock:
             live = [each for each in self.connections if each.dialler.fileno() >= 0]
         live = [each for each in live if each.is_data or not data_only]
@@ -184,9 +186,9 @@ class Proxy:
         return len(live)
 
     def freeze_data(self) -> Connection:
-        """Stall the data connection that has carried most, without closing it.
+        """Stall the data connection with the most bytes, without closing it.
 
-        :raises LookupError: if there is none.
+        :raises LookupError: if there is no data connection.
         """
         with self.lock:
             live = [each for each in self.connections if each.is_data and not each.is_frozen]
@@ -199,7 +201,7 @@ class Proxy:
     def await_bytes(self, count: int, seconds: float = 60.0) -> None:
         """Wait until this many bytes of data have passed.
 
-        :raises TimeoutError: if they do not.
+        :raises TimeoutError: if they have not passed in time.
         """
         until = time.monotonic() + seconds
         while sum(self.counted()) < count:
@@ -208,7 +210,7 @@ class Proxy:
             time.sleep(0.002)
 
     def close(self) -> None:
-        """Stop."""
+        """Stop the proxy."""
         self.is_closed = True
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)

@@ -1,7 +1,7 @@
-"""A scripted endpoint: an HTTP server on the loopback that sends the answers of a test.
+"""A scripted endpoint: an HTTP server on the loopback interface that sends the answers of a test.
 
-It knows nothing of transfers. It does what a real endpoint rarely does: it answers truncated, late,
-twice or not at all, and it shows the test every request.
+It knows no transfers. It can answer in ways that are rare for a real endpoint: truncated, late,
+twice or not at all. It shows every request to the test.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ __all__ = ["Asked", "Reply", "ScriptedEndpoint", "error", "event", "events", "js
 
 HEAD_BYTES_MAX = 1 << 16
 SOCKET_SECONDS = 20.0
-#: SO_LINGER: closing resets
+#: SO_LINGER value with which a close resets the connection.
 LINGER_NOT = struct.pack("ii", 1, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A received request; header names in lower case."""
+    """A received request. Names of headers are in lower case."""
 
     method: str
     target: str
@@ -46,12 +46,12 @@ class Asked:
 
     @property
     def path(self) -> str:
-        """The target without its query."""
+        """The path of the request without its query."""
         return self.target.partition("?")[0]
 
     @property
     def query(self) -> str:
-        """The raw query."""
+        """The raw query of the request."""
         return self.target.partition("?")[2]
 
 
@@ -60,11 +60,11 @@ class Reply:
     """An answer.
 
     :param code: HTTP status.
-    :param pieces: the body; several pieces, or none with a fault, are sent in chunks.
+    :param pieces: the body. Several pieces are sent in chunks, and so is an answer with a fault.
     :param after: seconds before the answer.
     :param between: seconds between pieces.
     :param is_dropped: reset the connection after the pieces, before the end of the body.
-    :param is_unanswered: close the connection instead of an answer.
+    :param is_unanswered: close the connection instead of sending an answer.
     """
 
     code: int = 200
@@ -80,14 +80,14 @@ Script: TypeAlias = "Reply | Callable[[Asked], Reply]"
 
 
 def json_reply(words: object, code: int = 200, **headers: str) -> Reply:
-    """Answer with JSON; ``retry_after=...`` becomes the header ``Retry-After``."""
+    """Return an answer with JSON. ``retry_after=...`` becomes the header ``Retry-After``."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     pieces = (json.dumps(words).encode(),)
     return Reply(code, {"content-type": "application/json", **named}, pieces)
 
 
 def error(code: int, kind: str, status: str = "permanent", **words: str) -> Reply:
-    """Refuse, in the form of endpoints; ``retry_after=...`` is a header."""
+    """Return a refusal in the form of endpoints. ``retry_after=...`` becomes a header."""
     after = words.pop("retry_after", None)
     fields = {
         "kind": kind,
@@ -107,34 +107,35 @@ def error(code: int, kind: str, status: str = "permanent", **words: str) -> Repl
 
 
 def event(number: int, type: str = "state", **words: object) -> bytes:
-    """Write one server-sent event."""
+    """Return the bytes of one server-sent event."""
     fields = {"id": number, "at": "2026-11-21T17:00:00.000Z", "type": type, **words}
     return f"id: {number}\nevent: {type}\ndata: {json.dumps(fields)}\n\n".encode()
 
 
 def events(*pieces: bytes, **how: Any) -> Reply:  # noqa: ANN401 - the fields of Reply
-    """Answer with a stream of events in these pieces."""
+    """Return an answer with a stream of events in these pieces."""
     return Reply(200, {"content-type": "text/event-stream"}, pieces, **how)
 
 
 class ScriptedEndpoint:
-    """Answers each request with the next scripted answer; use as a context.
+    """Answers each request with the next scripted answer. Use it as a context manager.
 
-    Answers for a method and path come first, in order, then the permanent one for it, then
-    :attr:`otherwise`. A request without an answer gets 500 and is added to :attr:`surprises`.
+    Answers for a method and path are used first, in their order. The permanent answer for the
+    method and path follows, then :attr:`otherwise`. A request without an answer gets 500 and is
+    added to :attr:`surprises`.
     """
 
     def __init__(self, *, certificate: Path | None = None, port: int = 0) -> None:
-        """Listen on the loopback; with a PEM file of a certificate and its key, for TLS."""
+        """Listen on the loopback interface, with TLS if there is a certificate (PEM with key)."""
         self._lock = threading.Lock()
         self._scripts: dict[tuple[str, str], deque[Script]] = {}
         self._always: dict[tuple[str, str], Script] = {}
-        #: for requests without another answer
+        #: The answer to requests that have no other answer.
         self.otherwise: Script | None = None
-        #: all requests, in order
+        #: All requests, in the order of arrival.
         self.asked: list[Asked] = []
         self.surprises: list[Asked] = []
-        #: number of connections
+        #: Number of connections.
         self.connections = 0
         self.is_refusing = False
         self._tls: ssl.SSLContext | None = None
@@ -149,29 +150,29 @@ class ScriptedEndpoint:
 
     @property
     def url(self) -> str:
-        """Its URL."""
+        """URL of the endpoint."""
         return f"{'http' if self._tls is None else 'https'}://127.0.0.1:{self.port}"
 
     def use_certificate(self, certificate: Path) -> None:
-        """Use another certificate from now on."""
+        """Use another certificate for new connections."""
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         tls.load_cert_chain(certificate)
         self._tls = tls
 
     def then(self, method: str, path: str, *scripts: Script) -> ScriptedEndpoint:
-        """Answer such requests with these, one after the other."""
+        """Answer the next requests for this method and path with these scripts, in order."""
         with self._lock:
             self._scripts.setdefault((method, path), deque()).extend(scripts)
         return self
 
     def always(self, method: str, path: str, script: Script) -> ScriptedEndpoint:
-        """Answer such requests with this whenever no other answer is left."""
+        """Answer all further requests for this method and path with this script."""
         with self._lock:
             self._always[method, path] = script
         return self
 
     def asked_for(self, method: str, path: str) -> list[Asked]:
-        """Return such requests."""
+        """Return the requests for this method and path."""
         with self._lock:
             return [one for one in self.asked if (one.method, one.path) == (method, path)]
 
@@ -180,13 +181,14 @@ class ScriptedEndpoint:
         with self._lock:
             connections = list(self._open)
         for connection in connections:
-            # Not closed here: its thread may wait on the descriptor, which could be reused.
+            # Not closed here, because a thread may wait on the descriptor, and its number could be
+            # reused.
             with contextlib.suppress(OSError):
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_NOT)
                 connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Stop, and end its threads."""
+        """Stop the server and its threads."""
         self._is_closed.set()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -279,7 +281,7 @@ class ScriptedEndpoint:
                 return False
             connection.sendall(b"%x\r\n%b\r\n" % (len(piece), piece))
         if reply.is_dropped:
-            # The sent bytes must arrive before the reset overtakes them.
+            # Wait, so that the sent bytes arrive before the reset.
             time.sleep(0.05)
             _reset(connection)
             return False
