@@ -1,8 +1,8 @@
-"""The Airflow provider: DAGs that move data with dray.
+"""The Airflow provider for DAGs that move data with dray.
 
-Bytes never pass through a worker or the triggerer: tasks call endpoints, and endpoints move the
-data. Importing this package, or a module of it in a DAG file, loads neither the native module nor
-an HTTP client.
+Tasks call endpoints, and endpoints move the data. No data passes through a worker or the triggerer.
+Importing this package, or one of its modules in a DAG file, loads neither the native module nor an
+HTTP client.
 """
 
 from __future__ import annotations

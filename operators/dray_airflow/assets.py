@@ -1,4 +1,4 @@
-"""Assets of Airflow that are files and folders at endpoints: ``dray://HOST:PORT/ROOT/PATH``."""
+"""Airflow assets for files and folders at endpoints: ``dray://HOST:PORT/ROOT/PATH``."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ DEFAULT_PORT = 4735
 
 
 def uri(authority: str, path: str) -> str:
-    """Return the canonical URI of a place.
+    """Return the canonical URI of a path at an endpoint.
 
     :param authority: ``HOST[:PORT]``.
-    :param path: ``/ROOT/PATH``; a slash at its end makes no difference.
+    :param path: ``/ROOT/PATH``. A slash at its end makes no difference.
     """
     host = authority.lower()
     if host.endswith(f":{DEFAULT_PORT}"):
@@ -29,11 +29,11 @@ def uri(authority: str, path: str) -> str:
 
 
 def create_asset(*, host: str, path: str, extra: dict[str, Any] | None = None) -> Asset:
-    """Make the asset of a place at an endpoint.
+    """Return the asset for a path at an endpoint.
 
-    :param host: ``HOST[:PORT]``, as the connection has it.
+    :param host: ``HOST[:PORT]`` in the form of the connection.
     :param path: ``/ROOT/PATH``.
-    :param extra: as of any asset.
+    :param extra: as for any asset.
     """
     from airflow.sdk import Asset
 
@@ -41,9 +41,9 @@ def create_asset(*, host: str, path: str, extra: dict[str, Any] | None = None) -
 
 
 def sanitize_uri(parts: SplitResult) -> SplitResult:
-    """Return the canonical form of a URI; Airflow calls it for each asset ``dray://``.
+    """Return the canonical form of a URI. Airflow calls this for each ``dray://`` asset.
 
-    :raises ValueError: if it names no host or no path.
+    :raises ValueError: if the URI has no host or no path.
     """
     from urllib.parse import urlsplit
 
@@ -66,8 +66,8 @@ def convert_asset_to_openlineage(asset: Asset, lineage_context: Any) -> OpenLine
 def announce(context: Context, place: str, result: Mapping[str, Any]) -> None:
     """Add the result of the transfer to the events of the task's outlets.
 
-    An outlet that is an asset ``dray://`` gets it as ``extra``; an ``AssetAlias`` becomes the place
-    itself, which may be unknown when the DAG is written.
+    An outlet that is a ``dray://`` asset gets the result as ``extra``. An ``AssetAlias`` becomes
+    the asset of the destination, which may be unknown when the DAG is written.
 
     :param place: URI of the destination.
     """

@@ -1,6 +1,6 @@
-"""Translate errors of dray to Airflow's: permanent ones fail the task, others are retried.
+"""Convert errors of dray to Airflow's. Permanent errors fail the task, and others are retried.
 
-No other module translates them. Each message is one line: file, end, cause, remedy.
+No other module converts them. Each message is one line with file, end, cause and remedy.
 """
 
 from __future__ import annotations
@@ -34,31 +34,31 @@ FORSAKEN = "no caller has asked about it for "
 
 
 class DrayTaskFailure(AirflowFailException):
-    """A permanent error: the task fails now, whatever ``retries`` is.
+    """A permanent error. The task fails immediately, regardless of ``retries``.
 
     :param kind: the kind of error, a word of :data:`dray.errors.ErrorKind`.
     """
 
     def __init__(self, message: str, kind: str = "other") -> None:
-        """Shorten the message to one line."""
+        """Store the message, shortened to one line."""
         super().__init__(one_line(message))
         self.kind = kind
 
 
 class DrayTaskRetry(AirflowException):
-    """A temporary error: a later try may work, and resumes from durable data.
+    """A temporary error. A later try may succeed, and resumes from durable data.
 
     :param kind: the kind of error, a word of :data:`dray.errors.ErrorKind`.
     """
 
     def __init__(self, message: str, kind: str = "other") -> None:
-        """Shorten the message to one line."""
+        """Store the message, shortened to one line."""
         super().__init__(one_line(message))
         self.kind = kind
 
 
 def one_line(text: str) -> str:
-    """Join a text to one line, short enough for a log to show it whole."""
+    """Convert a text to one line, short enough for a log to show all of it."""
     line = " ".join(text.split())
     if len(line) > MESSAGE_CHARACTERS_MAX:
         return f"{line[: MESSAGE_CHARACTERS_MAX - 1]}\N{HORIZONTAL ELLIPSIS}"
@@ -66,18 +66,18 @@ def one_line(text: str) -> str:
 
 
 def bad_input(what: str, cause: str, remedy: str) -> DrayTaskFailure:
-    """Return the error of an invalid input to the task."""
+    """Return the error for an invalid argument of the task."""
     return DrayTaskFailure(f"cannot {what}: {cause}; {remedy}", "invalid_request")
 
 
 def of_error(
     error: DrayError, about: str = "", settings: Settings | None = None
 ) -> DrayTaskFailure | DrayTaskRetry:
-    """Translate an error.
+    """Convert an error.
 
-    :param about: the transfer or connection, in front of the message.
-    :param settings: of the connection that was used. An expired token is a temporary error, because
-        it may be renewed by the next try; other refusals are permanent.
+    :param about: the transfer or connection, which the message starts with.
+    :param settings: settings of the connection that was used. An expired token is a temporary
+        error, because the next try may find a new token. Other refusals are permanent.
     """
     message = f"{about}: {error.message}" if about else error.message
     if error.kind == "unauthorized" and settings is not None:
@@ -94,25 +94,26 @@ def of_error(
 
 @contextlib.contextmanager
 def translated(about: str = "", settings: Settings | None = None) -> Iterator[None]:
-    """Translate errors that are raised within.
+    """Convert errors that the code in the context raises.
 
-    :param about: as of :func:`of_error`.
-    :param settings: as of :func:`of_error`.
+    :param about: as for :func:`of_error`.
+    :param settings: as for :func:`of_error`.
     """
     from dray.errors import DrayError
 
     try:
         yield
     except DrayError as error:
-        # Without the chain: the log's reader needs the line and not two traces.
+        # Without the chain of exceptions, because a reader of the log needs the line and not two
+        # traces.
         raise of_error(error, about, settings) from None
 
 
 def is_forsaken(transfer: Transfer) -> bool:
-    """Return true if an endpoint cancelled a transfer that no caller asked for within its bound.
+    """Return true if an endpoint cancelled a transfer because no caller asked for it in its bound.
 
-    The endpoint reports it in a notice; a transfer that was started again has no notices of earlier
-    attempts.
+    The endpoint reports the reason in a notice. If the transfer is started again, notices of
+    earlier attempts are removed.
     """
     return transfer.state == "cancelled" and any(
         notice.startswith(FORSAKEN) for notice in transfer.notices
@@ -122,9 +123,9 @@ def is_forsaken(transfer: Transfer) -> bool:
 def of_transfer(
     transfer: Transfer, failed: Sequence[FileOutcome] = ()
 ) -> DrayTaskFailure | DrayTaskRetry | None:
-    """Return the error of a transfer that has ended; ``None``: it succeeded.
+    """Return the error of a transfer that has ended. ``None`` if it has succeeded.
 
-    :param failed: some of the files that failed, if it is ``incomplete``.
+    :param failed: some of the failed files, if the transfer is ``incomplete``.
     """
     about = f"transfer {transfer.id}"
     if transfer.state == "done":
@@ -149,7 +150,7 @@ def of_transfer(
         return DrayTaskRetry(
             f"{about} is {transfer.state} without an error; check the endpoint's log"
         )
-    # One file that may succeed later is worth a retry; finished files are not sent again.
+    # If at least one file may succeed later, a retry is useful. Finished files are not sent again.
     temporary = [error for error in errors if error.status != "permanent"]
     first = (temporary or errors)[0]
     count = f"{transfer.files.failed} of {transfer.files.listed} files failed"

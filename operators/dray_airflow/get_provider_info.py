@@ -1,4 +1,4 @@
-"""The description of the provider for Airflow: a plain dictionary that imports nothing."""
+"""The description of the provider for Airflow: a plain dictionary. This module imports nothing."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The id of a task's transfer: the same for each try, for a cleared task, on any worker.
+"""The id of a task's transfer, which is the same for each try, on each worker, and after a clear.
 
-The task instance's own id differs for each try. Pure.
+The id of Airflow's task instance is different for each try. Pure.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["TaskKey", "key_of", "transfer_id"]
 
-#: of the digest's 64; 128 bits make collisions impossible in practice
+#: Number of digits used of the digest's 64. With 128 bits, collisions are practically impossible.
 DIGEST_DIGITS = 32
-#: an id has 64 characters at most
+#: Maximum length of the readable part, because an id has at most 64 characters.
 WORD_CHARACTERS = 24
 _OTHERS = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -25,7 +25,7 @@ _OTHERS = re.compile(r"[^A-Za-z0-9._-]+")
 class TaskKey(NamedTuple):
     """The part of a task's identity that is the same for all tries.
 
-    :param map_index: -1 if the task is not mapped.
+    :param map_index: number of the mapped instance, or -1 if the task is not mapped.
     """
 
     dag_id: str
@@ -53,9 +53,10 @@ def transfer_id(
     namespace: str = "",
     part: str = "",
 ) -> str:
-    """Return the id of a task's transfer: a readable word and a digest.
+    """Return the id of a task's transfer, with a readable part and a digest.
 
-    :param namespace: separates several Airflows that use one endpoint as one owner.
+    :param namespace: separates several Airflow installations that use one endpoint as the same
+        owner.
     :param part: separates several transfers of one task.
     :returns: at most 60 characters of ``[A-Za-z0-9._-]``.
     """

@@ -1,4 +1,4 @@
-"""The lineage of a task for OpenLineage: its inputs, its outputs, and the bytes moved."""
+"""The lineage of a task for OpenLineage: its inputs, its outputs, and the number of bytes moved."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def of_transfer(
 ) -> Lineage:
     """Return the lineage of a transfer.
 
-    :param task_instance: of a task that has ended, for its result; ``None`` before.
+    :param task_instance: a task instance that has ended, for its result. ``None`` before the end.
     """
     result: dict[str, Any] = {}
     if task_instance is not None:
@@ -37,7 +37,7 @@ def of_transfer(
 
 
 def of_places(inputs: Sequence[str], outputs: Sequence[str], result: dict[str, Any]) -> Lineage:
-    """Return the lineage of places, by their URIs, with the counts of a result if it has any."""
+    """Return the lineage of paths at endpoints, by their URIs. Includes the counts of a result."""
     from airflow.providers.common.compat.openlineage.facet import (
         Dataset,
         OutputDataset,

@@ -1,8 +1,8 @@
-"""Cancels a run's reservations at endpoints when the run ends; called by Airflow.
+"""Cancels the reservations of a run at endpoints when the run ends. Airflow calls this listener.
 
-Runs in the scheduler, or in the api-server when a user ends the run. The caller's thread makes no
-network call, because neither process may wait for an endpoint. If an endpoint is unreachable from
-here, the next admission cancels the reservations (:mod:`dray_airflow.reservations`).
+The listener runs in the scheduler, or in the api-server if a user ends the run. Neither process may
+wait for an endpoint, so another thread makes the calls. If an endpoint is unreachable, the next
+admission cancels the reservations (:mod:`dray_airflow.reservations`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def on_dag_run_failed(dag_run: DagRun, msg: str) -> None:
 def _release_later(dag_run: DagRun) -> None:
     dag: Any = getattr(dag_run, "dag", None)
     kinds = {str(getattr(task, "task_type", "")) for task in getattr(dag, "tasks", None) or ()}
-    # For a derived class Airflow keeps only the derived name; the next admission frees those.
+    # For a derived class Airflow stores only the derived name, which is not found here. The next
+    # admission cancels the reservations of such an operator.
     if dag is not None and "DrayAdmitOperator" not in kinds:
         return
     words = (str(dag_run.dag_id), str(dag_run.run_id))
@@ -66,7 +67,7 @@ def _release(dag_id: str, run_id: str) -> None:
 
 
 def _reserved(dag_id: str, run_id: str) -> list[Mapping[str, Sequence[str]]]:
-    """Read the reservations of the run's DrayAdmitOperator: ids by connection."""
+    """Return the reservations of the run's DrayAdmitOperator: lists of ids by connection."""
     from airflow.models.xcom import XComModel
     from airflow.utils.session import create_session
     from sqlalchemy import select
@@ -82,10 +83,10 @@ def _reserved(dag_id: str, run_id: str) -> list[Mapping[str, Sequence[str]]]:
 
 
 def release(reserved: Mapping[str, Sequence[str]], run_id: str) -> None:
-    """Cancel reservations at the endpoints that answer.
+    """Cancel reservations at all endpoints that answer.
 
-    :param reserved: ids by connection.
-    :param run_id: their run, for the log.
+    :param reserved: lists of ids by connection.
+    :param run_id: id of the run, for the log.
     """
     from dray.errors import DrayError
     from dray_airflow.errors import DrayTaskFailure

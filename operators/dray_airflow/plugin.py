@@ -1,8 +1,8 @@
 """The parts of dray that Airflow's own processes load.
 
-These are the reference of deadlines in a run's conf, and the listener that frees a run's
-reservations when the run ends. The entry point ``airflow.plugins`` names this module, because
-Airflow loads a plug-in that only the provider names too late: when a process asks for providers.
+These parts are the reference for deadlines in a run's conf, and the listener that cancels a run's
+reservations when the run ends. The entry point ``airflow.plugins`` names this module. If only the
+provider named it, Airflow would load it too late: when a process asks for providers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _references() -> list[Any]:
 
 
 class DrayPlugin(AirflowPlugin):
-    """The plug-in; installed in api-server, scheduler, dag-processor and triggerer."""
+    """The plug-in. It must be installed in api-server, scheduler, dag-processor and triggerer."""
 
     name = "dray"
     deadline_references: list[Any] = _references()

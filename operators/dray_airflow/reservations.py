@@ -1,13 +1,13 @@
 """Reservations at endpoints for tasks of a run that have not started.
 
-A :class:`~dray_airflow.operators.admit.DrayAdmitOperator` makes a reservation: a placeholder
-transfer. It ends when the task submits its own transfer, or with its run. When a run ends, Airflow
-calls :mod:`dray_airflow.listener`, which cancels the remaining ones. If the listener cannot reach
-an endpoint, the next run that is refused because of such a reservation checks whether the first run
-has ended, and then cancels it.
+A :class:`~dray_airflow.operators.admit.DrayAdmitOperator` makes a reservation, which is a
+placeholder transfer. The reservation ends when the task submits its own transfer, or when the run
+ends. At the end of a run, Airflow calls :mod:`dray_airflow.listener`, which cancels the remaining
+reservations. If the listener cannot reach an endpoint, a reservation may remain. A later run that
+is refused because of that reservation checks if the first run has ended, and then cancels it.
 
-Invariant owned here: only reservations are cancelled, of runs that this Airflow knows to have
-ended.
+Invariant owned here: this module cancels only reservations, and only those of runs that have ended
+according to this Airflow.
 """
 
 from __future__ import annotations
@@ -61,15 +61,16 @@ def reservation_id(id: str) -> str:
 
 
 def is_reserved(context: Context) -> bool:
-    """Return true if the transfer may have a reservation: the DAG has a DrayAdmitOperator."""
+    """Return true if the DAG has a DrayAdmitOperator, so the transfer may have a reservation."""
     dag: Any = context.get("dag") or context["task"].dag
     return any(getattr(task, "is_dray_admit", False) for task in dag.tasks)
 
 
 def ended_runs(context: Context, namespace: str) -> IsEnded:
-    """Return a function that asks Airflow whether the run of a reservation has ended.
+    """Return a function that asks Airflow if the run of a reservation has ended.
 
-    :param namespace: of the connection; reservations of other namespaces are never judged.
+    :param namespace: namespace of the connection. For a reservation of another namespace, the
+        function returns false.
     """
     ti: Any = context["ti"]
     known: dict[tuple[str, str], bool] = {}
@@ -85,7 +86,7 @@ def ended_runs(context: Context, namespace: str) -> IsEnded:
             try:
                 state = ti.get_dagrun_state(*run)
             except Exception as error:
-                # The run belongs to another Airflow, or was deleted: it is not known to have ended.
+                # The run belongs to another Airflow or was deleted. It is not known to have ended.
                 log.info("the state of run %s of %s is not known: %s", run[1], run[0], error)
                 state = None
             known[run] = str(getattr(state, "value", state)) in ENDED_RUNS
@@ -97,7 +98,7 @@ def ended_runs(context: Context, namespace: str) -> IsEnded:
 def free_ended(client: Client, ids: Iterable[str], is_ended: IsEnded) -> list[str]:
     """Cancel the reservations among these transfers whose runs have ended.
 
-    :returns: their ids.
+    :returns: the ids of the cancelled reservations.
     """
     freed = []
     for id, found in find(client, list(dict.fromkeys(ids))).items():
@@ -110,15 +111,15 @@ def free_ended(client: Client, ids: Iterable[str], is_ended: IsEnded) -> list[st
 
 
 def in_the_way(verdicts: Iterable[AdmissionVerdict | None]) -> list[str]:
-    """Return the caller's transfers that hold the resource of a refused request."""
+    """Return the caller's transfers that use the resource of a refused request."""
     return [id for each in verdicts if each and each.obstacle for id in each.obstacle.transfers]
 
 
 def holders(client: Client, verdicts: Sequence[AdmissionVerdict]) -> str:
-    """Name the holders of the rate that a refused set needs; empty if they are unknown."""
+    """Describe the transfers that use the rate of a refused set. Empty if they are unknown."""
     own = list(dict.fromkeys(in_the_way(verdicts)))
     all_of_them = max((each.obstacle.promises for each in verdicts if each.obstacle), default=0)
-    # A refused set has no transfers: its own, which it would hold itself, do not exist.
+    # Transfers of the refused set do not exist, so they are not found here.
     transfers = {id: found for id, found in find(client, own).items() if found is not None}
     own = list(transfers)
     named = [_holder(id, transfers[id]) for id in own[:NAMED_MAX]]
@@ -148,7 +149,7 @@ def _holder(id: str, found: Transfer) -> str:
 def submit_past_ended(
     client: Client, request: Request, is_ended: IsEnded | None = None
 ) -> Transfer:
-    """Submit a transfer; cancel conflicting reservations of ended runs.
+    """Submit a transfer, and cancel conflicting reservations of ended runs if it is refused.
 
     :raises DrayError: as :meth:`dray.client.Client.submit`.
     """
@@ -168,8 +169,8 @@ def submit_past_ended(
 def submit_reserved(client: Client, request: Request, is_ended: IsEnded | None = None) -> Transfer:
     """Submit a transfer in place of its reservation.
 
-    If the endpoint can promise both, no other transfer can come in between. If not, the reservation
-    is cancelled first, and another request may take its place in that moment.
+    If the endpoint can promise both, the transfer is submitted before the reservation is cancelled.
+    Otherwise the reservation is cancelled first, and another request may get its place in between.
 
     :raises DrayError: as :meth:`dray.client.Client.submit`.
     """
@@ -180,7 +181,7 @@ def submit_reserved(client: Client, request: Request, is_ended: IsEnded | None =
     if is_soft and not _is_live(client, held):
         free_one(client, held)
         return client.submit(request)
-    # A best-effort transfer has a promise here: it asks for one first, and its reservation is
+    # A best-effort transfer with a reservation asks for a promise first. So its reservation is
     # cancelled as late as possible.
     wish = dataclasses.replace(request, admission="required") if is_soft else request
     try:
@@ -208,5 +209,5 @@ def _is_live(client: Client, held: str) -> bool:
 
 
 def free_one(client: Client, held: str) -> bool:
-    """Cancel a reservation; ``False``: it did not exist, or had ended."""
+    """Cancel a reservation. Return false if it does not exist or has ended."""
     return free(client, held, client.query([held])[held])

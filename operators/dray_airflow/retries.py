@@ -1,6 +1,9 @@
-"""The pause before a retry, by the time that the cause of the failure usually needs.
+"""Pauses before retries.
 
-For ``retry_policy=`` of operators, Airflow 3.3 and later; before that only ``retry_delay`` applies.
+The length depends on the time that the cause of the failure usually lasts.
+
+For ``retry_policy=`` of operators, in Airflow 3.3 and later. In earlier versions only
+``retry_delay`` applies.
 """
 
 from __future__ import annotations
@@ -23,16 +26,16 @@ if TYPE_CHECKING:
 __all__ = ["WAITS", "DrayRetryPolicy", "delay"]
 
 WAITS: Mapping[str, int] = {
-    # An endpoint that restarts is reachable within seconds, a host that boots within minutes.
+    # A restarted endpoint is reachable after some seconds, and a booted host after some minutes.
     "unreachable": 15,
     "timed_out": 15,
     "busy": 30,
     "no_place": 30,
     "cancelled": 15,
-    # The lease of an orphan expires by itself.
+    # The lease of a process that no longer exists expires without any action.
     "lease_held": 60,
     "lease_lost": 15,
-    # A person must free space, or repair a disk.
+    # A person must free space or repair a disk.
     "no_space": 600,
     "io": 60,
     "source_changed": 60,
@@ -46,22 +49,25 @@ LONGEST_SECONDS = 1800
 
 
 def delay(kind: str, try_number: int) -> timedelta:
-    """Return the pause before the next try; it doubles with each try.
+    """Return the pause before the next try. The pause doubles with each try.
 
     :param kind: the kind of error, a word of :data:`dray.errors.ErrorKind`.
-    :param try_number: of the try that failed, 1 for the first.
+    :param try_number: number of the failed try, from 1 on.
     """
     seconds = WAITS.get(kind, OTHER_SECONDS) * 2 ** min(max(try_number, 1) - 1, 10)
     return timedelta(seconds=min(seconds, LONGEST_SECONDS))
 
 
 class DrayRetryPolicy(RetryPolicy):
-    """Choose the pause by the error; permanent errors get no retry (docs/reference/airflow.md)."""
+    """Chooses the pause by the error.
+
+    Permanent errors are not retried (docs/reference/airflow.md).
+    """
 
     def __init__(self) -> None:
         """Check the Airflow version.
 
-        :raises RuntimeError: before Airflow 3.3, which has no such policies.
+        :raises RuntimeError: before Airflow 3.3, which has no retry policies.
         """
         if not HAS_RETRY_POLICY:
             raise RuntimeError(
@@ -75,7 +81,7 @@ class DrayRetryPolicy(RetryPolicy):
         max_tries: int,
         context: Context | None = None,
     ) -> RetryDecision:
-        """Decide about one failure; errors of other code follow the task's own settings."""
+        """Decide about one failure. For errors of other code, the task's own settings apply."""
         del max_tries, context
         kind = getattr(exception, "kind", None)
         if not isinstance(kind, str):
@@ -85,5 +91,5 @@ class DrayRetryPolicy(RetryPolicy):
         return RetryDecision.retry(wait, f"{word}: again in {wait.total_seconds():.0f} s")
 
     def serialize(self) -> dict[str, Any]:
-        """Return the serialised form for the DAG: empty, because the policy has no parameters."""
+        """Return the serialised form, which is empty because the policy has no parameters."""
         return {}

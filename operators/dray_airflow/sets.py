@@ -1,7 +1,8 @@
-"""Request many transfers of an endpoint as one set, in as few calls as possible.
+"""Submit many transfers to an endpoint as one set, with as few calls as possible.
 
-A request body has a limit (``limits.body_bytes``), so a large set is sent in parts. A set is still
-accepted as a whole or not at all: if a part is refused, the earlier parts are cancelled.
+The size of a request body is limited (``limits.body_bytes``), so a large set is sent in parts. The
+set is still accepted as a whole or not at all: if a part is refused, the earlier parts are
+cancelled.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ R = TypeVar("R")
 class Taken(NamedTuple):
     """The result of submitting a set.
 
-    :param transfers: in its order; empty if it was refused.
-    :param verdicts: of a refused set, as far as they are known, in its order.
+    :param transfers: the transfers, in the order of the set. Empty if the set was refused.
+    :param verdicts: for a refused set, the known decisions, in the order of the set.
     """
 
     transfers: tuple[Transfer, ...]
@@ -32,9 +33,11 @@ class Taken(NamedTuple):
 
 
 def in_parts(items: Sequence[T], ask: Callable[[Sequence[T]], R]) -> Iterator[R]:
-    """Send all items in one call; halve the number while the endpoint finds the body too large.
+    """Send all items in one call.
 
-    :raises DrayError: as ``ask``; ``limit_exceeded`` only if a single item is too large.
+    If the endpoint finds the body too large, halve the number of items.
+
+    :raises DrayError: as ``ask``. The kind ``limit_exceeded`` only if a single item is too large.
     """
     from dray.errors import DrayError
 
@@ -53,7 +56,7 @@ def in_parts(items: Sequence[T], ask: Callable[[Sequence[T]], R]) -> Iterator[R]
 
 
 def find(client: Client, ids: Sequence[str]) -> dict[str, Transfer | None]:
-    """Find transfers by their ids."""
+    """Return transfers by their ids."""
     found: dict[str, Transfer | None] = {}
     for batch in in_parts(ids, client.query):
         found.update(batch)
@@ -61,13 +64,14 @@ def find(client: Client, ids: Sequence[str]) -> dict[str, Transfer | None]:
 
 
 def could_be(client: Client, requests: Sequence[Request]) -> Admission | None:
-    """Return whether a set could be promised; ``None``: it is too large for one call.
+    """Return the decision about a set. ``None`` if the set is too large for one call.
 
-    The set is sent whole: the endpoint would promise each part the rate that the others need.
+    The set is never sent in parts, because the endpoint would promise each part the rate that the
+    other parts need.
     """
     from dray.errors import DrayError
 
-    # Labels take most of the space, and do not affect the decision.
+    # Labels take most of the space and do not affect the decision.
     slim = [dataclasses.replace(each, labels=None) for each in requests]
     try:
         return client.admission(slim)
@@ -78,9 +82,9 @@ def could_be(client: Client, requests: Sequence[Request]) -> Admission | None:
 
 
 def submit_set(client: Client, requests: Sequence[Request]) -> Taken:
-    """Submit a set: all are accepted, or none.
+    """Submit a set, of which all transfers or none are accepted.
 
-    :raises DrayError: if a call fails; then a part may have been accepted.
+    :raises DrayError: if a call fails. A part of the set may then be accepted.
     """
     from dray.client import AdmissionVerdict
 
@@ -102,9 +106,9 @@ def submit_set(client: Client, requests: Sequence[Request]) -> Taken:
 
 
 def free(client: Client, id: str, found: Transfer | None) -> bool:
-    """Cancel a transfer and forget it; ``False``: it did not exist, or had ended.
+    """Cancel a transfer and delete its record. Return false if it does not exist or has ended.
 
-    :param found: its last known state.
+    :param found: last known state of the transfer.
     """
     from dray.errors import DrayError
 

@@ -1,12 +1,13 @@
 """Divide a dataset into parts for mapped tasks, even in bytes and in files. Pure.
 
-:func:`plan_shards` of :func:`group_files` gives parts for
-    ``DrayTransferOperator.partial(...).expand_kwargs(...)`` as patterns, a few for any number of
-    files. The caller lists the files; this module reads no storage. An endpoint does not report the
-    storage target of a file; if the caller knows it, the parts are even by target too.
+:func:`plan_shards` of :func:`group_files` returns parts for
+    ``DrayTransferOperator.partial(...).expand_kwargs(...)``. A part has a few patterns for any
+    number of files. The caller lists the files, because this module reads no storage. An endpoint
+    does not report the storage target of a file. If the caller knows the targets, the parts are
+    even by target too.
 
-Invariant owned here: every file is in exactly one shard, and the same files give the same shards,
-in any order, so that a retried task gets the same part.
+Invariant owned here: every file is in exactly one shard. The same files give the same shards, in
+any order, so that a retried task gets the same part.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ FINENESS = 16
 class ShardFile:
     """A file of the dataset, or a group of files that stay together.
 
-    :param path: relative to the dataset's top; of a group its pattern.
-    :param size: bytes.
-    :param target: its storage target, if known.
+    :param path: path relative to the top of the dataset. For a group, its pattern.
+    :param size: size in bytes.
+    :param target: storage target, if known.
     :param files: number of files.
     """
 
@@ -66,8 +67,8 @@ class ShardFile:
 class Shard:
     """A part of the dataset.
 
-    :param index: its number, from 0.
-    :param files: ordered by path.
+    :param index: number of the part, from 0.
+    :param files: the files, ordered by path.
     """
 
     index: int
@@ -75,12 +76,12 @@ class Shard:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Paths relative to the dataset's top; of groups the patterns."""
+        """Paths relative to the top of the dataset. For groups, their patterns."""
         return tuple(file.path for file in self.files)
 
     @property
     def bytes(self) -> int:
-        """Sum of the sizes; a transfer's ``bytes_expected``."""
+        """Total size in bytes, for the ``bytes_expected`` of a transfer."""
         return sum(file.size for file in self.files)
 
     @property
@@ -101,19 +102,19 @@ def plan_shards(
 ) -> tuple[Shard, ...]:
     """Divide a dataset evenly.
 
-    A file costs its bytes and ``file_cost_bytes``. Files are assigned by decreasing cost. The
-    candidates are the shards whose cost exceeds the lowest one by no more than the cost of the
-    file. Among these the shard with the least data of the file's storage target is chosen, if
-    targets are known. So no shard costs more than the cheapest one and twice the costliest file,
-    unless a shard is full of patterns.
+    The cost of a file is its number of bytes plus ``file_cost_bytes``. Files are assigned in the
+    order of decreasing cost. The candidates for a file are the shards whose cost exceeds the lowest
+    cost by no more than the cost of the file. If storage targets are known, the candidate with the
+    least data of the file's target is chosen. So the cost of a shard never exceeds the lowest cost
+    plus twice the cost of the costliest file, unless a shard has reached ``paths_max``.
 
-    :param files: each once: a :class:`ShardFile`, or path, bytes and, if known, storage target; or
-        the result of :func:`group_files`.
-    :param shards: number of parts, 1 to 1000; there are fewer if there are fewer files.
+    :param files: each file once: a :class:`ShardFile`, or path, bytes and, if known, storage
+        target. Or the result of :func:`group_files`.
+    :param shards: number of parts, 1 to 1000. If there are fewer files, there are fewer parts.
     :param file_cost_bytes: cost of a file in addition to its bytes.
-    :param paths_max: most paths of a part, which then have at most 48 KiB; by default no limit.
-        Parts that become ``include`` take ``PATTERNS_MAX``.
-    :returns: the non-empty shards, by number; empty without files.
+    :param paths_max: maximum number of paths of a part, which then have at most 48 KiB. By default
+        no limit. Use ``PATTERNS_MAX`` for parts that become ``include``.
+    :returns: the non-empty shards by number. Empty if there are no files.
     :raises ValueError: for a duplicate path, a negative size, an invalid number of shards, or more
         paths than these shards may have.
     """
@@ -170,17 +171,18 @@ def plan_shards(
 
 
 class _File(NamedTuple):
-    #: names of its folders and its own
+    #: Names of the file's folders, and its own name.
     names: tuple[str, ...]
     size: int
 
 
 class _Group(NamedTuple):
-    """Files that one pattern matches, and that match no other file of the dataset.
+    """Files that one pattern matches. The pattern matches no other file of the dataset.
 
-    :param folder: their common folder.
-    :param prefix: common start of the next name; ``None``: everything below the folder.
-    :param is_deep: with a prefix: folders with that prefix and their contents; else files.
+    :param folder: common folder of the files.
+    :param prefix: common start of the next name. ``None`` means everything below the folder.
+    :param is_deep: true if the names with the prefix are folders, whose contents are included.
+        False if they are files.
     """
 
     folder: tuple[str, ...]
@@ -190,7 +192,7 @@ class _Group(NamedTuple):
 
     @property
     def pattern(self) -> str:
-        """Their pattern, from the top, so that it is matched against paths."""
+        """Pattern of the group. It starts at the top, so that it is compared with whole paths."""
         top = "".join(f"/{_escape(name)}" for name in self.folder)
         if self.prefix is None:
             return f"{top}/**"
@@ -199,7 +201,7 @@ class _Group(NamedTuple):
         return f"{top}/{_escape(self.prefix)}*" + ("/**" if self.is_deep else "")
 
     def split(self) -> list[_Group]:
-        """Split the group; return only itself if it cannot be split."""
+        """Split the group. If it cannot be split, return a list with only this group."""
         depth = len(self.folder)
         if self.prefix is None:
             files = [each for each in self.files if len(each.names) == depth + 1]
@@ -212,7 +214,7 @@ class _Group(NamedTuple):
             if self.is_deep and _is_text(name):
                 return [_Group((*self.folder, name), None, True, self.files)]
             return [self]
-        # Every name between the first and the last shares their common prefix.
+        # The names are sorted, so all names share the common prefix of the first and the last name.
         letters = zip(names[0], names[-1], strict=False)
         at = sum(1 for _ in itertools.takewhile(lambda two: two[0] == two[1], letters))
         prefix = names[0][:at]
@@ -228,13 +230,13 @@ class _Group(NamedTuple):
             elif self.is_deep:
                 found.append(_Group((*self.folder, prefix), None, True, part))
             else:
-                # The one file whose whole name is the prefix of the others.
+                # The file whose whole name is the prefix of the other names.
                 found.append(_Group(self.folder, prefix, False, part))
         return found
 
 
 def _read(name: str) -> str:
-    """Return a name as it is on disk, given as the endpoint lists it, with escapes."""
+    """Convert a name from the escaped form in which the endpoint lists it to its form on disk."""
     if "\\" not in name:
         return name
     raw = re.sub(
@@ -246,12 +248,12 @@ def _read(name: str) -> str:
 
 
 def _is_text(name: str) -> bool:
-    """Return whether a pattern, which is text, can express the name."""
+    """Return true if a pattern, which is text, can express the name."""
     return not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def _escape(name: str) -> str:
-    """Escape characters with a meaning in patterns."""
+    """Escape the characters that have a meaning in patterns."""
     return re.sub(r"([\\*?\[\]{}])", r"\\\1", name)
 
 
@@ -263,16 +265,17 @@ def group_files(
 ) -> tuple[ShardFile, ...]:
     """Group files by folders and by name prefixes, until there are few enough groups.
 
-    The costliest group is split first: a folder into its files and its folders, these by the first
-    letters of their names. So patterns match any number of files, and no file twice, whatever its
-    name contains. No pattern can express a name that is not UTF-8: it stays in the group of its
-    prefix.
+    The costliest group is split first. A folder is split into its files and its folders, and these
+    by the first letters of their names. So a few patterns match any number of files, and no file
+    twice, whatever characters its name contains. A name that is not UTF-8 cannot be in a pattern,
+    so it stays in the group of its prefix.
 
-    :param files: each once: path as the endpoint lists it, relative to the root of the patterns
-        (for a source without a slash at its end it starts with the source's own name), and bytes.
-    :param shards: number of parts, 1 to 1000; the result has at most 64 times as many groups.
+    :param files: each file once: its path as the endpoint lists it, and its bytes. The path is
+        relative to the root of the patterns. For a source without a slash at its end, the path
+        starts with the name of the source.
+    :param shards: number of parts, 1 to 1000. The result has at most 64 times as many groups.
     :param file_cost_bytes: cost of a file in addition to its bytes.
-    :returns: groups whose ``path`` is a pattern for ``include``; for :func:`plan_shards`.
+    :returns: groups whose ``path`` is a pattern for ``include``, as input of :func:`plan_shards`.
     :raises ValueError: for a duplicate path.
     """
     all_files = [

@@ -12,7 +12,7 @@ __all__ = ["story", "waits_for"]
 
 
 def waits_for(transfer: Transfer) -> str | None:
-    """Return the reason why a transfer waits; ``None``: it moves, or has ended."""
+    """Return the reason why a transfer waits. ``None`` if it is running or has ended."""
     if transfer.state == "paused":
         return "paused by a user: resume it at the endpoint"
     if transfer.state == "waiting":
@@ -33,7 +33,7 @@ def waits_for(transfer: Transfer) -> str | None:
 def _time(value: object) -> datetime | None:
     if not isinstance(value, str):
         return None
-    # Python 3.10 does not parse the Z.
+    # Python 3.10 cannot parse a `Z` at the end.
     return datetime.fromisoformat(value.replace("Z", "+00:00"))
 
 

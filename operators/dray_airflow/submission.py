@@ -1,12 +1,13 @@
 """Submit a task's transfer exactly once, however often the task is tried.
 
-The id of the transfer derives from the task (:mod:`dray_airflow.identity`), and the endpoint
+The id of the transfer is derived from the task (:mod:`dray_airflow.identity`), and the endpoint
 attaches a second submission to the first. This module adds two things. A later try may change
-deadline or priority without making another request. A transfer that has ended is started again, and
-resumes from durable data, which only the destination knows.
+deadline or priority without creating another request. A transfer that has ended is started again,
+and resumes from durable data, which only the destination knows.
 
-Each try marks the transfer with a label. A stopped try cancels only a transfer with its own mark,
-so a process that was wrongly assumed dead does not end the work of its successor.
+Each try marks the transfer with a label. A stopped try cancels the transfer only if the transfer
+has its mark. So a process that was wrongly assumed dead does not cancel the transfer of its
+successor.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ PAUSE_SECONDS = 1.0
 ROUNDS_MAX = 3
 """Most submissions that may race with a change by another caller."""
 
-#: fields of a request about time and urgency, not about the data
+#: Fields of a request about time and urgency, and not about the data.
 _WHEN = (
     "id",
     "class_",
@@ -74,9 +75,9 @@ _WHEN = (
     "retry",
     "bound_seconds",
 )
-#: fields that can be changed while the transfer lives
+#: Fields that can be changed while the transfer is live.
 _CHANGEABLE = ("class_", "deadline", "priority", "weight", "rate_min", "rate_max")
-#: fields that an endpoint promises or refuses
+#: Fields that an endpoint promises or refuses.
 _PROMISED = ("deadline", "rate_min")
 _URL = re.compile(r"dray://([^/?#\s@]+)(/.+)", re.DOTALL)
 
@@ -85,7 +86,7 @@ _URL = re.compile(r"dray://([^/?#\s@]+)(/.+)", re.DOTALL)
 class End:
     """A file or folder at the endpoint of a connection.
 
-    :param conn_id: the connection.
+    :param conn_id: name of the connection.
     :param path: ``/ROOT/PATH``, or the whole ``dray://HOST[:PORT]/ROOT/PATH``.
     """
 
@@ -95,7 +96,7 @@ class End:
     def split(self, settings: Settings) -> tuple[str, str]:
         """Return host and port, and the path after them.
 
-        :raises DrayTaskFailure: if it is no place, or at another endpoint than its connection.
+        :raises DrayTaskFailure: if the path is invalid, or at another endpoint than its connection.
         """
         if self.path.startswith("/") and len(self.path) > 1:
             return settings.authority, self.path
@@ -126,17 +127,17 @@ Submit: TypeAlias = "Callable[[Client, Request], Transfer]"
 class Errand:
     """The transfer that a task requests.
 
-    :param sources: all of them are copied; at one endpoint.
+    :param sources: files or folders at one endpoint, which are all copied.
     :param destination: target of the copy.
     :param request: all other fields, with an id, without sources, replicas and destination.
     :param replicas: equal copies of the one source.
-    :param active: the end whose endpoint drives the transfer.
+    :param active: end whose endpoint drives the transfer.
     :param mark: label of this try of the task.
-    :param is_id_own: only this task uses the id: another live request under it is an older request
-        of the same task, and is cancelled.
-    :param is_begun_kept: a started transfer continues without a promise if none is possible, as the
-        endpoint's own retries do.
-    :param submit: replaces the client's own submission, if the transfer was reserved before.
+    :param is_id_own: true if only this task uses the id. Another live request under the id is then
+        an older request of this task, and is cancelled.
+    :param is_begun_kept: true if a started transfer continues without a promise when no promise is
+        possible, as after the endpoint's own retries.
+    :param submit: function that replaces the client's submission if the transfer was reserved.
     """
 
     sources: tuple[End, ...]
@@ -165,7 +166,7 @@ class Errand:
         return self.request.admission
 
     def body(self) -> dict[str, Any]:
-        """Return the fields about the data, without time and urgency."""
+        """Return the fields of the request that describe the data, without time and urgency."""
         ends = {
             "sources": [(end.conn_id, end.path) for end in self.sources],
             "destination": (self.destination.conn_id, self.destination.path),
@@ -183,22 +184,22 @@ class Errand:
         return dataclasses.replace(self, request=dataclasses.replace(self.request, **words))
 
     def late(self) -> Errand:
-        """Return the request for a started transfer: late is better than not at all."""
+        """Return the request for a transfer that has started. It continues even if it is late."""
         if not self.is_begun_kept or self.request.admission is not None:
             return self
         return self.with_request(admission="best_effort")
 
     def is_used_up(self, clients: Clients) -> bool:
-        """Return true if the source is gone after the transfer; a source is never freed here."""
+        """Return true if the source no longer exists after the transfer. Never true here."""
         del clients
         return False
 
     def as_found(self, found: Transfer) -> Errand:
-        """Return it as it was submitted, apart from the fields in which tries may differ."""
+        """Return the request in its submitted form, with the fields in which this try differs."""
         return self.with_request(admission=found.request.get("admission"))
 
     def send(self, clients: Clients, labels: Mapping[str, str]) -> Transfer:
-        """Request the tickets it needs, and submit."""
+        """Request the tickets that the transfer needs, and submit it."""
         client = clients.of(self.conn_id)
         words: dict[str, Any] = {
             "sources": self._places(clients, self.sources),
@@ -217,7 +218,10 @@ class Errand:
     def _places(
         self, clients: Clients, ends: Sequence[End], *, is_written: bool = False
     ) -> list[Place]:
-        """Return the places of ends at one endpoint, with one ticket beside the first."""
+        """Return the places of ends at one endpoint.
+
+        The first place has the ticket for all of them.
+        """
         from dray.client import Place
 
         settings = clients.settings(ends[0].conn_id)
@@ -239,7 +243,7 @@ class Errand:
         return [first, *(Place(url) for url in urls[1:])]
 
     def _sized(self, clients: Clients, end: End, place: Place) -> Place:
-        """Add the size of the one file there, so that replicas are compared before bytes move."""
+        """Add the size of a single file, so that replicas are compared before data moves."""
         from dray.errors import DrayError
 
         settings = clients.settings(end.conn_id)
@@ -247,7 +251,7 @@ class Errand:
             try:
                 entry = clients.of(end.conn_id).stat(end.split(settings)[1])
             except DrayError as error:
-                # A missing replica is reported when the transfer turns to it.
+                # A missing replica is reported when the transfer needs it.
                 if error.kind != "not_found":
                     raise
                 return place
@@ -256,11 +260,11 @@ class Errand:
 
 
 class Wish(Protocol):
-    """A request that can be submitted: an :class:`Errand`, or a copy to be staged."""
+    """A request that can be submitted: an :class:`Errand`, or a copy to stage."""
 
     @property
     def request(self) -> Request | StagingRequest:
-        """The complete request to the endpoint."""
+        """The complete request for the endpoint."""
 
     @property
     def mark(self) -> str:
@@ -268,11 +272,11 @@ class Wish(Protocol):
 
     @property
     def is_id_own(self) -> bool:
-        """See :class:`Errand`."""
+        """True if only this task uses the id. See :class:`Errand`."""
 
     @property
     def is_begun_kept(self) -> bool:
-        """See :class:`Errand`."""
+        """True if a started transfer continues without a promise. See :class:`Errand`."""
 
     @property
     def conn_id(self) -> str:
@@ -284,30 +288,30 @@ class Wish(Protocol):
 
     @property
     def admission(self) -> str | None:
-        """Handling of a deadline that cannot be promised: ``required``, ``best_effort``."""
+        """Handling of a deadline that cannot be promised: ``required`` or ``best_effort``."""
 
     def body(self) -> dict[str, Any]:
-        """Return the fields about the data, without time and urgency."""
+        """Return the fields of the request that describe the data, without time and urgency."""
 
     def late(self) -> Wish:
-        """Return the request for a started transfer."""
+        """Return the request for a transfer that has started."""
 
     def is_used_up(self, clients: Clients) -> bool:
-        """Return true if the result exists and its source was freed afterwards."""
+        """Return true if the result exists and its source was removed afterwards."""
 
     def as_found(self, found: Transfer) -> Wish:
-        """Return it as it was submitted, apart from the fields in which tries may differ."""
+        """Return the request in its submitted form, with the fields in which this try differs."""
 
     def send(self, clients: Clients, labels: Mapping[str, str]) -> Transfer:
-        """Submit it."""
+        """Submit the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
     """A transfer that was submitted or found.
 
-    :param transfer: its last known state.
-    :param story: the action, for the log.
+    :param transfer: last known state of the transfer.
+    :param story: text for the log that describes the action.
     """
 
     transfer: Transfer
@@ -315,22 +319,22 @@ class Begun:
 
 
 def fingerprint(wish: Wish) -> str:
-    """Return a digest of the fields about the data."""
+    """Return a digest of the fields that describe the data."""
     text = json.dumps(wish.body(), sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def said(request: Request | StagingRequest) -> dict[str, Any]:
-    """Return the fields of a request about the data."""
+    """Return the fields of a request that describe the data."""
     words = dataclasses.asdict(request)
     return {name: each for name, each in words.items() if name not in _WHEN and each is not None}
 
 
 class Clients:
-    """Clients by connection, opened on first use; a context that closes them."""
+    """Clients by connection, opened on first use. As a context manager, closes all clients."""
 
     def __init__(self) -> None:
-        """Open nothing yet."""
+        """Create the table without clients."""
         self._open: dict[str, tuple[Client, Settings]] = {}
 
     def of(self, conn_id: str) -> Client:
@@ -366,11 +370,11 @@ class Clients:
 
 
 def begin(wish: Wish, clients: Clients, unreported: int | None = None) -> Begun:
-    """Submit a transfer, attach to it, or resume it after its end; and mark it.
+    """Submit a transfer, attach to it, or resume it after its end. Then mark it.
 
-    :param unreported: the attempt that an earlier try of the task started, and whose end no try has
-        reported. If it is done its result is used: to start it again could send the data twice, and
-        its source may no longer exist.
+    :param unreported: attempt that an earlier try of the task started, and whose end no try has
+        reported. If this attempt is done, its result is used. Starting it again could send the data
+        twice, and its source may no longer exist.
     :raises DrayTaskFailure: for a permanent error.
     :raises DrayTaskRetry: for other errors.
     """
@@ -385,8 +389,9 @@ def begin(wish: Wish, clients: Clients, unreported: int | None = None) -> Begun:
             try:
                 begun = _begin(wish, clients, transfer, unreported)
             except DrayError as error:
-                # Another try may have submitted or ended it between the query and the submission.
-                # An id that is in use but invisible at a second query belongs to another owner.
+                # Another try may have submitted or ended the transfer between the query and the
+                # submission. If the id is in use, but a second query finds no transfer, the id
+                # belongs to another owner.
                 is_anothers = transfer is None and is_taken
                 if error.kind != "already_exists" or not left or is_anothers:
                     raise
@@ -404,7 +409,7 @@ def begin(wish: Wish, clients: Clients, unreported: int | None = None) -> Begun:
 def _begin(
     wish: Wish, clients: Clients, found: Transfer | None, unreported: int | None
 ) -> Begun | None:
-    """Act on the state that was found; ``None``: query again."""
+    """Act on the state that was found. Return ``None`` if the caller must query again."""
     if found is None:
         _check_deadline(wish)
         return Begun(wish.send(clients, _own_labels(wish, wish.mark)), "submitted")
@@ -449,13 +454,14 @@ def _attach(wish: Wish, clients: Clients, found: Transfer) -> Begun | None:
     client = clients.of(wish.conn_id)
     first = str(_labels(found).get(FIRST_LABEL, ""))
     try:
-        # The same request again gets new tickets.
+        # Submitting the same request again gives it new tickets.
         transfer = wish.as_found(found).send(clients, _own_labels(wish, first))
     except DrayError as error:
         if error.kind != "already_exists":
             raise
-        # It was submitted with another time, or it is being cancelled. In the latter case the
-        # endpoint refuses a retry too; for a live transfer a retry changes nothing.
+        # Either the transfer was submitted with another time, or it is being cancelled. In the
+        # second case the endpoint refuses a retry too. For a live transfer, a retry changes
+        # nothing.
         try:
             transfer = client.retry(found.id)
         except DrayError as leaving:
@@ -466,7 +472,8 @@ def _attach(wish: Wish, clients: Clients, found: Transfer) -> Begun | None:
     story = "begun again" if transfer.attempt != found.attempt else "attached"
     taken = _take_over(wish, client, transfer, first)
     if taken.state == "cancelled":
-        # Its last try was stopped right before our mark: only our own mark is left now.
+        # The previous try cancelled the transfer just before it got our mark. With our mark, no
+        # earlier try can cancel it.
         return None
     return Begun(taken, story)
 
@@ -486,12 +493,12 @@ def _take_over(wish: Wish, client: Client, transfer: Transfer, first: str) -> Tr
         return client.change(transfer.id, labels=labels, **wanted)
     except DrayError as error:
         if error.kind == "already_exists":
-            # It has ended meanwhile, or its session is about to end: there is nothing to change.
+            # The transfer has ended, or its session is about to end, so there is nothing to change.
             return client.wait(transfer.id, timeout_seconds=ENDING_SECONDS_MAX)
         if error.kind != "not_admitted" or not wish.is_begun_kept:
             raise
-    # It keeps its promise, if it has one: a running transfer is not stopped for want of a better
-    # promise. The other changes of this try are still applied.
+    # The transfer keeps its existing promise, if it has one. A running transfer is not stopped
+    # because a better promise is impossible. The other changes of this try are still applied.
     better = {name: str(wanted.pop(name)) for name in _PROMISED if name in wanted}
     log.warning("transfer %s keeps its promise; %s cannot be promised", transfer.id, better)
     try:
@@ -514,7 +521,7 @@ def _labels(transfer: Transfer) -> dict[str, Any]:
 
 
 def _written(value: object) -> object:
-    """Return a field of a request in the form in which an endpoint shows it."""
+    """Return a field of a request in the form that an endpoint returns."""
     if not isinstance(value, datetime):
         return value
     text = value.astimezone(timezone.utc).isoformat(timespec="milliseconds")
@@ -525,10 +532,10 @@ ENDED = "it has ended already"
 
 
 def cancel_own(client: Client, id: str, mark: str) -> str:
-    """Cancel a transfer if this try marked it last; durable data stays.
+    """Cancel a transfer if its last mark is that of this try. Durable data is kept.
 
-    :param mark: of this try.
-    :returns: the action, for the log.
+    :param mark: mark of this try.
+    :returns: text for the log that describes the action.
     """
     from dray.errors import DrayError
 
@@ -539,7 +546,7 @@ def cancel_own(client: Client, id: str, mark: str) -> str:
         if verdict := _verdict(transfer, mark):
             return verdict
         try:
-            # With its version: a later try may mark it at this very moment.
+            # With the version, because a later try may mark the transfer at this moment.
             return _cancelled_text(client.cancel(id, version=transfer.version))
         except DrayError as error:
             if error.kind != "already_exists":
@@ -564,7 +571,7 @@ async def cancel_own_async(client: AsyncClient, id: str, mark: str) -> str:
 
 
 def _verdict(found: Transfer, mark: str) -> str | None:
-    """Return the reason not to cancel it; ``None``: it may be cancelled."""
+    """Return the reason not to cancel the transfer. ``None`` if it may be cancelled."""
     if found.is_terminal:
         return ENDED
     labels = _labels(found)

@@ -1,8 +1,8 @@
-"""The token of a connection, read again when it may have been renewed. Pure of HTTP.
+"""The token of a connection, read again when it may have been renewed. Does no HTTP.
 
-A task may wait for hours with a token that is valid for one. A job writes a new token into the
-connection, or into the file that it names, and the client uses it for its next request. This module
-neither makes nor checks tokens; the endpoint checks them.
+A task may wait for hours with a token that is valid for one hour. Meanwhile a job writes a new
+token into the connection, or into the file that the connection names. The client uses the new token
+for its next request. This module neither makes nor checks tokens. The endpoint checks them.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ LEEWAY_SECONDS = 5.0
 
 
 def expires_at(token: str) -> datetime | None:
-    """Read when a token expires; ``None``: it is not a JWT, or holds no time.
+    """Return the time at which a token expires. ``None`` if it is not a JWT or states no time.
 
-    The token is not verified here: the endpoint does that.
+    The token is not verified here, because the endpoint does that.
     """
     parts = token.split(".")
     if len(parts) != 3:
@@ -48,27 +48,27 @@ def expires_at(token: str) -> datetime | None:
 
 
 def is_expired(token: str) -> bool:
-    """Return true if a token has expired by its own time."""
+    """Return true if a token has expired by the time that it states."""
     found = expires_at(token)
     return found is not None and found.timestamp() <= time.time() + LEEWAY_SECONDS
 
 
 class RenewedToken:
-    """Return a connection's password for one request at a time.
+    """Returns a connection's password for each request.
 
-    :param token: the present token.
-    :param read: reads the connection again and returns its password; may fail.
+    :param token: the current token.
+    :param read: function that reads the connection again and returns its password. It may fail.
     """
 
     def __init__(self, token: str, read: Callable[[], str | None]) -> None:
-        """Keep the token; nothing is read yet."""
+        """Store the token. The connection is not read yet."""
         self._token = token
         self._read = read
         self._read_at = time.monotonic()
         self._lock = threading.Lock()
 
     def __call__(self) -> str:
-        """Return the token; read an old one again, and keep it if there is no other."""
+        """Return the token. An expired one is read again, and kept if there is no other."""
         with self._lock:
             age = time.monotonic() - self._read_at
             limit = READ_EXPIRED_SECONDS if is_expired(self._token) else READ_AGAIN_SECONDS
@@ -82,13 +82,13 @@ class RenewedToken:
 
 
 class FileToken:
-    """Return the token in a file for one request at a time.
+    """Returns the token in a file for each request.
 
-    The file may be replaced at any moment: if it cannot be read, the last token is returned.
+    The file may be replaced at any moment. If it cannot be read, the last token is returned.
 
-    :param path: of the file.
-    :raises OSError: if it cannot be read now.
-    :raises ValueError: if it holds no token now.
+    :param path: path of the file.
+    :raises OSError: if the file cannot be read now.
+    :raises ValueError: if the file has no token now.
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,6 +1,7 @@
 """Convert rendered templates to values: numbers, sizes, times, lists. Pure.
 
-A template renders to text, and to nothing if a variable is not set; a DAG author writes ``100MiB``.
+A template renders to text, and to an empty text if a variable is not set. Authors of DAGs write
+sizes such as ``100MiB``.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 
 def is_empty(value: object) -> bool:
-    """Return true without a value; a template that renders ``None`` gives the text ``None``."""
+    """Return true if there is no value.
+
+    A template that renders ``None`` gives the text ``None``.
+    """
     return value is None or (isinstance(value, str) and value.strip() in ("", "None"))
 
 
@@ -42,7 +46,7 @@ def _invalid_value(name: str, value: object, remedy: str) -> Exception:
 
 
 def text(name: str, value: object) -> str:
-    """Read a required text.
+    """Return a required text.
 
     :raises DrayTaskFailure: if it is empty.
     """
@@ -55,14 +59,14 @@ def text(name: str, value: object) -> str:
 
 
 def word(value: str | None) -> str | None:
-    """Read a word, or nothing."""
+    """Return a word, or ``None`` if there is no value."""
     return None if is_empty(value) else str(value).strip()
 
 
 def texts(name: str, value: object) -> tuple[str, ...]:
-    """Read one text or several non-empty texts; no value gives an empty result.
+    """Return one or several texts as a tuple. Without a value, the tuple is empty.
 
-    :raises DrayTaskFailure: if a text is empty, or no text, or a list that was rendered to text.
+    :raises DrayTaskFailure: if an item is empty or not a text, or if a list was rendered to text.
     """
     if is_empty(value):
         return ()
@@ -81,7 +85,7 @@ def texts(name: str, value: object) -> tuple[str, ...]:
 
 
 def _is_list(word: str) -> bool:
-    """Return true if a text is a list of texts in Python's notation; ``[ab]*`` is a pattern."""
+    """Return true for a list of texts in Python's notation, false for a pattern (``[ab]*``)."""
     if not word.startswith(("[", "(")) or not word.endswith(("]", ")")):
         return False
     try:
@@ -92,7 +96,7 @@ def _is_list(word: str) -> bool:
 
 
 def integer(name: str, value: object) -> int | None:
-    """Read an integer.
+    """Parse an integer.
 
     :raises DrayTaskFailure: for any other value.
     """
@@ -106,7 +110,7 @@ def integer(name: str, value: object) -> int | None:
 
 
 def size(name: str, value: object) -> int | None:
-    """Read bytes, or bytes per second: a number, ``200GB``, ``1.5 GiB``, ``100MiB/s``.
+    """Parse a size or rate: a number, ``200GB``, ``1.5 GiB``, ``100MiB/s``.
 
     :raises DrayTaskFailure: for any other value.
     """
@@ -122,9 +126,9 @@ def size(name: str, value: object) -> int | None:
 
 
 def seconds(name: str, value: object) -> int | None:
-    """Read a duration in whole seconds, rounded up: a number or a ``timedelta``.
+    """Parse a duration to whole seconds, rounded up. It is a number or a ``timedelta``.
 
-    :raises DrayTaskFailure: for any other value, or below 0.
+    :raises DrayTaskFailure: for any other value, and for a negative one.
     """
     if isinstance(value, timedelta):
         found: int | None = -(-value // timedelta(seconds=1))
@@ -138,9 +142,9 @@ def seconds(name: str, value: object) -> int | None:
 
 
 def time(name: str, value: object, begin: datetime | None = None) -> datetime | None:
-    """Read a time with a zone: a ``datetime``, RFC 3339, or a ``timedelta`` from ``begin``.
+    """Parse a time with a zone: a ``datetime``, RFC 3339, or a ``timedelta`` from ``begin``.
 
-    :raises DrayTaskFailure: for any other value, or without a zone.
+    :raises DrayTaskFailure: for any other value, and for a time without a zone.
     """
     if is_empty(value):
         return None
@@ -149,7 +153,7 @@ def time(name: str, value: object, begin: datetime | None = None) -> datetime | 
     found: object = value
     if isinstance(value, str):
         try:
-            # Python 3.10 does not parse the Z.
+            # Python 3.10 cannot parse a `Z` at the end.
             found = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", value.strip()))
         except ValueError:
             found = None
@@ -161,7 +165,7 @@ def time(name: str, value: object, begin: datetime | None = None) -> datetime | 
 
 
 def truth(name: str, value: object) -> bool | None:
-    """Read a boolean.
+    """Parse a boolean.
 
     :raises DrayTaskFailure: for any other value.
     """
@@ -173,7 +177,7 @@ def truth(name: str, value: object) -> bool | None:
 
 
 def labels(name: str, value: object) -> dict[str, str]:
-    """Read labels: texts by text.
+    """Parse labels, a dictionary from text to text.
 
     :raises DrayTaskFailure: for any other value.
     """
@@ -185,5 +189,5 @@ def labels(name: str, value: object) -> dict[str, str]:
 
 
 def label_text(value: object) -> str:
-    """Cut a text to the size of an endpoint's label, between two characters."""
+    """Shorten a text to the maximum size of a label, without cutting a character in two."""
     return str(value).encode()[:LABEL_BYTES_MAX].decode(errors="ignore")

@@ -1,6 +1,6 @@
 """The Airflow version. No other module checks it.
 
-Airflow 3.1 and later are supported; some features need a later version, each named below.
+Airflow 3.1 and later are supported. Features that need a later version are named below.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ OLDEST = (3, 1)
 
 
 def parse(version: str) -> tuple[int, int]:
-    """Return the first two numbers of a version: ``3.3.2`` is (3, 3).
+    """Return the first two numbers of a version, such as (3, 3) for ``3.3.2``.
 
-    :raises RuntimeError: if it does not begin with two numbers.
+    :raises RuntimeError: if the version does not begin with two numbers.
     """
     match = re.match(r"(\d+)\.(\d+)", version)
     if match is None:
@@ -51,7 +51,8 @@ def parse(version: str) -> tuple[int, int]:
 def check(version: str) -> tuple[int, int]:
     """Return the version if it is supported.
 
-    :raises RuntimeError: if it is older; its one line is the DAG's import error.
+    :raises RuntimeError: if it is too old. The message is one line, which Airflow shows as the
+        DAG's import error.
     """
     found = parse(version)
     if found < OLDEST:
@@ -79,7 +80,7 @@ if not TYPE_CHECKING:
             TaskDeferralTimeout,
         )
     except ImportError:
-        # Airflow 3.1 has them only in the core.
+        # Airflow 3.1 has these classes only in its core.
         from airflow.exceptions import (
             AirflowException,
             AirflowFailException,
@@ -89,14 +90,15 @@ if not TYPE_CHECKING:
 
 
 def task_state_store(context: Any) -> Any | None:  # noqa: ANN401 - the type is not in 3.1
-    """Return the task's store, which outlives its tries; ``None`` before Airflow 3.3 (AIP-103)."""
+    """Return the task's store, which outlives its tries. ``None`` before Airflow 3.3 (AIP-103)."""
     return context.get("task_state_store") if AIRFLOW_VERSION >= (3, 3) else None
 
 
 def task_state(context: Any) -> str | None:  # noqa: ANN401 - no such protocol in the SDK
-    """Return Airflow's state of the running task; ``None`` if it is unknown.
+    """Return Airflow's state of the running task. ``None`` if it is unknown.
 
-    A heartbeat delivers a user's decision only about every five seconds; call this before leaving.
+    A heartbeat delivers a user's decision only about every five seconds. So call this before the
+    task ends or defers.
     """
     ti = context["ti"]
     name = (
@@ -106,24 +108,25 @@ def task_state(context: Any) -> str | None:  # noqa: ANN401 - no such protocol i
         found = ti.get_task_states(dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id])
         state = found[ti.run_id][name]
     except Exception:
-        # Without an answer the task continues as before.
+        # Airflow did not answer, so the task continues.
         return None
     return None if state is None else str(getattr(state, "value", state))
 
 
 def default_deferrable() -> bool:
-    """Return whether operators wait in the triggerer by default.
+    """Return true if operators wait in the triggerer by default.
 
-    A configured ``[operators] default_deferrable`` decides; otherwise yes. Airflow's own default is
-    no, and a transfer of hours would occupy a worker. Airflow writes all its defaults into an
-    ``airflow.cfg`` that it generates, so in that file the line counts only if it says yes.
+    A configured ``[operators] default_deferrable`` decides. The default is true. Airflow's own
+    default is false, but a transfer of several hours would then occupy a worker. An ``airflow.cfg``
+    that Airflow has generated contains all of Airflow's defaults. In such a file, the setting
+    counts only if it is true.
     """
     from airflow.configuration import conf
 
     section, option = "operators", "default_deferrable"
     if f"AIRFLOW__{section}__{option}".upper() in os.environ:
         return bool(conf.getboolean(section, option))
-    # This method reads the file alone; another method of the object adds Airflow's defaults.
+    # This method looks only at the file. Other methods of the object add Airflow's defaults.
     in_file = configparser.ConfigParser.has_option
     is_generated = all(in_file(conf, section, each) for each in ("default_owner", "default_cpus"))
     if is_generated or not in_file(conf, section, option):

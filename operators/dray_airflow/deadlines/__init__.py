@@ -1,1 +1,1 @@
-"""Deadlines of a DAG run, propagated back to its transfers."""
+"""Deadlines of a DAG run, and the deadlines of its transfers that follow from them."""

@@ -1,7 +1,8 @@
 """Find the transfer that makes a run late.
 
-For the callback of a deadline alert, and for the notifier. Endpoints are asked for the transfers of
-the run, which have its labels; they report which promise they predict to miss, and why.
+Used by the callback of a deadline alert and by the notifier. The module asks endpoints for the
+transfers that have the labels of the run. Endpoints report the promises that they expect to miss,
+and the reasons.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ TRANSFERS_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """The transfer that causes the delay, and the kind of the problem.
+    """The transfer that causes the delay, and the kind of problem.
 
-    :param kind: ``foretold``: the endpoint predicts that its promise is missed; ``failed``;
-        ``slow``: it runs and will end after its deadline, or has none; ``late``: it ended after its
-        deadline.
-    :param by_seconds: how late it is, or will be, if known.
-    :param text: all of it in one line.
+    :param kind: ``foretold``: the endpoint predicts that the promise will be missed. ``failed``:
+        the transfer has failed. ``slow``: the transfer is running, and has no deadline or will end
+        after it. ``late``: the transfer ended after its deadline.
+    :param by_seconds: the delay in seconds, now or expected, if known.
+    :param text: the whole reason in one line.
     """
 
     transfer: Transfer
@@ -55,7 +56,7 @@ class Reason:
 
     @property
     def task(self) -> str:
-        """The task of the transfer, with its number if it is mapped."""
+        """The task of the transfer. For a mapped task, with the number of the instance."""
         labels = _labels(self.transfer)
         index = labels.get("map_index", "-1")
         name = str(labels.get("task_id", "?"))
@@ -65,13 +66,14 @@ class Reason:
 def find_reason(
     transfers: Iterable[Transfer], now: datetime, deadline: datetime | None = None
 ) -> Reason | None:
-    """Choose the transfer of a run that delays it most. Pure.
+    """Choose the transfer of a run that delays the run most. Pure.
 
-    The order is: promises that will be missed, the latest first; failed transfers; transfers that
-    run past their deadline, or past the run's; transfers that ended late.
+    The order of choice is: promises that will be missed, with the latest end first; failed
+    transfers; running transfers that exceed their deadline or the run's deadline; transfers that
+    ended late.
 
-    :param now: the time; aware.
-    :param deadline: the run's; aware.
+    :param now: the current time, with a time zone.
+    :param deadline: the deadline of the run, with a time zone.
     """
     found = [
         (rank, -(reason.by_seconds or 0.0), reason.transfer.id, reason)
@@ -130,7 +132,8 @@ def _time_text(time: datetime | None) -> str:
 
 
 def _progress(transfer: Transfer) -> str:
-    # Before the listing is complete the total is unknown; the declared size is used.
+    # The total is unknown until the listing is complete, so the declared size is used if it is
+    # larger.
     total = max(transfer.bytes.listed, int(transfer.request.get("bytes_expected") or 0))
     return f"{transfer.bytes.durable / 1e9:.3g} of {total / 1e9:.3g} GB are safe"
 
@@ -153,7 +156,7 @@ async def transfers_of_run(
 ) -> tuple[list[Transfer], list[str]]:
     """Ask endpoints for the transfers of a run.
 
-    :param conn_ids: connections of the endpoints that drive them.
+    :param conn_ids: connections of the endpoints that drive the transfers.
     :returns: the transfers, and for each unreachable endpoint a line with the cause.
     """
     from dray.errors import DrayError
@@ -180,12 +183,12 @@ async def transfers_of_run(
 async def name_the_reason(
     context: dict[str, Any], dray_conn_ids: Sequence[str], *, is_early: bool = False
 ) -> str | None:
-    """Describe in one line why a run is late, or will be.
+    """Return one line that says why a run is late or will be late.
 
     :param context: Airflow's context for the callback of a deadline: the run and the deadline.
     :param dray_conn_ids: connections of the endpoints that drive the run's transfers.
-    :param is_early: the deadline is still to come: report only what is certain.
-    :returns: the line; ``None`` if there is nothing to report yet.
+    :param is_early: true before the deadline. Only certain delays are then reported.
+    :returns: the line, or ``None`` if there is no delay to report yet.
     """
     run = context["dag_run"]
     dag_id, run_id = str(run["dag_id"]), str(run["dag_run_id"])
@@ -216,7 +219,7 @@ def _deadline_of(context: dict[str, Any]) -> datetime | None:
 
 
 async def _unfinished(dag_id: str, run_id: str) -> list[str]:
-    """Name the tasks of the run that have not ended, the first ten."""
+    """Return the tasks of the run that have not ended, at most ten of them."""
     from asgiref.sync import sync_to_async
 
     try:
@@ -238,16 +241,16 @@ def deadline_alerts(
     key: str = "deadline",
     **notifier: Any,  # noqa: ANN401 - arguments of DrayNotifier
 ) -> list[DeadlineAlert]:
-    """Return the alerts of a DAG whose runs have their deadline in their conf.
+    """Return deadline alerts for a DAG whose runs have their deadline in their conf.
 
-    One alert fires at the deadline, and one for each earlier check, which notifies only if an
-    endpoint predicts a miss, or a transfer has failed.
+    One alert fires at the deadline. Further alerts fire earlier, and notify only if an endpoint
+    predicts a miss or a transfer has failed.
 
     :param dray_conn_ids: connections of the endpoints that drive the run's transfers.
-    :param looks: how long before the deadline to check.
-    :param key: of the conf.
+    :param looks: times before the deadline at which the earlier alerts fire.
+    :param key: key of the deadline in the conf.
     :param notifier: arguments of :class:`dray_airflow.notifications.dray.DrayNotifier`.
-    :returns: an empty list before Airflow 3.2, with a warning in the log.
+    :returns: the alerts. Before Airflow 3.2 an empty list, with a warning in the log.
     """
     from dray_airflow.version_compat import HAS_CUSTOM_DEADLINES
 

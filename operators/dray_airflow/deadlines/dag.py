@@ -1,7 +1,8 @@
-"""Collect the run's deadline and graph from inside a task, for the plan of :mod:`.graph`.
+"""Collect the run's deadline and its graph of tasks inside a running task.
 
-An operator calls :func:`deadline_for` if its own deadline is not set. Authors declare the duration
-of a task with :func:`expect`. This module plans nothing; pure code makes the plan.
+An operator without its own deadline calls :func:`deadline_for`. Authors of DAGs declare the
+duration of a task with :func:`expect`. This module only collects data: the pure module
+:mod:`.graph` computes the plan.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ Node = TypeVar("Node")
 class RunDeadline:
     """The deadline of the run.
 
-    :param time: aware.
-    :param source: its origin, in words.
+    :param time: the deadline, with a time zone.
+    :param source: text that names the origin of the deadline.
     """
 
     time: datetime
@@ -70,12 +71,12 @@ class RunDeadline:
 class TaskDeadline:
     """The deadline of a task's transfer.
 
-    :param latest_finish: aware.
-    :param class_: for the endpoint.
-    :param rate_min: bytes per second that it needs at least, if its size is known. For people: an
-        endpoint with the deadline and the size computes it.
-    :param is_possible: whether that time is still to come.
-    :param why: one line: the run's deadline and the tasks after the transfer.
+    :param latest_finish: the deadline, with a time zone.
+    :param class_: class of the transfer, for the endpoint.
+    :param rate_min: minimum rate in bytes per second, if the size is known. It is only shown to
+        users, because an endpoint computes the rate from deadline and size.
+    :param is_possible: true if the deadline has not passed.
+    :param why: one line with the run's deadline and the tasks after the transfer.
     """
 
     latest_finish: datetime
@@ -86,13 +87,13 @@ class TaskDeadline:
 
 
 def expect(task: Node, duration: timedelta | float) -> Node:
-    """Declare how long a task, or one instance of a mapped task, takes.
+    """Declare the duration of a task, or of one instance of a mapped task.
 
-    A DrayTransferOperator takes ``expected_duration`` instead. Without a declaration the median of
-    past runs is used.
+    A DrayTransferOperator has the argument ``expected_duration`` instead. If no duration is
+    declared, the median of past runs is used.
 
-    :param task: an operator, or the result of a ``@task`` function; it must be in a DAG already.
-    :param duration: a duration, or seconds.
+    :param task: an operator, or the result of a ``@task`` function. It must be in a DAG already.
+    :param duration: a duration, or a number of seconds.
     :returns: the task, for chaining.
     :raises ValueError: for a negative duration.
     """
@@ -106,10 +107,11 @@ def expect(task: Node, duration: timedelta | float) -> Node:
 
 
 def deadline_for(context: Context) -> TaskDeadline | None:
-    """Return the deadline of the running task's transfer that keeps the run in time.
+    """Return the latest end of the running task's transfer with which the run is in time.
 
-    Every call plans again, so tasks that ended early or late count. It never raises: without a
-    deadline of the run, or after an error, which is logged, it returns ``None``.
+    Every call computes the plan again, so the plan includes tasks that ended early or late. The
+    function never raises. It returns ``None`` if the run has no deadline, or after an error, which
+    it logs.
     """
     try:
         plan = plan_for(context)
@@ -142,7 +144,7 @@ def deadline_for(context: Context) -> TaskDeadline | None:
 
 
 def plan_for(context: Context, now: datetime | None = None) -> DeadlinePlan | None:
-    """Plan the whole run in its present state; ``None`` if it has no deadline.
+    """Plan the whole run in its current state. Return ``None`` if the run has no deadline.
 
     :raises ValueError: if the deadline in the run's conf is malformed.
     """
@@ -157,13 +159,13 @@ def plan_for(context: Context, now: datetime | None = None) -> DeadlinePlan | No
 
 
 def run_begin(run: object) -> datetime:
-    """Return the time when a run was due: a duration in its conf counts from it."""
+    """Return the time at which a run was due. A duration in its conf counts from this time."""
     begin = getattr(run, "run_after", None) or getattr(run, "start_date", None)
     return begin if isinstance(begin, datetime) else datetime.now(timezone.utc)
 
 
 def run_deadline(context: Context) -> RunDeadline | None:
-    """Return the deadline of the run: from its conf, else the first of the DAG's alerts.
+    """Return the deadline of the run: from its conf, or else from the DAG's earliest alert.
 
     :raises ValueError: if the deadline in the conf is malformed.
     """
@@ -176,7 +178,7 @@ def run_deadline(context: Context) -> RunDeadline | None:
     found = [
         due
         for alert in getattr(dag, "deadline", None) or ()
-        # A check ahead of the deadline is not a deadline.
+        # An alert of an early check fires before the deadline, so its time is not a deadline.
         if not getattr(alert.callback, "kwargs", {}).get("is_early")
         and (due := _alert_time(alert, run)) is not None
     ]
@@ -184,7 +186,7 @@ def run_deadline(context: Context) -> RunDeadline | None:
 
 
 def _alert_time(alert: Any, run: Any) -> RunDeadline | None:  # noqa: ANN401 - Airflow's own
-    """Compute an alert's time as far as a worker can."""
+    """Return the time of an alert, if a worker can compute it."""
     interval = alert.interval
     if not isinstance(interval, timedelta):
         from airflow.sdk import Variable
@@ -208,9 +210,10 @@ def _alert_time(alert: Any, run: Any) -> RunDeadline | None:  # noqa: ANN401 - A
 
 
 def _queued_at(run: Any, interval: timedelta) -> datetime | None:  # noqa: ANN401 - Airflow's own
-    """Estimate when a run was queued, which workers cannot see: when it was due, or it started.
+    """Estimate the time at which a run was queued, which a worker cannot read.
 
-    A run that catches up was due long before it was queued, and starts as soon as it may.
+    The estimate is the time at which the run was due, or at which it started. A run that catches up
+    was due long before it was queued, and starts as soon as Airflow permits.
     """
     due = getattr(run, "run_after", None)
     start = getattr(run, "start_date", None)
@@ -224,7 +227,7 @@ def _queued_at(run: Any, interval: timedelta) -> datetime | None:  # noqa: ANN40
 
 
 def tasks_of(context: Context) -> list[Task]:
-    """Return the DAG's tasks with their present state."""
+    """Return the DAG's tasks with their current state."""
     from dray_airflow.deadlines import history
 
     ti: Any = context["ti"]
@@ -247,7 +250,7 @@ def tasks_of(context: Context) -> list[Task]:
 
 
 def _with_known(tasks: list[Task], dag: DAG, context: Context) -> list[Task]:
-    """Add sizes and rates that endpoints know, for transfers that share the time."""
+    """Add sizes and rates that endpoints know, for transfers that share the available time."""
     import dataclasses
 
     from dray_airflow.deadlines.known import Known, known_of
@@ -261,7 +264,7 @@ def _with_known(tasks: list[Task], dag: DAG, context: Context) -> list[Task]:
         and task.expected_seconds is None
         and task.median_seconds is None
     }
-    # A single transfer gets all the time, whatever its size.
+    # A single transfer gets all the time, so its size does not matter.
     if len(shared) < 2:
         return tasks
     operators = [
@@ -286,7 +289,7 @@ def _has_to_be_known(
     dag: DAG,
     states: Mapping[str, Instances],
 ) -> bool:
-    """Return true if an unfinished task has no declared duration and needs the history of runs."""
+    """Return true if an unfinished task has no declared duration, so its history is needed."""
     task = task_from(operator, dag, None, states.get(operator.task_id))
     if not task.is_counted or task.state in ENDED:
         return False
@@ -295,7 +298,7 @@ def _has_to_be_known(
 
 
 def _as_running(task: Task, ti: Any) -> Task:  # noqa: ANN401 - Airflow's own
-    """Mark the calling task as running, whatever its database row says."""
+    """Mark the calling task as running. Its row in the database may not show this yet."""
     import dataclasses
 
     return dataclasses.replace(task, state="running", started_at=getattr(ti, "start_date", None))
@@ -308,11 +311,11 @@ def task_from(
     instances: Instances | None = None,
     context: Context | None = None,
 ) -> Task:
-    """Make a task of the graph from an operator.
+    """Return the task of the graph for an operator.
 
-    :param past: its history in past runs.
-    :param instances: its rows in this run.
-    :param context: of the calling task, for templates of sizes.
+    :param past: history of the operator in past runs.
+    :param instances: instances of the operator in this run.
+    :param context: context of the calling task, for templates of sizes.
     """
     declared = _seconds(_field(operator, "expected_duration"))
     if declared is None:
@@ -378,7 +381,7 @@ def _seconds(value: object) -> float | None:
 
 
 def _expansions(operator: Any) -> list[Mapping[str, Any]] | None:  # noqa: ANN401 - mapped
-    """Return the arguments of each instance if the DAG file contains them; else nothing."""
+    """Return each mapped instance's arguments, or ``None`` if the DAG file does not have them."""
     value = getattr(getattr(operator, "expand_input", None), "value", None)
     if isinstance(value, Sequence) and all(isinstance(each, Mapping) for each in value):
         return list(value)
@@ -393,14 +396,15 @@ def _literal_count(operator: Any) -> int | None:  # noqa: ANN401 - mapped
     try:
         count = operator.get_parse_time_mapped_ti_count()
     except Exception:
-        # They are known only at run time; Airflow's class for that differs between versions.
+        # `None` if the arguments are known only at run time. Airflow's class for this case differs
+        # between versions.
         expansions = _expansions(operator)
         return None if expansions is None else len(expansions)
     return int(count)
 
 
 def _bytes(operator: Any, count: int, context: Context | None) -> int | None:  # noqa: ANN401
-    """Return the size of all instances together, if it can be known before they run."""
+    """Return the total size of all instances, if it is known before they run."""
     from dray_airflow import values
 
     def read(value: object) -> int | None:
@@ -409,7 +413,7 @@ def _bytes(operator: Any, count: int, context: Context | None) -> int | None:  #
                 value = operator.render_template(value, context)
             return values.size("bytes_expected", value)
         except Exception:
-            # A template of a value that does not exist yet.
+            # The template refers to a value that does not exist yet.
             return None
 
     for name in ("bytes_expected", "size"):

@@ -1,11 +1,12 @@
 """Derive a deadline for each transfer from a graph of tasks and its deadline. Pure.
 
-:func:`plan_deadlines` computes for each transfer its latest finish, the rate it needs, its slack,
-    and the tasks after it that determine them. This module does not know Airflow:
-    :mod:`dray_airflow.deadlines.dag` supplies tasks, durations and states, and time is an argument.
+:func:`plan_deadlines` computes for each transfer its latest finish, the rate that it needs, its
+    slack, and the later tasks that determine its latest finish. This module does not know Airflow.
+    :mod:`dray_airflow.deadlines.dag` supplies tasks, durations and states, and the time is an
+    argument.
 
-Invariant owned here: a transfer's latest finish is the deadline less the longest path after it, so
-a transfer in time leaves the later tasks their expected time.
+Invariant owned here: the latest finish of a transfer is the deadline minus the longest path after
+the transfer. So a transfer that is in time leaves all later tasks their expected time.
 """
 
 from __future__ import annotations
@@ -55,21 +56,21 @@ ENDED = frozenset({"done", "skipped", "failed"})
 class Task:
     """A task of the graph.
 
-    :param id: its name, unique in a graph.
-    :param upstream: names of the tasks it waits for.
+    :param id: name of the task, unique in a graph.
+    :param upstream: names of the tasks that the task waits for.
     :param expected_seconds: declared duration of one instance.
     :param median_seconds: median duration of one instance in past runs.
     :param runs: number of past instances in that median.
-    :param is_transfer: whether it gets a deadline of its own.
-    :param bytes: of a transfer, of all its instances together; used if no duration is known.
-    :param rate: bytes per second that the transfer's endpoint can promise, if known.
+    :param is_transfer: true if the task gets its own deadline.
+    :param bytes: size of a transfer with all its instances. Used if no duration is known.
+    :param rate: rate in bytes per second that the transfer's endpoint can promise, if known.
     :param rule: Airflow's trigger rule.
-    :param is_counted: whether the deadline waits for it; a teardown usually is not counted.
+    :param is_counted: true if the deadline waits for the task. Usually false for a teardown.
     :param instances: number of instances of a mapped task.
-    :param instances_done: number of ended instances.
-    :param at_once: number of instances that run concurrently; ``None``: all.
-    :param state: its progress.
-    :param started_at: start of a running task; aware.
+    :param instances_done: number of instances that have ended.
+    :param at_once: number of instances that run concurrently. ``None`` means all.
+    :param state: progress of the task.
+    :param started_at: start of a running task, with a time zone.
     """
 
     id: str
@@ -90,17 +91,17 @@ class Task:
 
     @property
     def rounds(self) -> int:
-        """Number of consecutive rounds of instances that have still to run."""
+        """Number of consecutive rounds of instances that have not run yet."""
         left = max(self.instances - self.instances_done, 0)
         return math.ceil(left / max(1, min(self.at_once or left, left))) if left else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A task on a path, and its expected part of the path's duration.
+    """A task on a path, with its expected part of the path's duration.
 
-    :param seconds: without the overhead between tasks.
-    :param basis: origin of the duration, in words.
+    :param seconds: duration without the overhead between tasks.
+    :param basis: text that names the origin of the duration.
     """
 
     task_id: str
@@ -108,7 +109,7 @@ class Step:
     basis: str
 
     def __str__(self) -> str:
-        """Return a short description."""
+        """Return the step as a short text."""
         return f"{self.task_id} {span(self.seconds)} ({self.basis})"
 
 
@@ -116,18 +117,19 @@ class Step:
 class TransferDeadline:
     """The bounds within which a transfer keeps the run in time.
 
-    :param task_id: its task.
-    :param latest_finish: the deadline less the time of the tasks after it, of all instances; aware.
-    :param earliest_start: expected end of the tasks before it; earlier transfers of unknown
-        duration count as nothing; aware.
-    :param expected_seconds: its expected duration, ``None`` if unknown.
-    :param slack_seconds: how much later it could end; negative: how late it will be.
+    :param task_id: task of the transfer.
+    :param latest_finish: the deadline minus the time of the tasks after the transfer. It applies to
+        all instances together, and has a time zone.
+    :param earliest_start: expected end of the tasks before the transfer, with a time zone. An
+        earlier transfer of unknown duration counts as zero.
+    :param expected_seconds: expected duration of the transfer, ``None`` if unknown.
+    :param slack_seconds: time by which the transfer could end later. Negative if it will be late.
     :param bytes: size of one instance, if known.
-    :param rounds: consecutive instances that must fit in, including this one.
-    :param rate_min: bytes per second that one instance needs at least from its start.
+    :param rounds: number of consecutive instances that must fit in, including this one.
+    :param rate_min: minimum rate of one instance from its start, in bytes per second.
     :param class_: ``deadline``.
-    :param chain: the longest path after it, in order.
-    :param deadline: of the whole run; aware.
+    :param chain: the longest path after the transfer, in order.
+    :param deadline: deadline of the whole run, with a time zone.
     :param overhead_seconds: overhead between two tasks.
     """
 
@@ -146,13 +148,14 @@ class TransferDeadline:
 
     @property
     def is_possible(self) -> bool:
-        """True if there is any time for it."""
+        """True if there is time left for the transfer."""
         return self.latest_finish > self.earliest_start
 
     def finish_of_next(self, now: datetime) -> datetime:
         """Return the deadline of the instance that starts now: its part of the remaining time.
 
-        If instances run one after the other, the first must not use the time of the others.
+        If instances run one after the other, the first instance must not use the time of the
+        others.
         """
         if self.rounds <= 1 or self.latest_finish <= now:
             return self.latest_finish
@@ -160,7 +163,7 @@ class TransferDeadline:
 
     @property
     def why(self) -> str:
-        """One line: the deadline and the tasks that must fit in before it."""
+        """One line with the deadline, and the tasks that must fit in before it."""
         said = f"{self.task_id} must be done by {clock(self.latest_finish)}: "
         if not self.chain:
             return said + "that is the run's deadline, nothing follows"
@@ -176,17 +179,17 @@ class TransferDeadline:
 class DeadlinePlan:
     """The result of planning.
 
-    :param deadline: of the whole run; aware.
-    :param now: when it was planned; aware.
+    :param deadline: deadline of the whole run, with a time zone.
+    :param now: time of the planning, with a time zone.
     :param transfers: unfinished transfers that the deadline waits for, by name.
     :param critical: the longest path from now to the end, in order.
-    :param expected_finish: end of that path; aware.
-    :param rate_common: bytes per second assumed for transfers of known size and unknown duration:
-        the least rate at which everything fits, or the given one; ``None``: there is no such
-        transfer, or no rate is enough.
-    :param unknown: unfinished tasks of unknown duration; counted as nothing.
-    :param estimated: unfinished transfers of unknown duration and size; counted as an even share of
-        the time.
+    :param expected_finish: end of the longest path, with a time zone.
+    :param rate_common: rate in bytes per second that is assumed for transfers of known size and
+        unknown duration. It is the given rate, or else the lowest rate at which everything fits.
+        ``None`` if there is no such transfer, or no rate is enough.
+    :param unknown: unfinished tasks of unknown duration. They count as zero.
+    :param estimated: unfinished transfers of unknown duration and size. They count as an even share
+        of the time.
     """
 
     deadline: datetime
@@ -200,12 +203,12 @@ class DeadlinePlan:
 
     @property
     def slack_seconds(self) -> float:
-        """Time by which all tasks could be later; negative if they are late already."""
+        """Time by which all tasks could be later. Negative if the run is already late."""
         return (self.deadline - self.expected_finish).total_seconds()
 
     @property
     def reason(self) -> TransferDeadline | None:
-        """The transfer that delays the run most: the longest one of the critical path."""
+        """The transfer that delays the run most: the longest transfer on the critical path."""
         lengths = {step.task_id: step.seconds for step in self.critical}
         named = [each for name, each in self.transfers.items() if name in lengths]
         return max(named, key=lambda each: lengths[each.task_id], default=None)
@@ -213,11 +216,11 @@ class DeadlinePlan:
 
 @dataclass(frozen=True, slots=True)
 class _Weight:
-    """Share of a task in a path: seconds, and work, which takes longer at a lower rate.
+    """The part of a task in a path: seconds, and work whose duration depends on the rate.
 
-    :param work: bytes of transfers; seconds at their rates where those, or sizes, are estimated.
-    :param bytes: of a transfer whose size is known.
-    :param rate: rate that its endpoint can promise.
+    :param work: bytes of transfers. If rates or sizes are estimated: seconds at these rates.
+    :param bytes: size of a transfer, if it is known.
+    :param rate: rate that the transfer's endpoint can promise.
     """
 
     seconds: float
@@ -244,19 +247,25 @@ def plan_deadlines(
 ) -> DeadlinePlan:
     """Propagate a deadline back through a graph.
 
-    A duration is the declared one, else the median of past runs. A transfer with neither takes its
-    bytes at ``rate``, or else at the least common rate at which everything fits, but no more than
-    its endpoint can promise (:attr:`Task.rate`). A transfer without a size too gets an even share
-    of the time; the others share in proportion to their times at their rates. Any other task of
-    unknown duration counts as nothing, and is named in :attr:`DeadlinePlan.unknown`. Ended tasks,
-    tasks that run only after failures, and tasks that the deadline does not wait for take no time,
-    but later tasks still wait for earlier ones. Call it again when a task has ended early or late.
+    The duration of a task is the declared duration, or else the median of past runs.
+
+    A transfer without both takes the time of its bytes at ``rate``. If ``rate`` is not given, the
+    lowest common rate at which everything fits is used, but not more than the rate that the
+    endpoint can promise (:attr:`Task.rate`). If such a transfer has no size either, it gets an even
+    share of the time. The other transfers then share the time in proportion to their durations at
+    their rates.
+
+    Any other task of unknown duration counts as zero and is listed in :attr:`DeadlinePlan.unknown`.
+    Ended tasks, tasks that run only after failures, and tasks that the deadline does not wait for
+    take no time. Later tasks still wait for these tasks.
+
+    Call the function again when a task has ended early or late.
 
     :param tasks: all tasks of the run.
-    :param deadline: when all of it must be done; aware.
-    :param now: the time; aware.
-    :param rate: bytes per second of transfers, if known.
-    :param overhead_seconds: between a task's end and the work of the next.
+    :param deadline: deadline of the run, with a time zone.
+    :param now: the current time, with a time zone.
+    :param rate: rate of transfers in bytes per second, if known.
+    :param overhead_seconds: time between the end of a task and the work of the next task.
     :raises ValueError: for an edge from an unknown task, a cycle, a duplicate name, or a time
         without a zone.
     """
@@ -277,8 +286,8 @@ def plan_deadlines(
         weights, work_seconds = graph.spread(weights, rate)
 
     lengths = {name: weights[name].path(work_seconds or 0.0) for name in order}
-    # The longest permissible duration of a transfer is not its expected one: a rate that is only
-    # sufficient delays no earliest start.
+    # Not the longest permitted duration of a transfer: with a rate that is just sufficient, no
+    # later task would have an earlier start.
     soonest = {
         name: weights[name].overhead
         + weights[name].seconds
@@ -344,7 +353,7 @@ def _by_name(tasks: Iterable[Task]) -> dict[str, Task]:
 
 
 def _edges(task: Task, by_name: Mapping[str, Task]) -> tuple[str, ...]:
-    """Return the tasks that a task still waits for."""
+    """Return the tasks for which a task still waits."""
     if task.state != "waiting" or task.rule == "always":
         return ()
     states = {by_name[each].state for each in task.upstream}
@@ -415,13 +424,16 @@ def _longest(
     neighbours: Mapping[str, Iterable[str]],
     lengths: Mapping[str, float],
 ) -> dict[str, _Path]:
-    """Find for each the longest path through its neighbours, nearest first, without itself."""
+    """Return for each task the longest path through its neighbours, nearest task first.
+
+    The path does not include the task.
+    """
     found: dict[str, _Path] = {}
     for name in order:
         best = _Path()
         for each in neighbours[name]:
             seconds = found[each].seconds + lengths[each]
-            # An empty path is reported only if there is no longer one.
+            # An empty path is reported only if there is no longer path.
             if seconds > best.seconds or not best.names:
                 best = _Path(seconds, (each, *found[each].names))
         found[name] = best
@@ -437,12 +449,15 @@ class _Graph:
     left: float
 
     def least_rate(self, weights: Mapping[str, _Weight]) -> float | None:
-        """Find how long a unit of work may take so that every path fits; ``None``: it never does.
+        """Return the longest time per unit of work with which every path fits.
 
-        As a function of the seconds of a unit, the longest path is the maximum of many straight
-        lines. From the right, the root of the highest line is never left of the root of the
-        maximum. So going from root to root ends there, after at most as many steps as there are
-        lines on top.
+        ``None`` if there is no such time.
+
+        The length of each path is a straight line over the seconds per unit. The longest path is
+        the maximum of these lines. The search starts at the right, at the root of the highest line.
+        This root is never left of the root of the maximum, so the search moves from root to root
+        and ends at the root of the maximum. It needs at most as many steps as there are lines in
+        the maximum.
         """
         left = self.left
         works = [weight.work for weight in weights.values() if weight.work]
@@ -468,12 +483,13 @@ class _Graph:
     def spread(
         self, weights: Mapping[str, _Weight], rate: float | None
     ) -> tuple[dict[str, _Weight], float]:
-        """Give transfers their work as seconds at their rates, and the time for a second of it.
+        """Set each transfer's work to seconds at its rate; return the time for one such second.
 
         A transfer of unknown size gets an even share: the time of the path with the most transfers,
-        divided by their number. A transfer of known size whose endpoint reports no rate gets at
-        most that. The remaining time is divided in proportion. If the time is too short, known
-        transfers keep theirs, because no endpoint can be faster, and the others share the rest.
+        divided by their number. A transfer of known size without a reported rate gets at most this
+        share. The remaining time is divided in proportion. If the time is too short, transfers of
+        known size and rate keep their time, because no endpoint can be faster. The other transfers
+        share the rest.
 
         :param rate: common rate of all transfers of known size.
         """
@@ -563,7 +579,7 @@ def _transfer(
 
 
 def span(seconds: float) -> str:
-    """Return a readable duration: ``45 s``, ``12.5 min``, ``3.2 h``."""
+    """Return a duration as text: ``45 s``, ``12.5 min``, ``3.2 h``."""
     size = abs(seconds)
     if size < 120:
         return f"{seconds:.3g} s"
@@ -573,5 +589,5 @@ def span(seconds: float) -> str:
 
 
 def clock(time: datetime) -> str:
-    """Return a time to the second, with its zone."""
+    """Return a time as text to the second, with its zone."""
     return time.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,9 +1,9 @@
-"""Durations of tasks in past runs, and the progress of those of this run.
+"""Durations of tasks in past runs, and the progress of the tasks in this run.
 
-A worker of Airflow 3 cannot reach the metadata database. This module asks through the task's own
-supervisor (the execution API), as ``ti.get_task_states`` does. For any run of the DAG that gives
-the ended tasks, their results and durations, and only the state of unfinished tasks. Missing data
-is not guessed: an empty history is a valid answer.
+A worker of Airflow 3 cannot reach the metadata database. So this module asks the task's own
+supervisor (the execution API), as ``ti.get_task_states`` does. For any run of the DAG, the API
+returns the ended tasks with their results and durations. For unfinished tasks it returns only the
+state. Missing data is not guessed, and an empty history is a valid answer.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ that starts. The median of three is none of the extremes; guess, revisit."""
 class Past:
     """The history of a task in past runs.
 
-    :param median_seconds: of the successful instances.
-    :param count: number of those instances.
-    :param instances: of a mapped task, the median number of instances in a run; else 1.
+    :param median_seconds: median duration of the successful instances.
+    :param count: number of successful instances.
+    :param instances: for a mapped task, the median number of instances in a run. Otherwise 1.
     """
 
     median_seconds: float
@@ -46,9 +46,9 @@ class Past:
 
 @dataclass(slots=True)
 class Instances:
-    """The instances of a task in this run, by state.
+    """The instances of a task in this run.
 
-    :param states: one for each existing instance.
+    :param states: the state of each existing instance.
     """
 
     states: list[str | None] = field(default_factory=list)
@@ -57,12 +57,12 @@ class Instances:
 def past_of(
     context: Context, wanted: Collection[str] | None = None, runs_max: int = RUNS_MAX
 ) -> dict[str, Past]:
-    """Look up past runs, newest first, without this one, until there are enough.
+    """Return the history of tasks from past runs. The newest runs come first, until they suffice.
 
-    :param context: of the running task.
-    :param wanted: the tasks whose history is needed; if empty no call is made. ``None``: all, and
-        all of ``runs_max`` runs are looked at.
-    :returns: by task; empty if the API has no data, or is older than required.
+    :param context: context of the running task.
+    :param wanted: the tasks whose history is needed. If it is empty, no call is made. ``None``
+        means all tasks, and then all of ``runs_max`` runs are read.
+    :returns: the history by task. Empty if the API has no data, or is older than required.
     """
     ti: Any = context["ti"]
     ask = getattr(ti, "get_task_breadcrumbs", None)
@@ -81,9 +81,9 @@ def past_of(
 
 
 def summarise(runs: Iterable[Iterable[Mapping[str, Any]]]) -> dict[str, Past]:
-    """Return the medians of runs: of each instance ``task_id``, ``state``, ``duration``.
+    """Return the medians over runs. Each instance has ``task_id``, ``state`` and ``duration``.
 
-    Only successful instances count: the duration of a failure says nothing.
+    Only successful instances count, because the duration of a failed instance has no meaning.
     """
     seconds: dict[str, list[float]] = defaultdict(list)
     counts: dict[str, list[int]] = defaultdict(list)
@@ -105,14 +105,14 @@ def summarise(runs: Iterable[Iterable[Mapping[str, Any]]]) -> dict[str, Past]:
 
 
 def _runs_before(context: Context, runs_max: int) -> Iterator[str]:
-    """Name the newest runs before this one; each is requested only when needed."""
+    """Yield the newest runs before this one. Each is requested only when it is needed."""
     ti: Any = context["ti"]
     run: Any = context.get("dag_run")
     logical = getattr(run, "logical_date", None)
     if logical is None:
-        # Runs without a logical date have no order that the API could follow; their rows come as
-        # they were written, oldest first. One row of a run, also for a task with a thousand
-        # instances.
+        # The API cannot order runs without a logical date. Their rows come in the order in which
+        # they were written, oldest first. One row per run is requested, even for a task with a
+        # thousand instances.
         index = -1 if ti.map_index is None or ti.map_index < 0 else 0
         states = ti.get_task_states(dag_id=ti.dag_id, task_ids=[ti.task_id], map_index=index)
         names = [run_id for run_id in states if run_id != ti.run_id]
@@ -127,7 +127,7 @@ def _runs_before(context: Context, runs_max: int) -> Iterator[str]:
 
 
 def _previous(dag_id: str, logical: Any) -> Any | None:  # noqa: ANN401 - Airflow's own
-    """Ask for the successful run before a logical date."""
+    """Return the last successful run before a logical date."""
     from airflow.sdk.execution_time import task_runner
     from airflow.sdk.execution_time.comms import GetPreviousDagRun
 
@@ -137,10 +137,10 @@ def _previous(dag_id: str, logical: Any) -> Any | None:  # noqa: ANN401 - Airflo
 
 
 def states_of(context: Context, task_ids: Iterable[str]) -> dict[str, Instances]:
-    """Ask for the states of the tasks of this run.
+    """Return the states of the tasks of this run.
 
-    :param task_ids: of the DAG.
-    :returns: by task; without tasks that have no row yet.
+    :param task_ids: ids of tasks of the DAG.
+    :returns: the instances by task. Tasks without a row are missing.
     """
     ti: Any = context["ti"]
     answer = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id])
@@ -148,7 +148,10 @@ def states_of(context: Context, task_ids: Iterable[str]) -> dict[str, Instances]
 
 
 def sort_states(rows: Mapping[str, str | None], task_ids: Iterable[str]) -> dict[str, Instances]:
-    """Group rows by their task: the API writes ``task`` or, of a mapped one, ``task_3``."""
+    """Group rows by task.
+
+    The API writes ``task``, or ``task_3`` for an instance of a mapped task.
+    """
     known = set(task_ids)
     found: dict[str, Instances] = defaultdict(Instances)
     for row, state in rows.items():

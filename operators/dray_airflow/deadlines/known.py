@@ -1,7 +1,7 @@
-"""Ask endpoints about future transfers: rates that they can promise, sizes of sources.
+"""Ask endpoints about future transfers: the rates that they can promise, and the sizes of sources.
 
-Used to plan a run with transfers of undeclared size, for which a DAG's first runs have no history.
-If a call is not answered soon the value stays unknown.
+Used for runs with transfers of undeclared size, if the first runs of a DAG have no history yet. If
+an endpoint does not answer soon, the value stays unknown.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ unless the asked rate exceeds it more than some hundred times."""
 
 
 class Known(NamedTuple):
-    """Size and rate of a transfer, from its endpoints.
+    """Size and rate of a transfer, as its endpoints report them.
 
-    :param bytes: size of its source now.
-    :param rate: bytes per second that the endpoint could promise.
+    :param bytes: current size of the source.
+    :param rate: rate in bytes per second that the endpoint could promise.
     """
 
     bytes: int | None = None
@@ -46,10 +46,10 @@ class Known(NamedTuple):
 
 
 def known_of(operators: Iterable[Any], context: Context) -> dict[str, Known]:
-    """Ask endpoints about transfers that have not begun; never raises.
+    """Ask endpoints about transfers that have not started. Never raises.
 
-    :param operators: each of one transfer; mapped operators are left out, and so are operators
-        whose places are not known before other tasks have run.
+    :param operators: operators with one transfer each. Mapped operators are skipped, and operators
+        whose paths depend on other tasks.
     :param context: context of the asking task, for templates.
     """
     found: dict[str, Known] = {}
@@ -59,10 +59,11 @@ def known_of(operators: Iterable[Any], context: Context) -> dict[str, Known]:
             try:
                 found[operator.task_id] = _ask(operator, context, clients)
             except Exception as error:
-                # Any error of a template, a connection or an endpoint leaves the value unknown.
+                # After any error of a template, a connection or an endpoint, the value stays
+                # unknown.
                 log.info("size or rate of %s is unknown: %s", operator.task_id, error)
                 if getattr(error, "status", "permanent") != "permanent":
-                    # An endpoint is unreachable; the task has waited long enough.
+                    # An endpoint is unreachable. The task does not wait for further calls.
                     break
     finally:
         clients.close()
@@ -70,7 +71,7 @@ def known_of(operators: Iterable[Any], context: Context) -> dict[str, Known]:
 
 
 class _Clients:
-    """Clients by connection, with short timeouts; one that has failed is not used again."""
+    """Clients by connection, with short timeouts. A client that has failed is not used again."""
 
     def __init__(self) -> None:
         self._open: dict[str, tuple[Client, Settings] | Exception] = {}
@@ -130,10 +131,10 @@ def _ask(operator: Any, context: Context, clients: _Clients) -> Known:  # noqa: 
 
 
 def rate_at(client: Client, source: str, destination: str) -> float | None:
-    """Ask which rate an endpoint could promise a transfer; ``None`` without an answer.
+    """Return the rate that an endpoint could promise to a transfer, or ``None`` without an answer.
 
     :param source: URL, or path at this endpoint.
-    :param destination: likewise.
+    :param destination: URL, or path at this endpoint.
     """
     from dray.client import Request
 
@@ -148,7 +149,7 @@ def rate_at(client: Client, source: str, destination: str) -> float | None:
 
 
 def size_at(client: Client, path: str) -> int | None:
-    """Ask for the size of a file or folder; ``None``: it is missing, or has too many entries."""
+    """Return the size of a file or folder. ``None`` if it is missing or has too many entries."""
     from dray.errors import DrayError
 
     try:

@@ -1,7 +1,7 @@
-"""The deadline in a run's conf as a reference of Airflow's own deadline alerts.
+"""The deadline in a run's conf, as a reference for Airflow's deadline alerts.
 
-Airflow evaluates it when the run is created, in the creating process (api-server or scheduler),
-which needs the plug-in. Transfers are planned for the same time.
+Airflow evaluates the reference when a run is created, in the process that creates it (api-server or
+scheduler). That process needs the plug-in. Transfers are planned for the same time.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ log = logging.getLogger(__name__)
 class ConfDeadline(BaseDeadlineReference):
     """The time in ``dag_run.conf["deadline"]``: RFC 3339, or a duration such as ``90m``.
 
-    A run without one has no deadline. A run with a malformed deadline is created anyway, without an
-    alert, and its transfers log that.
+    A run without this key has no deadline. A run with a malformed deadline is created without an
+    alert, and its transfers log the error.
 
-    :param key: of the conf.
+    :param key: key of the deadline in the conf.
     """
 
     key: str = "deadline"
@@ -59,7 +59,7 @@ class ConfDeadline(BaseDeadlineReference):
 
     @classmethod
     def deserialize_reference(cls, reference_data: dict[str, Any]) -> ConfDeadline:
-        """Restore it from the form that Airflow stores."""
+        """Return the reference from the form that Airflow stores."""
         return cls(key=reference_data.get("key", "deadline"))
 
     def _evaluate_with(
@@ -70,7 +70,8 @@ class ConfDeadline(BaseDeadlineReference):
         run_id: str,
         **_: Any,  # noqa: ANN401 - whatever else Airflow gives
     ) -> datetime | None:
-        # Only the core evaluates references; a worker that reads the DAG's file does not need it.
+        # Imported here, because only Airflow's core evaluates references. A worker reads the DAG
+        # file without these modules.
         from airflow.models import DagRun
         from sqlalchemy import select
 
@@ -88,5 +89,8 @@ class ConfDeadline(BaseDeadlineReference):
             return None
 
     def __hash__(self) -> int:
-        """Agree with equality, which the base class derives from the serialised form."""
+        """Return a hash that agrees with equality.
+
+        The base class derives equality from the serialised form.
+        """
         return hash((self.reference_name, self.key))

@@ -1,4 +1,4 @@
-"""The deadline in a run's conf as people write it: a time, or a duration. Pure."""
+"""Parser for the deadline in a run's conf: a time or a duration. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ REMEDY = "write a time with its zone, as 2026-11-21T17:00:00Z, or a length of ti
 
 
 def read_deadline(value: object, begin: datetime) -> datetime:
-    """Read a deadline.
+    """Parse a deadline.
 
     :param value: RFC 3339 with its zone, or a duration from ``begin``: ``90m``, ``2h``, ``1d``, or
-        seconds as a number.
-    :param begin: when the run was due; aware.
-    :raises ValueError: for any other value; the message is for people.
+        a number of seconds.
+    :param begin: time at which the run was due, with a time zone.
+    :raises ValueError: for any other value. The message is for users.
     """
     if isinstance(value, bool) or value is None:
         raise ValueError(f"{value!r} is not a deadline: {REMEDY}")
@@ -30,7 +30,7 @@ def read_deadline(value: object, begin: datetime) -> datetime:
         try:
             if span is not None:
                 return begin + timedelta(seconds=float(span[1]) * _SECONDS[span[2]])
-            # Python 3.10 does not parse the Z.
+            # Python 3.10 cannot parse a `Z` at the end.
             found = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
         except (ValueError, OverflowError):
             raise ValueError(f"{value!r} is not a deadline: {REMEDY}") from None
@@ -40,5 +40,5 @@ def read_deadline(value: object, begin: datetime) -> datetime:
 
 
 def whole_second(time: datetime) -> datetime:
-    """Round a time up to whole seconds, so that it is no earlier than the offered time."""
+    """Round a time up to whole seconds, so that it is never earlier than the offered time."""
     return time if not time.microsecond else time.replace(microsecond=0) + timedelta(seconds=1)

@@ -1,6 +1,6 @@
-"""The hook: from a connection of Airflow to a client of an endpoint's control API.
+"""The hook: makes a client of an endpoint's control API from a connection of Airflow.
 
-No other module opens a client. docs/reference/airflow.md explains the fields of a connection.
+No other module makes clients. docs/reference/airflow.md explains the fields of a connection.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ EXTRAS = (
 class Settings:
     """The parsed fields of a connection.
 
-    :param conn_id: its name.
-    :param url: the endpoint, ``SCHEME://HOST:PORT``.
+    :param conn_id: name of the connection.
+    :param url: URL of the endpoint, ``SCHEME://HOST:PORT``.
     :param authority: ``HOST:PORT``, as in URLs of files.
-    :param token: the connection's password; not in ``repr``.
-    :param token_file: path, on the worker, of a file with a token.
-    :param trust: ``pin``, ``ca``, ``certificate``, ``key`` of a client.
+    :param token: password of the connection. Not in ``repr``.
+    :param token_file: path of a file with a token on the worker.
+    :param trust: the arguments ``pin``, ``ca``, ``certificate`` and ``key`` of a client.
     :param seconds: time limit of one call, including retries.
-    :param outage_seconds: how long waits retry an unreachable endpoint.
+    :param outage_seconds: time for which waits retry an unreachable endpoint.
     :param namespace: see :func:`dray_airflow.identity.transfer_id`.
-    :param link: URL of a transfer's page, with ``{id}`` in it.
+    :param link: URL of a page about a transfer, with ``{id}`` for the transfer's id.
     """
 
     conn_id: str
@@ -71,7 +71,7 @@ class Settings:
     def arguments(self, renewed: Callable[[], str | None] | None = None) -> dict[str, Any]:
         """Return the arguments of a client.
 
-        :param renewed: reads the connection again and returns its password.
+        :param renewed: function that reads the connection again and returns its password.
         """
         from dray.client import DISCOVER, Policy
 
@@ -86,7 +86,7 @@ class Settings:
         return {"url": self.url, "token": token, "policy": policy, **self.trust}
 
     def token_expired_at(self) -> datetime | None:
-        """Return the time when the token expired; ``None``: it has not, or holds no time."""
+        """Return the time at which the token expired. ``None`` if it is valid or states no time."""
         token = self.token or ""
         if self.token_file:
             try:
@@ -96,18 +96,18 @@ class Settings:
         return expires_at(token) if is_expired(token) else None
 
     def about(self, what: str) -> str:
-        """Name the endpoint of an operation, for messages."""
+        """Return text for messages with the operation and the endpoint."""
         return f"{what} at {self.url} (connection {self.conn_id!r})"
 
     def link_to(self, id: str) -> str:
-        """Return the URL of a transfer's page; empty if the connection has none."""
+        """Return the URL of the page about a transfer. Empty if the connection has no such URL."""
         return self.link.replace("{id}", id)
 
 
 def settings_of(connection: Connection) -> Settings:
-    """Parse a connection. Pure: opens and reads nothing.
+    """Parse a connection. Pure: no file or connection is opened.
 
-    :raises DrayTaskFailure: if it is invalid; the message names connection and field.
+    :raises DrayTaskFailure: if it is invalid. The message names the connection and the field.
     """
     conn_id = connection.conn_id
     extra = _extra(conn_id, connection.extra)
@@ -218,7 +218,7 @@ def _seconds(conn_id: str, extra: Mapping[str, Any], name: str, default: float) 
 
 
 def _file_token(path: Path) -> TokenSource:
-    """Return a source of the token in a file; the client reports a file that cannot be read."""
+    """Return a source of the token in a file. The client reports a file that cannot be read."""
     try:
         return FileToken(path)
     except (OSError, ValueError):
@@ -240,7 +240,7 @@ def _missing(conn_id: str) -> DrayTaskFailure:
 class DrayHook(BaseHook):
     """Calls the endpoint of a connection.
 
-    :param dray_conn_id: the connection, of type ``dray``.
+    :param dray_conn_id: name of a connection of type ``dray``.
     """
 
     conn_name_attr = "dray_conn_id"
@@ -249,16 +249,16 @@ class DrayHook(BaseHook):
     hook_name = "dray endpoint"
 
     def __init__(self, dray_conn_id: str = default_conn_name) -> None:
-        """Store the name; nothing is looked up or opened yet."""
+        """Store the name of the connection. The connection is not looked up yet."""
         super().__init__()
         self.dray_conn_id = dray_conn_id
         self._settings: Settings | None = None
 
     @property
     def settings(self) -> Settings:
-        """The parsed connection; looked up once.
+        """The parsed connection, which is looked up once.
 
-        :raises DrayTaskFailure: if it does not exist, or is invalid.
+        :raises DrayTaskFailure: if the connection does not exist or is invalid.
         """
         if self._settings is None:
             try:
@@ -275,7 +275,10 @@ class DrayHook(BaseHook):
         return settings.token
 
     async def asettings(self) -> Settings:
-        """Await :attr:`settings`; looked up on each call, because a token may have been renewed."""
+        """Await :attr:`settings`.
+
+        Looked up on each call, because the token may have been renewed.
+        """
         try:
             connection = await self.aget_connection(self.dray_conn_id)
         except AirflowNotFoundException:
@@ -284,9 +287,10 @@ class DrayHook(BaseHook):
         return self._settings
 
     def get_conn(self) -> Client:
-        """Return a blocking client; close it.
+        """Return a blocking client. The caller must close it.
 
-        If a job writes a new token into the connection later, the next request uses it.
+        If a job writes a new token into the connection later, the client uses it for the next
+        request.
 
         :raises DrayTaskFailure: as :attr:`settings`.
         """
@@ -300,7 +304,7 @@ class DrayHook(BaseHook):
             raise _invalid_connection(settings.conn_id, error.cause, error.remedy) from None
 
     async def get_async_conn(self) -> AsyncClient:
-        """Return an awaiting client for the running event loop; close it."""
+        """Return an awaiting client for the running event loop. The caller must close it."""
         from dray.client import AsyncClient
         from dray.errors import DrayUsageError
 
@@ -311,7 +315,10 @@ class DrayHook(BaseHook):
             raise _invalid_connection(settings.conn_id, error.cause, error.remedy) from None
 
     def test_connection(self) -> tuple[bool, str]:
-        """Ask the endpoint for its name and the caller's identity; for the page of connections."""
+        """Ask the endpoint for its name and the caller's identity.
+
+        Airflow calls this on its page of connections.
+        """
         from dray.errors import DrayError
 
         try:

@@ -1,1 +1,1 @@
-"""The link from a task's page to its transfer."""
+"""The link from a task's page in Airflow to its transfer."""

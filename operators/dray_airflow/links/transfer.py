@@ -1,8 +1,8 @@
-"""The link from a task's page to its transfer, and the transfer's state in Airflow.
+"""The link from a task's page in Airflow to its transfer, and the transfer's state in Airflow.
 
-An endpoint has no page for a browser: its control API needs a token. So the link leads to the page
-that the connection names, or else to the task's own XComs in Airflow, which hold the transfer's
-last known state.
+An endpoint has no page for browsers, because its control API needs a token. So the link leads to
+the page that the connection names. Without such a page, it leads to the task's XComs in Airflow,
+which have the last known state of the transfer.
 """
 
 from __future__ import annotations
@@ -31,21 +31,22 @@ STANDING_KEY = "dray_transfer"
 
 
 class DrayTransferLink(BaseOperatorLink):
-    """Leads to the transfer: to the connection's ``link``, or to the task's XComs.
+    """Links to the ``link`` of the connection, or else to the task's XComs.
 
-    Airflow asks for it in the task's process when that ends or defers, and stores the answer.
+    Airflow asks for the URL in the process of the task, when the task ends or defers, and stores
+    it.
     """
 
     name = "Transfer"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
-        """Return the URL; empty if no transfer was started."""
+        """Return the URL. Empty if the task has not started a transfer."""
         del ti_key
         return str(getattr(operator, "transfer_url", ""))
 
 
 def page_of(key: TaskKey) -> str:
-    """Return the URL of a task's XComs in Airflow, without a host: the browser knows it."""
+    """Return the URL of a task's XComs in Airflow, relative to the host."""
     from airflow.configuration import conf
 
     below = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
@@ -61,7 +62,7 @@ def show_command(settings: Settings, id: str) -> str:
 
 
 def standing(settings: Settings, transfer: Transfer) -> dict[str, Any]:
-    """Return a transfer's state, for users who read it in Airflow."""
+    """Return a transfer's state as a dictionary for users of Airflow."""
     found: dict[str, Any] = {
         "id": transfer.id,
         "endpoint": settings.url,
@@ -83,7 +84,7 @@ def standing(settings: Settings, transfer: Transfer) -> dict[str, Any]:
 
 
 def publish(context: Context, settings: Settings, transfer: Transfer) -> None:
-    """Store a transfer's state for the link; an error here fails no task."""
+    """Store a transfer's state for the link. An error is only logged, so that no task fails."""
     try:
         context["ti"].xcom_push(key=STANDING_KEY, value=standing(settings, transfer))
     except Exception as error:

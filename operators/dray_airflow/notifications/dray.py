@@ -1,7 +1,8 @@
-"""Notify a person when retries are used up or a deadline is missed, or will be, and why.
+"""Notify users if retries are exhausted, or if a deadline is missed or will be missed.
 
-It is the ``on_failure_callback`` of a task, or the callback of a deadline alert. The message goes
-to the log, and to a chat's webhook and by mail if connections for these are named.
+Used as the ``on_failure_callback`` of a task, or as the callback of a deadline alert. The message
+includes the reason. It goes to the log, and to a chat's webhook and by mail if connections for
+these are given.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ _HOST = re.compile(r"(https?://)?[^/?#@\s]+/?")
 
 
 class DrayNotifier(BaseNotifier):
-    """Notify people over several channels; a failed channel does not stop the others.
+    """Notifies users over several channels. If a channel fails, the other channels are still used.
 
     :param dray_conn_ids: connections of the endpoints that drive the transfers.
-    :param webhook_conn_id: connection of a webhook that takes ``{"text": ...}`` (Slack, Mattermost,
-        Zulip and others do): host, schema and port. The password is sent as a bearer token, unless
-        it begins with ``/``: then it is the secret rest of the URL. Airflow keeps only passwords
-        out of logs, so a host with more than a name is refused.
-    :param to: addresses for mail, through Airflow's ``smtp`` provider.
-    :param smtp_conn_id: its connection.
-    :param is_early: for an alert ahead of the deadline: notify only if the outcome is certain.
-    :param context: given by Airflow where it is awaited.
+    :param webhook_conn_id: connection of a webhook that accepts ``{"text": ...}`` (for example
+        Slack, Mattermost or Zulip), with host, schema and port. The password is sent as a bearer
+        token. If the password begins with ``/``, it is instead the secret end of the URL. Airflow
+        keeps only passwords out of logs, so a host with a path is refused.
+    :param to: mail addresses, used with Airflow's ``smtp`` provider.
+    :param smtp_conn_id: connection of the ``smtp`` provider.
+    :param is_early: for an alert before the deadline: notify only if the outcome is certain.
+    :param context: context that Airflow passes if it awaits the notifier.
     """
 
     template_fields: Sequence[str] = ("dray_conn_ids", "webhook_conn_id", "to", "smtp_conn_id")
@@ -51,7 +52,7 @@ class DrayNotifier(BaseNotifier):
         is_early: bool = False,
         context: Context | None = None,
     ) -> None:
-        """Store the recipients; nothing is looked up yet."""
+        """Store the recipients. No connection is looked up yet."""
         super().__init__(context=context)
         self.dray_conn_ids = list(dray_conn_ids)
         self.webhook_conn_id = webhook_conn_id
@@ -62,9 +63,10 @@ class DrayNotifier(BaseNotifier):
     # --- a task has failed ------------------------------------------------------------------------
 
     def notify(self, context: Context) -> None:
-        """Notify that a task has failed for good, or will be retried; in the task's process.
+        """Notify that a task has failed or will be retried. Runs in the process of the task.
 
-        :raises DrayTaskRetry: if a channel failed, after all were tried; without a webhook's URL.
+        :raises DrayTaskRetry: if a channel failed. All channels are tried first. The message does
+            not contain the URL of the webhook.
         """
         text = self.story_of_task(context)
         self.log.error("%s", text)
@@ -97,7 +99,7 @@ class DrayNotifier(BaseNotifier):
         answer.raise_for_status()
 
     def story_of_task(self, context: Context) -> str:
-        """Describe in one line the failure, its cause, the durable data, and the remedy."""
+        """Return one line with the failure, its cause, the durable data and the remedy."""
         ti: Any = context["ti"]
         tries = f"try {ti.try_number} of {(getattr(ti, 'max_tries', 0) or 0) + 1}"
         index = ti.map_index if ti.map_index is not None else -1
@@ -107,7 +109,7 @@ class DrayNotifier(BaseNotifier):
         return "; ".join([text, *self._transfers(ti, index)])
 
     def _transfers(self, ti: Any, map_index: int) -> list[str]:  # noqa: ANN401 - Airflow's own
-        """Describe the state of the task's transfers, as far as endpoints answer."""
+        """Describe the state of the task's transfers at the endpoints that answer."""
         from dray.errors import DrayError
         from dray_airflow.deadlines.callback import RESERVATION_LABEL
         from dray_airflow.errors import DrayTaskFailure
@@ -147,9 +149,9 @@ class DrayNotifier(BaseNotifier):
     # --- a deadline -------------------------------------------------------------------------------
 
     async def async_notify(self, context: Context) -> None:
-        """Notify which transfer causes the delay; in the triggerer.
+        """Notify which transfer delays the run. Runs in the triggerer.
 
-        :raises DrayTaskRetry: as of :meth:`notify`.
+        :raises DrayTaskRetry: as for :meth:`notify`.
         """
         from dray_airflow.deadlines.callback import name_the_reason
 
@@ -217,7 +219,7 @@ class DrayNotifier(BaseNotifier):
 
 
 def _cause(error: Exception) -> str:
-    """Return the cause of a failed channel; without httpx's messages, which hold the URL."""
+    """Return the cause of a failed channel, without httpx's messages, which contain the URL."""
     import httpx
 
     if isinstance(error, httpx.HTTPStatusError):

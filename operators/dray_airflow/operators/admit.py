@@ -1,10 +1,10 @@
 """Reserve all transfers of a run before any of them starts.
 
 An endpoint promises only transfers in its queue. So the operator queues a placeholder for each
-transfer that has not started: with the same size, roots and deadline, but of a file that does not
-exist. A placeholder can never move a byte, so it cannot copy data that is still being written. When
-the task submits its own transfer, that replaces the placeholder; otherwise the placeholder ends at
-its start time.
+transfer that has not started. A placeholder has the same size, roots and deadline as the transfer,
+but its source file does not exist. So a placeholder never moves data, and cannot copy data that is
+still being written. The transfer of the task replaces the placeholder. If no transfer is submitted,
+the placeholder ends at its start time.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ SET_MAX = 1000
 class Wanted:
     """A transfer that a task will submit.
 
-    :param name: the task, with its number if it is mapped.
-    :param errand: its request.
-    :param begin: when the task can submit it at the earliest; aware.
-    :param deadline: when it must be done; aware.
+    :param name: name of the task. For a mapped task, with the number of the instance.
+    :param errand: request of the transfer.
+    :param begin: earliest time at which the task can submit the transfer, with a time zone.
+    :param deadline: deadline of the transfer, with a time zone.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Wanted:
 
     @property
     def bytes(self) -> int | None:
-        """Its size, if it was declared."""
+        """Size of the transfer, if it was declared."""
         request = self.errand.request
         if request.bytes_expected is not None or request.content is None:
             return request.bytes_expected
@@ -87,25 +87,26 @@ class Wanted:
 class DrayAdmitOperator(BaseOperator):
     """Reserve all transfers of the run as a set: all are promised, or the task fails immediately.
 
-    Put it before the first transfer. It asks for what the later transfer operators will ask for:
-    each transfer with its size (``bytes_expected`` or ``size``; without a size it cannot be
-    promised), its earliest start, and its latest finish (docs/explanation/airflow-deadlines.md). A
-    reservation lasts until the task submits its own transfer, or is later than half, a quarter or
-    none of its transfer's duration, as capacity permits. Staging is not asked for.
+    Put this operator before the first transfer. It requests promises for the later transfers: each
+    with its size (``bytes_expected`` or ``size``), its earliest start, and its latest finish
+    (docs/explanation/airflow-deadlines.md). A transfer without a size cannot be promised. A
+    reservation lasts until the task submits its own transfer. It ends earlier if the task is too
+    late: by more than half of the transfer's duration, by more than a quarter, or at all. The
+    largest of these limits that the capacity permits is used. Staging is not reserved.
 
-    Reservations end with the run. If an ended run has left some, the next run that is refused
-    because of them cancels them.
+    Reservations end with the run. If a reservation of an ended run remains and a later run is
+    refused because of it, the later run cancels it.
 
-    A refusal names the task that does not fit, the reason, the holders of the rate, and the
-    earliest deadline of the run that could be promised. Returns (XCom) ``deadline``, ``promised``,
-    ``left_out`` and ``transfers``: by task the id and the times.
+    A refusal names the task that does not fit, the reason, the transfers that use the rate, and the
+    earliest deadline of the run that could be promised. The XCom result has ``deadline``,
+    ``promised``, ``left_out`` and ``transfers``, with the id and the times of each task's transfer.
 
-    :param tasks: ids of the transfer tasks to ask for; by default all that have not started.
-    :param start_within: the time that a ready task may take to submit its transfer.
-    :param required: ``True``: fail unless every transfer that has not started is promised.
-        Transfers without a size, staging, and transfers that are unknown before they run fail the
-        task too. ``"known"``: those are left out, and the others are promised, or the task fails.
-        ``False``: a refusal is logged, no reservation is kept, and the run continues.
+    :param tasks: ids of the transfer tasks to reserve. By default all that have not started.
+    :param start_within: time that a ready task may take to submit its transfer.
+    :param required: ``True``: the task fails unless every transfer that has not started is
+        promised. It also fails if there is staging, or a transfer whose size or request is unknown.
+        ``"known"``: such transfers are left out, and all others must be promised. ``False``: a
+        refusal is only logged, no reservation is kept, and the run continues.
     """
 
     is_dray_admit: ClassVar[bool] = True
@@ -120,16 +121,16 @@ class DrayAdmitOperator(BaseOperator):
         required: bool | Literal["known"] = True,
         **kwargs: Any,  # noqa: ANN401 - as Airflow's own operators
     ) -> None:
-        """Store the arguments; nothing is checked yet."""
+        """Store the arguments. They are not checked yet."""
         super().__init__(**kwargs)
         self.tasks = tasks
         self.start_within = start_within
         self.required = required
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Ask for admission, and reserve.
+        """Request the promises and make the reservations.
 
-        :raises DrayTaskFailure: if not all can be promised; then no reservation is kept.
+        :raises DrayTaskFailure: if not all transfers can be promised. No reservation is then kept.
         :raises DrayTaskRetry: if an endpoint is unreachable.
         """
         from dray_airflow.deadlines.dag import plan_for
@@ -159,8 +160,8 @@ class DrayAdmitOperator(BaseOperator):
             sets.setdefault(each.errand.conn_id, []).append(each)
         kept: list[tuple[Client, str]] = []
         reserved: dict[str, Any] = {}
-        # Stored before they are requested: the listener that frees them at the run's end must know
-        # all of them.
+        # Stored before the requests, so that the listener at the end of the run knows all
+        # reservations.
         context["ti"].xcom_push(
             key=RESERVED_KEY,
             value={
@@ -176,13 +177,15 @@ class DrayAdmitOperator(BaseOperator):
                         to_come = _to_come(clients.of(conn_id), each_set, left_out)
                         if not to_come:
                             continue
-                        # Stored before the call: an interrupted submission may have been accepted.
+                        # Stored before the call, because an interrupted submission may have been
+                        # accepted.
                         client = clients.of(conn_id)
                         kept += [(client, reservation_id(each.errand.id)) for each in to_come]
                         for want, transfer in self._keep(context, plan, clients, to_come):
                             reserved[want.name] = _reservation(want, transfer)
             except BaseException as error:
-                # All or none, at all endpoints together, whatever happened in between.
+                # All endpoints together must promise all transfers. Otherwise all reservations are
+                # cancelled.
                 self._give_back(kept)
                 is_refusal = isinstance(error, DrayTaskFailure) and error.kind == "not_admitted"
                 if self.required or not is_refusal:
@@ -199,7 +202,7 @@ class DrayAdmitOperator(BaseOperator):
         }
 
     def _give_back(self, kept: list[tuple[Client, str]]) -> None:
-        """Cancel the reservations at reachable endpoints; the others end by themselves."""
+        """Cancel the reservations at reachable endpoints. Others end at their start times."""
         from dray.errors import DrayError
 
         for client, held in kept:
@@ -211,7 +214,7 @@ class DrayAdmitOperator(BaseOperator):
     # --- the set to reserve -----------------------------------------------------------------------
 
     def _wanted(self, context: Context, plan: DeadlinePlan) -> tuple[list[Wanted], dict[str, str]]:
-        """Return the transfers to ask for, and the reasons for those that are left out."""
+        """Return the transfers to reserve, and the reasons for those that are left out."""
         dag: Any = context.get("dag") or context["task"].dag
         wanted: list[Wanted] = []
         left_out: dict[str, str] = {}
@@ -259,7 +262,7 @@ class DrayAdmitOperator(BaseOperator):
         operator: Any,  # noqa: ANN401 - an operator, mapped or not
         found: TransferDeadline,
     ) -> Iterator[Wanted]:
-        """Return the requests of an operator, or of each instance of a mapped one."""
+        """Return the request of an operator, or of each instance of a mapped operator."""
         from dray_airflow.deadlines.dag import task_from
         from dray_airflow.hooks.dray import DrayHook
 
@@ -276,7 +279,7 @@ class DrayAdmitOperator(BaseOperator):
             except DrayTaskFailure:
                 raise
             except Exception as error:
-                # Templates and mapped arguments may raise any error.
+                # Templates and mapped arguments can raise any error.
                 raise _NotKnown(one_line(str(error) or type(error).__name__)) from None
             rendered = inside["task"] if is_mapped else rendered
             try:
@@ -285,9 +288,9 @@ class DrayAdmitOperator(BaseOperator):
             except DrayTaskFailure as error:
                 if not _follows_others(operator):
                     raise
-                # A template of a task that has not run renders to nothing.
+                # A template that depends on a task that has not run renders to an empty text.
                 raise _NotKnown(str(error)) from None
-            # Instances of the first round must not use the time of the others.
+            # The instances of the first round must leave time for the later rounds.
             rounds = -(-count // at_once)
             part = (found.latest_finish - begin) / rounds
             round_begin = begin + part * (index // at_once)
@@ -299,7 +302,10 @@ class DrayAdmitOperator(BaseOperator):
             )
 
     def _begin(self, found: TransferDeadline) -> datetime:
-        """Return the expected start of a task's transfer; leave part of a short time unused."""
+        """Return the expected start of a task's transfer.
+
+        If time is short, a part of it is left unused.
+        """
         now = datetime.now(timezone.utc)
         soon = min(now + self.start_within, now + (found.latest_finish - now) / 4)
         return max(found.earliest_start, soon)
@@ -309,12 +315,12 @@ class DrayAdmitOperator(BaseOperator):
     def _keep(
         self, context: Context, plan: DeadlinePlan, clients: Clients, wanted: list[Wanted]
     ) -> list[tuple[Wanted, Transfer]]:
-        """Reserve a set at one endpoint.
+        """Reserve a set of transfers at one endpoint.
 
-        :raises DrayTaskFailure: if it cannot be promised.
+        :raises DrayTaskFailure: if the set cannot be promised.
         """
         client = clients.of(wanted[0].errand.conn_id)
-        # An earlier try of this task may have reserved other times.
+        # Cancel first: an earlier try of this task may have reserved other times.
         for id, left in find(client, [reservation_id(each.errand.id) for each in wanted]).items():
             free(client, id, left)
         is_ended = ended_runs(context, clients.settings(wanted[0].errand.conn_id).namespace)
@@ -356,7 +362,7 @@ class DrayAdmitOperator(BaseOperator):
             if verdict.earliest_finish is not None or verdict.obstacle is not None:
                 said = ", ".join(verdict.reasons) or "no capacity is left"
                 reasons.append(f"{want.name} by {clock(want.deadline)}: {said}")
-        # Airflow cuts a long message at its end, where the remedy is.
+        # Airflow cuts a long message at its end, and the remedy is at the end.
         if len(reasons) > REASONS_MAX:
             reasons[REASONS_MAX:] = [f"and {len(reasons) - REASONS_MAX} more"]
         offer = self._offer(context, plan, clients, wanted, verdicts)
@@ -382,9 +388,9 @@ class DrayAdmitOperator(BaseOperator):
         wanted: list[Wanted],
         verdicts: Sequence[AdmissionVerdict],
     ) -> datetime | None:
-        """Find the earliest deadline of the run with which the whole set fits.
+        """Return the earliest deadline of the run with which the whole set fits.
 
-        ``None`` too if the set is too large for one call.
+        Returns ``None`` if there is no such deadline, or if the set is too large for one call.
         """
         client = clients.of(wanted[0].errand.conn_id)
         ready = datetime.now(timezone.utc) + self.start_within
@@ -400,7 +406,8 @@ class DrayAdmitOperator(BaseOperator):
             ]
             if not late:
                 return None
-            # A transfer may be refused because of another: shift by at least a second to help.
+            # A transfer may be refused because of another one in the set. So the shift is at least
+            # one second.
             shift += max(max(late), timedelta(seconds=1))
             later = [dataclasses.replace(want, deadline=want.deadline + shift) for want in wanted]
             answer = could_be(
@@ -415,7 +422,7 @@ class DrayAdmitOperator(BaseOperator):
 
 
 class _NotKnown(Exception):
-    """A task's transfer cannot be known before other tasks have run."""
+    """The transfer of a task is not known until other tasks have run."""
 
 
 def _not_known(left_out: dict[str, str]) -> DrayTaskFailure:
@@ -441,7 +448,7 @@ def _is_staging(operator: Any) -> bool:  # noqa: ANN401 - an operator, mapped or
 
 
 def _follows_others(operator: Any) -> bool:  # noqa: ANN401 - an operator, mapped or not
-    """Return whether its arguments depend on the results of other tasks."""
+    """Return true if the operator's arguments depend on the results of other tasks."""
     from airflow.sdk import XComArg
 
     if getattr(operator, "is_mapped", False) and any(
@@ -455,7 +462,10 @@ def _follows_others(operator: Any) -> bool:  # noqa: ANN401 - an operator, mappe
 
 
 def _to_come(client: Client, wanted: list[Wanted], left_out: dict[str, str]) -> list[Wanted]:
-    """Leave out live transfers: this task was cleared, or another task started before it."""
+    """Leave out live transfers.
+
+    They exist if this task was cleared, or if another task has started.
+    """
     known = find(client, [each.errand.id for each in wanted])
     found = []
     for each in wanted:
@@ -478,7 +488,7 @@ def _reservation(want: Wanted, transfer: Transfer) -> dict[str, Any]:
 
 
 class _Instance:
-    """The task instance as another task's templates see it: its own key, this task's XComs."""
+    """The task instance in templates of another task: that task's key and this task's XComs."""
 
     def __init__(self, ti: Any, operator: Any, map_index: int) -> None:  # noqa: ANN401 - Airflow's
         self._ti = ti
@@ -499,7 +509,7 @@ def _context_of(context: Context, operator: Any, map_index: int) -> Any:  # noqa
 
 
 def _standing_for(context: Context, want: Wanted, clients: Clients, patience: float) -> Request:
-    """Make the placeholder of a transfer: it uses the same resources, and moves no data."""
+    """Return the placeholder of a transfer. It uses the same resources and moves no data."""
     from dray.client import Request, Retry
 
     errand = want.errand
@@ -509,8 +519,8 @@ def _standing_for(context: Context, want: Wanted, clients: Clients, patience: fl
 
     def place(end: Any, *, is_source: bool) -> str:  # noqa: ANN401 - an End
         authority, path = end.split(clients.settings(end.conn_id))
-        # A path that the task may read and write, and that never exists: below a source, or beside
-        # a destination, whose own name must stay free.
+        # A path that the task may read and write, and that never exists. It is below the source, or
+        # beside the destination, because the name of the destination must stay free.
         folder = path.rstrip("/") if is_source or path.endswith("/") else path.rpartition("/")[0]
         path = f"{folder}/{name}"
         return path if authority == active else f"dray://{authority}{path}"
@@ -539,6 +549,6 @@ def _standing_for(context: Context, want: Wanted, clients: Clients, patience: fl
         labels={**(wish.labels or {}), **own, RESERVATION_LABEL: errand.id},
         retry=Retry(tries=1),
         # The placeholder ends before its start if no task replaces it. If a client has asked for it
-        # meanwhile it starts, and finds no file.
+        # since, it starts and finds no file.
         bound_seconds=max(int((begin - now).total_seconds()) - 1, 1),
     )

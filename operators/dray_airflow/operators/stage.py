@@ -1,7 +1,7 @@
-"""Operators for storage in two tiers: stage in to the fast tier, stage out to the slow one, evict.
+"""Operators for two tiers of storage: stage in to the fast tier, stage out to the slow tier, evict.
 
-A copy is a transfer at one endpoint, and a record there of how long it stays; the tasks submit and
-wait as those of transfers do.
+A staged copy is a transfer at one endpoint, and a record of its lifetime. The tasks submit and wait
+as the tasks of transfers do.
 """
 
 from __future__ import annotations
@@ -44,10 +44,13 @@ PIN_OVER_SECONDS = 1.1
 
 @dataclass(frozen=True, slots=True)
 class StagingErrand:
-    """A copy that a task wants staged; as :class:`dray_airflow.submission.Errand`.
+    """A copy that a task wants to stage.
 
-    :param admission: ``best_effort``: continue without a promise if none is possible.
-    :param bytes: its size, if known; a staging request does not contain it.
+    The interface is that of :class:`dray_airflow.submission.Errand`.
+
+    :param admission: ``best_effort``: continue without a promise if the deadline cannot be
+        promised.
+    :param bytes: size of the copy, if known. The staging request itself has no size.
     """
 
     conn_id: str
@@ -61,15 +64,15 @@ class StagingErrand:
 
     @property
     def id(self) -> str:
-        """The transfer's id, and the copy's."""
+        """Id of the copy and of its transfer."""
         return self.request.id or ""
 
     def body(self) -> dict[str, Any]:
-        """Return the fields about the data."""
+        """Return the fields of the request that describe the data."""
         return {**said(self.request), "direction": self.direction}
 
     def late(self) -> StagingErrand:
-        """Return the request for a started copy: without a deadline that has passed."""
+        """Return the request for a copy that has started, without a deadline that has passed."""
         from datetime import datetime, timezone
 
         late = dataclasses.replace(self, admission=self.admission or "best_effort")
@@ -79,7 +82,7 @@ class StagingErrand:
         return dataclasses.replace(late, request=dataclasses.replace(self.request, deadline=None))
 
     def is_used_up(self, clients: Clients) -> bool:
-        """Return true if the slow copy exists and the fast one, its source, was evicted."""
+        """Return true if the slow copy exists and the fast copy, its source, was evicted."""
         from dray.errors import DrayError
 
         if self.direction == "in":
@@ -100,16 +103,19 @@ class StagingErrand:
             if error.kind != "not_found":
                 raise
             return True
-        # It has been staged again meanwhile.
+        # The fast copy exists again, because it was staged in again.
         return False
 
     def as_found(self, found: Transfer) -> StagingErrand:
-        """Return it without the check for capacity: a started copy keeps its promise."""
+        """Return a copy of this request without the check of capacity.
+
+        A started copy keeps its promise.
+        """
         del found
         return dataclasses.replace(self, admission="best_effort")
 
     def send(self, clients: Clients, labels: Mapping[str, str]) -> Transfer:
-        """Submit it, and return its transfer."""
+        """Submit the request, and return its transfer."""
         from dray.errors import DrayError
 
         client = clients.of(self.conn_id)
@@ -127,11 +133,12 @@ class StagingErrand:
         return client.transfer(staged.id)
 
     def _check_room(self, client: Client) -> None:
-        """Ask whether an equal transfer would be promised its deadline; reserves nothing.
+        """Ask if an equal transfer would be promised its deadline. Nothing is reserved.
 
-        A staging request has no size, so the endpoint would accept it without a check.
+        The check is needed because a staging request has no size, and the endpoint would accept it
+        unchecked.
 
-        :raises DrayTaskFailure: if it would be refused.
+        :raises DrayTaskFailure: if the transfer would be refused.
         """
         from dray.client import Request
         from dray.errors import DrayError
@@ -151,7 +158,8 @@ class StagingErrand:
         except DrayError as error:
             if error.status != "permanent":
                 raise
-            # A caller who may stage may lack the permission to transfer, which this call needs.
+            # This call needs the permission to transfer, which a caller with the permission to
+            # stage may not have.
             log.warning("it is unknown whether staging %s will be in time: %s", self.id, error)
             return
         if answer.decision == "accept":
@@ -171,7 +179,7 @@ class StagingErrand:
 
 
 class _StageOperator(WaitingOperator):
-    """The common base of both directions."""
+    """The common base class of staging in and staging out."""
 
     direction: ClassVar[Literal["in", "out"]]
     template_fields: Sequence[str] = (
@@ -246,13 +254,13 @@ class _StageOperator(WaitingOperator):
 
     @property
     def active_conn_id(self) -> str:
-        """The connection of the endpoint that is called, after templates."""
+        """The connection of the called endpoint, with templates rendered."""
         return values.text("dray_conn_id", self.dray_conn_id)
 
     def errand(self, context: Context, settings: Settings) -> StagingErrand:
-        """Return the staging request, from the fields as they are after templates.
+        """Return the staging request from the rendered fields.
 
-        :raises DrayTaskFailure: if a field is invalid; the message names it.
+        :raises DrayTaskFailure: if a field is invalid. The message names the field.
         """
         from dray.client import StagingRequest
 
@@ -289,7 +297,10 @@ class _StageOperator(WaitingOperator):
         )
 
     def _wish(self, context: Context, settings: Settings) -> StagingErrand:
-        """Add the deadline of the run, propagated back through the graph, if the task has none."""
+        """Return the request.
+
+        If the task has no deadline, add the one that follows from the run's.
+        """
         errand = self.errand(context, settings)
         found = self._time_left(context)
         if found is None or not found.is_possible:
@@ -311,14 +322,14 @@ class _StageOperator(WaitingOperator):
         return result
 
     def _after(self, client: Client, staged: Staged) -> None:
-        """Do the remaining work once the copy exists."""
+        """Do the remaining work when the copy is complete."""
 
     def get_openlineage_facets_on_start(self) -> Lineage:
-        """Report inputs and outputs, for OpenLineage."""
+        """Report inputs and outputs to OpenLineage."""
         return self._lineage({})
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Lineage:  # noqa: ANN401
-        """Report the amount too."""
+        """Report inputs and outputs to OpenLineage, with the number of bytes moved."""
         result = task_instance.xcom_pull(task_ids=task_instance.task_id)
         return self._lineage(result if isinstance(result, dict) else {})
 
@@ -334,37 +345,37 @@ class _StageOperator(WaitingOperator):
 class DrayStageInOperator(_StageOperator):
     """Copy from the slow tier of an endpoint to its fast tier.
 
-    Suited as a setup task, with :class:`DrayEvictOperator` as its teardown. Returns (XCom) ``id``,
-    ``path``, ``to``, ``state``, ``bytes``, ``bytes_sent``, ``bytes_resumed``, ``bytes_read_back``,
-    ``seconds``, ``pinned_until`` and ``expires_at``.
+    Use it as a setup task, with :class:`DrayEvictOperator` as its teardown. The XCom result has
+    ``id``, ``path``, ``to``, ``state``, ``bytes``, ``bytes_sent``, ``bytes_resumed``,
+    ``bytes_read_back``, ``seconds``, ``pinned_until`` and ``expires_at``.
 
-    Durations are seconds or a ``timedelta``. All except ``deferrable``, ``grace_seconds`` and
-    ``expected_duration`` may be templates.
+    Durations are seconds or a ``timedelta``. All arguments except ``deferrable``, ``grace_seconds``
+    and ``expected_duration`` may be templates.
 
     :param path: ``/ROOT/PATH`` in the slow root.
     :param dray_conn_id: connection of the endpoint.
-    :param to: in the fast root; by default the same path there.
-    :param recursive: a folder, with all its contents.
-    :param pin: how long the fast copy may not be evicted, from its completion.
-    :param lifetime: how long it is needed; then the endpoint evicts it by itself.
-    :param application: the application that will use it.
-    :param version: of its data, a checkpoint's number.
-    :param period: between checkpoints, with ``mtbf`` or ``nodes``.
-    :param mtbf: mean time between failures of the system that writes them.
-    :param nodes: number of nodes that write them.
+    :param to: path in the fast root. By default the same path in that root.
+    :param recursive: copy a folder with all its contents.
+    :param pin: time after its completion for which the fast copy must not be evicted.
+    :param lifetime: time for which the fast copy is needed. The endpoint then evicts it.
+    :param application: application that will use the copy.
+    :param version: version of the application's data, such as the number of a checkpoint.
+    :param period: time between checkpoints, with ``mtbf`` or ``nodes``.
+    :param mtbf: mean time between failures of the system that writes the checkpoints.
+    :param nodes: number of nodes that write the checkpoints.
     :param replicas: number of fast copies.
-    :param bypass: bypass the fast tier.
+    :param bypass: copy past the fast tier.
     :param priority: 0 to 9.
-    :param deadline: the time by which it must be complete.
-    :param admission: handling of a deadline that cannot be promised: ``required`` refuses it,
-        ``best_effort`` stages without a promise. By default a first request is refused; a started
-        request, or one that has only the deadline of the run, continues.
-    :param bytes_expected: its size, if known. With ``to`` as well, the endpoint is asked whether it
-        can promise the deadline for that size. Otherwise the copy starts, and the endpoint promises
-        its deadline once its files are listed, if it then fits.
-    :param expected_duration: how long it will take; only for planning, never sent.
-    :param labels: texts to find it by; the task's own are added.
-    :param transfer_id: replaces the id that is made of DAG, run, task and map index.
+    :param deadline: time by which the copy must be complete.
+    :param admission: handling of a deadline that cannot be promised. ``required``: refuse the
+        request. ``best_effort``: stage without a promise. By default a first request is refused. A
+        request that has started, or that has only the run's deadline, continues.
+    :param bytes_expected: size of the copy, if known. If ``to`` is given too, the task asks the
+        endpoint before it starts if the deadline can be promised for this size. Otherwise the copy
+        starts, and the endpoint may promise the deadline when all files are listed.
+    :param expected_duration: expected duration, used only for planning and not sent.
+    :param labels: texts by which the copy can be found. The task adds its own labels.
+    :param transfer_id: replaces the id that is derived from DAG, run, task and map index.
     """
 
     direction = "in"
@@ -372,13 +383,15 @@ class DrayStageInOperator(_StageOperator):
 
 
 class DrayStageOutOperator(_StageOperator):
-    """Copy from the fast tier of an endpoint to its slow tier; optionally evict the fast copy.
+    """Copy from the fast tier of an endpoint to its slow tier, and optionally evict the fast copy.
 
-    As :class:`DrayStageInOperator`, in the other direction: ``path`` lies in the fast root.
+    The arguments are those of :class:`DrayStageInOperator`, for the other direction: ``path`` is in
+    the fast root.
 
-    :param evict: evict the fast copy once the slow one is complete. The endpoint checks each file
-        first, and refuses while a pin holds it.
-    :param unpin: results of stage operators, or ids, of copies whose pins end before that.
+    :param evict: evict the fast copy when the slow copy is complete. The endpoint checks each file
+        first, and refuses while a pin holds the file.
+    :param unpin: results of stage operators, or ids, of copies whose pins are removed before the
+        eviction.
     """
 
     direction = "out"
@@ -392,7 +405,10 @@ class DrayStageOutOperator(_StageOperator):
         unpin: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None = None,
         **kwargs: Any,  # noqa: ANN401 - as Airflow's own operators
     ) -> None:
-        """Store the arguments; they are checked when the task runs, after templates."""
+        """Store the arguments.
+
+        They are checked when the task runs, after templates are rendered.
+        """
         super().__init__(**kwargs)
         self.evict = evict
         self.unpin = unpin
@@ -406,13 +422,15 @@ class DrayStageOutOperator(_StageOperator):
 
 
 class DrayEvictOperator(BaseOperator):
-    """Evict staged fast copies; a teardown for :class:`DrayStageInOperator`.
+    """Evict fast copies. Use it as a teardown for :class:`DrayStageInOperator`.
 
-    A file without a slow copy stays, and the task fails and names it; an evicted copy is accepted.
+    A file without a slow copy is kept. The task then fails with the name of the file. A copy that
+    is already evicted is no error.
 
-    :param staged: a stage operator's result (``stage_in.output``), the id in it, or several.
+    :param staged: the result of a stage operator (``stage_in.output``), the id in such a result, or
+        several of these.
     :param dray_conn_id: connection of the endpoint.
-    :param unpin: end the copies' own pins first.
+    :param unpin: remove the pins of the copies first.
     """
 
     template_fields: Sequence[str] = ("staged", "dray_conn_id", "unpin")
@@ -426,16 +444,19 @@ class DrayEvictOperator(BaseOperator):
         unpin: bool | str = True,
         **kwargs: Any,  # noqa: ANN401 - as Airflow's own operators
     ) -> None:
-        """Store the arguments; they are checked when the task runs, after templates."""
+        """Store the arguments.
+
+        They are checked when the task runs, after templates are rendered.
+        """
         super().__init__(**kwargs)
         self.staged = staged
         self.dray_conn_id = dray_conn_id
         self.unpin = unpin
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Evict them, one after the other.
+        """Evict the copies, one after the other.
 
-        :returns: ``evicted``, the ids.
+        :returns: a dictionary whose key ``evicted`` has the ids.
         """
         del context
         ids = _ids("staged", self.staged)
@@ -453,7 +474,7 @@ class DrayEvictOperator(BaseOperator):
 
 
 def _ids(name: str, value: object) -> tuple[str, ...]:
-    """Read ids, each alone or in the result that holds it."""
+    """Return the ids in a value that has ids or results with ids."""
     several = [value] if isinstance(value, (str, Mapping)) or value is None else value
     if isinstance(several, Sequence):
         several = [each.get("id") if isinstance(each, Mapping) else each for each in several]

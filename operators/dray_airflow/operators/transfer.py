@@ -1,7 +1,7 @@
-"""The operator that makes one endpoint fetch from, or send to, another.
+"""The operator that makes one endpoint copy from or to another endpoint.
 
-The task only submits and waits; a retry, a cleared task or another worker continues the same
-transfer (:mod:`dray_airflow.submission`).
+The task only submits the transfer and waits. A retry, a cleared task or another worker continues
+the same transfer (:mod:`dray_airflow.submission`).
 """
 
 from __future__ import annotations
@@ -35,55 +35,62 @@ REPLICAS_MAX = 15
 
 
 class DrayTransferOperator(WaitingOperator):
-    """Move files from one endpoint to another, or within one.
+    """Move files from one endpoint to another, or within one endpoint.
 
-    Returns a small dictionary (XCom): ``id``, ``files``, ``bytes``, ``bytes_sent``,
+    The XCom result is a small dictionary: ``id``, ``files``, ``bytes``, ``bytes_sent``,
     ``bytes_resumed``, ``bytes_adopted``, ``bytes_durable``, ``bytes_read_back``, ``seconds`` and,
     for a single file, ``checksum``.
 
-    Sizes and rates are bytes (per second), as numbers or as ``200GB``, ``100MiB``. Times are aware
-    ``datetime`` or RFC 3339 texts; a ``timedelta`` counts from the start of the DAG run. All except
-    ``deferrable`` and ``grace_seconds`` may be templates; an empty result counts as not given.
+    Sizes are in bytes and rates in bytes per second, as numbers or as ``200GB``, ``100MiB``. Times
+    are ``datetime`` objects with a zone or RFC 3339 texts. A ``timedelta`` counts from the start of
+    the DAG run. All arguments except ``deferrable`` and ``grace_seconds`` may be templates. An
+    empty result of a template counts as not given.
 
-    :param sources: ``/ROOT/PATH`` at the endpoint of ``source_conn_id``, or a ``dray://`` URL; a
-        list: all of them are copied, 256 at most, of one root.
-    :param destination: likewise at ``destination_conn_id``; with a slash at its end, or with
-        several sources, a folder.
+    :param sources: ``/ROOT/PATH`` at the endpoint of ``source_conn_id``, or a ``dray://`` URL. All
+        sources of a list are copied: at most 256, in one root.
+    :param destination: path or URL at ``destination_conn_id``. It is a folder if it ends with a
+        slash, or if there are several sources.
     :param source_conn_id: connection of the sources.
     :param destination_conn_id: connection of the destination.
-    :param replicas: equal copies of the one source, 15 at most, read in turn when it fails. Their
-        sizes are compared before bytes move.
-    :param replica_conn_id: connection of the replicas, or one for each; by default the source's.
-    :param files_min: the transfer fails if it finds fewer files; by default 1. 0: it may find none.
-    :param active: the end whose endpoint drives the transfer, ``destination`` or ``source``.
-    :param recursive: a folder, with all its contents.
+    :param replicas: at most 15 equal copies of the one source, which are read in turn if the source
+        fails. Their sizes are compared before data moves.
+    :param replica_conn_id: connection of the replicas, or a list with one for each. By default the
+        source's.
+    :param files_min: minimum number of files, by default 1. The transfer fails if it finds fewer
+        files. With 0, an empty source is no error.
+    :param active: end whose endpoint drives the transfer, ``destination`` or ``source``.
+    :param recursive: copy a folder with all its contents.
     :param include: patterns of files to select in a folder.
-    :param exclude: patterns to leave out.
+    :param exclude: patterns of files and folders to leave out.
     :param class_: ``realtime``, ``deadline`` or ``background``.
-    :param deadline: when it must be done. Without one that of the DAG run is used, propagated back
-        through the graph (docs/explanation/airflow-deadlines.md).
-    :param not_before: when it may start.
-    :param admission: handling of a deadline that cannot be promised: ``required`` refuses it,
-        ``best_effort`` transfers without a promise. By default a first submission is refused, and a
-        started transfer continues.
-    :param bytes_expected: its size, if known; a deadline is promised for that size.
-    :param expected_duration: how long it will take; only for planning, never sent.
+    :param deadline: time by which the transfer must be done. By default the deadline of the DAG
+        run, propagated back through the graph (docs/explanation/airflow-deadlines.md).
+    :param not_before: earliest start time.
+    :param admission: handling of a deadline that cannot be promised. ``required``: refuse the
+        transfer. ``best_effort``: transfer without a promise. By default a first submission is
+        refused, and a started transfer continues.
+    :param bytes_expected: size of the transfer, if known. The promise of a deadline covers this
+        size.
+    :param expected_duration: expected duration, used only for planning and not sent.
     :param priority: 0 to 9.
-    :param weight: its weight among transfers that share a rate, 1 to 1000.
-    :param rate_min: rate floor.
-    :param rate_max: rate ceiling.
-    :param verify: read back before the final name is given.
+    :param weight: weight among transfers that share a rate, 1 to 1000.
+    :param rate_min: minimum rate.
+    :param rate_max: maximum rate.
+    :param verify: read each file back before it gets its final name.
     :param resume: ``verify`` (read back the durable data of an earlier run) or ``trust``.
     :param durability: ``none``, ``file`` or ``object``.
     :param overwrite: ``never``, ``if-different`` or ``always``.
-    :param size: required size of the one file.
-    :param checksum: required checksum of the one file, ``adler32:HHHHHHHH`` or ``crc32c:HHHHHHHH``.
-    :param activity: a key to find it by, and to take turns by; by default the DAG's id.
-    :param labels: texts to find it by; the task's own are added.
-    :param options: further fields of :class:`dray.client.Request`: ``streams``, ``object_size`` and
-        so on.
-    :param transfer_id: replaces the id that is made of DAG, run, task and map index; then another
-        request under this id is an error, and not an older request of this task.
+    :param size: required size of a single file.
+    :param checksum: required checksum of a single file, ``adler32:HHHHHHHH`` or
+        ``crc32c:HHHHHHHH``.
+    :param activity: key by which the transfer can be found, and by which transfers take turns. By
+        default the id of the DAG.
+    :param labels: texts by which the transfer can be found. The task adds its own labels.
+    :param options: further fields of :class:`dray.client.Request`, such as ``streams`` and
+        ``object_size``.
+    :param transfer_id: replaces the id that is derived from DAG, run, task and map index. Another
+        request under this id is then an error. Without this argument, it would be an older request
+        of this task.
     """
 
     template_fields: Sequence[str] = (
@@ -156,7 +163,10 @@ class DrayTransferOperator(WaitingOperator):
         transfer_id: str | None = None,
         **kwargs: Any,  # noqa: ANN401 - as Airflow's own operators
     ) -> None:
-        """Store the arguments; they are checked when the task runs, after templates."""
+        """Store the arguments.
+
+        They are checked when the task runs, after templates are rendered.
+        """
         super().__init__(**kwargs)
         self.sources = sources
         self.destination = destination
@@ -193,12 +203,13 @@ class DrayTransferOperator(WaitingOperator):
     # --- the request ------------------------------------------------------------------------------
 
     def errand(self, context: Context, settings: Settings) -> Errand:
-        """Return the request, from the fields as they are after templates.
+        """Return the request from the rendered fields.
 
-        Opens nothing. The deadline is the task's own; when it runs, that of the run is added.
+        No connection is opened. The deadline is that of the task. The deadline that follows from
+        the run is added when the task runs.
 
-        :param settings: of the endpoint that is called, see :attr:`active_conn_id`.
-        :raises DrayTaskFailure: if a field is invalid; the message names it.
+        :param settings: settings of the called endpoint. See :attr:`active_conn_id`.
+        :raises DrayTaskFailure: if a field is invalid. The message names the field.
         """
         sources, destination = self._ends()
         self._check_client(sources)
@@ -214,7 +225,7 @@ class DrayTransferOperator(WaitingOperator):
 
     @property
     def active_conn_id(self) -> str:
-        """The connection of the endpoint that is called, after templates."""
+        """The connection of the called endpoint, with templates rendered."""
         sources, destination = self._ends()
         return (sources[0] if self.active == "source" else destination).conn_id
 
@@ -244,7 +255,7 @@ class DrayTransferOperator(WaitingOperator):
         return sources, destination
 
     def _check_client(self, sources: Sequence[End]) -> None:
-        """Refuse several sources if an older client would use them as replicas."""
+        """Refuse several sources if an old client would use them as replicas."""
         from dray.client import Request
 
         is_new = "replicas" in {each.name for each in dataclasses.fields(Request)}
@@ -256,7 +267,7 @@ class DrayTransferOperator(WaitingOperator):
             )
 
     def _replicas(self, sources: Sequence[End]) -> tuple[End, ...]:
-        """Return the equal copies of the one source."""
+        """Return the replicas of the one source."""
         paths = values.texts("replicas", self.replicas)
         if not paths:
             return ()
@@ -347,14 +358,15 @@ class DrayTransferOperator(WaitingOperator):
         return dataclasses.replace(errand, submit=reserved_submit(context, settings))
 
     def _by_deadline(self, context: Context, errand: Errand) -> Errand:
-        """Add the deadline of the run, propagated back through the graph, if the task has none."""
+        """If the task has no deadline, add the one that follows from the run's deadline."""
         found = self._time_left(context)
         if found is None:
             return errand
         request = errand.request
         class_ = request.class_ or found.class_
         if not found.is_possible:
-            # A late run must still deliver, before transfers without a deadline.
+            # The run is late. The transfer must still be done, and before transfers without a
+            # deadline.
             return errand.with_request(class_=class_)
         admission = request.admission or "best_effort"
         return errand.with_request(class_=class_, deadline=found.latest_finish, admission=admission)
@@ -381,20 +393,20 @@ class DrayTransferOperator(WaitingOperator):
     # --- lineage ----------------------------------------------------------------------------------
 
     def get_openlineage_facets_on_start(self) -> Lineage:
-        """Report inputs and outputs, for OpenLineage."""
+        """Report inputs and outputs to OpenLineage."""
         from dray_airflow import lineage
 
         return lineage.of_transfer(*self._ends(), None)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Lineage:  # noqa: ANN401
-        """Report the amount too."""
+        """Report inputs and outputs to OpenLineage, with the number of bytes moved."""
         from dray_airflow import lineage
 
         return lineage.of_transfer(*self._ends(), task_instance)
 
 
 def own_labels(context: Context, given: object) -> dict[str, str]:
-    """Return a task's labels: its author's, and those by which its transfers are found."""
+    """Return the labels of a task's transfers: the author's, and those by which dray finds them."""
     key = key_of(context)._asdict()
     own = {name: values.label_text(value) for name, value in key.items()}
     return {**values.labels("labels", given), **own}
@@ -423,7 +435,7 @@ def outcome(client: Client, transfer: Transfer) -> dict[str, Any]:
         try:
             only = next(client.files(transfer.id, state="done"), None)
         except DrayError:
-            # The file exists and was checked; its checksum in the result is optional.
+            # The file exists and was checked. Only its checksum is missing in the result.
             only = None
         if only is not None and only.crc32c:
             result["checksum"] = f"crc32c:{only.crc32c}"

@@ -1,9 +1,10 @@
-"""The operator that compares the files at two ends, without moving them.
+"""The operator that compares the files at two ends without moving them.
 
-The endpoints compute checksums; the task compares. Names and sizes are the present ones. An
-endpoint computes a checksum from the file if none is stored beside it. It returns a stored one (of
-a transfer with ``checksum_attributes``) unchanged, which shows what was written, not what the disk
-returns. No option makes an endpoint read such a file: ``is_read_required`` makes that a failure.
+The endpoints compute checksums, and the task compares them. Names and sizes are always read from
+the storage. If a checksum is stored beside a file (by a transfer with ``checksum_attributes``), the
+endpoint returns the stored one. It shows the data that was written, and not the data that the disk
+returns now. If none is stored, the endpoint reads the file. No option makes an endpoint read a file
+with a stored checksum. With ``is_read_required``, such a file makes the task fail.
 """
 
 from __future__ import annotations
@@ -49,11 +50,11 @@ class _Tree:
 
     @property
     def about(self) -> str:
-        """A description of the files, for messages."""
+        """Text for messages that describes the files."""
         return self.settings.about(self.top)
 
     def entries(self) -> dict[str, Entry]:
-        """Return files and links by their paths below the top; for a file, itself."""
+        """Return files and links by their paths below the top. A single file has one entry."""
         entry = self.client.stat(self.top)
         if entry.type != "directory":
             return {"": entry}
@@ -67,7 +68,8 @@ class _Tree:
         return found
 
     def _below(self, path: str, prefix: str) -> Iterator[tuple[str, Entry]]:
-        # A list, not recursion with an open page: the deepest tree needs one connection.
+        # Folders are kept in a list instead of recursion, so that only one page is open and one
+        # connection is enough for any depth.
         folders: list[str] = []
         for entry in self.client.list(path):
             if entry.type == "directory":
@@ -83,26 +85,28 @@ class _Tree:
             return self.client.checksum(self.path(below), algorithm)
 
     def path(self, below: str) -> str:
-        """Return the API path of an entry."""
+        """Return the API path of an entry below the top."""
         return f"{self.top.rstrip('/')}/{below}" if below else self.top
 
 
 class DrayVerifyOperator(BaseOperator):
-    """Compare a file or a folder with another: names, sizes and checksums.
+    """Compare a file or a folder with another one: names, sizes and checksums.
 
-    The destination must have every file of the source, unchanged; additional files at the
-    destination are ignored. A source without files fails, because an unmounted root looks like
-    that. Returns (XCom) ``files``, ``bytes``, ``checksums`` (compared) and ``read`` (checksums that
-    were computed from the file now; the others were stored beside it).
+    The destination must have every file of the source, unchanged. Additional files at the
+    destination are ignored. A source without files is an error by default, because an unmounted
+    root looks empty. The XCom result has ``files``, ``bytes``, ``checksums`` (the number compared)
+    and ``read`` (the number that an endpoint computed from the file now, instead of using a stored
+    one).
 
     :param source: ``/ROOT/PATH`` at the endpoint of ``source_conn_id``, or a ``dray://`` URL.
-    :param destination: likewise at ``destination_conn_id``; for a folder, the one that holds its
-        contents.
+    :param destination: path or URL at ``destination_conn_id``. If the source is a folder, the
+        folder with the copied contents.
     :param source_conn_id: connection of the source.
     :param destination_conn_id: connection of the destination.
-    :param algorithm: ``adler32`` or ``crc32c``; ``none`` compares only names and sizes.
-    :param files_min: the task fails if the source has fewer files; 0: it may have none.
-    :param is_read_required: fail if a checksum was not computed from the file now, at either end.
+    :param algorithm: ``adler32`` or ``crc32c``. With ``none``, only names and sizes are compared.
+    :param files_min: minimum number of files. The task fails if the source has fewer files. With 0,
+        an empty source is no error.
+    :param is_read_required: fail if a checksum at either end was not computed from the file now.
     """
 
     template_fields: Sequence[str] = (
@@ -128,7 +132,10 @@ class DrayVerifyOperator(BaseOperator):
         is_read_required: bool | str = False,
         **kwargs: Any,  # noqa: ANN401 - as Airflow's own operators
     ) -> None:
-        """Store the arguments; they are checked when the task runs, after templates."""
+        """Store the arguments.
+
+        They are checked when the task runs, after templates are rendered.
+        """
         super().__init__(**kwargs)
         self.source = source
         self.destination = destination
@@ -139,10 +146,10 @@ class DrayVerifyOperator(BaseOperator):
         self.is_read_required = is_read_required
 
     def execute(self, context: Context) -> dict[str, int]:
-        """Compare.
+        """Compare the files.
 
-        :raises DrayTaskFailure: if files are missing or differ; names the first of them. Also if
-            the source has too few files, or a required read did not happen.
+        :raises DrayTaskFailure: if files are missing or differ. The message names the first of
+            them. Also if the source has too few files, or if a required read did not happen.
         :raises DrayTaskRetry: if an endpoint is unreachable now.
         """
         del context
@@ -203,7 +210,10 @@ class DrayVerifyOperator(BaseOperator):
     def _compare(
         self, source: _Tree, destination: _Tree, pairs: list[str], wrong: dict[str, str]
     ) -> int:
-        """Compare checksums at both ends; return how many were computed now."""
+        """Compare the checksums at both ends.
+
+        Return the number of checksums that were computed now.
+        """
         algorithm: Literal["adler32", "crc32c"]
         algorithm = "crc32c" if self.algorithm == "crc32c" else "adler32"
         read = 0
@@ -220,13 +230,13 @@ class DrayVerifyOperator(BaseOperator):
                                 f"its {algorithm} is {other.checksum}, the source's {one.checksum}"
                             )
             finally:
-                # After an error the requests made ahead are not awaited.
+                # After an error, pending requests are cancelled.
                 there.shutdown(cancel_futures=True)
                 here.shutdown(cancel_futures=True)
         return read
 
     def get_openlineage_facets_on_start(self) -> Lineage:
-        """Report the inputs, for OpenLineage; it writes nothing."""
+        """Report the inputs to OpenLineage. The task has no outputs."""
         from dray_airflow import assets, lineage
 
         places = []

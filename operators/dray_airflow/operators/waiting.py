@@ -1,11 +1,12 @@
-"""The common base of all operators that submit a transfer and wait for it.
+"""The common base class of all operators that submit a transfer and wait for it.
 
-First the task waits itself, for as long as a short transfer takes; then the triggerer does. The
-task asks the endpoint, not the trigger, for the result.
+The task itself waits first, for as long as a short transfer takes. Then it defers, and the
+triggerer waits. The task reads the result from the endpoint, and not from the trigger.
 
-Invariant owned here: a transfer does not outlive its task for longer than its bound. Each wait asks
-the endpoint for the transfer, which renews the bound. When no wait is left (a task was ended right
-before its trigger started, a triggerer is down) the endpoint cancels the transfer.
+Invariant owned here: a transfer does not outlive its task for longer than its bound. Each waiting
+process asks the endpoint for the transfer, and each question renews the bound. If no process waits
+any more (a task was ended before its trigger started, or the triggerer is down), the endpoint
+cancels the transfer.
 """
 
 from __future__ import annotations
@@ -81,20 +82,21 @@ ENDED_STATES = frozenset({"failed", "success", "skipped", "removed"})
 
 
 class WaitingOperator(BaseOperator):
-    """Submits a transfer and waits for it; a base class, no operator of its own.
+    """A base class that submits a transfer and waits for it.
 
-    :param deferrable: wait in the triggerer, and free the worker. The default is
-        ``[operators] default_deferrable`` if it is set, else ``True``.
-    :param grace_seconds: how long the task waits itself before that.
-    :param bound_seconds: the endpoint cancels the transfer when no caller has asked for it in this
-        time, and keeps durable data. By default 900, or the connection's ``outage_seconds`` if that
-        is more, plus the task's ``retry_delay``. 0: it continues whatever happens to the task.
+    :param deferrable: wait in the triggerer and free the worker. The default is ``[operators]
+        default_deferrable`` if it is set, otherwise ``True``.
+    :param grace_seconds: time for which the task itself waits before it defers.
+    :param bound_seconds: time after which the endpoint cancels the transfer if no caller has asked
+        for it. Durable data is kept. By default 900, or the connection's ``outage_seconds`` if that
+        is more, plus the task's ``retry_delay``. With 0, the transfer continues regardless of the
+        task.
     """
 
     is_dray_transfer: ClassVar[bool] = True
-    #: name of the request, in the log
+    #: Name of the request in the log.
     asked_for: ClassVar[str] = "transfer"
-    #: arguments of the derived operators that are used here
+    #: Arguments of derived operators that this class uses.
     deadline: datetime | timedelta | str | None
     transfer_id: str | None
     operator_extra_links = (DrayTransferLink(),)
@@ -107,19 +109,19 @@ class WaitingOperator(BaseOperator):
         bound_seconds: timedelta | float | None = None,
         **kwargs: Any,  # noqa: ANN401 - as Airflow's own operators
     ) -> None:
-        """Store the common arguments; nothing is checked yet."""
+        """Store the common arguments. They are not checked yet."""
         super().__init__(**kwargs)
         self.deferrable = default_deferrable() if deferrable is None else deferrable
         self.grace_seconds = grace_seconds
         self.bound_seconds = bound_seconds
-        #: start of this try, before all its deferrals
+        #: Start of this try, before all its deferrals.
         self._begun_at: datetime | None = None
-        #: whether the endpoint has accepted this task's token before
+        #: True if the endpoint has accepted this task's token before.
         self._was_believed = False
-        #: connection, id and mark of this task's transfer, for :meth:`on_kill`
+        #: Connection, id and mark of this task's transfer, for :meth:`on_kill`.
         self._begun: tuple[str, str, str] | None = None
         self._is_told_to_end = False
-        #: for the link on the task's page
+        #: URL for the link on the task's page.
         self.transfer_url = ""
 
     # --- for derived operators --------------------------------------------------------------------
@@ -127,23 +129,23 @@ class WaitingOperator(BaseOperator):
     @property
     @abstractmethod
     def active_conn_id(self) -> str:
-        """The connection of the endpoint that is called, after templates."""
+        """The connection of the called endpoint, with templates rendered."""
 
     @abstractmethod
     def _wish(self, context: Context, settings: Settings) -> Wish:
-        """Return the request now, with the time that the run's deadline leaves.
+        """Return the current request, with the deadline that follows from the run's deadline.
 
-        :param settings: of the endpoint that is called.
-        :raises DrayTaskFailure: if a field is invalid; the message names it.
+        :param settings: settings of the called endpoint.
+        :raises DrayTaskFailure: if a field is invalid. The message names the field.
         """
 
     @abstractmethod
     def _complete(
         self, context: Context, client: Client, settings: Settings, transfer: Transfer
     ) -> Any:  # noqa: ANN401 - the XCom
-        """Return the task's result, for a transfer that has ended.
+        """Return the task's result for a transfer that has ended.
 
-        :raises DrayTaskFailure: or :class:`DrayTaskRetry`, if it has failed.
+        :raises DrayTaskFailure: or :class:`DrayTaskRetry`, if the transfer has failed.
         """
 
     # --- calls ------------------------------------------------------------------------------------
@@ -154,24 +156,24 @@ class WaitingOperator(BaseOperator):
         return transfer_id(*key_of(context), namespace=settings.namespace)
 
     def _remember(self, context: Context, settings: Settings, id: str) -> None:
-        """Store which transfer to cancel if the task is killed, and the target of the link."""
+        """Store the transfer to cancel if the task is killed, and the target of the link."""
         self._begun = (settings.conn_id, id, str(context["ti"].id))
         self.transfer_url = settings.link_to(id) or page_of(key_of(context))
         store = task_state_store(context)
         if store is None:
             return
         try:
-            # A pointer for people; the endpoint has the state, and the id is known without it.
+            # Only for users. The endpoint has the state of the transfer, and the id can be derived.
             store.set("dray_transfer", {"id": id, "endpoint": settings.url})
         except Exception as error:
             self.log.warning("the task's page will not lead to transfer %s: %s", id, error)
 
-    # The attempt that was started and not yet reported. A retry uses its result as it is. A user
-    # who clears a task that has reported wants a new check. Without the store everything is checked
-    # again.
+    # An attempt that earlier tries have started, and whose end no try has reported. A retry uses
+    # the result of this attempt. If a user clears a task that has reported, the task must check
+    # everything again. Without Airflow's store, every try checks everything again.
 
     def _unreported(self, context: Context, wish: Wish) -> int | None:
-        """Return the attempt that earlier tries have started for this request, and not reported."""
+        """Return the attempt for this request that earlier tries have started and not reported."""
         from dray_airflow.submission import fingerprint
 
         store = task_state_store(context)
@@ -189,7 +191,7 @@ class WaitingOperator(BaseOperator):
         return attempt if is_same and isinstance(attempt, int) else None
 
     def _note(self, context: Context, wish: Wish, transfer: Transfer) -> None:
-        """Store this try's attempt, for later tries."""
+        """Store the attempt of this try for later tries."""
         from dray_airflow.submission import fingerprint
 
         store = task_state_store(context)
@@ -202,7 +204,10 @@ class WaitingOperator(BaseOperator):
             self.log.warning("a retry after the transfer's end will start it again: %s", error)
 
     def _forget(self, context: Context) -> None:
-        """Let the next try, after a user has cleared the task, check again."""
+        """Remove the stored attempt.
+
+        After a clear by the user, the next try then checks everything again.
+        """
         store = task_state_store(context)
         if store is None:
             return
@@ -212,9 +217,10 @@ class WaitingOperator(BaseOperator):
             self.log.warning("the task, if cleared, will not check its transfer again: %s", error)
 
     def _end_if_told(self, context: Context, id: str) -> None:
-        """End the transfer if a user has ended the task and the heartbeat has not reported it yet.
+        """Cancel the transfer if a user has ended the task and no heartbeat has delivered this.
 
-        Airflow accepts no deferral of such a task, so nothing else would cancel the transfer.
+        Airflow does not accept a deferral of such a task, so no other code would cancel the
+        transfer.
         """
         state = task_state(context)
         if state in ENDED_STATES:
@@ -224,9 +230,9 @@ class WaitingOperator(BaseOperator):
     def _wait(
         self, context: Context, client: Client, settings: Settings, transfer: Transfer
     ) -> Transfer:
-        """Wait in this process first; then defer.
+        """Wait in this process first, and then defer.
 
-        :raises DrayTaskRetry: if ``execution_timeout`` is over; the transfer is cancelled then.
+        :raises DrayTaskRetry: if ``execution_timeout`` has passed. The transfer is then cancelled.
         """
         id = transfer.id
         if self.deferrable:
@@ -242,7 +248,8 @@ class WaitingOperator(BaseOperator):
                 self.defer(
                     trigger=self._trigger(settings, id),
                     method_name="execute_complete",
-                    # Over all deferrals: each gets the time that the earlier ones have left.
+                    # The limit covers all deferrals together, so each deferral gets the time that
+                    # is left.
                     timeout=None if left is None else timedelta(seconds=left),
                     kwargs={"begun_at": self._begun_at.isoformat() if self._begun_at else None},
                 )
@@ -258,7 +265,10 @@ class WaitingOperator(BaseOperator):
     def _wait_for(
         self, client: Client, settings: Settings, transfer: Transfer, seconds: float
     ) -> Transfer | None:
-        """Wait for this long; ``None``: it still runs, or its endpoint does not answer."""
+        """Wait for this time.
+
+        Return ``None`` if the transfer still runs or its endpoint is unreachable.
+        """
         from dray.errors import DrayError
 
         if transfer.is_terminal:
@@ -277,12 +287,13 @@ class WaitingOperator(BaseOperator):
     def _look_for(
         self, client: Client, settings: Settings, id: str, *, is_brief: bool = False
     ) -> Transfer:
-        """Ask for a transfer, and repeat while its endpoint does not answer.
+        """Ask for a transfer, and retry while its endpoint does not answer.
 
         An unreachable endpoint is retried for ``outage_seconds``. A refused token is retried for as
-        long as the transfer continues by itself: the job that renews the token may be late.
+        long as the endpoint lets the transfer continue, because the job that renews the token may
+        be late.
 
-        :param is_brief: retry a token no longer than an endpoint.
+        :param is_brief: retry a refused token only for ``outage_seconds`` too.
         """
         from dray.errors import DrayError
 
@@ -313,9 +324,9 @@ class WaitingOperator(BaseOperator):
         )
 
     def _bound(self, settings: Settings) -> int | None:
-        """Return the seconds after which an endpoint cancels a transfer that no caller asks for.
+        """Return the seconds after which an endpoint cancels a transfer that nobody asks for.
 
-        :returns: ``None``: never.
+        :returns: the time, or ``None`` if the endpoint never cancels it.
         """
         given = values.seconds("bound_seconds", self.bound_seconds)
         if given is not None:
@@ -327,14 +338,17 @@ class WaitingOperator(BaseOperator):
     # --- time limits ------------------------------------------------------------------------------
 
     def _seconds_left(self) -> float | None:
-        """Return the seconds that ``execution_timeout`` leaves for this try; ``None``: no limit."""
+        """Return the seconds that ``execution_timeout`` leaves for this try.
+
+        ``None`` means no limit.
+        """
         limit: timedelta | None = self.execution_timeout
         if limit is None or self._begun_at is None:
             return None if limit is None else limit.total_seconds()
         return (self._begun_at + limit - datetime.now(timezone.utc)).total_seconds()
 
     def _timed_out(self) -> DrayTaskRetry:
-        """Cancel the transfer, and return the error of the task."""
+        """Cancel the transfer, and return the error with which the task fails."""
         self.on_kill()
         within: timedelta | None = self.execution_timeout
         return DrayTaskRetry(
@@ -344,7 +358,10 @@ class WaitingOperator(BaseOperator):
         )
 
     def _time_left(self, context: Context) -> TaskDeadline | None:
-        """Return the run's deadline, propagated back to this task, if it has none of its own."""
+        """Return the deadline that follows from the run's deadline.
+
+        Return ``None`` if the task has its own deadline.
+        """
         if not values.is_empty(self.deadline):
             return None
         from dray_airflow.deadlines.dag import deadline_for
@@ -357,7 +374,7 @@ class WaitingOperator(BaseOperator):
     # --- called by Airflow ------------------------------------------------------------------------
 
     def execute(self, context: Context) -> Any:  # noqa: ANN401 - as Airflow's own operators
-        """Submit the transfer, or resume it, and wait.
+        """Submit the transfer or resume it, and wait for its end.
 
         :raises DrayTaskFailure: for a permanent error.
         :raises DrayTaskRetry: for other errors.
@@ -406,7 +423,7 @@ class WaitingOperator(BaseOperator):
 
     @contextlib.contextmanager
     def _believed(self) -> Iterator[None]:
-        """Make a refused token a temporary error once the endpoint has accepted this task."""
+        """Treat a refused token as a temporary error if the endpoint has accepted this task."""
         try:
             yield
         except DrayTaskFailure as error:
@@ -419,7 +436,7 @@ class WaitingOperator(BaseOperator):
     def execute_complete(
         self, context: Context, event: Mapping[str, Any], begun_at: str | None = None
     ) -> Any:  # noqa: ANN401 - as Airflow's own operators
-        """Continue when the trigger has fired: ask the endpoint for the result.
+        """Continue after the trigger has fired, and read the result from the endpoint.
 
         :param event: connection and id of the transfer.
         :param begun_at: start of the try, before its deferral.
@@ -439,31 +456,31 @@ class WaitingOperator(BaseOperator):
             return result
 
     def _after_trigger(self, context: Context, event: Mapping[str, Any]) -> Transfer:
-        """Return the transfer that the trigger has waited for, which has ended."""
+        """Return the ended transfer for which the trigger has waited."""
         hook = DrayHook(str(event["dray_conn_id"]))
         id = str(event["transfer_id"])
         self._remember(context, hook.settings, id)
         with hook.get_conn() as client:
             if "error" in event:
-                # The trigger has waited for the endpoint already.
+                # No retries here, because the trigger has already waited for the endpoint.
                 with translated(hook.settings.about(f"transfer {id}"), hook.settings):
                     transfer = client.transfer(id)
             else:
                 transfer = self._look_for(client, hook.settings, id, is_brief=True)
         if not transfer.is_terminal:
-            # The trigger gave up, or another caller started the transfer again: the retry attaches
-            # to it.
+            # Either the trigger gave up, or another caller has started the transfer again. The next
+            # try attaches to it.
             message = event.get("error") or f"it is {transfer.state} again"
             raise DrayTaskRetry(f"transfer {id}: {message}", str(event.get("kind", "other")))
         return transfer
 
     def _check(self, client: Client, transfer: Transfer) -> None:
-        """Raise the error of the transfer's end."""
+        """Raise an error if the transfer has not succeeded."""
         for notice in transfer.notices:
             self.log.warning("transfer %s: %s", transfer.id, notice)
         if transfer.state == "cancelled" and self._is_told_to_end:
-            # This decision is not about the transfer: a host that is drained, for instance, ends
-            # its tasks. If a user has ended this one, Airflow knows, and makes no retry.
+            # The end of the task says nothing about the transfer. For example, the tasks of a host
+            # that is drained are ended. If a user has ended the task, Airflow makes no retry.
             raise DrayTaskRetry(
                 f"transfer {transfer.id} was cancelled because this task was ended; durable "
                 "data is kept, and a retry resumes",
@@ -478,7 +495,7 @@ class WaitingOperator(BaseOperator):
             raise error
 
     def on_kill(self) -> None:
-        """Cancel the transfer and keep durable data, unless a later try has attached to it."""
+        """Cancel the transfer, unless a later try has attached to it. Durable data is kept."""
         from dray_airflow.submission import cancel_own
 
         self._is_told_to_end = True
@@ -486,7 +503,7 @@ class WaitingOperator(BaseOperator):
             return
         conn_id, id, mark = self._begun
         try:
-            # A client of its own: this interrupts any call of the task's client.
+            # A separate client, because this method may interrupt a call of the task's client.
             with DrayHook(conn_id).get_conn() as client:
                 said = cancel_own(client, id, mark)
         except Exception as error:
@@ -499,7 +516,10 @@ class WaitingOperator(BaseOperator):
     def resume_execution(
         self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context
     ) -> Any:  # noqa: ANN401 - as Airflow has it
-        """Continue after a deferral; cancel one that took longer than ``execution_timeout``."""
+        """Continue after a deferral.
+
+        If the deferral exceeded ``execution_timeout``, cancel the transfer.
+        """
         try:
             return super().resume_execution(next_method, next_kwargs, context)
         except TaskDeferralTimeout:
@@ -507,24 +527,27 @@ class WaitingOperator(BaseOperator):
             raise self._timed_out() from None
 
     def _recall(self, context: Context) -> None:
-        """Restore, in another process, which transfer this task has started."""
+        """Restore the id of this task's transfer in another process."""
         settings = DrayHook(self.active_conn_id).settings
         self._remember(context, settings, self._id(context, settings, self.transfer_id))
 
 
 def _time(text: str | None) -> datetime | None:
-    """Read a time that was stored across a deferral."""
+    """Read a time that was stored before a deferral."""
     return None if text is None else datetime.fromisoformat(text)
 
 
 def time_allowed(sensor: BaseSensorOperator) -> timedelta:
-    """Return a sensor's longest deferral: ``timeout``, or ``execution_timeout`` if less."""
+    """Return the maximum deferral of a sensor.
+
+    It is the smaller of ``timeout`` and ``execution_timeout``.
+    """
     limits = [timedelta(seconds=sensor.timeout), sensor.execution_timeout]
     return min(limit for limit in limits if limit is not None)
 
 
 def some_failures(client: Client, id: str) -> list[FileOutcome]:
-    """Return some failed files of a transfer; not all of a million."""
+    """Return some of the failed files of a transfer. There may be a million failed files."""
     found = []
     for outcome in client.files(id, state="failed"):
         found.append(outcome)
@@ -534,7 +557,10 @@ def some_failures(client: Client, id: str) -> list[FileOutcome]:
 
 
 def reserved_submit(context: Context, settings: Settings) -> Submit:
-    """Return a submit function that replaces a reservation, and frees those of ended runs."""
+    """Return a function that submits a transfer in place of its reservation.
+
+    If the submission is refused because of reservations of ended runs, the function cancels them.
+    """
     from dray_airflow.reservations import (
         ended_runs,
         is_reserved,
@@ -547,9 +573,9 @@ def reserved_submit(context: Context, settings: Settings) -> Submit:
 
 
 def check_choice(name: str, value: str | None, choices: Sequence[str]) -> None:
-    """Refuse a word that is not among the choices.
+    """Check that a word is one of the choices.
 
-    :raises DrayTaskFailure: for such a word.
+    :raises DrayTaskFailure: if it is not.
     """
     if value is not None and value not in choices:
         raise bad_input(

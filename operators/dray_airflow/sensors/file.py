@@ -24,17 +24,17 @@ __all__ = ["DrayFileSensor"]
 
 
 class DrayFileSensor(BaseSensorOperator):
-    """Wait until a file or folder exists; returns (XCom) ``path`` and ``size``.
+    """Wait until a file or folder exists. The XCom result has ``path`` and ``size``.
 
-    A file that an endpoint copies gets its name only when it is complete. For files of other
-    writers set the minimum size, or the time without a change.
+    A file that an endpoint copies gets its name when it is complete. For files of other writers,
+    set the minimum size, or the time without a change.
 
     :param path: ``/ROOT/PATH``.
     :param dray_conn_id: connection of the endpoint.
     :param size_min: minimum size in bytes, as a number or as ``1GB``.
-    :param quiet: required time without a change: seconds or a ``timedelta``.
-    :param deferrable: wait in the triggerer, and free the worker; the default is
-        ``[operators] default_deferrable`` if it is set, else ``True``.
+    :param quiet: required time without a change, in seconds or as a ``timedelta``.
+    :param deferrable: wait in the triggerer and free the worker. The default is ``[operators]
+        default_deferrable`` if it is set, otherwise ``True``.
     """
 
     template_fields: Sequence[str] = ("path", "dray_conn_id", "size_min", "quiet")
@@ -50,7 +50,10 @@ class DrayFileSensor(BaseSensorOperator):
         deferrable: bool | None = None,
         **kwargs: Any,  # noqa: ANN401 - as Airflow's own sensors
     ) -> None:
-        """Store the arguments; they are checked when the task runs, after templates."""
+        """Store the arguments.
+
+        They are checked when the task runs, after templates are rendered.
+        """
         super().__init__(**kwargs)
         self.path = path
         self.dray_conn_id = dray_conn_id
@@ -59,7 +62,7 @@ class DrayFileSensor(BaseSensorOperator):
         self.deferrable = default_deferrable() if deferrable is None else deferrable
 
     def execute(self, context: Context) -> Any:  # noqa: ANN401 - the XCom
-        """Check once, then wait in the triggerer; or check repeatedly."""
+        """Check once and then wait in the triggerer, or check repeatedly."""
         if not self.deferrable:
             return super().execute(context)
         try:
@@ -107,13 +110,13 @@ class DrayFileSensor(BaseSensorOperator):
         return PokeReturnValue(is_done=True, xcom_value={"path": entry.path, "size": entry.size})
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:  # noqa: ANN401
-        """Continue when the trigger has fired.
+        """Continue after the trigger has fired.
 
-        :param event: its payload.
+        :param event: payload of the event.
         """
         del context
         if "error" in event:
-            # The token was accepted at the first check, so it has expired since.
+            # The first check accepted the token, so the token has expired since.
             is_permanent = event.get("status") == "permanent"
             is_permanent = is_permanent and event.get("kind") != "unauthorized"
             error_class = DrayTaskFailure if is_permanent else DrayTaskRetry

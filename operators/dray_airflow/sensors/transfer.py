@@ -1,4 +1,4 @@
-"""The sensor that waits for a transfer of another submitter."""
+"""The sensor that waits for a transfer which another program has submitted."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ __all__ = ["DrayTransferSensor"]
 
 
 class DrayTransferSensor(BaseSensorOperator):
-    """Wait until a transfer is done; never changes or cancels it.
+    """Wait until a transfer is done. The sensor never changes or cancels the transfer.
 
-    Returns (XCom) what :class:`~dray_airflow.operators.transfer.DrayTransferOperator` returns. A
-    transfer that ends otherwise fails the task.
+    The XCom result is that of :class:`~dray_airflow.operators.transfer.DrayTransferOperator`. If
+    the transfer does not succeed, the task fails.
 
-    :param transfer_id: its id.
-    :param dray_conn_id: connection of the endpoint that drives it.
-    :param is_awaited: wait also while there is no transfer of that id; else that is an error.
-    :param deferrable: wait in the triggerer, and free the worker; the default is
-        ``[operators] default_deferrable`` if it is set, else ``True``.
+    :param transfer_id: id of the transfer.
+    :param dray_conn_id: connection of the endpoint that drives the transfer.
+    :param is_awaited: wait even if no transfer has this id yet. Otherwise an unknown id is an
+        error.
+    :param deferrable: wait in the triggerer and free the worker. The default is ``[operators]
+        default_deferrable`` if it is set, otherwise ``True``.
     """
 
     template_fields: Sequence[str] = ("transfer_id", "dray_conn_id")
@@ -51,17 +52,20 @@ class DrayTransferSensor(BaseSensorOperator):
         deferrable: bool | None = None,
         **kwargs: Any,  # noqa: ANN401 - as Airflow's own sensors
     ) -> None:
-        """Store the arguments; they are checked when the task runs, after templates."""
+        """Store the arguments.
+
+        They are checked when the task runs, after templates are rendered.
+        """
         super().__init__(**kwargs)
         self.transfer_id = transfer_id
         self.dray_conn_id = dray_conn_id
         self.is_awaited = is_awaited
         self.deferrable = default_deferrable() if deferrable is None else deferrable
-        #: for the link on the task's page
+        #: URL for the link on the task's page.
         self.transfer_url = ""
 
     def execute(self, context: Context) -> Any:  # noqa: ANN401 - the XCom
-        """Check once, then wait in the triggerer; or check repeatedly."""
+        """Check once and then wait in the triggerer, or check repeatedly."""
         if not self.deferrable:
             return super().execute(context)
         found = self.poke(context)
@@ -83,7 +87,7 @@ class DrayTransferSensor(BaseSensorOperator):
     def poke(self, context: Context) -> PokeReturnValue:
         """Check once.
 
-        :raises DrayTaskFailure: if it has failed.
+        :raises DrayTaskFailure: if the transfer has failed.
         """
         id = values.text("transfer_id", self.transfer_id)
         hook = DrayHook(values.text("dray_conn_id", self.dray_conn_id))
@@ -100,16 +104,16 @@ class DrayTransferSensor(BaseSensorOperator):
             return PokeReturnValue(is_done=True, xcom_value=_ended(client, transfer))
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:  # noqa: ANN401
-        """Continue when the trigger has fired.
+        """Continue after the trigger has fired.
 
-        :param event: its payload.
+        :param event: payload of the event.
         """
         try:
             found = self.poke(context)
         except DrayTaskFailure as error:
             if error.kind != "unauthorized":
                 raise
-            # The token was accepted at the first check, so it has expired since.
+            # The first check accepted the token, so the token has expired since.
             raise DrayTaskRetry(str(error), error.kind) from None
         if not found.is_done:
             message = event.get("error") or "it was started again"

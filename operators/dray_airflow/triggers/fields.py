@@ -1,4 +1,4 @@
-"""Serialisation of a trigger: its class and its arguments."""
+"""Serialisation of a trigger as its class and its arguments."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ __all__ = ["OfFields"]
 
 
 class OfFields:
-    """Serialise a trigger by its arguments; put it before ``BaseTrigger`` among the bases.
+    """Serialises a trigger by its arguments. Put it before ``BaseTrigger`` among the base classes.
 
-    Invariant: ``FIELDS`` are the parameters of the class, each stored under its own name.
+    Invariant: ``FIELDS`` are the parameters of the class, and each is stored in an attribute of the
+    same name.
     """
 
     FIELDS: ClassVar[tuple[str, ...]]
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class and the arguments that make an equal trigger."""
+        """Return the class and the arguments that create an equal trigger."""
         trigger_class = type(self)
         words = {name: getattr(self, name) for name in self.FIELDS}
         return f"{trigger_class.__module__}.{trigger_class.__qualname__}", words

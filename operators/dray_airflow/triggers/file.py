@@ -1,4 +1,4 @@
-"""Waits for files at an endpoint, in the triggerer. Pure waiters: they change nothing."""
+"""Triggers that wait for files at an endpoint. They change nothing."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ SEEN_KEY = "dray_seen_until"
 
 
 def is_settled(entry: Entry, size_min: int, quiet_seconds: float, now: datetime) -> bool:
-    """Return whether a file exists and is complete, as far as it can be seen from outside.
+    """Return true if a file exists and seems to be complete.
 
-    A file that an endpoint copies gets its name only when it is complete; files of other writers
-    may still grow.
+    A file that an endpoint copies gets its name when it is complete. Files of other writers may
+    still grow.
 
     :param size_min: minimum size in bytes.
     :param quiet_seconds: required time without a change.
-    :param now: aware.
+    :param now: current time, with a time zone.
     """
     if entry.type not in ("file", "directory"):
         return False
@@ -48,16 +48,15 @@ def is_settled(entry: Entry, size_min: int, quiet_seconds: float, now: datetime)
 
 
 class DrayFileTrigger(OfFields, BaseTrigger):
-    """Fires when a file or folder exists, or cannot be asked for.
+    """Fires when a file or folder exists, or when it cannot be queried.
 
-    An unreachable endpoint, and a refused token, are retried for the connection's
-    ``outage_seconds``.
+    An unreachable endpoint or a refused token is retried for the connection's ``outage_seconds``.
 
     :param dray_conn_id: connection of the endpoint.
     :param path: ``/ROOT/PATH``.
     :param size_min: minimum size in bytes.
     :param quiet_seconds: required time without a change.
-    :param poll_seconds: between checks.
+    :param poll_seconds: time between two checks.
     """
 
     FIELDS = ("dray_conn_id", "path", "size_min", "quiet_seconds", "poll_seconds")
@@ -79,7 +78,7 @@ class DrayFileTrigger(OfFields, BaseTrigger):
         self.poll_seconds = poll_seconds
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Check until it exists; fire once."""
+        """Check until the file exists, and fire once."""
         begun = time.monotonic()
         words = await self._outcome()
         await asyncio.sleep(max(0.0, begun + SETTLE_SECONDS - time.monotonic()))
@@ -93,8 +92,8 @@ class DrayFileTrigger(OfFields, BaseTrigger):
         while True:
             hook = DrayHook(self.dray_conn_id)
             try:
-                # A client for each check: between checks it would occupy one of the few connections
-                # that an endpoint allows an address.
+                # A new client for each check. A client that stays open between checks would occupy
+                # one of the few connections that an endpoint allows per address.
                 async with await hook.get_async_conn() as client:
                     entry = await client.stat(self.path)
             except DrayTaskFailure as error:
@@ -104,10 +103,11 @@ class DrayFileTrigger(OfFields, BaseTrigger):
                 if error.kind == "not_found":
                     lost_at = None
                 else:
-                    # A restart is no reason to give up a wait that may last all day.
+                    # Retry, because a restart of the endpoint should not end a wait of many hours.
                     lost_at = lost_at or now_at
                     is_over = now_at - lost_at >= hook.settings.outage_seconds
-                    # A token may be renewed meanwhile; each check reads the connection again.
+                    # Each check reads the connection again, because the token may have been
+                    # renewed.
                     is_refused = error.kind == "unauthorized"
                     if is_over or (error.status == "permanent" and not is_refused):
                         words = {"kind": error.kind, "status": error.status}
@@ -122,22 +122,24 @@ class DrayFileTrigger(OfFields, BaseTrigger):
 
 
 class DrayFolderTrigger(OfFields, BaseEventTrigger):
-    """Fires when there are new files in a folder: the trigger of a watched asset.
+    """Fires when there are new files in a folder. Use it as the trigger of a watched asset.
 
-    ``AssetWatcher(name=..., trigger=DrayFolderTrigger(...))``. The payload holds ``path`` (of the
-    folder), ``count``, and for the first files, by time, ``files`` with ``path``, ``name``,
-    ``size`` and ``modified_at``. A changed file is new again. The reported files are stored with
-    the asset (Airflow 3.3 and later, a trigger of one asset), so that another triggerer continues
-    after them; otherwise a restarted triggerer reports all files again.
+    ``AssetWatcher(name=..., trigger=DrayFolderTrigger(...))``. The payload has ``path`` (of the
+    folder), ``count``, and ``files`` with the first files by time. Each file has ``path``,
+    ``name``, ``size`` and ``modified_at``. A changed file counts as new. With Airflow 3.3 and
+    later, and if the trigger has only one asset, the reported files are stored with the asset.
+    Another triggerer then continues after these files. Otherwise a restarted triggerer reports all
+    files again.
 
-    An event starts a run; it is no list of the run's work. Airflow may give several events to one
-    run, and an event that arrives while a run is being created starts no run until the next one.
+    An event starts a run, but is not the list of the run's work. Airflow may pass several events to
+    one run. An event that arrives while a run is being created does not start a run until the next
+    event.
 
     :param dray_conn_id: connection of the endpoint.
-    :param path: the folder, ``/ROOT/PATH``; only its direct entries.
-    :param pattern: names to report, as a shell pattern.
+    :param path: the folder, ``/ROOT/PATH``. Only its direct entries are checked.
+    :param pattern: shell pattern of the names to report.
     :param quiet_seconds: required time without a change of a file.
-    :param poll_seconds: between checks.
+    :param poll_seconds: time between two checks.
     """
 
     FIELDS = ("dray_conn_id", "path", "pattern", "quiet_seconds", "poll_seconds")
@@ -159,7 +161,7 @@ class DrayFolderTrigger(OfFields, BaseEventTrigger):
         self.poll_seconds = poll_seconds
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Check for ever; fire once for all new files of a check."""
+        """Check for ever. Fire once per check for all new files."""
         seen = await self._load()
         while True:
             found = await self._new(seen)
@@ -179,7 +181,8 @@ class DrayFolderTrigger(OfFields, BaseEventTrigger):
         names: set[str] = set()
         now = datetime.now(timezone.utc)
         try:
-            # A client for each check: the token of the connection may have been renewed.
+            # A new client for each check, because the token of the connection may have been
+            # renewed.
             async with await DrayHook(self.dray_conn_id).get_async_conn() as client:
                 async for entry in client.list(self.path):
                     names.add(entry.name)
@@ -189,10 +192,10 @@ class DrayFolderTrigger(OfFields, BaseEventTrigger):
                     if seen.get(entry.name) != (_text(entry.modified_at) or ""):
                         found.append(entry)
         except (DrayError, DrayTaskFailure) as error:
-            # A watcher has no task that could fail: it logs the error and checks again.
+            # A watcher has no task that could fail. So it logs the error and checks again.
             self.log.warning("folder %s cannot be checked: %s", self.path, error)
             return []
-        # A removed file may appear again.
+        # Forget removed files, because a file with the same name may appear again.
         for name in set(seen) - names:
             del seen[name]
         return sorted(found, key=lambda entry: (_text(entry.modified_at) or "", entry.name))
@@ -211,7 +214,7 @@ class DrayFolderTrigger(OfFields, BaseEventTrigger):
         try:
             return await getattr(store, name)(*words)
         except ValueError:
-            # A trigger of several assets has a store for each, and cannot choose one.
+            # A trigger of several assets has one store per asset, and cannot choose between them.
             return None
 
 

@@ -1,8 +1,9 @@
-"""Waits for a transfer, in the triggerer.
+"""The trigger that waits for a transfer.
 
-A pure waiter: it may run twice, or again after the triggerer was killed, and changes nothing. Only
-when a user ends the deferred task it cancels the transfer, and durable data is kept. When the
-triggerer stops, the transfer continues until its bound is over, which each check renews.
+The trigger only waits. It may run twice, or again after the triggerer was killed. It changes
+nothing, with one exception: if a user ends the deferred task, it cancels the transfer and durable
+data is kept. If the triggerer stops, the transfer continues until its bound has passed. Each check
+renews the bound.
 """
 
 from __future__ import annotations
@@ -34,20 +35,21 @@ AWAY_PAUSE_SECONDS = 2.0
 """Between checks of an unreachable endpoint; each check has tries of its own."""
 LOOK_SECONDS = 5.0
 """Seconds between log lines about a waiting transfer."""
-#: keeps references: a task without one may be collected before its end
+#: Keeps references, because a task without a reference may be collected before its end.
 _ENDINGS: set[asyncio.Task[None]] = set()
 
 
 class DrayTransferTrigger(OfFields, BaseTrigger):
-    """Fires when a transfer has ended, or cannot be asked for.
+    """Fires when a transfer has ended, or when it cannot be queried.
 
-    :param dray_conn_id: connection of the endpoint that drives it.
-    :param transfer_id: its id.
-    :param mark: the try that waits; see :mod:`dray_airflow.submission`. Empty: never cancels.
-    :param settle_seconds: fire no sooner than this long after the start.
-    :param is_awaited: wait also while there is no transfer of that id.
-    :param patience_seconds: how long a refused token, or an unreadable connection, is retried: the
-        job that renews the token may be late.
+    :param dray_conn_id: connection of the endpoint that drives the transfer.
+    :param transfer_id: id of the transfer.
+    :param mark: mark of the try that waits. See :mod:`dray_airflow.submission`. If it is empty, the
+        trigger never cancels the transfer.
+    :param settle_seconds: minimum time between the start and the event.
+    :param is_awaited: wait even if no transfer has this id yet.
+    :param patience_seconds: time for which a refused token or an unreadable connection is retried,
+        because the job that renews the token may be late.
     """
 
     FIELDS = (
@@ -78,7 +80,10 @@ class DrayTransferTrigger(OfFields, BaseTrigger):
         self.patience_seconds = patience_seconds
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Wait, through restarts of the endpoint; fire once."""
+        """Wait for the end of the transfer and fire once.
+
+        Restarts of the endpoint do not end the wait.
+        """
         begun = time.monotonic()
         words: dict[str, Any] = {
             "dray_conn_id": self.dray_conn_id,
@@ -102,7 +107,7 @@ class DrayTransferTrigger(OfFields, BaseTrigger):
         return {"state": transfer.state}
 
     async def _ended(self, watch: Watch) -> Transfer:
-        """Wait, and meanwhile log why the transfer waits."""
+        """Wait for the end, and log the reason for which the transfer waits."""
         from dray_airflow.stories import waits_for
 
         ended = asyncio.ensure_future(
@@ -131,7 +136,7 @@ class DrayTransferTrigger(OfFields, BaseTrigger):
         return {"error": error.message, "kind": error.kind}
 
     async def on_kill(self) -> None:
-        """Cancel the transfer and keep durable data: a user has ended the task.
+        """Cancel the transfer because a user has ended the task. Durable data is kept.
 
         The transfer continues if a later try has attached to it. An unreachable endpoint is retried
         for the connection's ``outage_seconds``.
@@ -141,9 +146,9 @@ class DrayTransferTrigger(OfFields, BaseTrigger):
         ending = asyncio.create_task(self._end())
         _ENDINGS.add(ending)
         ending.add_done_callback(_ENDINGS.discard)
-        # The triggerer cancels this when it checks again for ended triggers, a second later (seen,
-        # Airflow 3.3.2), whatever its on_kill_timeout is; the cancellation continues in the
-        # background.
+        # The triggerer cancels this coroutine about one second later, when it checks again for
+        # ended triggers (seen in Airflow 3.3.2, whatever its on_kill_timeout is). The cancellation
+        # of the transfer continues in the background.
         await asyncio.shield(ending)
 
     async def _end(self) -> None:
@@ -160,7 +165,8 @@ class DrayTransferTrigger(OfFields, BaseTrigger):
             except (DrayError, DrayTaskFailure) as error:
                 is_over = (
                     isinstance(error, DrayTaskFailure)
-                    # An expired token may be renewed while the endpoint is retried.
+                    # An expired token may be renewed, so it is retried like an unreachable
+                    # endpoint.
                     or (error.status == "permanent" and error.kind != "unauthorized")
                     or time.monotonic() - begun >= hook.settings.outage_seconds
                 )
@@ -177,4 +183,4 @@ class DrayTransferTrigger(OfFields, BaseTrigger):
             await asyncio.sleep(AWAY_PAUSE_SECONDS)
 
     async def cleanup(self) -> None:
-        """Leave the transfer alone: this is called also whenever a triggerer stops."""
+        """Do not touch the transfer, because Airflow calls this also when a triggerer stops."""

@@ -1,8 +1,8 @@
-"""One watch for all transfers of a connection that a triggerer waits for.
+"""One watch for all transfers of a connection for which a triggerer waits.
 
-A wait of its own for each would occupy a connection each, and an endpoint allows an address and an
-owner 64 of them (``limits.connections_per_owner``): the 65th deferred task would get none, and
-neither would a cancellation. So one client asks for all awaited transfers in one call.
+A separate wait for each transfer would need one connection each. An endpoint allows 64 connections
+per address and owner (``limits.connections_per_owner``), so the 65th deferred task would get none,
+and neither would a cancellation. So one client asks for all awaited transfers in one call.
 """
 
 from __future__ import annotations
@@ -33,15 +33,16 @@ IDS_A_SECOND = 200
 """Many are asked for less often: a thousand every five seconds."""
 
 _Watches = MutableMapping[asyncio.AbstractEventLoop, "dict[str, Watch]"]
-#: by event loop, because a client belongs to the loop that opened it; removed with the loop
+#: Watches by event loop, because a client belongs to the loop that opened it. A watch is removed
+#: together with its loop.
 _WATCHES: _Watches = WeakKeyDictionary()
 
 
 class _Waiter(NamedTuple):
     """A wait for a transfer.
 
-    :param is_awaited: also while there is none of that id.
-    :param patience_seconds: how long a refused token is retried.
+    :param is_awaited: wait even if no transfer has this id yet.
+    :param patience_seconds: time for which a refused token is retried.
     """
 
     ended: asyncio.Future[Transfer]
@@ -56,13 +57,13 @@ def watch_of(conn_id: str) -> Watch:
 
 
 class Watch:
-    """Asks an endpoint, while any wait exists, which transfers have ended.
+    """Asks an endpoint which transfers have ended, as long as there are waits.
 
     :param conn_id: connection of the endpoint.
     """
 
     def __init__(self, conn_id: str) -> None:
-        """Start no call yet."""
+        """Create a watch without waits. No call is made yet."""
         self._conn_id = conn_id
         self._waiting: dict[str, list[_Waiter]] = {}
         self._task: asyncio.Task[None] | None = None
@@ -70,17 +71,17 @@ class Watch:
         self._seen: dict[str, Transfer] = {}
         self._ids_max = IDS_MAX
         self._reported_at = float("-inf")
-        #: bounds calls beside the watch
+        #: Limits the number of calls in addition to those of the watch.
         self.gate = asyncio.Semaphore(CALLS_AT_ONCE)
 
     async def ended(
         self, id: str, *, is_awaited: bool = False, patience_seconds: float = 0.0
     ) -> Transfer:
-        """Wait until a transfer has ended, through restarts of the endpoint.
+        """Wait until a transfer has ended. Restarts of the endpoint do not end the wait.
 
-        :param is_awaited: wait also while there is none of that id.
-        :param patience_seconds: how long a refused token, or an unreadable connection, is retried;
-            each check reads the connection again.
+        :param is_awaited: wait even if no transfer has this id yet.
+        :param patience_seconds: time for which a refused token or an unreadable connection is
+            retried. Each check reads the connection again.
         :raises DrayError: if the endpoint was unreachable for longer than the connection's
             ``outage_seconds``, or refuses the call.
         :raises DrayTaskFailure: if the connection is invalid.
@@ -99,7 +100,7 @@ class Watch:
             if not waiters:
                 del self._waiting[id]
                 self._seen.pop(id, None)
-            # The task detects by itself that no wait is left.
+            # Wake the asking task, which ends if there are no waits.
             self._news.set()
 
     def seen(self, id: str) -> Transfer | None:
@@ -110,12 +111,13 @@ class Watch:
         try:
             await self._ask()
         except Exception as error:
-            # Any error, also one in the error handling: no wait may hang for ever.
+            # Report any error to the waits, even an error of the error handling, so that no wait
+            # hangs.
             self._fail(error)
             raise
 
     async def _ask(self) -> None:
-        """Ask while any wait exists."""
+        """Ask the endpoint as long as there are waits."""
         from dray.errors import DrayError
         from dray_airflow.errors import DrayTaskFailure
 
@@ -123,7 +125,7 @@ class Watch:
         lost_at: float | None = None
         while self._waiting:
             try:
-                # A new client after an error: the connection may have changed.
+                # A new client after an error, because the connection may have changed.
                 async with await hook.get_async_conn() as client:
                     while self._waiting:
                         await self._poll(client)
@@ -144,13 +146,14 @@ class Watch:
                     lost_at = None
                 await self._pause()
             except DrayTaskFailure as error:
-                # A job may delete a connection before it creates it again.
+                # Retry, because a job may delete a connection before it creates it again.
                 lost_at = lost_at or time.monotonic()
                 self._report(error, lost_at)
                 self._fail(error, time.monotonic() - lost_at)
                 await self._pause()
             except Exception as error:
-                # Airflow's own API, which gives the connection, may be unreachable.
+                # Retry, because Airflow's own API, which returns the connection, may be
+                # unreachable.
                 lost_at = lost_at or time.monotonic()
                 self._report(error, lost_at)
                 self._fail(error, time.monotonic() - lost_at)
@@ -171,7 +174,8 @@ class Watch:
             except DrayError as error:
                 if error.kind != "limit_exceeded" or len(batch) == 1:
                     raise
-                # An answer has 16 MiB at most, and a request that names many files 64 KiB of them.
+                # The answer was too large. An answer has at most 16 MiB, and a request with many
+                # files up to 64 KiB of it.
                 self._ids_max = len(batch) // 2
                 continue
             at += len(batch)
@@ -201,7 +205,7 @@ class Watch:
                         waiter.ended.set_result(transfer)
 
     async def _pause(self) -> None:
-        # Ended waits are removed now; new ones are queried immediately.
+        # Let ended waits be removed first. New waits are then queried immediately.
         await asyncio.sleep(0)
         self._news.clear()
         if not self._waiting:
@@ -211,15 +215,15 @@ class Watch:
             await asyncio.wait_for(self._news.wait(), seconds)
         except asyncio.TimeoutError:
             return
-        # A thousand tasks that defer together need one call, not a thousand.
+        # Wait briefly, so that a thousand tasks that defer together need only one call.
         await asyncio.sleep(POLL_SECONDS / 10)
 
     async def _why_refused(self, hook: DrayHook, error: Exception) -> Exception | None:
-        """Return the reason why no new token is available; ``None``: there may be one."""
+        """Return the reason why there is no new token. ``None`` if there may be one."""
         try:
             return None if await self._is_renewed(hook) else error
         except Exception as other:
-            # The connection cannot be read now; Airflow raises errors of any type.
+            # The connection cannot be read now. Airflow may raise an error of any type.
             return other
 
     async def _is_renewed(self, hook: DrayHook) -> bool:
@@ -228,7 +232,7 @@ class Watch:
         return (await hook.asettings()).token != refused
 
     def _report(self, error: Exception, lost_at: float) -> None:
-        """Log, at intervals, why the state of the awaited transfers is unknown."""
+        """Log at intervals why the state of the awaited transfers is unknown."""
         now = time.monotonic()
         if now - self._reported_at < REPORT_SECONDS:
             return
@@ -246,7 +250,7 @@ class Watch:
     def _fail(self, error: Exception, lost_seconds: float | None = None) -> None:
         """End waits with an error.
 
-        :param lost_seconds: how long the endpoint has not answered; waits with more patience
+        :param lost_seconds: time for which the endpoint has not answered. Waits with more patience
             continue.
         """
         for waiters in self._waiting.values():
