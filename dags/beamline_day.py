@@ -1,9 +1,10 @@
 """A beamline's day: each sample is archived as soon as the detector has written it.
 
-Some 96 samples a day of about 12 GB each. The DAG watches the folder: each new file is an event of
-an asset, and events start a run. An event may arrive while a run is being created and is then lost
-for that run, so the run itself finds the samples that are not in the archive yet. When a sample's
-retries are used up, a person is notified of the sample, the error and the durable data.
+The detector writes about 96 samples of about 12 GB each per day. The DAG watches the folder: each
+new file is an event of an asset, and events start runs. An event that arrives while a run is being
+created starts no run of its own. So each run itself looks for all samples that are not in the
+archive yet. If the retries of a sample are exhausted, a person gets a notification with the sample,
+the error and the durable data.
 
 Connections (type ``dray``): ``dray_beamline``, with the root ``detector``, and ``dray_archive``,
 with the root ``archive``.
@@ -20,7 +21,8 @@ from dray_airflow.notifications.dray import DrayNotifier
 from dray_airflow.operators.transfer import DrayTransferOperator
 from dray_airflow.triggers.file import DrayFolderTrigger
 
-# The detector writes a sample for a while; one without changes is complete.
+# The detector takes a while to write a sample. A sample is complete if it has not changed for this
+# time.
 QUIET_SECONDS = 5.0
 
 samples = Asset(
@@ -53,7 +55,7 @@ with DAG(
 
     @task
     def arrived() -> list[dict[str, Any]]:
-        """Find the complete samples that are not in the archive; each becomes a mapped task."""
+        """Return the complete samples that are not in the archive. Each becomes a mapped task."""
         from dray_airflow.hooks.dray import DrayHook
 
         with DrayHook("dray_archive").get_conn() as archive:
@@ -79,6 +81,7 @@ with DAG(
         task_id="archive",
         source_conn_id="dray_beamline",
         destination_conn_id="dray_archive",
-        # Read back before it gets its name: the detector's disk is wiped in the evening.
+        # Each file is read back before it gets its name, because the detector's disk is wiped in
+        # the evening.
         verify=True,
     ).expand_kwargs(arrived())

@@ -1,16 +1,17 @@
 """A night's data: staged to the fast disks, counted, and delivered to a partner by a deadline.
 
-The site keeps its runs on slow storage. The DAG stages one in (and pins it, so that it is not
-evicted while it is used), counts its files, stages the counts out, sends the data to the partner's
-archive, and compares both sides. Then it evicts the fast copies, whatever happened.
+The site keeps its datasets on slow storage. The DAG stages one dataset in, and pins it so that it
+is not evicted while tasks use it. It counts the files of the dataset, stages the counts out, sends
+the data to the partner's archive, and compares both sides. It then evicts the fast copies, even
+after a failure.
 
-The run has one deadline, set when it is started:
+The run has one deadline, which is given when the run is started:
 
     airflow dags trigger night_run --conf '{"dataset": "run42", "deadline": "45m"}'
 
-No rate is configured: the time of the tasks after a transfer is subtracted from the deadline, and
-the endpoints reserve the rate that the remaining time requires. After a dead worker, a cleared task
-or a second run, transfers resume from durable data.
+No rate is configured. The deadline of a transfer is the run's deadline minus the time of the later
+tasks, and the endpoints reserve the rate that the remaining time requires. After a dead worker, a
+cleared task or a second run, transfers resume from durable data.
 
 Connections (type ``dray``): ``dray_site``, with the roots ``tape`` (tier slow) and ``nvme`` (tier
 fast), and ``dray_partner``, with the root ``archive``.
@@ -40,11 +41,11 @@ with DAG(
         "dataset": "run42",
         # Mount point of the root `nvme` on the workers.
         "scratch": "/nvme",
-        # Permitted bytes per second of the network; empty: no limit.
+        # Maximum rate on the network in bytes per second. Empty means no limit.
         "rate_max": "",
     },
     default_args={"retries": 4, "retry_delay": timedelta(seconds=5)},
-    # Notifies five minutes ahead if an endpoint predicts a miss, and at the deadline.
+    # Notifies at the deadline, and five minutes before it if an endpoint predicts a miss.
     deadline=deadline_alerts(
         dray_conn_ids=["dray_site", "dray_partner"], looks=[timedelta(minutes=5)]
     ),
@@ -92,7 +93,7 @@ with DAG(
         recursive=True,
         rate_max="{{ params.rate_max }}",
         expected_duration=timedelta(minutes=1),
-        # Short transfers are not worth a deferral.
+        # A short transfer is usually done before the task would defer.
         grace_seconds=60,
     )
 

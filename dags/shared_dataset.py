@@ -1,9 +1,9 @@
 """A large dataset, moved by all available workers.
 
-The dataset is divided evenly in bytes and files, by folders and by name prefixes, so it may have
-any number of files. Each part is a mapped task, which any worker may run (Celery or Kubernetes
-spread them over hosts). Each part has its own transfer: a failed one is retried alone, and no data
-of the others is sent again.
+The dataset may have any number of files. It is divided evenly in bytes and files, by folders and by
+name prefixes. Each part is a mapped task, which any worker may run (Celery or Kubernetes spread the
+tasks over hosts). Each part is one transfer. If it fails, only this part is retried, and no data of
+other parts is sent again.
 
     airflow dags trigger shared_dataset --conf '{"dataset": "run42", "shards": 8}'
 
@@ -34,7 +34,7 @@ with DAG(
 
     @task
     def part(dataset: str, shards: str) -> list[dict[str, Any]]:
-        """List the dataset and divide it; each part becomes the arguments of a mapped task."""
+        """List the dataset and divide it. Each part becomes the arguments of a mapped task."""
         from dray_airflow.hooks.dray import DrayHook
         from dray_airflow.shards import PATTERNS_MAX, group_files, plan_shards
 

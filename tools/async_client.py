@@ -1,7 +1,7 @@
 """Write the awaiting client from the blocking one: ``python tools/async_client.py``.
 
 A method of the blocking client becomes a coroutine, and an iterator becomes an asynchronous one.
-The documentation stays at the blocking client; each method here refers to it.
+Only the blocking client has the full documentation. The methods of the awaiting client refer to it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CLASS = '''class AsyncClient(Awaiting):
 
 
 def written(source: str) -> str:
-    """Return the text of the awaiting client for a text of the blocking one.
+    """Return the source of the awaiting client, made from the source of the blocking client.
 
     :raises ValueError: if the source is not a module with a docstring and one class.
     """
@@ -61,7 +61,7 @@ def _method(method: ast.FunctionDef, lines: list[str]) -> str:
 
 
 def formatted(text: str) -> str:
-    """Return a module as ruff sorts its imports and formats it."""
+    """Return a module with sorted imports, formatted by ruff."""
     for command in (["check", "--select", "I", "--fix", "--quiet"], ["format", "--quiet"]):
         words = [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(AWAITING), "-"]
         ended = subprocess.run(words, input=text, capture_output=True, text=True, check=True)

@@ -1,8 +1,9 @@
 """Audit dray's dependencies: the crates in Cargo.lock, the packages in the requirements files.
 
-Fails if a crate has a licence outside the allow list or another source than crates.io, if a crate
-that must exist once exists twice, or if a Python package is not pinned or not listed. The reason
-not to use cargo-deny: docs/decisions/0002-dependency-audit.md.
+The audit fails if a crate has a licence outside the allow list, if a crate does not come from
+crates.io, or if a crate that may exist only once exists twice. It also fails if a Python package is
+not pinned or not listed. docs/decisions/0002-dependency-audit.md explains why cargo-deny is not
+used.
 """
 
 from __future__ import annotations
@@ -38,12 +39,13 @@ LICENCES_ALLOWED = frozenset(
     }
 )
 
-#: Both fill .venv (docs/decisions/0019-airflow-in-the-one-environment.md).
+#: Both files fill .venv (docs/decisions/0019-airflow-in-the-one-environment.md).
 REQUIREMENTS = ("requirements-dev.txt", "requirements-airflow.txt")
-#: Fills .tools/rucio: its versions are not .venv's, so only its lines are checked.
+#: Fills .tools/rucio. The versions differ from those in .venv, so only the lines are checked.
 REQUIREMENTS_APART = ("requirements-rucio.txt",)
 
-# Crates whose state or types meet in one program: a second copy would not work with the first.
+# Crates whose state or types are shared in a program. A second version would not work with the
+# first.
 SINGLE_CRATES = frozenset(
     {
         "crc-fast",
@@ -59,7 +61,7 @@ SINGLE_CRATES = frozenset(
     }
 )
 
-# Crates that must not be used: each has a successor or a reason.
+# Crates that must not be used, each with its successor or the reason.
 BANNED_CRATES = {
     "ansi_term": "unmaintained; use anstyle",
     "atty": "unsound and unmaintained; use std::io::IsTerminal",
@@ -74,8 +76,8 @@ BANNED_CRATES = {
 class Crate:
     """A crate of the lock file.
 
-    :param source: its registry; None for a crate of this workspace.
-    :param licence: the SPDX expression it declares, if any.
+    :param source: registry of the crate, or None for a crate of this workspace.
+    :param licence: SPDX expression that the crate declares, if any.
     """
 
     name: str
@@ -85,8 +87,8 @@ class Crate:
 
 
 def is_licence_allowed(expression: str) -> bool:
-    """Return whether an SPDX expression can be met with allowed licences alone."""
-    # `MIT/Apache-2.0` is the old way to write OR.
+    """Return true if allowed licences are enough to satisfy an SPDX expression."""
+    # `MIT/Apache-2.0` is the old form of `MIT OR Apache-2.0`.
     text = expression.replace("/", " OR ")
     words = re.findall(r"\(|\)|[^\s()]+(?:\s+WITH\s+[^\s()]+)?", text)
     position = 0
@@ -126,7 +128,7 @@ def is_licence_allowed(expression: str) -> bool:
 
 
 def audit_crates(crates: list[Crate]) -> list[str]:
-    """Return one sentence for each breach of the rules for crates."""
+    """Return one sentence for each violation of the rules for crates."""
     findings = []
     versions: dict[str, list[str]] = {}
     for crate in crates:
@@ -151,14 +153,14 @@ def audit_crates(crates: list[Crate]) -> list[str]:
 
 
 def normalised(name: str) -> str:
-    """Return a Python distribution's name as PEP 503 writes it."""
+    """Return the name of a Python distribution in the form of PEP 503."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def audit_requirements(text: str, installed: dict[str, str]) -> list[str]:
-    """Return one sentence for each line that pins nothing and each package that no line pins.
+    """Return one sentence for each line without a version and each package without a line.
 
-    :param installed: version by normalised name, of everything in the environment except dray.
+    :param installed: versions by normalised name, of all packages in the environment except dray.
     """
     findings = []
     pinned: dict[str, set[str]] = {}
@@ -180,7 +182,7 @@ def audit_requirements(text: str, installed: dict[str, str]) -> list[str]:
 
 
 def locked_crates() -> list[Crate]:
-    """Read the crates of the lock file; fails if the lock file is absent or out of date."""
+    """Read the crates in the lock file. Fails if the file is missing or out of date."""
     command = ["cargo", "metadata", "--locked", "--format-version", "1"]
     result = subprocess.run(
         command, cwd=ROOT / "engine", check=False, capture_output=True, text=True
@@ -195,7 +197,7 @@ def locked_crates() -> list[Crate]:
 
 
 def installed_packages() -> dict[str, str]:
-    """Read the packages of the running environment, without dray."""
+    """Return the packages of the running environment, without dray."""
     found = {
         normalised(distribution.name): distribution.version
         for distribution in metadata.distributions()

@@ -2,7 +2,7 @@
 
     python tools/config_page.py     rewrites docs/reference/configuration.md
 
-The page's text stays; the one block of TOML is replaced by the shipped example. A test compares the
+Only the block of TOML on the page is replaced, by the example that dray ships. A test compares the
 two.
 """
 

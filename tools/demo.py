@@ -32,29 +32,29 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 HOME = ROOT / ".tools" / "demo"
 STATE = HOME / "state.json"
-#: of Debian's linux-source: two cores read, sum and compare them, file by file, within seconds
+#: Parts of Debian's linux-source that two cores can read, sum and compare within seconds.
 PARTS = ("block", "crypto", "fs", "kernel", "mm")
 LINUX = "linux-source-6.1"
-#: The deadline of the delivery, so that there is a middle, and that the retry meets it.
+#: The deadline of the delivery. It leaves time for a fault in the middle, and for the retry.
 DELIVERY_SECONDS = 30.0
 DEADLINE_MINUTES = 5
 MIB = 1 << 20
-#: Largest overhead of a file on the wire, including all connections of a delivery.
+#: Largest overhead per file on the wire, including all connections of a delivery.
 FILE_BYTES = 1024
 SLACK_BYTES = MIB
 BEGAN = time.monotonic()
 
 
 def say(text: str) -> None:
-    """Print the current step, and the time since the start."""
+    """Print a step of the demo, with the time since the start."""
     print(f"[{time.monotonic() - BEGAN:5.0f} s] {text}", flush=True)
 
 
 class Data(NamedTuple):
     """The dataset.
 
-    :param top: a folder.
-    :param what: description.
+    :param top: top folder of the dataset.
+    :param what: description of the dataset.
     """
 
     top: Path
@@ -65,7 +65,7 @@ class Data(NamedTuple):
 
 
 def find_data(named: str | None) -> Data:
-    """Find the dataset: the named folder, Linux's sources, or a generated tree."""
+    """Return the dataset: the named folder, Linux's sources, or a generated tree."""
     if named:
         top = Path(named).resolve()
         if not top.is_dir():
@@ -85,7 +85,7 @@ def find_data(named: str | None) -> Data:
 
 
 def find_linux() -> Path | None:
-    """Find Debian's package of sources, or fetch it; nothing is installed."""
+    """Find Debian's package of sources, or download it. Nothing is installed."""
     installed = Path("/usr/src") / f"{LINUX}.tar.xz"
     if installed.is_file():
         return installed
@@ -107,7 +107,7 @@ def find_linux() -> Path | None:
 
 
 def unpack(packed: Path, top: Path) -> None:
-    """Unpack the parts; the folder appears when it is complete."""
+    """Unpack the parts. The folder gets its name only when it is complete."""
     part = top.with_name("linux.part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
@@ -117,7 +117,7 @@ def unpack(packed: Path, top: Path) -> None:
 
 
 def measure(top: Path) -> tuple[int, int]:
-    """Count files and bytes."""
+    """Return the number of files and bytes."""
     sizes = [path.lstat().st_size for path in top.rglob("*") if path.is_file()]
     return len(sizes), sum(sizes)
 
@@ -126,21 +126,22 @@ def measure(top: Path) -> tuple[int, int]:
 
 
 class Demo:
-    """Two endpoints, an Airflow and a run."""
+    """Two endpoints, an Airflow, and a run of the DAG."""
 
     def __init__(self, data: Data) -> None:
         """Start the endpoints."""
         self.data = data
         self.files, self.bytes = measure(data.top)
         self.mark = secrets.token_hex(8)
-        # Endpoints carry Airflow's mark, so that one search finds every process to end.
+        # Airflow and the endpoints have this mark in their environment, so that `down` can find all
+        # processes.
         os.environ[MARK] = self.mark
         STATE.write_text(json.dumps({"mark": self.mark}), encoding="utf-8")
         for name in ("site", "partner"):
             shutil.rmtree(HOME / name, ignore_errors=True)
         tape = Root("tape", {"path": str(data.top.parent), "tier": "slow"})
-        # The proxy counts the sent bytes, independently of the endpoints' reports. It must exist
-        # before the endpoint listens; its upstream port is unused until then.
+        # The proxy counts the sent bytes independently of the endpoints' reports. It must exist
+        # before the endpoint listens. Its upstream port is set later.
         self.proxy = Proxy("127.0.0.1:1")
         behind = {"advertise": self.proxy.address}
         self.site = self._endpoint("site", [tape, Root("nvme", {"tier": "fast"})], behind)
@@ -201,7 +202,7 @@ class Demo:
         return run
 
     def delivery(self) -> Transfer | None:
-        """Return the present state of the delivery."""
+        """Return the current state of the delivery."""
         with self.partner.client() as client:
             return next(client.transfers(labels={"run_id": self.run_id}), None)
 
@@ -214,7 +215,7 @@ class Demo:
         try:
             worker = run.kill("deliver")
         except RuntimeError:
-            # It has just deferred to the triggerer; there is no worker to kill.
+            # The task has just deferred to the triggerer, so there is no worker to kill.
             return
         say(f"kill -9 of the worker (process {worker}), {found.bytes.durable // MIB} MiB are safe")
         say(f"kill -9 of the endpoint that writes (process {self.partner.pid}), and its restart")
@@ -224,7 +225,7 @@ class Demo:
         self.partner.start()
 
     def report(self, run: Run) -> bool:
-        """Report the result, and whether it is as expected."""
+        """Report the result. Return true if it is as expected."""
         if not self.safe:
             raise SystemExit(
                 "demo: the delivery was over, or not with a worker, before a third of it was safe: "
@@ -242,7 +243,7 @@ class Demo:
         print("\n== Report")
         print(f"data             {self.data.what}: {self.files} files, {self.bytes / MIB:.1f} MiB")
         print(f"delivered        {result['files']} files, {result['bytes'] / MIB:.1f} MiB")
-        # The overhead of frames and object heads is small for large objects, and large for small
+        # The overhead of frames and object heads is small for large objects, and larger for small
         # files.
         sent = self.proxy.counted()[1]
         after = sent - self.before
@@ -271,7 +272,7 @@ class Demo:
         return not any(wrong.values())
 
     def leave(self) -> None:
-        """Detach the proxy, which ends with this process; the endpoints stay."""
+        """Detach the proxy, because it ends with this process. The endpoints continue."""
         self.site.stop()
         del self.site._extra["advertise"]
         self.site.start()
@@ -279,7 +280,7 @@ class Demo:
 
 
 def said_by_retry(run: Run) -> list[str]:
-    """Return the second try's message when it found the transfer."""
+    """Return the message of the second try about the transfer that it found."""
     found = []
     for line in run.log("deliver").splitlines():
         if line.startswith("{"):
@@ -290,14 +291,14 @@ def said_by_retry(run: Run) -> list[str]:
 
 
 def compare(here: Path, there: Path) -> str:
-    """Compare two trees with an independent program."""
+    """Compare two trees with a program that is independent of dray."""
     command: list[str | Path] = ["diff", "-r", "--no-dereference", here, there]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     return "" if done.returncode == 0 else f"THE TREES DIFFER\n{done.stdout[:2000]}{done.stderr}"
 
 
 def up(named: str | None) -> int:
-    """Run the demo; leave Airflow running."""
+    """Run the demo. Airflow keeps running afterwards."""
     HOME.mkdir(parents=True, exist_ok=True)
     down()
     data = find_data(named)
@@ -312,14 +313,14 @@ def up(named: str | None) -> int:
         is_shown = demo.report(run)
         demo.leave()
     except BaseException:
-        # Otherwise the processes of a failed demo would remain.
+        # After a failure, processes of the demo would otherwise remain.
         down()
         raise
     return 0 if is_shown else 1
 
 
 def down() -> int:
-    """End everything that a demo has started."""
+    """End all processes that a demo has started."""
     if STATE.is_file():
         state = json.loads(STATE.read_text(encoding="utf-8"))
         ended = end_marked(state["mark"])
@@ -330,7 +331,7 @@ def down() -> int:
 
 
 def main() -> int:
-    """Read the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("action", choices=("up", "down"))
     parser.add_argument("--data", default=os.environ.get("DATA"), help="a folder of your own")

@@ -1,4 +1,4 @@
-"""The awaiting client is the blocking one, written again."""
+"""Tests that the awaiting client is generated from the blocking one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit finds planted faults."""
+"""Tests that the audit finds planted faults."""
 
 import importlib.util
 import sys

@@ -1,4 +1,4 @@
-"""The set-up finds installed programs and names missing ones. Nothing is installed here."""
+"""Tests that the set-up finds installed programs and names missing ones. Nothing is installed."""
 
 import shutil
 import stat
@@ -10,7 +10,7 @@ import pytest
 
 TOOLS = Path(__file__).resolve().parents[1]
 BASH = shutil.which("bash") or "/bin/bash"
-# Programs that the script itself needs; all others are missing until a test adds them.
+# Programs that the script itself needs. All others are missing until a test adds them.
 BASICS = [
     "bash",
     "dirname",
@@ -37,7 +37,7 @@ HEADERS = [
 
 
 class Host:
-    """A simulated host: a tree with the script, a PATH with the programs of a test."""
+    """A simulated host: a tree with the script, and a PATH with the programs of a test."""
 
     def __init__(self, folder: Path) -> None:
         self.tree = folder / "tree"
@@ -46,7 +46,7 @@ class Host:
         self.system = folder / "system"
         for path in (self.tree / "tools", self.tree / "engine", self.bin, self.home):
             path.mkdir(parents=True)
-        # No Rust reaches this minimum, so the installed one does not count.
+        # No version of Rust reaches this minimum, so the installed one does not count.
         self.rust_floor("99.0")
         for name in BASICS:
             found = shutil.which(name)
@@ -91,11 +91,13 @@ class Host:
             path = self.system / "usr" / "include" / header
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
-        # It reads its input: otherwise the writer may find the pipe closed.
+        # The stand-in must read its input, because the writer may otherwise find the pipe closed.
         self.program("cc", "cat >/dev/null")
 
     def python(self) -> Path:
-        """Return a Python whose environments install nothing and record their arguments."""
+        """Create a stand-in for Python whose environments install nothing and record their
+        arguments.
+        """
         (self.tree / "tools" / "requirements-airflow.txt").write_text("uv==0\n")
         asked = self.tree / "asked"
         body = f"""case "$*" in
@@ -210,7 +212,7 @@ def test_airflow_is_installed_once_and_only_on_request(host: Host) -> None:
     assert lines[-2].endswith(" uv==0")
     assert lines[-1].startswith("uv pip install")
     assert lines[-1].endswith("requirements-airflow.txt")
-    # Packages of another level are not removed, and not installed twice.
+    # Packages of another level are not removed and not installed twice.
     for level in ("build", "demo"):
         assert host.run(level).stderr == ""
     assert asked.read_text().splitlines() == lines
@@ -244,7 +246,7 @@ def test_rust_below_the_floor_does_not_count(host: Host) -> None:
 
 
 def test_rust_that_does_not_run_does_not_count(host: Host) -> None:
-    # rustup leaves this when no toolchain is installed.
+    # rustup leaves such a program if no toolchain is installed.
     host.complete()
     host.program("rustc", "echo 'error: no default toolchain' >&2; exit 1")
     assert "rustc-web" in host.missing()
@@ -278,7 +280,7 @@ def test_complete_host_gets_an_environment_once(host: Host) -> None:
     written = stamp.stat().st_mtime_ns
     assert host.run().stderr == ""
     assert stamp.stat().st_mtime_ns == written
-    # A changed lock, or a moved tree, fills it again.
+    # The environment is filled again if the lock has changed or the tree has moved.
     (host.tree / "tools" / "requirements-dev.txt").write_text("# other\n")
     assert "filling" in host.run().stderr
 

@@ -1,4 +1,4 @@
-"""`.ci/run` passes the verdict on and leaves no process."""
+"""Tests that `.ci/run` passes the verdict on and leaves no process."""
 
 import os
 import shutil
@@ -34,7 +34,7 @@ def test_verdict_of_make_is_passed_on(tmp_path: Path, recipe: str, expected: int
 
 
 def test_process_left_behind_is_ended_and_fails_the_run(tmp_path: Path) -> None:
-    # In a session of its own, as a daemon would be.
+    # The process runs in its own session, as a daemon does.
     recipe = "setsid sh -c 'echo $$$$ > pid; exec sleep 300' >/dev/null 2>&1 & sleep 1"
     result = subprocess.run(
         [tree(tmp_path, recipe)], check=False, capture_output=True, text=True, timeout=60
@@ -42,7 +42,7 @@ def test_process_left_behind_is_ended_and_fails_the_run(tmp_path: Path) -> None:
     pid = int((tmp_path / "pid").read_text())
     assert result.returncode == 1
     assert f"left behind: {pid} sleep 300" in result.stderr
-    # On a busy host a killed process takes a moment to end.
+    # On a busy host, a killed process needs a moment to end.
     until = time.monotonic() + 10
     while is_alive(pid) and time.monotonic() < until:
         time.sleep(0.05)

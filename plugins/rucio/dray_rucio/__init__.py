@@ -1,13 +1,16 @@
-"""dray behind Rucio: a transfertool that gets the requests of rules from the conveyor.
+"""The transfertool with which Rucio's conveyor uses dray.
 
-A replication rule becomes transfers of endpoints: the endpoint of each file's destination fetches
-it from its replicas. Rucio retries, and every try resumes from the durable data at the destination.
+A replication rule becomes transfers of endpoints. The endpoint of each file's destination copies
+the file from one of its replicas. Rucio retries failed transfers, and every try resumes from the
+durable data at the destination.
 
-- :mod:`dray_rucio.register` registers it with Rucio; :mod:`dray_rucio.policy` does so in its
-  daemons.
-- :mod:`dray_rucio.transfertool` is called by Rucio; :mod:`dray_rucio.report` is read by it.
-- :mod:`dray_rucio.submission` and :mod:`dray_rucio.places` translate, and load nothing of Rucio.
-- :mod:`dray_rucio.settings` and :mod:`dray_rucio.hosts`: the endpoints, and the credentials for
+- :mod:`dray_rucio.register` registers the transfertool in Rucio. :mod:`dray_rucio.policy` does this
+  in Rucio's daemons.
+- :mod:`dray_rucio.transfertool` is called by Rucio. :mod:`dray_rucio.report` has the results that
+  Rucio reads.
+- :mod:`dray_rucio.submission` and :mod:`dray_rucio.places` convert requests and paths, and import
+  nothing of Rucio.
+- :mod:`dray_rucio.settings` and :mod:`dray_rucio.hosts` have the endpoints and the credentials for
   them.
 """
 

@@ -24,22 +24,22 @@ _LOG = logging.getLogger(__name__)
 
 
 class Again:
-    """Repeats calls in a thread of its own, which ends when no call is left.
+    """Repeats calls in its own thread, which ends when all calls are done.
 
-    The calls are not stored on disk: pending calls are lost when the process ends.
+    The calls are not stored on disk. If the process ends, pending calls are lost.
     """
 
     def __init__(self, first_pause: float = FIRST_PAUSE) -> None:
-        """Start empty; the thread starts with the first call."""
+        """Create an empty list. The thread starts with the first call."""
         self._first_pause = first_pause
         self._calls: dict[str, tuple[float, Callable[[], object]]] = {}
         self._lock = threading.Lock()
         self._is_running = False
 
     def add(self, name: str, call: Callable[[], object]) -> None:
-        """Repeat ``call`` until it succeeds, or fails for another reason.
+        """Repeat ``call`` until it succeeds or fails for another reason.
 
-        :param name: describes the call; a call of the same name is replaced.
+        :param name: name of the call. A pending call with the same name is replaced.
         """
         with self._lock:
             if name not in self._calls and len(self._calls) >= CALLS_MAX:
@@ -62,7 +62,7 @@ class Again:
                 if self._is_over(name, until, call):
                     pause = self._first_pause
                     with self._lock:
-                        # A call that was added meanwhile stays.
+                        # If another call with this name was added since, that call stays.
                         if self._calls.get(name) == (until, call):
                             del self._calls[name]
             with self._lock:

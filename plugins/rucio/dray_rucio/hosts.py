@@ -1,4 +1,4 @@
-"""Clients of endpoints by Rucio's external host; opened on first use."""
+"""Clients of endpoints by Rucio's external host. A client is opened on first use."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ T = TypeVar("T")
 
 
 class Hosts:
-    """Clients, each by one endpoint's ``dray://HOST:PORT[#PIN]``. Used by many threads."""
+    """Clients by endpoint, ``dray://HOST:PORT[#PIN]``. Many threads may use one instance."""
 
     def __init__(self, how: Settings | None = None) -> None:
-        """Use these settings; by default those of Rucio's configuration, read on first use."""
+        """Use these settings. By default, those of Rucio's configuration are read on first use."""
         self._how = how
         self._clients: dict[tuple[str, bool], Client] = {}
         self._keys: dict[str, tuple[float, str]] = {}
@@ -47,7 +47,10 @@ class Hosts:
         return self._how
 
     def of(self, host: str, *, hurried: bool = False) -> Client:
-        """Return the client of an endpoint; a ``hurried`` one tries once, with a short timeout."""
+        """Return the client of an endpoint.
+
+        A ``hurried`` client tries once, with a short timeout.
+        """
         with self._lock:
             client = self._clients.get((host, hurried))
             if client is None:
@@ -55,7 +58,7 @@ class Hosts:
             return client
 
     def key(self, host: str) -> str:
-        """Return the fingerprint of an endpoint, for which tickets are minted.
+        """Return the fingerprint of an endpoint. Tickets are minted for this key.
 
         :raises DrayError: if the endpoint must be called and is unreachable.
         """
@@ -70,11 +73,12 @@ class Hosts:
         return key
 
     def ask(self, host: str, what: Callable[[Client], T], *, hurried: bool = False) -> T:
-        """Call an endpoint, unless it was unreachable a moment ago.
+        """Call an endpoint, unless its last call failed a short time ago.
 
-        After ``away_seconds`` one short call checks the endpoint before ``what`` is sent.
+        If the endpoint was unreachable, one short call checks it after ``away_seconds``, before
+        ``what`` is called.
 
-        :raises DrayError: of the call; or the cached error of the earlier one.
+        :raises DrayError: the error of the call, or the cached error of an earlier call.
         """
         self.look_for(host)
         try:
@@ -89,8 +93,9 @@ class Hosts:
     def look_for(self, host: str, *, always: bool = False) -> None:
         """Check that an endpoint answers.
 
-        :param always: call it even if it answered the last call.
-        :raises DrayError: if it does not; within ``away_seconds`` the error of the last call.
+        :param always: call the endpoint even if it answered the last call.
+        :raises DrayError: if the endpoint does not answer. Within ``away_seconds``, the error of
+            the last call.
         """
         with self._lock:
             since, missed = self._missed.get(host, (0.0, None))
@@ -99,17 +104,18 @@ class Hosts:
         if missed is not None and time.monotonic() - since < self.settings.away_seconds:
             raise missed
         try:
-            # A host that was unreachable before gets a shorter timeout than one that restarts.
+            # If the endpoint was already unreachable, use a shorter timeout than for one that may
+            # be restarting.
             self.of(host, hurried=missed is not None).endpoint()
         except DrayError as error:
-            # Any other error is an answer.
+            # Any other error is an answer, so the endpoint is reachable.
             if error.kind in AWAY_KINDS:
                 self.note(host, error)
                 raise
         self.note(host, None)
 
     def note(self, host: str, error: DrayError | None) -> None:
-        """Record whether an endpoint was unreachable in the last call."""
+        """Record if the last call found the endpoint unreachable."""
         with self._lock:
             if error is None:
                 self._missed.pop(host, None)
@@ -121,8 +127,8 @@ class Hosts:
         how = self.settings
         return Client(
             url,
-            # No other token is searched for: a daemon's token must not go to any host that an RSE
-            # names.
+            # Only the configured token is used. The daemon's own token must not be sent to every
+            # host that an RSE names.
             token=how.token_of(url.removeprefix("dray://")),
             ca=None if pin or how.ca is None else str(how.ca),
             certificate=None if how.certificate is None else str(how.certificate),

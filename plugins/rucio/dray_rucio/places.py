@@ -1,7 +1,7 @@
 """The path of a Rucio file at an endpoint. Pure functions.
 
 The attribute ``dray_url`` of an RSE, ``dray://HOST[:PORT]/ROOT[/FOLDER]``, replaces the prefix of
-its protocols. The part of the PFN after the prefix is the path below it.
+the RSE's protocols. The part of the PFN after the prefix is the path below the URL.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ DEFAULT_PORT = 4735
 _SITE = re.compile(r"dray://(?P<authority>[^/?#\s@]+)(?P<folder>/[^\s]*)")
 _PIN = re.compile(r"sha256:[0-9a-f]{64}")
 _PFN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]*(?P<path>/.*)", re.DOTALL)
-#: Rucio's parameter for FTS in a source's URL; no part of the name
+#: Rucio's parameter for FTS in the URL of a source. It is not part of the name.
 _COPY_MODE = re.compile(r"\?copy_mode=\w+$")
 
 
@@ -31,7 +31,7 @@ class Site:
     """The endpoint of an RSE.
 
     :param authority: host and port.
-    :param folder: the API path that replaces the protocols' prefix; no slash at its end.
+    :param folder: API path that replaces the protocols' prefix, without a slash at its end.
     :param pin: fingerprint of the endpoint's key, if it is pinned.
     """
 
@@ -41,25 +41,28 @@ class Site:
 
     @property
     def host(self) -> str:
-        """Rucio's external host: enough to call the endpoint again, and no secret."""
+        """Rucio's external host.
+
+        It has all that is needed to call the endpoint again, and no secret.
+        """
         return f"dray://{self.authority}" + (f"#{self.pin}" if self.pin else "")
 
     def path(self, name: str) -> str:
-        """Return the API path of ``name``, a result of :func:`below`.
+        """Return the API path of ``name``, which is a result of :func:`below`.
 
-        A ``%`` of a name is escaped for the API.
+        A ``%`` in the name is escaped for the API.
         """
         return f"{self.folder}/{name.replace('%', '%25')}"
 
     def url(self, path: str) -> str:
-        """Return the URL of an API path, for another endpoint."""
+        """Return the URL of an API path in the form that another endpoint can use."""
         return f"dray://{self.authority}{path}"
 
 
 def site(rse: str, url: str, pin: str | None = None) -> Site:
-    """Read the attributes ``dray_url`` and ``dray_pin`` of an RSE.
+    """Parse the attributes ``dray_url`` and ``dray_pin`` of an RSE.
 
-    :raises NoPlaceError: names the RSE, and the fault in them.
+    :raises NoPlaceError: if they are invalid. The message has the RSE and the fault.
     """
     match = _SITE.fullmatch(url)
     folder = "" if match is None else re.sub("/+", "/", match["folder"]).rstrip("/")
@@ -87,10 +90,10 @@ def site(rse: str, url: str, pin: str | None = None) -> Site:
 def below(rse: str, prefix: str, pfn: str) -> str:
     """Return the part of a PFN after the prefix of its protocol.
 
-    :raises NoPlaceError: if that part is empty, or the prefix differs.
+    :raises NoPlaceError: if the part is empty, or the PFN has another prefix.
     """
     match = _PFN.fullmatch(_COPY_MODE.sub("", pfn))
-    # The place of doubled slashes differs by protocol: `root://host//prefix//file`.
+    # Protocols put doubled slashes in different places: `root://host//prefix//file`.
     path = re.sub("/+", "/", "" if match is None else match["path"])
     top = re.sub("/+", "/", f"/{prefix}/")
     name = path.removeprefix(top)

@@ -1,7 +1,8 @@
 """A policy package of Rucio that only registers the transfertool in every process of Rucio.
 
-``[policy] package = dray_rucio.policy`` in ``rucio.cfg``, or ``RUCIO_POLICY_PACKAGE``. A site with
-its own policy package calls :func:`dray_rucio.register.install` in its ``__init__``.
+Enable it with ``[policy] package = dray_rucio.policy`` in ``rucio.cfg``, or with
+``RUCIO_POLICY_PACKAGE``. A site with its own policy package calls
+:func:`dray_rucio.register.install` in its ``__init__``.
 """
 
 from __future__ import annotations
@@ -19,5 +20,5 @@ install()
 
 
 def get_algorithms() -> dict[str, dict[str, Any]]:
-    """Return no algorithms: those of Rucio stay."""
+    """Return no algorithms, so that Rucio keeps its own."""
     return {}

@@ -1,7 +1,8 @@
-"""Register the transfertool in Rucio's table, for which Rucio has no setting.
+"""Register the transfertool in Rucio's table. Rucio has no setting for this.
 
-Rucio cancels transfers, and changes their priority, with the class of FTS, whichever tool carries
-them. So that class is replaced, in the one module that does so, by one that checks the host.
+Rucio always uses the class of FTS to cancel transfers and to change their priority, even if another
+tool submitted them. So the class is replaced in the module that does this. The replacement looks at
+the host to select the tool.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ SCHEME = "dray://"
 
 
 def register() -> None:
-    """Register the transfertool in this process. A repetition changes nothing."""
+    """Register the transfertool in this process. Calling this again changes nothing."""
     from rucio.core import transfer
 
     from dray_rucio.transfertool import NAME, DrayTransfertool
 
-    # Other modules hold this very table: it is extended, not replaced.
+    # Other modules have references to this table, so it is extended and not replaced.
     table: dict[str, Any] = transfer.TRANSFERTOOL_CLASSES_BY_NAME
     table.setdefault(NAME, DrayTransfertool)
     usual = transfer.FTS3Transfertool
@@ -49,9 +50,10 @@ def register() -> None:
 
 
 def install() -> None:
-    """Register it as soon as Rucio has loaded the module with the table.
+    """Register the transfertool as soon as Rucio has loaded the module with the table.
 
-    For packages that Rucio loads before that, or during it, when an import here would be circular.
+    For packages that Rucio loads earlier, or while it loads that module. An import in such a
+    package would be circular.
     """
     if _is_loaded():
         register()
@@ -60,21 +62,21 @@ def install() -> None:
 
 
 def _is_loaded() -> bool:
-    """Return whether the module is loaded completely."""
+    """Return true if the module is loaded completely."""
     spec = getattr(sys.modules.get(MODULE), "__spec__", None)
     return spec is not None and not getattr(spec, "_initializing", False)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the one module as the system does, and registers once it is loaded.
+    """Finds the module with the table as the system does, and registers after the module is loaded.
 
-    If the module is being loaded already, registration waits until the next import.
+    If the module is already being loaded, registration waits until the next import.
     """
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Find it; see :class:`importlib.abc.MetaPathFinder`."""
+        """Find the module. See :class:`importlib.abc.MetaPathFinder`."""
         if name != MODULE:
             if _is_loaded():
                 sys.meta_path.remove(self)
@@ -87,7 +89,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.Loader):
-    """Loads as another loader does, and registers then."""
+    """Loads a module with another loader, and then registers the transfertool."""
 
     def __init__(self, usual: importlib.abc.Loader, finder: _Finder) -> None:
         self._usual = usual
@@ -98,7 +100,7 @@ class _Loader(importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         self._usual.exec_module(module)
-        # Only now: a module that failed to load is loaded again.
+        # Removed only after the load, because a module that failed to load is loaded again.
         if self._finder in sys.meta_path:
             sys.meta_path.remove(self._finder)
         register()

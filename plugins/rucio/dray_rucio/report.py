@@ -22,9 +22,9 @@ ERROR_CHARACTERS_MAX = 3900
 
 
 class DrayReport(TransferStatusReport):
-    """The outcome of one transfer, of one request.
+    """The outcome of one transfer, which belongs to one request.
 
-    Rucio refuses a final state without the external id, and treats a false field as unchanged.
+    Rucio refuses a final state without the external id. It ignores fields whose value is false.
     """
 
     supported_db_fields = (
@@ -39,7 +39,7 @@ class DrayReport(TransferStatusReport):
     def __init__(self, request_id: str, transfer: Transfer, wrong: str | None = None) -> None:
         """Store a transfer that has ended.
 
-        :param wrong: why a finished transfer is a failure for Rucio.
+        :param wrong: reason why Rucio must treat a finished transfer as failed.
         """
         super().__init__(request_id)
         self._transfer = transfer
@@ -52,7 +52,7 @@ class DrayReport(TransferStatusReport):
         self.err_msg: str | None = None
 
     def initialize(self, session: object, logger: object = logging.log) -> None:
-        """Fill in the fields."""
+        """Set the fields that Rucio reads."""
         del session, logger
         transfer = self._transfer
         self.external_id = transfer.id
@@ -63,7 +63,7 @@ class DrayReport(TransferStatusReport):
             self.state = RequestState.DONE
             self.transferred_at = _naive(transfer.ended_at)
         elif transfer.state == "cancelled":
-            # A user cancelled it, or no caller asked for it: its source is not at fault.
+            # The source is not at fault: a user cancelled the transfer, or no caller asked for it.
             self.state = RequestState.LOST
         else:
             self.state = RequestState.FAILED
@@ -87,19 +87,19 @@ class DrayReport(TransferStatusReport):
             words["deadline-passed"] = overdue
         used = self._source_rse_id()
         if used is not None:
-            # Rucio's own value is the planned source.
+            # Rucio's own value is the planned source, which may not be the source that was used.
             words["src-rse"] = get_rse_name(rse_id=used, session=session)
         return words
 
     def _source_rse_id(self) -> str | None:
-        """Return the RSE whose replica was used."""
+        """Return the RSE whose replica was read."""
         known = sources_of(self._transfer.request.get("labels"))
         used = self._transfer.source
         return known[used] if used is not None and used < len(known) else None
 
 
 def error_of(transfer: Transfer) -> str | None:
-    """Return the error of a failed transfer: its own, or its file's."""
+    """Return the error of a failed transfer: its own error, or that of its file."""
     if transfer.state == "done":
         return None
     error = transfer.error or next((failure.error for failure in transfer.failures), None)
@@ -108,5 +108,5 @@ def error_of(transfer: Transfer) -> str | None:
 
 
 def _naive(time: datetime | None) -> datetime | None:
-    """Return a time as Rucio stores it: UTC, without a zone."""
+    """Return a time in the form that Rucio stores: UTC without a zone."""
     return None if time is None else time.astimezone(timezone.utc).replace(tzinfo=None)

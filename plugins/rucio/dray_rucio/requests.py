@@ -1,4 +1,4 @@
-"""Changes to Rucio's requests that Rucio's own calls do not offer."""
+"""Changes to Rucio's requests for which Rucio has no function."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ERROR_CHARACTERS_MAX = 3900
 
 @read_session  # type: ignore[untyped-decorator]
 def made_at(request_id: str, *, session: Session) -> datetime | None:
-    """Give the time when a request was made, in UTC. Its ``requested_at`` may be empty."""
+    """Return the time at which a request was made, in UTC. Its ``requested_at`` may be empty."""
     at: datetime | None = session.execute(
         select(models.Request.created_at).where(models.Request.id == request_id)
     ).scalar_one_or_none()
@@ -32,11 +32,11 @@ def made_at(request_id: str, *, session: Session) -> datetime | None:
 
 @transactional_session  # type: ignore[untyped-decorator]
 def put_back(request_id: str, *, session: Session) -> bool:
-    """Put a request that is being submitted back into the queue; its tries stay unchanged.
+    """Put a request that is being submitted back into the queue. Its number of tries is unchanged.
 
-    Rucio then finds that the request is no longer being submitted, and does not touch it.
+    Rucio then finds that the request is no longer being submitted, and leaves it alone.
 
-    :returns: whether it was being submitted.
+    :returns: true if the request was being submitted.
     """
     found = session.execute(
         update(models.Request)
@@ -52,5 +52,8 @@ def put_back(request_id: str, *, session: Session) -> bool:
 
 @transactional_session  # type: ignore[untyped-decorator]
 def keep_error(request_id: str, error: str, *, session: Session) -> None:
-    """Store why a request could not be submitted: its rule shows the error once no try is left."""
+    """Store the reason why a request could not be submitted.
+
+    Its rule shows it after the last try.
+    """
     update_request(request_id, err_msg=error[:ERROR_CHARACTERS_MAX], session=session)

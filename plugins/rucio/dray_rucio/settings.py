@@ -13,25 +13,29 @@ SECTION = "dray"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of calls to endpoints.
+    """Settings for calls to endpoints.
 
-    :param token_file: a folder with a token for each endpoint, ``HOST_PORT``, read again when it
-        changes; or one file, whose token is sent to every endpoint that an RSE names.
-    :param ca: file or folder of authorities instead of the system's.
-    :param certificate: client certificate, or a proxy with everything in one file.
-    :param key: its key.
-    :param call_seconds: for one call with all its retries.
-    :param away_seconds: an endpoint that did not answer is not called again for this time:
-        otherwise each file of a rule would wait for it.
-    :param wait_seconds: a try stays in Rucio's queue for at most this time while its endpoint is
-        unreachable or busy; then it counts as failed.
-    :param bound_seconds: a transfer that no caller has asked for in this time is cancelled, for
-        example if its rule was deleted where this plug-in is not loaded. ``None`` for never.
-    :param sources_max: most replicas of a transfer; each needs a ticket at its endpoint.
-    :param heeds_meta: whether rules may ask for deadlines and rates in their ``meta``.
-    :param resume: ``verify`` or ``trust`` the durable bytes of an earlier try; the endpoint's
+    :param token_file: a folder with a token file ``HOST_PORT`` for each endpoint, or one token
+        file. Files are read again when they change. The token of a single file is sent to every
+        endpoint that an RSE names.
+    :param ca: file or folder of authorities, instead of those of the system.
+    :param certificate: client certificate. The file of a proxy also has the key.
+    :param key: private key of the certificate, if it is in a separate file.
+    :param call_seconds: time for one call with all its retries.
+    :param away_seconds: time for which an endpoint that did not answer is not called again. Without
+        this limit, each file of a rule would wait for the endpoint.
+    :param wait_seconds: maximum time for which a try stays in Rucio's queue while its endpoint is
+        unreachable or busy. The try then fails.
+    :param bound_seconds: time after which an endpoint cancels a transfer that no caller has asked
+        for. This happens, for example, if its rule was deleted by a process without this plug-in.
+        ``None`` means never.
+    :param sources_max: maximum number of replicas of a transfer. Each needs a ticket from its
+        endpoint.
+    :param heeds_meta: true if rules may ask for deadlines and rates in their ``meta``.
+    :param resume: ``verify`` or ``trust`` the durable data of an earlier try. The endpoint's
         default is ``verify``.
-    :param tries: sessions without new durable data before the transfer fails in Rucio.
+    :param tries: number of sessions without new durable data after which the transfer fails in
+        Rucio.
     """
 
     token_file: Path | None = None
@@ -48,14 +52,14 @@ class Settings:
     tries: int | None = None
 
     def token_of(self, authority: str) -> Path | None:
-        """Return the file with the token for an endpoint."""
+        """Return the path of the token file for an endpoint."""
         if self.token_file is not None and self.token_file.is_dir():
             return self.token_file / authority.replace(":", "_")
         return self.token_file
 
 
 def read() -> Settings:
-    """Read them as Rucio reads its own."""
+    """Read the settings from Rucio's configuration."""
     from rucio.common.config import (
         config_get,
         config_get_bool,

@@ -1,8 +1,8 @@
-"""Convert Rucio's requests to requests of an endpoint. Pure functions.
+"""Convert Rucio's requests to requests for an endpoint. Pure functions.
 
-Each request of Rucio becomes one request with the same id: a repeated submission, whose first
-answer was lost, attaches to the first. A retry is another request of Rucio and another transfer;
-only the destination knows which data is durable, and that data is not sent again.
+Each request of Rucio becomes one request with the same id. If the answer to a submission is lost,
+the repeated submission attaches to the first. A retry is another request of Rucio and another
+transfer. Only the destination knows which data is durable, and durable data is not sent again.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ PRIORITY_MAX = 9
 class File:
     """The relevant fields of a request of Rucio.
 
-    :param request_id: its id.
-    :param scope: of the file.
-    :param name: of the file.
-    :param size: bytes, if known.
+    :param request_id: id of the request.
+    :param scope: scope of the file.
+    :param name: name of the file.
+    :param size: size in bytes, if known.
     :param adler32: eight hexadecimal digits, if known.
-    :param activity: of the rule.
-    :param priority: any number; an endpoint has 0 to 9, and uses the nearest of them.
-    :param rule_id: the rule; none for an intermediate hop.
-    :param destination_rse: its name.
-    :param is_verified: whether the checksum counts (the RSE's ``verify_checksum``).
-    :param may_overwrite: whether a different existing file may be replaced; not on tape.
+    :param activity: activity of the rule.
+    :param priority: any number. An endpoint has priorities 0 to 9 and gets the nearest one.
+    :param rule_id: id of the rule. An intermediate hop has no rule.
+    :param destination_rse: name of the destination's RSE.
+    :param is_verified: true if the checksum must match (the RSE's ``verify_checksum``).
+    :param may_overwrite: true if a different existing file may be replaced. Never true for tape.
     """
 
     request_id: str
@@ -80,10 +80,11 @@ class WishError(ValueError):
 class Wish:
     """The part of a rule's ``meta`` for dray: ``{"dray": {"deadline": "2026-12-01T08:00:00Z"}}``.
 
-    :param deadline: when its files should be complete; aware.
-    :param rate_min: bytes per second for each file.
-    :param rate_max: the same, at most.
-    :param passed: the deadline, if it has passed: the file goes first among those with deadlines.
+    :param deadline: time by which the files should be complete, with a time zone.
+    :param rate_min: minimum rate for each file in bytes per second.
+    :param rate_max: maximum rate for each file in bytes per second.
+    :param passed: the deadline, if it has passed. Such a file comes first among the files with
+        deadlines.
     """
 
     deadline: datetime | None = None
@@ -93,18 +94,18 @@ class Wish:
 
 
 def wish_of(meta: str | dict[str, Any] | None) -> Wish:
-    """Read a rule's ``meta``; parts for other programs are ignored.
+    """Parse a rule's ``meta``. Parts for other programs are ignored.
 
-    :raises WishError: names the fault.
+    :raises WishError: if the part for dray is invalid. The message names the fault.
     """
     words: Any = meta
-    # Rucio stores its input as JSON, and its client requires a text: that is JSON of JSON.
+    # Parsed twice: Rucio's client requires a text, and Rucio stores that text as JSON.
     for _ in range(2):
         if isinstance(words, str):
             try:
                 words = json.loads(words)
             except ValueError:
-                # Free text is allowed there.
+                # Rucio allows any text in `meta`.
                 return Wish()
     said = words.get("dray") if isinstance(words, dict) else None
     if said is None:
@@ -121,18 +122,18 @@ def wish_of(meta: str | dict[str, Any] | None) -> Wish:
 
 
 def at(wish: Wish, now: datetime) -> Wish:
-    """Return a wish as it applies at a time."""
+    """Return the wish with ``passed`` set if its deadline is not later than ``now``."""
     is_over = wish.deadline is not None and wish.deadline <= now
     return dataclasses.replace(wish, passed=wish.deadline if is_over else None)
 
 
 def without_wish(wish: Wish) -> Wish:
-    """Reduce a wish that an endpoint refuses to the fact that its deadline has passed."""
+    """Return a wish without the parts that an endpoint may refuse. It keeps a passed deadline."""
     return Wish(passed=wish.passed)
 
 
 def priority_of(priority: int) -> int:
-    """Return the nearest priority of an endpoint; FTS does so too."""
+    """Return the nearest priority of an endpoint, as FTS does."""
     return min(max(priority, 0), PRIORITY_MAX)
 
 
@@ -145,11 +146,11 @@ def request_of(
     tries: int | None,
     resume: Literal["verify", "trust"] | None = None,
 ) -> Request:
-    """Return the request, without its places; their RSEs are named in order.
+    """Return the request without its places. The RSEs of the sources are named in order.
 
-    A deadline asks for a promise, and a transfer without a promise is moved anyway: late is better
-    for a rule than not at all. A deadline that has passed cannot be promised; the endpoint starts
-    the earliest deadline first.
+    With a deadline, the endpoint is asked for a promise, but the file is also moved without a
+    promise, because a late file is better for a rule than no file. A deadline that has passed
+    cannot be promised. The endpoint starts the transfer with the earliest deadline first.
     """
     # Some catalogues omit leading zeros.
     adler32 = (file.adler32 or "").lower().zfill(8)
@@ -184,13 +185,13 @@ def request_of(
 
 
 def sources_of(labels: object) -> tuple[str, ...]:
-    """Read :data:`SOURCES_LABEL` back."""
+    """Return the RSEs in the label :data:`SOURCES_LABEL`."""
     said = labels.get(SOURCES_LABEL, "") if isinstance(labels, dict) else ""
     return tuple(str(said).split(",")) if said else ()
 
 
 def _joined(ids: Sequence[str]) -> str:
-    """Join as many ids as a label holds; no id is cut."""
+    """Join as many ids as fit into a label. No id is cut."""
     text = ",".join(ids)
     return text if len(text) <= LABEL_BYTES_MAX else text[: LABEL_BYTES_MAX + 1].rpartition(",")[0]
 
@@ -218,5 +219,5 @@ def _rate(said: dict[str, Any], name: str) -> int | None:
 
 
 def _cut(text: str) -> str:
-    """Cut a text to the size of a label."""
+    """Shorten a text to the maximum size of a label."""
     return text.encode()[:LABEL_BYTES_MAX].decode(errors="ignore")

@@ -1,7 +1,7 @@
-"""The methods that the conveyor calls: submit, query, cancel, change.
+"""The methods that Rucio's conveyor calls: submit, query, cancel, change.
 
-The destination's endpoint drives. It fetches from the sources' endpoints with tickets that are
-minted there for it alone.
+The endpoint of the destination drives the transfer. It copies from the endpoints of the sources,
+with tickets that are minted there for its key.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ URL_ATTRIBUTE = "dray_url"
 PIN_ATTRIBUTE = "dray_pin"
 """RSE attribute: the fingerprint of its endpoint, if that has no certificate of an authority."""
 
-#: shared by all transfertools of a process: Rucio makes one for each batch
+#: Shared by all transfertools of a process, because Rucio creates one for each batch.
 hosts = Hosts()
-#: cancellations that an endpoint has not received yet
+#: Cancellations that an endpoint has not received yet.
 again = Again()
 
 
 class NotSubmittedError(Exception):
-    """A transfer could not be submitted; the text names the RSE whose side failed.
+    """A transfer could not be submitted. The text has the RSE whose side failed.
 
-    :param is_passing: the same submission may succeed later.
+    :param is_passing: true if the same submission may succeed later.
     """
 
     def __init__(self, rse: str, error: Exception, *, is_passing: bool | None = None) -> None:
-        """Store the error of a call, or of reading an RSE's attributes."""
+        """Store the error of a call, or of parsing an RSE's attributes."""
         super().__init__(f"RSE {rse}: {error}" if isinstance(error, DrayError) else str(error))
         self.is_passing = _is_passing(error) if is_passing is None else is_passing
 
@@ -70,9 +70,10 @@ class DrayTransfertool(Transfertool):
         transfer_path: list[Any],
         logger: Any = logging.log,  # noqa: ANN401 - Rucio's
     ) -> tuple[list[Any], TransferToolBuilder | None]:
-        """Take the first hop of a path, if both its ends have endpoints.
+        """Accept the first hop of a path, if both its ends have endpoints.
 
-        One at a time: a hop that waits for the previous one occupies no slot at an endpoint.
+        Only one hop at a time is accepted, because a hop that waits for the previous one would
+        occupy a slot at an endpoint.
         """
         hop = transfer_path[0]
         if not cls.can_perform_transfer(hop.src.rse, hop.dst.rse) or _needs_tape(hop):
@@ -80,16 +81,17 @@ class DrayTransfertool(Transfertool):
         try:
             host = _site_of(hop.dst.rse).host
         except NoPlaceError as error:
-            # Not left to Rucio, which would report NO_SOURCES: the submission reports the error.
+            # Handled here, because Rucio would report NO_SOURCES. The submission then reports the
+            # error.
             logger(logging.ERROR, "dray: %s", error)
             host = NO_HOST
         return [hop], TransferToolBuilder(cls, external_host=host)
 
     def group_into_submit_jobs(self, transfer_paths: Iterable[list[Any]]) -> list[dict[str, Any]]:
-        """Make a job of each transfer, so that one can be cancelled without another.
+        """Make one job of each transfer, so that one can be cancelled without the others.
 
-        A transfer without a job stays queued, and the submitter picks it up again. That applies to
-        transfers whose destination, or whose sources all, are unreachable.
+        A transfer is left out if its destination, or all its sources, are unreachable. It stays
+        queued, and the submitter tries it again later.
         """
         hops = [hop for path in transfer_paths for hop in path]
         looked: dict[str, DrayError | None] = {}
@@ -108,11 +110,11 @@ class DrayTransfertool(Transfertool):
     def submit(
         self, transfers: Iterable[Any], job_params: dict[str, str], timeout: int | None = None
     ) -> str:
-        """Submit the one transfer of a job; return its id, which is the request's.
+        """Submit the single transfer of a job. Return its id, which is the id of the request.
 
-        :raises TransferToolTimeout: if an endpoint is unreachable or busy. The request is queued
-            again, with unchanged tries, until ``wait_seconds`` have passed.
-        :raises TransferToolWrongAnswer: if it is refused; Rucio counts the try.
+        :raises TransferToolTimeout: if an endpoint is unreachable or busy. The request returns to
+            the queue, with an unchanged number of tries, until ``wait_seconds`` have passed.
+        :raises TransferToolWrongAnswer: if the transfer is refused. Rucio then counts the try.
         """
         del job_params, timeout
         (transfer,) = transfers
@@ -123,7 +125,8 @@ class DrayTransfertool(Transfertool):
             if error.is_passing and _may_wait(id) and requests.put_back(id):
                 raise TransferToolTimeout(f"{error}; request {id} stays queued") from error
             if error.is_passing:
-                # Its answer may have been lost: then no poller would ever ask for it.
+                # The endpoint may have accepted the transfer although its answer was lost. No
+                # poller would ask for that transfer, so it is cancelled.
                 self._end_later(id)
             requests.keep_error(id, f"dray: {error}")
             kind = TransferToolTimeout if error.is_passing else TransferToolWrongAnswer
@@ -134,10 +137,10 @@ class DrayTransfertool(Transfertool):
         requests_by_eid: Mapping[str, Mapping[str, Any]],
         timeout: int | None = None,
     ) -> dict[str, Any]:
-        """Look up transfers.
+        """Return the state of transfers.
 
-        The result of a transfer that the endpoint does not know is ``None``; while the endpoint is
-        unreachable each result is the error. A running transfer has no report, and Rucio asks
+        The result is ``None`` for a transfer that the endpoint does not know. If the endpoint is
+        unreachable, each result is the error. A running transfer has no report, so Rucio asks
         again.
         """
         del timeout
@@ -168,9 +171,12 @@ class DrayTransfertool(Transfertool):
         return answers
 
     def cancel(self, transfer_ids: Sequence[str], timeout: int | None = None) -> bool:
-        """Cancel transfers. Durable data stays: Rucio also cancels transfers that it queues again.
+        """Cancel transfers.
 
-        Rucio asks once. If the endpoint is unreachable, this process cancels them later.
+        Durable data is kept, because Rucio also cancels transfers to queue them again.
+
+        Rucio calls this only once. If the endpoint is unreachable, this process cancels the
+        transfers later.
         """
         del timeout
         missed: DrayError | None = None
@@ -189,7 +195,7 @@ class DrayTransfertool(Transfertool):
     def update_priority(
         self, transfer_id: str, priority: int, timeout: int | None = None
     ) -> dict[str, str]:
-        """Change the priority, in effect within a second."""
+        """Change the priority. Takes effect within a second."""
         del timeout
         try:
             hosts.ask(
@@ -200,14 +206,18 @@ class DrayTransfertool(Transfertool):
                 hurried=True,
             )
         except DrayError as error:
-            # It is done before Rucio knows: no reason to refuse the rule's change.
+            # The transfer has ended and Rucio does not know this yet. The change of the rule must
+            # not fail.
             if error.kind not in _OVER:
                 raise
             return {"http_message": str(error)}
         return {"http_message": f"transfer {transfer_id} has priority {priority}"}
 
     def _missing(self, hop: Any, looked: dict[str, DrayError | None]) -> str | None:  # noqa: ANN401 - Rucio's
-        """Name a needed endpoint that is unreachable; each endpoint is called once."""
+        """Return text about an unreachable endpoint of the hop.
+
+        Each endpoint is called only once.
+        """
         try:
             error = _look_for(self.external_host, looked)
             if error is not None:
@@ -219,14 +229,14 @@ class DrayTransfertool(Transfertool):
                     return None
                 why = why or f"RSE {source.rse.name}: {error}"
         except NoPlaceError:
-            # The submission reports it.
+            # The submission reports this error.
             return None
         return why
 
     def _submit(self, transfer: Any) -> str:  # noqa: ANN401 - Rucio's
-        """Submit a transfer; return its id.
+        """Submit a transfer. Return its id.
 
-        :raises NotSubmittedError: names the RSE.
+        :raises NotSubmittedError: with the name of the RSE.
         """
         file = _file_of(transfer)
         wish = self._wish_of(file)
@@ -234,11 +244,13 @@ class DrayTransfertool(Transfertool):
         try:
             if self.external_host == NO_HOST:
                 _site_of(transfer.dst.rse)
-            # Before the sources are asked: an error here is not an error of theirs.
+            # Called before the sources, so that an error of the destination is not taken for
+            # theirs.
             key = hosts.key(self.external_host)
             previous = transfer.rws.previous_attempt_id
             if previous is not None:
-                # A live transfer unknown to Rucio would hold the file.
+                # Cancel the previous transfer. If it is live and unknown to Rucio, it would block
+                # the file.
                 self._end(previous)
             hosts.look_for(self.external_host)
         except (DrayError, NoPlaceError) as error:
@@ -251,14 +263,14 @@ class DrayTransfertool(Transfertool):
                 without = submission.without_wish(wish)
                 if wish == without:
                     raise
-                # The endpoint may refuse the rule's wish.
+                # The endpoint may refuse the deadline or the rate that the rule asks for.
                 self.logger(logging.WARNING, "dray: rule %s: %s", file.rule_id, error)
                 return self._send(transfer, file, without, places, rse_ids)
         except (DrayError, NoPlaceError) as error:
             raise NotSubmittedError(there, error) from error
 
     def _wish_of(self, file: submission.File) -> submission.Wish:
-        """Read the part of the rule's ``meta`` for dray; an invalid one is only logged."""
+        """Parse the part of the rule's ``meta`` for dray. If it is invalid, only log the error."""
         if file.rule_id is None or not hosts.settings.heeds_meta:
             return submission.Wish()
         from rucio.core.rule import get_rule
@@ -266,7 +278,8 @@ class DrayTransfertool(Transfertool):
         try:
             wish = submission.wish_of(get_rule(file.rule_id).get("meta"))
         except Exception as error:
-            # Errors of many kinds: it is invalid, or the rule has been deleted meanwhile.
+            # The part may be invalid, or the rule may be deleted, and each gives errors of other
+            # types.
             self.logger(logging.WARNING, "dray: rule %s: %s", file.rule_id, error)
             return submission.Wish()
         wish = submission.at(wish, datetime.now(timezone.utc))
@@ -284,7 +297,7 @@ class DrayTransfertool(Transfertool):
         return hosts.ask(self.external_host, lambda client: client.query(ids))
 
     def _end(self, id: str, *, hurried: bool = False) -> None:
-        """Cancel a transfer; an ended or forgotten one counts as cancelled."""
+        """Cancel a transfer. If it has ended or is unknown, that counts as success."""
         try:
             hosts.ask(self.external_host, lambda client: client.cancel(id), hurried=hurried)
         except DrayError as error:
@@ -292,14 +305,14 @@ class DrayTransfertool(Transfertool):
                 raise
 
     def _end_later(self, id: str) -> None:
-        """Cancel a transfer once its endpoint is reachable."""
+        """Cancel a transfer when its endpoint is reachable."""
         again.add(f"cancel {id} at {self.external_host}", lambda: self._end(id, hurried=True))
 
     def _sources_of(self, transfer: Any, key: str) -> tuple[list[Place], list[str]]:  # noqa: ANN401 - Rucio's
-        """Mint a ticket at each source; return their places, and their RSEs.
+        """Mint a ticket at each source. Return the places of the sources and their RSEs.
 
         :param key: fingerprint of the destination's endpoint.
-        :raises NotSubmittedError: if no source is left; with the error of each.
+        :raises NotSubmittedError: if no source is left. The message has the error of each source.
         """
         there = _site_of(transfer.dst.rse)
         places: list[Place] = []
@@ -318,7 +331,7 @@ class DrayTransfertool(Transfertool):
                     ticket = hosts.ask(here.host, _mint(transfer.rws.request_id, path, key))
                     place = Place(here.url(path), ticket.ticket, ticket.key, ticket.address)
             except (DrayError, NoPlaceError) as error:
-                # Another replica is enough.
+                # Continue, because another replica is enough.
                 errors.append(NotSubmittedError(source.rse.name, error))
                 self.logger(logging.WARNING, "dray: no source: %s", errors[-1])
                 continue
@@ -342,7 +355,7 @@ class DrayTransfertool(Transfertool):
         places: list[Place],
         rse_ids: list[str],
     ) -> str:
-        """Submit; return the id."""
+        """Send the request to the endpoint. Return the id."""
         there = _site_of(transfer.dst.rse)
         prefix = transfer.dest_protocol().attributes["prefix"]
         request = dataclasses.replace(
@@ -363,17 +376,18 @@ class DrayTransfertool(Transfertool):
         except DrayError as error:
             if error.kind != "already_exists":
                 raise
-            # An earlier answer was lost, and the sources have changed since.
+            # The answer to an earlier submission was lost, and the list of sources has changed
+            # since.
             found = self._query([file.request_id]).get(file.request_id)
             if found is None:
                 raise
             if found.is_terminal:
-                # It has just ended: submitted again, it is a new attempt.
+                # The transfer has just ended. Submitting it again starts a new attempt.
                 raise NotSubmittedError(transfer.dst.rse.name, error, is_passing=True) from error
         return file.request_id
 
     def _wrong_with(self, transfer: Transfer) -> str | None:
-        """Return why a finished transfer is no success: a different file exists at its path."""
+        """Return why a finished transfer is no success: its path has a different file."""
         if transfer.state != "done" or not transfer.files.skipped:
             return None
         path = transfer.request["destination"]["url"]
@@ -391,7 +405,7 @@ class DrayTransfertool(Transfertool):
 
 
 def _mint(id: str, path: str, key: str) -> Callable[[Client], Ticket]:
-    """Get permission to read a file, for a transfer of the endpoint with that key."""
+    """Return a call that mints a ticket to read a file, for the endpoint with this key."""
     return lambda client: client.mint_ticket(id, "read", [path], key)
 
 
@@ -421,7 +435,7 @@ def _look_for(host: str, looked: dict[str, DrayError | None]) -> DrayError | Non
 
 
 def _needs_tape(hop: Any) -> bool:  # noqa: ANN401 - Rucio's
-    """Return whether a file must first be recalled from tape, or its arrival there awaited."""
+    """Return true if a file must be recalled from tape, or if a recall must be awaited."""
     return (
         hop.rws.request_type is not RequestType.TRANSFER
         or bool(hop.src.rse.is_tape_or_staging_required())

@@ -1,4 +1,4 @@
-"""Clients of endpoints, and their credentials."""
+"""Tests of the clients of endpoints, and of their credentials."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PIN = "sha256:" + "5a" * 32
 
 
 def nobody() -> str:
-    """Return an endpoint's host where no process listens."""
+    """Return an endpoint's host at which no process listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return f"dray://127.0.0.1:{taken.getsockname()[1]}#{PIN}"
@@ -38,7 +38,7 @@ def test_an_unreachable_endpoint_delays_only_the_first_file() -> None:
         hosts.ask(host, Client.endpoint)
     assert time.monotonic() - since < 0.1
     assert second.value is first.value
-    # The state of another host is separate.
+    # The state of each host is separate.
     with pytest.raises(DrayError) as other:
         hosts.ask(nobody(), Client.endpoint)
     assert other.value is not first.value
@@ -50,13 +50,13 @@ def test_a_returned_endpoint_is_found_by_a_short_call() -> None:
     with pytest.raises(DrayError) as first:
         hosts.ask(host, Client.endpoint)
     time.sleep(0.15)
-    # The host is still unreachable: the call itself is not made.
+    # The host is still unreachable, so the call itself is not made.
     called: list[Client] = []
     with pytest.raises(DrayError) as second:
         hosts.ask(host, called.append)
     assert second.value is not first.value
     assert called == []
-    # Any listening process, whatever it answers, counts as reachable: the call is made.
+    # A process that listens counts as reachable, whatever it answers. So the call is made.
     number = int(host.partition("#")[0].rpartition(":")[2])
     with socket.create_server(("127.0.0.1", number)) as listening:
         threading.Thread(target=answer_plainly, args=(listening,), daemon=True).start()
@@ -69,7 +69,7 @@ def test_a_returned_endpoint_is_found_by_a_short_call() -> None:
 
 
 def answer_plainly(listening: socket.socket) -> None:
-    """Answer one request as no endpoint does."""
+    """Answer one request in a way that no endpoint does."""
     taken, _ = listening.accept()
     with taken:
         taken.recv(65536)
@@ -96,7 +96,7 @@ def test_a_call_is_repeated_until_it_is_accepted() -> None:
     assert taken.wait(5)
     assert refused.wait(5)
     assert len(calls) == 3
-    # The thread ends, and another starts with the next call.
+    # The thread ends, and the next call starts another thread.
     until = time.monotonic() + 5
     while any(each.name == "dray-again" for each in threading.enumerate()):
         assert time.monotonic() < until

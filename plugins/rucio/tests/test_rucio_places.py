@@ -1,4 +1,4 @@
-"""Paths of Rucio's files at endpoints."""
+"""Tests of the paths of Rucio's files at endpoints."""
 
 from __future__ import annotations
 

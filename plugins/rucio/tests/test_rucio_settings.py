@@ -1,4 +1,4 @@
-"""A site's ``rucio.cfg`` reaches the requests; Rucio itself is replaced."""
+"""Tests that a site's ``rucio.cfg`` affects the requests. Rucio itself is replaced."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FILE = File(
 
 @pytest.fixture
 def config(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Return the section ``[dray]``, to be filled."""
+    """Return the section ``[dray]``, which a test can fill."""
     section: dict[str, Any] = {}
     fake = ModuleType("rucio.common.config")
 

@@ -1,4 +1,4 @@
-"""Rucio's requests as requests of an endpoint."""
+"""Tests of the conversion of Rucio's requests to requests for an endpoint."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_passed_deadline_is_kept_and_labelled() -> None:
     made = request(wish)
     assert (made.deadline, made.class_, made.admission) == (deadline, "deadline", "best_effort")
     assert made.labels[OVERDUE_LABEL] == "2026-12-01T08:00:00+00:00"
-    # An endpoint that refuses the wish gets the rest of it.
+    # The request without the refused wish keeps its other fields.
     bare = request(without_wish(wish))
     assert (bare.deadline, bare.rate_min, bare.class_) == (None, None, "deadline")
     assert bare.labels[OVERDUE_LABEL] == made.labels[OVERDUE_LABEL]
