@@ -1,6 +1,6 @@
-"""An Airflow for the tests of the provider: its own home and database, in one process.
+"""An Airflow for the tests of the provider, with its own home and database, in one process.
 
-``airflow`` reads its settings at import, so they are set before any test is imported.
+``airflow`` reads its settings when it is imported, so they are set before any test is imported.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Loose: TypeAlias = Any
 """Objects of Airflow: DAGs, runs, XComs."""
 
-# The engine's tests run without Airflow too.
+# Without Airflow, these tests are skipped, so that the engine's tests can run.
 collect_ignore_glob = [] if find_spec("airflow") else ["test_*.py"]
 
 
@@ -63,11 +63,11 @@ class Ran(NamedTuple):
 
     @property
     def state(self) -> str:
-        """Its final state."""
+        """Final state of the run."""
         return str(self.run.state)
 
     def task(self, task_id: str, map_index: int = -1) -> Loose:
-        """Return a task instance, as it is in the database now."""
+        """Return a task instance in its current state in the database."""
         found = self.run.get_task_instance(task_id, map_index=map_index)
         assert found is not None, (task_id, map_index)
         return found
@@ -80,10 +80,10 @@ class Ran(NamedTuple):
 
 @pytest.fixture
 def run_dag(database: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
-    """Return a function that runs a DAG to its end, in this process, and its triggers too.
+    """Return a function that runs a DAG and its triggers to the end, in this process.
 
-    The listener is off: tests check reservations after their run has ended. A real Airflow runs it
-    in ``integration/airflow/test_reserved.py``.
+    The listener is off, because tests check reservations after their run has ended.
+    ``integration/airflow/test_reserved.py`` tests the listener in a real Airflow.
     """
     from airflow.dag_processing.collection import update_dag_parsing_results_in_db
     from airflow.serialization.serialized_objects import LazyDeserializedDAG

@@ -1,4 +1,4 @@
-"""All transfers of a run are reserved before it starts: all are promised, or the task fails."""
+"""Tests of the admission of a run: all transfers are reserved before the first starts, or none."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def nap(task_id: str, seconds: float) -> Loose:
 
 
 def ask(client: Client, size: int, within: float) -> Loose:
-    """Ask for a promise of a size within a time."""
+    """Ask if a transfer of this size could be promised within this time."""
     from dray.client import Request
 
     due = dt.datetime.now(dt.timezone.utc) + dt.timedelta(seconds=within)
@@ -82,7 +82,9 @@ def ask(client: Client, size: int, within: float) -> Loose:
 def test_tasks_use_the_reservation_of_their_run(
     site: Endpoint, run_dag: Callable[..., Any]
 ) -> None:
-    """Between admission and the last transfer another owner asks for the whole rate, in vain."""
+    """Between admission and the last transfer, another owner asks for the whole rate and is
+    refused.
+    """
     from airflow.providers.standard.operators.python import PythonOperator
 
     from dray_airflow.operators.admit import reservation_id
@@ -114,10 +116,10 @@ def test_tasks_use_the_reservation_of_their_run(
         assert ran.result(name)["id"] == result["transfers"][name]["id"]
     with site.client() as client:
         known = {each.id: each for each in client.transfers()}
-        # The reservations are gone, and the transfers in their place are promised.
+        # The reservations no longer exist. The transfers that replaced them are promised.
         assert set(known) == {result["transfers"][name]["id"] for name in ("first", "second")}
         assert ask(client, 160 * LINK, 180).decision == "accept"
-        # A transfer without a promise would have a notice.
+        # The notice about a missing promise does not exist.
         assert known[second].notices == ()
         assert known[second].request["deadline"][:19] == result["deadline"][:19], "nothing follows"
 
@@ -129,10 +131,11 @@ def test_a_set_that_does_not_fit_is_refused_with_a_deadline_that_does(
 
     def dag_of(dag_id: str) -> Loose:
         with make_dag(dag_id) as dag:
-            # 30 s at the full rate each: alone each fits, together they do not.
+            # Each transfer needs 30 s at the full rate. One fits before the deadline, and both do
+            # not.
             big = [move(f"big{n}", bytes_expected=30 * LINK) for n in range(2)]
             stop = EmptyOperator(task_id="stop", trigger_rule="all_skipped")
-            # The transfers themselves never run: this test does not need them.
+            # The transfers never run, because this test does not need them.
             admit(tasks=["big0", "big1"]) >> stop >> big
         return dag
 
@@ -194,7 +197,7 @@ def live_at(endpoint: Endpoint) -> list[str]:
 def test_required_covers_all_transfers_or_only_those_of_known_size(
     site: Endpoint, run_dag: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A size, a path of a task that has not run, staging: not promised, so the task fails."""
+    """A transfer without a size, with an unknown path, or with staging cannot be promised."""
     from airflow.providers.standard.operators.empty import EmptyOperator
     from airflow.sdk import task
 
@@ -275,7 +278,7 @@ def test_a_set_larger_than_one_request_is_still_all_or_none(
     capsys: pytest.CaptureFixture[str],
     body: str,
 ) -> None:
-    """Ten requests of some 750 bytes; without labels of some 400."""
+    """A set of ten requests of about 750 bytes each, or 400 bytes without labels."""
     from airflow.providers.standard.operators.empty import EmptyOperator
 
     limits = {"body_bytes": body}
@@ -289,7 +292,7 @@ def test_a_set_larger_than_one_request_is_still_all_or_none(
             admit() >> stop >> moved
         return dag
 
-    # Five seconds at the full rate each.
+    # Each transfer needs five seconds at the full rate.
     ran = run_dag(dag_of(f"large_{body}"), run_conf={"deadline": "600s"})
     assert ran.result("admit")["promised"] == 10
     assert len(live_at(site)) == 10
@@ -343,7 +346,7 @@ def test_an_endpoint_that_promises_nothing_is_a_refusal(
 
 
 def test_a_task_without_a_promise_takes_its_reserved_one(site: Endpoint, database: Loose) -> None:
-    """Another owner asks for the rest of the rate in the moment in which the reservation ends."""
+    """Another owner asks for the remaining rate at the moment at which the reservation ends."""
     from dray.client import Request
     from dray.errors import DrayError
     from dray_airflow.operators.admit import reservation_id, submit_reserved
@@ -386,7 +389,7 @@ def test_a_broken_off_task_leaves_no_reservation(
     connect: Callable[..., str],
     run_dag: Callable[..., Any],
 ) -> None:
-    """The second endpoint is unreachable: no refusal, and the first cancels its reservations."""
+    """If the second endpoint is unreachable, the reservations at the first one are cancelled."""
     from airflow.providers.standard.operators.empty import EmptyOperator
 
     gone = start_endpoint("gone", config={"rate": LINK})
@@ -435,7 +438,7 @@ def test_mapped_instances_are_reserved_one_by_one(
     assert result["promised"] == 3
     assert sorted(result["transfers"]) == ["shards[0]", "shards[1]", "shards[2]"]
     due = [result["transfers"][f"shards[{n}]"]["deadline"] for n in range(3)]
-    # Two concurrently: the third has the second half of the time.
+    # Two instances run concurrently, so the third gets the second half of the time.
     assert due[0] == due[1] < due[2]
     with site.client() as client:
         known = {each.id for each in client.transfers()}
@@ -445,7 +448,7 @@ def test_mapped_instances_are_reserved_one_by_one(
 
 
 def test_a_reservation_moves_no_bytes(site: Endpoint, run_dag: Callable[..., Any]) -> None:
-    """A task never runs: its reservation ends by itself, and no file was made."""
+    """If a task never runs, its reservation ends at its start time, and no file is created."""
     from airflow.providers.standard.operators.empty import EmptyOperator
 
     from dray_airflow.operators.admit import reservation_id
@@ -459,7 +462,7 @@ def test_a_reservation_moves_no_bytes(site: Endpoint, run_dag: Callable[..., Any
     ran = run_dag(dag, run_conf={"deadline": "12s"})
     result = ran.result("admit")
     held = reservation_id(result["transfers"]["late"]["id"])
-    # A query would keep it alive, so the test makes none until its time is over.
+    # Wait without queries, because a query would keep the reservation alive.
     time.sleep(13)
     with site.client() as client:
         ended = client.transfer(held)
@@ -497,7 +500,10 @@ def test_a_retry_asks_all_endpoints_together_again(
     connect: Callable[..., str],
     run_dag: Callable[..., Any],
 ) -> None:
-    """If an endpoint refuses, the other's reservations are cancelled; then both have capacity."""
+    """If one endpoint refuses, the reservations at the other are cancelled.
+
+    A retry asks both again.
+    """
     from airflow.providers.standard.operators.empty import EmptyOperator
     from airflow.providers.standard.operators.python import PythonOperator
 
@@ -511,7 +517,7 @@ def test_a_retry_asks_all_endpoints_together_again(
             stop = EmptyOperator(task_id="stop", trigger_rule="all_skipped")
             asked = admit()
             asked >> stop >> [move("here"), move("there", bytes_expected=size, **ends)]
-            # Each try asks again: it first cancels the earlier reservations.
+            # Each try first cancels the reservations of earlier tries.
             original = asked.execute
 
             def again(context: Loose) -> Loose:
@@ -568,7 +574,7 @@ def test_a_begun_transfer_is_not_reserved_again(
 
 
 def run_that_fails(dag_id: str, task_ids: tuple[str, ...] = ("late",)) -> Loose:
-    """Return a DAG whose run fails after its reservations were made."""
+    """Return a DAG whose run fails after its reservations are made."""
     from airflow.providers.standard.operators.python import PythonOperator
 
     def fail() -> None:
@@ -581,7 +587,7 @@ def run_that_fails(dag_id: str, task_ids: tuple[str, ...] = ("late",)) -> Loose:
 
 
 def live(client: Client) -> dict[str, str]:
-    """Return the runs of the live reservations."""
+    """Return the run of each live reservation."""
     found = list(client.transfers(state="live"))
     return {each.id: each.request["labels"]["run_id"] for each in found if each.id.endswith(".r")}
 
@@ -594,7 +600,7 @@ def test_a_failed_run_does_not_block_the_next(
     assert (first.state, first.task("admit").state) == ("failed", "success")
     with site.client() as client:
         assert set(live(client).values()) == {first.run.run_id}
-        # The XCom that the listener reads.
+        # This XCom is read by the listener.
         reserved = first.result("admit", "dray_reserved")
         assert reserved == {"site_a": list(live(client))}
         second = run_dag(dag, run_conf={"deadline": "400s"})
@@ -606,7 +612,7 @@ def test_a_failed_run_does_not_block_the_next(
 
         release(second.result("admit", "dray_reserved"), second.run.run_id)
         assert live(client) == {}
-        # A repetition, also with an unreachable endpoint, is no error.
+        # A second release, and a release with an unknown connection, are no errors.
         release(second.result("admit", "dray_reserved"), second.run.run_id)
         release({"no_such_connection": ["x"]}, second.run.run_id)
 

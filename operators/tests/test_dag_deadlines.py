@@ -1,4 +1,4 @@
-"""The run's deadline and its graph, from real DAGs and real runs in one process."""
+"""Tests of the run's deadline and graph, with real DAGs and real runs in one process."""
 
 from __future__ import annotations
 
@@ -130,7 +130,8 @@ def test_the_graph_is_read_from_operators_mapped_or_not(database: Loose) -> None
     assert not found["compute"].is_transfer
     assert (found["shards"].instances, found["shards"].bytes) == (5, 150)
     assert (found["shards"].at_once, found["shards"].rounds) == (2, 3)
-    # The number of instances is that of past runs; once they exist, theirs.
+    # Before the instances exist, their number is that of past runs. Afterwards it is the real
+    # number.
     assert (found["unknown"].instances, found["unknown"].bytes, found["unknown"].at_once) == (
         4,
         28,
@@ -161,7 +162,7 @@ def run_of(**words: Loose) -> SimpleNamespace:
 
 
 async def on_missed(context: object) -> None:
-    """Called when a deadline is missed."""
+    """A callback for a missed deadline."""
 
 
 def test_the_deadline_comes_from_the_conf_then_the_first_alert(database: Loose) -> None:
@@ -188,7 +189,7 @@ def test_the_deadline_comes_from_the_conf_then_the_first_alert(database: Loose) 
     assert due(run_of(), queued, fixed, logical, average) == 45
     assert due(run_of(logical_date=NOON), queued, logical) == 10
     assert due(run_of(conf={"deadline": "2h"}), queued, fixed) == 120
-    # A run that catches up was due long ago, and is queued about when it starts.
+    # A run that catches up was due long ago, but is queued at about its start.
     late = run_of(start_date=NOON + dt.timedelta(days=3))
     assert due(late, queued) == 3 * 24 * 60 + 60
     early = deadline_alerts(looks=[dt.timedelta(minutes=30)])
@@ -201,7 +202,7 @@ def test_the_deadline_comes_from_the_conf_then_the_first_alert(database: Loose) 
 def test_a_worker_plans_with_past_medians_and_finished_tasks(
     run_dag: Callable[..., Any],
 ) -> None:
-    """Three runs: the third has the medians of the first two, and its own progress."""
+    """Three runs. The third uses the medians of the first two, and its own progress."""
     from airflow.sdk import task
 
     from dray_airflow.deadlines.dag import deadline_for, expect, plan_for
@@ -249,7 +250,8 @@ def test_a_worker_plans_with_past_medians_and_finished_tasks(
     assert third["chain"] == [["publish", 600.0, "declared"]]
     assert third["after"] == 605
     assert third["bytes"] == 1000
-    # Skipped by the branch in each run: its duration is unknown; the others have medians.
+    # The branch skips `report` in each run, so its duration is unknown. All other tasks have
+    # medians.
     assert "report" not in third["unknown"]
     assert "index" in third["unknown"]
     assert ["work", "median of 2"] not in third["critical"], "it has ended"
@@ -258,7 +260,7 @@ def test_a_worker_plans_with_past_medians_and_finished_tasks(
 
 
 class Asked:
-    """A task instance that counts calls of the API, and has a run a day."""
+    """A task instance that counts calls of the API and has one run per day."""
 
     dag_id, run_id, task_id, map_index, start_date = "many", "now", "later", 7, NOON
 
@@ -269,7 +271,7 @@ class Asked:
         self.whole: list[dict[str, Any]] = []
 
     def get_task_states(self, **words: Loose) -> dict[str, Any]:
-        """Return this run's, or one row of each run that ever existed."""
+        """Return the states of this run, or one row for each past run."""
         if words.get("run_ids"):
             return {self.run_id: self.states}
         self.whole.append(words)
@@ -300,7 +302,7 @@ def test_past_runs_are_queried_only_for_undeclared_values(
         context: Any = {"ti": ti, "dag": dag, "dag_run": run_of()}
         return ti, {each.id: each.median_seconds for each in tasks_of(context)}
 
-    # An ended task needs no history.
+    # The history of an ended task is not requested.
     ti, medians = ask("later", "after")
     assert (ti.runs, ti.whole) == ([], [])
     assert set(medians.values()) == {None}

@@ -1,4 +1,4 @@
-"""A DAG file with deadlines loads no client and opens nothing."""
+"""Tests that a DAG file with deadlines loads no client and opens no connection."""
 
 from __future__ import annotations
 

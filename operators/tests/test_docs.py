@@ -1,4 +1,4 @@
-"""Each example in the pages about Airflow is a valid DAG file."""
+"""Tests that each example on the pages about Airflow is a valid DAG file."""
 
 from __future__ import annotations
 

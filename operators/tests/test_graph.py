@@ -1,4 +1,4 @@
-"""Deadlines of transfers, compared with an enumeration of all paths."""
+"""Tests of the deadlines of transfers, compared with an enumeration of all paths."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def waits_for(task: Task, tasks: dict[str, Task]) -> list[str]:
 
 
 def all_paths(tasks: dict[str, Task]) -> list[list[str]]:
-    """Every chain of tasks that wait for each other, of every length, from every start."""
+    """Return every chain of tasks that wait for each other, of every length, from every start."""
     found = [[name] for name in tasks]
     grown = found
     while grown:
@@ -60,7 +60,7 @@ def counts(task: Task) -> bool:
 
 
 def cost(task: Task, byte_seconds: float, overhead: float) -> tuple[float, float]:
-    """Seconds of its work, and of the overhead before it."""
+    """Return the seconds of the task's work, and of the overhead before it."""
     if not counts(task):
         return 0.0, 0.0
     before = overhead if task.state == "waiting" else 0.0
@@ -164,7 +164,7 @@ def test_the_common_rate_is_the_least_at_which_every_path_fits(
     if plan.rate_common is None:
         assert not sizes or fixed >= left
         return
-    # No path is longer than the available time, and one is exactly as long.
+    # No path is longer than the available time, and one path has exactly that length.
     assert 1 / plan.rate_common == pytest.approx(min(limits), rel=1e-6)
     assert longest(paths, named, 1 / plan.rate_common, 5.0) == pytest.approx(left, rel=1e-6)
     assert plan.slack_seconds == pytest.approx(0, abs=1e-3 + left * 1e-6)
@@ -175,7 +175,10 @@ def test_the_common_rate_is_the_least_at_which_every_path_fits(
 def test_a_task_in_time_leaves_enough_for_later_tasks(
     tasks: list[Task], left: int, more: int
 ) -> None:
-    """A task in time leaves the later ones enough; with more time no deadline gets earlier."""
+    """A task that is in time leaves later tasks enough time.
+
+    With more time, no deadline is earlier.
+    """
     plan = plan_deadlines(tasks, deadline=at(left), now=NOON)
     later = plan_deadlines(tasks, deadline=at(left + more), now=NOON)
     for name, found in plan.transfers.items():
@@ -220,7 +223,8 @@ DAY = [
 def test_the_worked_graph_of_the_manual() -> None:
     plan = plan_deadlines(DAY, deadline=at(2 * 3600), now=NOON, rate=100e6)
     first = plan.transfers["stage_in"]
-    # 2 h - (5+3600) reconstruct - (5+2000) archive: longer than stage_out 500 s and report 115 s.
+    # 2 h - (5 s + 3600 s) for reconstruct - (5 s + 2000 s) for archive. This path is longer than
+    # stage_out (500 s) and report (115 s).
     assert first.latest_finish == at(7200 - 3605 - 2005)
     assert [step.task_id for step in first.chain] == ["reconstruct", "archive"]
     assert first.slack_seconds == 1590 - 5 - 600
@@ -263,10 +267,11 @@ def test_transfers_of_unknown_duration_share_the_time_by_bytes() -> None:
     ]
     plan = plan_deadlines(tasks, deadline=at(1000), now=NOON)
     assert plan.rate_common == pytest.approx(100e6)
-    # 400 s are left for both: three quarters for the transfer with three quarters of the bytes.
+    # 400 s are left for both transfers. The transfer with three quarters of the bytes gets three
+    # quarters of the time.
     assert plan.transfers["in"].latest_finish == at(5 + 300)
     assert plan.transfers["out"].latest_finish == at(1000)
-    # It can start as soon as the first one is done, which may be immediately.
+    # The second transfer can start when the first is done, which may be immediately.
     assert plan.transfers["out"].earliest_start == at(5 + 5 + 585 + 5)
     assert plan.slack_seconds == pytest.approx(0, abs=1e-3)
 
@@ -321,7 +326,7 @@ def chain(*transfers: Task) -> list[Task]:
 
 
 def window(plan: DeadlinePlan, name: str, before: str | None = None) -> float:
-    """Seconds of a transfer, from the deadline of the one before it."""
+    """Return the seconds between the deadline of the transfer before and that of this transfer."""
     begin = plan.now if before is None else plan.transfers[before].latest_finish
     return (plan.transfers[name].latest_finish - begin).total_seconds() - 5
 
@@ -336,7 +341,7 @@ def test_a_small_transfer_leaves_time_to_an_unknown_one_before_it() -> None:
     assert 10 <= window(plan, "log", "raw") < 60
     assert plan.transfers["raw"].expected_seconds is None
     assert "log 19.9 s (0 MB at 0.0 MB/s)" in plan.transfers["raw"].why
-    # In the reverse order too.
+    # The order of the two transfers makes no difference.
     plan = plan_deadlines(chain(*tasks[::-1]), deadline=at(3600), now=NOON)
     assert 10 <= window(plan, "log") < 60
     assert window(plan, "raw", "log") > 3500
@@ -361,11 +366,11 @@ def test_no_transfer_is_planned_faster_than_its_endpoint() -> None:
         Task("in", is_transfer=True, bytes=30 * GB, rate=100e6),
         Task("out", is_transfer=True, bytes=10 * GB, rate=100e6),
     )
-    # 400 s at full rate, and twice the time.
+    # The transfers take 400 s at full rate, and have twice that time.
     plan = plan_deadlines(tasks, deadline=at(810), now=NOON)
     assert plan.rate_common == pytest.approx(50e6)
     assert plan.transfers["in"].latest_finish == at(605)
-    # Too little time: it is not planned at a rate that does not exist.
+    # The time is too short. The plan does not assume a higher rate than the endpoint has.
     late = plan_deadlines(tasks, deadline=at(300), now=NOON)
     assert late.rate_common == pytest.approx(100e6)
     assert late.slack_seconds == pytest.approx(300 - 410)
@@ -384,7 +389,7 @@ def test_known_durations_stay_and_unknown_ones_share_the_rest() -> None:
     plan = plan_deadlines(tasks, deadline=at(1010), now=NOON)
     assert window(plan, "big") == pytest.approx(800)
     assert window(plan, "open", "big") == pytest.approx(200)
-    # With an unknown rate it gets the even share.
+    # A transfer of unknown rate gets an even share of the time.
     bare = [dataclasses.replace(tasks[0], rate=None), tasks[1]]
     plan = plan_deadlines(bare, deadline=at(1010), now=NOON)
     assert window(plan, "big") == pytest.approx(500)
@@ -406,7 +411,7 @@ def test_with_sizes_and_rates_partly_known_every_path_fits_if_it_can(
     plan = plan_deadlines(partly, deadline=at(left), now=NOON)
     named = {task.id: task for task in partly}
     paths = all_paths(named)
-    # At full rates, with no time for unknown durations.
+    # The time at full rates, without time for tasks of unknown duration.
     least = max(
         sum(
             sum(cost(named[n], 0.0, 5.0))

@@ -1,4 +1,4 @@
-"""Rates and sizes of future transfers from a real endpoint; and a first run planned with them."""
+"""Tests of rates and sizes from a real endpoint, and of a first run planned with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notifications of failed and late transfers with their causes, and deadlines in a run's conf."""
+"""Tests of notifications about failed and late transfers, and of deadlines in a run's conf."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def at(minutes: float) -> dt.datetime:
 
 
 def transfer(id: str, **words: Loose) -> Transfer:
-    """Make one of task ``t-<id>``, due in an hour."""
+    """Return a transfer of the task ``t-<id>``, which is due in one hour."""
     given: dict[str, Any] = {"state": "active", **words}
     due = given.pop("due", at(60))
     labels = {"task_id": f"t-{id}", "map_index": "-1", **given.pop("labels", {})}
@@ -113,7 +113,7 @@ def test_the_line_reports_the_problem() -> None:
     assert line(LATE) == (
         "transfer late of task t-late was done 5 min behind its deadline 2026-11-21T11:50:00Z"
     )
-    # Without a deadline of its own it is compared with the run's.
+    # A transfer without a deadline is compared with the run's deadline.
     assert "behind the run's deadline 2026-11-21T11:59:00Z" in line(
         transfer("free", due=None), at(-1)
     )
@@ -124,7 +124,7 @@ def test_the_line_reports_the_problem() -> None:
 
 @pytest.fixture
 def chat(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedEndpoint]:
-    """Return a chat's webhook, with the connection ``chat``."""
+    """Return a server that acts as a chat's webhook, with the connection ``chat``."""
     from dray.testing.scripted import ScriptedEndpoint, json_reply
 
     with ScriptedEndpoint() as server:
@@ -167,7 +167,7 @@ def test_exhausted_retries_are_reported_with_durable_data_and_remedy(
     for name in ("good", "bad"):
         site.root("set").mkdir(exist_ok=True)
         site.root(f"set/{name}.dat").write_bytes(os.urandom(MEGA))
-    # A folder has the name of the file.
+    # The file cannot be written, because a folder has its name.
     (site.root("out") / "bad.dat" / "x").mkdir(parents=True)
     with make_dag("used_up") as dag:
         DrayTransferOperator(
@@ -215,10 +215,10 @@ def test_an_unreachable_endpoint_does_not_stop_the_notification(
 
 
 class Post:
-    """Receives mail on the loopback, and stores it."""
+    """A mail server on the loopback interface that stores received mail."""
 
     def __init__(self) -> None:
-        """Listen."""
+        """Start to listen."""
         self.socket = socket.create_server(("127.0.0.1", 0))
         self.port: int = self.socket.getsockname()[1]
         self.letters: list[str] = []
@@ -255,7 +255,7 @@ class Post:
                 say("250 fine")
 
     def close(self) -> None:
-        """Stop."""
+        """Stop the server."""
         self.socket.shutdown(socket.SHUT_RDWR)
         self.socket.close()
         self.thread.join(timeout=5)
@@ -310,7 +310,7 @@ def test_mail_is_sent_from_tasks_and_from_the_triggerer(
 def test_a_failed_chat_does_not_stop_the_mail_or_expose_its_url(
     database: Path, monkeypatch: pytest.MonkeyPatch, is_deadline: bool
 ) -> None:
-    """A failed mail is reported beside it, after both were tried."""
+    """Both channels are tried, and the failed mail is reported together with the failed chat."""
     from dray.testing.scripted import ScriptedEndpoint, json_reply
     from dray_airflow.errors import DrayTaskRetry
     from dray_airflow.notifications.dray import DrayNotifier
@@ -384,7 +384,7 @@ def test_a_predicted_miss_is_reported_early_and_names_the_transfer(
     chat: ScriptedEndpoint,
     database: Path,
 ) -> None:
-    """The other end slows down: the check ahead of the deadline now has something to report."""
+    """The other end becomes slower. The early check now predicts a miss and reports it."""
     from dray_airflow.notifications.dray import DrayNotifier
 
     del database
@@ -476,7 +476,7 @@ def test_a_miss_that_no_transfer_causes_is_reported(
 
 @pytest.fixture
 def plugin(database: Path) -> Iterator[None]:
-    """Install the plug-in, as the entry point does."""
+    """Install the plug-in in the same way as its entry point."""
     from airflow import plugins_manager
 
     folder = database / "plugins"
@@ -520,7 +520,7 @@ def test_the_deadline_in_a_run_s_conf_becomes_airflow_s_own(
                 return str(error)
             return None if due is None else due.time.isoformat()
 
-        # A run that has ended in time deletes its deadlines, so this one fails.
+        # A run that ends in time deletes its deadlines, so this run must fail.
         @task
         def fail() -> None:
             raise RuntimeError

@@ -1,4 +1,4 @@
-"""The package as Airflow sees it: its description, and the cost of importing it."""
+"""Tests of the package as Airflow uses it: its description, and the modules that it imports."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ with DAG("parsed", schedule=None, start_date=dt.datetime(2026, 1, 1, tzinfo=dt.t
 
 
 def loaded_by(code: str, *, behind: str) -> set[str]:
-    """Return the modules that code loads in a fresh interpreter, beyond Airflow's own."""
+    """Return the modules that code loads in a new interpreter, in addition to Airflow's own."""
     words = f"""
 import sys, json
 {behind}
@@ -96,7 +96,7 @@ def test_importing_loads_no_client_and_no_native_code() -> None:
         "\n".join(f"import {name}" for name in MODULES),
         behind="import airflow.triggers.base\nfrom airflow.sdk import *",
     )
-    # If the distribution is installed, Airflow itself asks for its description.
+    # If the distribution is installed, Airflow itself imports the description.
     assert set(MODULES) - {"dray_airflow", "dray_airflow.get_provider_info"} <= own
     assert heavy(own) == set()
 
@@ -104,7 +104,7 @@ def test_importing_loads_no_client_and_no_native_code() -> None:
 def test_parsing_a_dag_loads_no_client_and_opens_nothing(tmp_path: Path) -> None:
     file = tmp_path / "dag.py"
     file.write_text(DAG_FILE)
-    # Parsing must open no socket and read no connection.
+    # Parsing a DAG file must not open a socket or read a connection.
     before = """
 import airflow.triggers.base, runpy, socket
 from airflow.sdk import *

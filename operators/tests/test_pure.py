@@ -1,4 +1,4 @@
-"""The provider's decisions without an endpoint: ids, values, errors, waits, connections."""
+"""Tests of decisions without an endpoint: ids, values, errors, waits, connections."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_label_is_cut_between_characters_where_the_api_counts_bytes(text: str)
     cut = values.label_text(text)
     assert text.startswith(cut)
     assert len(cut.encode()) <= 256
-    # No more is cut than necessary.
+    # The label is cut no shorter than necessary.
     rest = text[len(cut) :]
     assert not rest or len((cut + rest[0]).encode()) > 256
 

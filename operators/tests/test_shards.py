@@ -1,4 +1,4 @@
-"""Shards: a partition, even in bytes, files and, if known, storage targets."""
+"""Tests of shards: a partition that is even in bytes, files and, if known, storage targets."""
 
 from __future__ import annotations
 
@@ -94,7 +94,10 @@ def test_files_of_one_size_are_even_in_bytes_files_and_targets(seed: int) -> Non
 
 
 def test_a_real_mix_is_even_where_dealing_in_turn_is_not() -> None:
-    """Sizes over five orders of magnitude, as in a lab, and all large files on one target."""
+    """Sizes over five orders of magnitude, as in a laboratory.
+
+    All large files are on one target.
+    """
     draw = random.Random(7)
     files = []
     for number in range(2000):
@@ -132,7 +135,7 @@ def test_invalid_arguments_are_refused(
 
 
 def test_any_number_of_files_is_a_few_patterns_and_even() -> None:
-    """One folder of a million names that differ at their end, as detectors write them."""
+    """One folder with a million names that differ at their end, as detectors write them."""
     names = [f"run/frame{number:06}.h5" for number in range(200_000)]
     groups = group_files([(name, 10_000) for name in names], 4)
     shards = plan_shards(groups, 4, paths_max=PATTERNS_MAX)
@@ -162,7 +165,7 @@ def test_more_paths_than_shards_may_have_are_refused() -> None:
 
 
 def make_odd(top: Path) -> int:
-    """Make many small files, some with names that contain pattern characters, or are no text."""
+    """Create many small files. Some names have pattern characters or are not UTF-8."""
     wanted = [f"flat/{number:05}.dat" for number in range(2500)]
     wanted += [f"deep{number}/sub{number % 7}/{number}" for number in range(300)]
     wanted += [

@@ -1,4 +1,4 @@
-"""Several sources, replicas of one, and lists that came through templates."""
+"""Tests of several sources, of replicas, and of lists that were rendered by templates."""
 
 from __future__ import annotations
 

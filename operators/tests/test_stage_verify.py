@@ -1,4 +1,4 @@
-"""Staging, comparing and waiting for files, against real endpoints, run by Airflow."""
+"""Tests of staging, comparing and waiting for files, with real endpoints and Airflow."""
 
 from __future__ import annotations
 
@@ -117,11 +117,11 @@ def test_a_stage_out_that_has_freed_its_copy_may_be_run_again(tiers: Endpoint) -
     assert again() == ("submitted", "done")
     assert not there.exists()
     assert again() == ("was done, and what it was made from is free already", "done")
-    # A changed file is staged out again.
+    # A file that has changed is staged out again.
     there.write_bytes(b"second")
     assert again() == ("begun again after it was done", "done")
     assert tiers.root("out.dat", root="tape").read_bytes() == b"second"
-    # A copy without a slow copy does not count as done.
+    # A copy counts as done only if its slow copy exists.
     tiers.root("out.dat", root="tape").unlink()
     with pytest.raises(DrayTaskFailure):
         again()
@@ -159,7 +159,7 @@ def test_an_unpromised_staging_deadline_is_refused_unless_late_is_allowed(
     site = start_endpoint("t", roots=roots, config={"rate": 1_000_000})
     connect("dray_default", site)
     site.root("a.dat", root="tape").write_bytes(b"x" * 1000)
-    # A minute and a half at the full rate.
+    # At the full rate, the copy takes 90 s.
     words: dict[str, Any] = {"path": "/tape/a.dat", "bytes_expected": "90MB"}
     by = dt.datetime.now(dt.timezone.utc)
     soon, late = (by + dt.timedelta(seconds=seconds) for seconds in (40, 900))
@@ -202,7 +202,7 @@ def test_an_unpromised_staging_deadline_is_refused_unless_late_is_allowed(
 
 
 class Pair(NamedTuple):
-    """Two ends to compare, and the arguments that name ``/data/set`` at both."""
+    """Two ends to compare, and the arguments for ``/data/set`` at both ends."""
 
     a: Endpoint
     b: Endpoint
@@ -281,7 +281,7 @@ def test_an_empty_set_and_a_kept_checksum_prove_nothing(
         "failed",
     ]
     assert ran.result("reads")["read"] == 2
-    # One checksum is stored beside the file, as by a transfer with checksum_attributes.
+    # This transfer stores a checksum beside the file.
     from dray.client import Request
 
     with b.client() as client:

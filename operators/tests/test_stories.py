@@ -1,4 +1,4 @@
-"""The log line about the state of a transfer. Pure."""
+"""Tests of the log line about the state of a transfer. Pure."""
 
 from __future__ import annotations
 

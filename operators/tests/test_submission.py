@@ -1,4 +1,4 @@
-"""One transfer for all tries of a task, against real endpoints."""
+"""Tests that all tries of a task have one transfer, with real endpoints."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Loose: TypeAlias = Any
 pytestmark = pytest.mark.server
 
 SIZE = 6_000_000
-#: so slow that a test finds the transfer running
+#: A rate so low that a test finds the transfer running.
 SLOW = 3_000_000
 
 
@@ -188,12 +188,12 @@ def test_a_finished_transfer_that_was_not_reported_is_accepted(
 ) -> None:
     begin(errand(overwrite="always"), clients)
     client.wait("af-t", timeout_seconds=60)
-    # The owner of the source removes it once it has arrived.
+    # The owner removes the source after the transfer.
     sites.a.root("x.dat").unlink()
     again = begin(errand("try2", overwrite="always"), clients, 1)
     assert again.story == "was done before this try, and no try had said so"
     assert (again.transfer.state, again.transfer.attempt) == ("done", 1)
-    # Another request, or a reported attempt, is started again.
+    # Another request, or an attempt that was already reported, is started again.
     other = begin(errand("try3", overwrite="if-different"), clients, 1)
     assert other.transfer.attempt == 2
     assert client.wait("af-t", timeout_seconds=60).state == "failed"
@@ -205,7 +205,7 @@ def test_after_a_cancel_only_the_rest_is_sent(
     begin(errand(rate_max=SLOW), clients)
     fault.await_durable(client, "af-t", SIZE // 3)
     cancel_own(client, "af-t", "try1")
-    # Immediately, while its session still ends.
+    # The retry comes immediately, while the session is still ending.
     again = begin(errand("try2"), clients)
     assert again.story.startswith("begun again")
     assert again.transfer.attempt == 2

@@ -1,4 +1,4 @@
-"""Tokens that expire while they are used, and late renewals. Pure."""
+"""Tests of tokens that expire during their use, and of late renewals. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def jwt(seconds: float) -> str:
-    """Make a text that looks like a token which expires after this time."""
+    """Return a text in the form of a token that expires after this time."""
     claims = json.dumps({"exp": int(time.time() + seconds), "sub": "alice"}).encode()
     return f"e30.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.c2ln"
 

@@ -1,4 +1,4 @@
-"""The transfer operator against real endpoints, run by Airflow in one process."""
+"""Tests of the transfer operator with real endpoints, run by Airflow in one process."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def move(**words: Loose) -> Loose:
 
 
 def pointer(dag_id: str, task_id: str) -> Loose:
-    """Return the pointer for people in the task's state store."""
+    """Return the entry for users in the task's state store."""
     from airflow.models.task_state_store import TaskStateStoreModel
     from airflow.utils.session import create_session
 
@@ -96,7 +96,7 @@ def test_a_file_arrives_and_the_result_describes_it(
         }
         assert seen.request["labels"]["task_id"] == task_id
         assert seen.request["activity"] == "arrives"
-        # A page of Airflow's own: an endpoint has no page for a browser.
+        # The link leads to a page of Airflow, because an endpoint has no page for a browser.
         page = f"/dags/arrives/runs/{quote(ran.run.run_id, safe='')}/tasks/{task_id}/xcom"
         assert ran.result(task_id, "_link_DrayTransferLink") == page
         standing = ran.result(task_id, "dray_transfer")
@@ -112,7 +112,7 @@ def test_a_retry_resumes_from_durable_data(
     from dray_airflow.operators.transfer import DrayTransferOperator
 
     class Terminated(DrayTransferOperator):
-        """Its first try is ended once a third is durable, as by the worker's signal."""
+        """An operator whose first try is ended, as by the worker's signal, midway."""
 
         def _wait(self, context: Loose, client: Loose, settings: Loose, transfer: Loose) -> Loose:
             def end_midway() -> None:
@@ -148,7 +148,7 @@ def test_a_retry_resumes_from_durable_data(
     result = ran.result("move")
     assert result["bytes_resumed"] >= SIZE // 3
     assert result["bytes_sent"] + result["bytes_resumed"] == SIZE
-    # Resumed data is read back unless it is trusted; new data is always read back.
+    # Resumed data is read back unless it is trusted. New data is always read back.
     assert result["bytes_read_back"] == (result["bytes_sent"] if resume == "trust" else SIZE)
     output = capfd.readouterr().out
     assert "bytes safe, which are kept" in output
@@ -164,7 +164,7 @@ def test_a_waiting_task_honours_the_outage_limit_of_its_connection(
     monkeypatch: pytest.MonkeyPatch,
     deferrable: bool,
 ) -> None:
-    # The client alone would give up 5 s after its waiting time.
+    # The client without the operator's retries would give up 5 s after its waiting time.
     monkeypatch.setattr("dray_airflow.operators.waiting.LOG_SECONDS", 2.0)
     dag_id = f"away_{deferrable}".lower()
     safe: list[int] = []
@@ -219,7 +219,8 @@ def test_a_deferral_that_takes_too_long_is_cancelled_in_the_next_process(sites: 
     errand = begun.errand(context, DrayHook("site_b").settings)
     with Clients() as clients:
         begin(errand, clients)
-        # Airflow does this when a trigger's time is over: another process, a new operator.
+        # Airflow calls this in another process with a new operator when the time of a trigger is
+        # over.
         words = {"error": TriggerFailureReason.TRIGGER_TIMEOUT}
         with pytest.raises(DrayTaskRetry, match="a retry resumes"):
             move(rate_max="100kB").resume_execution(TRIGGER_FAIL_REPR, words, context)
@@ -233,7 +234,9 @@ def test_a_retry_after_the_end_sends_nothing_twice(
     from dray_airflow.operators.transfer import DrayTransferOperator
 
     class Unlucky(DrayTransferOperator):
-        """Its first try ends when all data has arrived, before it can report that."""
+        """An operator whose first try ends when all data has arrived and before it has reported
+        this.
+        """
 
         def _complete(self, context: Loose, *rest: Loose) -> dict[str, Any]:
             result = super()._complete(context, *rest)
@@ -262,7 +265,7 @@ def test_a_retry_after_the_end_sends_nothing_twice(
 
 
 def unreported(dag_id: str) -> list[str]:
-    """Return the tasks of a DAG whose transfers no try has reported."""
+    """Return the tasks of a DAG whose transfers have not been reported by any try."""
     from airflow.models.task_state_store import TaskStateStoreModel
     from airflow.utils.session import create_session
 
@@ -272,7 +275,7 @@ def unreported(dag_id: str) -> list[str]:
 
 
 class Broken:
-    """A task's store of an Airflow whose API is unreachable."""
+    """The state store of a task in an Airflow whose API is unreachable."""
 
     def get(self, key: str) -> Loose:
         raise RuntimeError(f"no API for {key}")
@@ -370,7 +373,7 @@ def test_lineage_reports_the_bytes(sites: Two) -> None:
 
 
 def errors_said(text: str) -> dict[str, str]:
-    """Return the last line of each exception in task logs, by the first word after its class."""
+    """Return the last line of each exception in task logs, by the first word of its message."""
     found = re.findall(r"^dray_airflow\.errors\.(DrayTask\w+): (.*)$", text, re.MULTILINE)
     return {line: kind for kind, line in found}
 
@@ -440,14 +443,14 @@ def test_bad_input_is_one_clear_line_each(
 def test_a_task_marked_failed_during_a_wait_is_cancelled_not_deferred(
     sites: Two, run_dag: Callable[..., Loose], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Airflow accepts no deferral of such a task, so nothing would cancel the transfer."""
+    """Airflow does not defer such a task, so no other code would cancel the transfer."""
     from airflow.models.taskinstance import TaskInstance
     from airflow.utils.session import create_session
 
     from dray_airflow.operators.transfer import DrayTransferOperator
 
     class Marked(DrayTransferOperator):
-        """A user marks it failed at the end of its own wait, between two heartbeats."""
+        """An operator that a user marks as failed at the end of its wait, between heartbeats."""
 
         def _wait_for(
             self, client: Loose, settings: Loose, transfer: Loose, seconds: float

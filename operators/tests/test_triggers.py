@@ -1,4 +1,4 @@
-"""Triggers against real endpoints; no Airflow process is needed."""
+"""Tests of triggers with real endpoints. No Airflow process is needed."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def state(site: Endpoint) -> str:
 
 
 def again(of: Loose) -> Loose:
-    """Make an equal one, as another triggerer does."""
+    """Return an equal trigger, as another triggerer creates it."""
     path, words = of.serialize()
     assert path == f"{type(of).__module__}.{type(of).__name__}"
     return type(of)(**words)
@@ -176,7 +176,7 @@ def test_a_token_that_was_renewed_is_taken(
     connect("site", site, password="abc.def.ghi")  # noqa: S106
     payload = asyncio.run(first(trigger()))
     assert payload["kind"] == "unauthorized"
-    # The connection is changed while the first token is being refused.
+    # The connection changes while the endpoint refuses the first token.
     look = Watch._is_renewed
 
     async def renewed(self: Watch, hook: Loose) -> bool:
@@ -226,7 +226,7 @@ def test_hundreds_wait_over_one_connection(site: Endpoint) -> None:
             done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED, timeout=30)
             (unknown,) = done
             assert (await unknown)["kind"] == "not_found"
-            # Other connections are possible: separate waits would use all of them.
+            # Other calls still get connections. Separate waits would have used all of them.
             for id in ids:
                 await asyncio.to_thread(client.cancel, id)
             return [await each for each in waits if each is not unknown]
@@ -239,7 +239,7 @@ def test_hundreds_wait_over_one_connection(site: Endpoint) -> None:
 @pytest.mark.slow
 def test_a_query_too_large_for_one_answer_is_split(site: Endpoint) -> None:
     later = datetime.now(timezone.utc) + timedelta(hours=1)
-    # 250 names of 250 bytes in each of 280 requests: 17 MiB, above the 16 MiB of an answer.
+    # 280 requests with 250 names of 250 bytes each are 17 MiB. The maximum of an answer is 16 MiB.
     names = [f"{at:04}" + "x" * 246 for at in range(250)]
     fat = Selection(recursive=True, include=names)
     ids = [f"fat-{at}" for at in range(280)]
@@ -301,7 +301,7 @@ def test_a_file_is_waited_for_through_a_restart(
         task = asyncio.create_task(first(one))
         await asyncio.sleep(0.5)
         await asyncio.to_thread(site.kill)
-        # Longer than a client retries by itself.
+        # Wait for longer than the client's own retries.
         await asyncio.sleep(12)
         assert not task.done()
         await asyncio.to_thread(site.start)
@@ -320,7 +320,7 @@ def test_a_file_is_waited_for_through_a_restart(
 
 
 class Store:
-    """Airflow's store of an asset."""
+    """Airflow's store for the state of an asset."""
 
     def __init__(self) -> None:
         self.held: dict[str, Loose] = {}
@@ -360,7 +360,7 @@ def test_a_watched_folder_reports_each_file_once(site: Endpoint) -> None:
     assert asyncio.run(reported(1)) == ["old.dat"]
     (folder / "new.dat").write_bytes(b"x")
     (folder / "newer.dat").write_bytes(b"x")
-    # Another triggerer continues after the first.
+    # Another triggerer continues after the files that the first has reported.
     assert sorted(asyncio.run(reported(2))) == ["new.dat", "newer.dat"]
     later = time.time() + 60
     os.utime(folder / "old.dat", (later, later))

@@ -1,4 +1,4 @@
-"""The bounds of a wait: the transfer's own bound, the task's time, the patience with a token."""
+"""Tests of the limits of a wait: the transfer's bound, the task's time, refused tokens."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def context(**words: Loose) -> Loose:
 
 
 def conf_of(written: dict[str, dict[str, str]]) -> Loose:
-    """Return Airflow's configuration with this file."""
+    """Return Airflow's configuration with this content of the file."""
     from airflow.configuration import AirflowConfigParser
 
     conf = AirflowConfigParser()
@@ -82,7 +82,7 @@ def test_deferrable_defaults_to_the_configuration(
     with monkeypatch.context() as patch:
         patch.setattr("airflow.configuration.conf", conf_of(written))
         assert of(task_id="t", **given[of]).deferrable is False
-        # As in the file that Airflow makes itself.
+        # A file that Airflow itself has generated contains these two settings.
         written["operators"].update(default_owner="airflow", default_cpus="1")
         patch.setattr("airflow.configuration.conf", conf_of(written))
         assert of(task_id="t", **given[of]).deferrable is True
@@ -145,7 +145,7 @@ def test_each_deferral_gets_the_remaining_time(site: Endpoint) -> None:
         client.wait(seen.id, timeout_seconds=60)
     event = {"dray_conn_id": "site", "transfer_id": seen.id}
     earlier = (begun_at - limit / 2).isoformat()
-    # It was forsaken meanwhile, and is begun again by the same try.
+    # The endpoint has cancelled the transfer since, and the same try starts it again.
     again = move(execution_timeout=limit, destination="/data/z.dat")
     again._after_trigger = lambda *_: SimpleNamespace(  # type: ignore[method-assign, assignment]
         id=seen.id, state="cancelled", notices=("no caller has asked about it for 5 seconds",)
@@ -166,7 +166,7 @@ def test_each_deferral_gets_the_remaining_time(site: Endpoint) -> None:
 def test_a_forsaken_transfer_is_recognised_and_retried(site: Endpoint) -> None:
     with site.client() as client:
         client.submit(Request("/data/x.dat", "/data/y.dat", id="t", rate_max=SLOW, bound_seconds=1))
-        # Not asked for meanwhile.
+        # No caller asks for the transfer during this time.
         asyncio.run(asyncio.sleep(6))
         seen = client.transfer("t")
         assert is_forsaken(seen), seen
@@ -197,7 +197,7 @@ def test_a_token_that_is_refused_is_waited_for(
         error = brief.exception()
         assert isinstance(error, DrayPermanentError)
         assert not patient.done()
-        # Nor does it end if there is no connection for a while.
+        # The wait does not end either if the connection does not exist for a while.
         monkeypatch.delenv("AIRFLOW_CONN_SITE")
         monkeypatch.setattr(DrayHook, "asettings", fails)
         await asyncio.sleep(5)
@@ -231,7 +231,7 @@ def test_a_trigger_that_found_no_token_costs_a_try_and_not_the_task(
         said = {"dray_conn_id": "site", "transfer_id": trigger.transfer_id, **event}
         with pytest.raises(DrayTaskRetry, match="a retry attaches to it"):
             move().execute_complete(context(), said)
-    # At the first contact it is no token at all.
+    # At the first contact, a refused token means that the token is wrong.
     with pytest.raises(DrayTaskFailure):
         move().execute(context())
     sensor = DrayTransferSensor(task_id="s", transfer_id="t", dray_conn_id="site")

@@ -9,7 +9,7 @@ import dray
 
 
 def crc32c_bit_by_bit(data: bytes) -> int:
-    """Compute CRC-32/ISCSI from its definition, slowly."""
+    """Compute CRC-32/ISCSI from its definition, one bit at a time."""
     register = 0xFFFFFFFF
     for byte in data:
         register ^= byte
@@ -57,7 +57,7 @@ def test_wrong_arguments_are_refused() -> None:
 
 
 def test_other_threads_run_while_summing() -> None:
-    # A lock held through the sum would stop the other thread for as long as the sum takes.
+    # If the sum held the interpreter lock, the other thread would not run until the end of the sum.
     data = bytes(256 << 20)
     ticks_meanwhile = 0
     is_summing = threading.Event()

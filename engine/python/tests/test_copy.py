@@ -33,7 +33,7 @@ def make_tree(at: Path) -> None:
 
 
 def picture(at: Path) -> dict[str, object]:
-    """Describe the parts of a tree that a copy must preserve."""
+    """Return a description of everything in a tree that a copy must preserve."""
     found: dict[str, object] = {}
     for path in sorted(at.rglob("*")):
         state = path.lstat()
@@ -49,7 +49,7 @@ class Enough(Exception):
 
 
 def stop_midway(source: Path, destination: Path) -> tuple[dray.Progress, Enough]:
-    """Copy until a part of the data is durable; return the last counters."""
+    """Copy until a part of the data is durable. Return the last counters and the exception."""
     seen: list[dray.Progress] = []
 
     def stop(progress: dray.Progress) -> None:
@@ -72,7 +72,7 @@ def stop_midway(source: Path, destination: Path) -> tuple[dray.Progress, Enough]
 
 def test_the_bottleneck_of_a_copy_is_named(tmp_path: Path) -> None:
     write(tmp_path / "data", 2 * MIB, 5)
-    # Slow enough that the rate is the bottleneck on a busy host too.
+    # The rate is so low that it is the bottleneck on a busy host too.
     result = dray.copy(tmp_path / "data", tmp_path / "slow", object_size=OBJECT, rate=MIB)
     assert result.bottleneck == "rate"
     waited = result.profile.source["rate"]
@@ -98,7 +98,7 @@ def test_a_tree_arrives_identical(tmp_path: Path) -> None:
 
     again = dray.copy(tmp_path / "run", tmp_path / "out", recursive=True)
     assert (again.files_adopted, again.bytes_sent) == (files, 0)
-    # The same request is the same transfer: a run after a fault finds its own log by it.
+    # The same request gives the same transfer id, so a run after a fault finds its log.
     assert again.transfer_id == result.transfer_id
     (tmp_path / "other").mkdir()
     other = dray.copy(tmp_path / "run", tmp_path / "other", recursive=True)
@@ -122,7 +122,7 @@ def test_the_spelling_of_the_destination_decides_its_meaning(tmp_path: Path) -> 
 def test_paths_are_text_bytes_or_pathlike(tmp_path: Path, kind: type) -> None:
     content = write(tmp_path / "a", 10)
     result = dray.copy([kind(str(tmp_path / "a"))], kind(str(tmp_path / "b")), transfer_id="x:1")
-    # Several sources make a folder, a list of one does not.
+    # Several sources make the destination a folder. A list with one source does not.
     assert (tmp_path / "b").read_bytes() == content
     assert result.transfer_id == "x:1"
 
@@ -221,7 +221,7 @@ def test_progress_is_rate_limited_and_ends_with_the_final_state(tmp_path: Path) 
         tmp_path / "a", tmp_path / "b", object_size=OBJECT, rate=4 * MIB, progress=seen.append
     )
     assert result.seconds > 0.2
-    # The first one comes immediately and the last one at the end.
+    # The first call of the callback comes immediately, and the last one at the end.
     assert 3 <= len(seen) <= result.seconds * 10 + 2
     last = seen[-1]
     assert (last.files_done, last.bytes_durable, last.is_listing_done) == (1, 2 * MIB, True)
@@ -306,7 +306,7 @@ def test_bytes_of_an_earlier_copy_are_read_back_unless_trusted(
     if resume == "trust":
         assert not is_same
         assert result.bytes_resumed == logged
-        # Data that this copy has added to an earlier copy's file is read back anyway.
+        # Data that this copy adds to a resumed file is read back even with `trust`.
         assert result.bytes_read_back == size - logged
     else:
         assert is_same
@@ -350,13 +350,13 @@ def test_an_exception_of_the_event_callback_stops_too(tmp_path: Path) -> None:
     with pytest.raises(Enough):
         dray.copy(tmp_path / "run", tmp_path / "out", recursive=True, on_event=fail)
     assert len(calls) == 1
-    # The lease is free again.
+    # The lease is free again, so the next copy succeeds.
     dray.copy(tmp_path / "run", tmp_path / "out", recursive=True)
     assert picture(tmp_path / "out/run") == picture(tmp_path / "run")
 
 
 def test_two_copies_to_one_destination_are_refused_by_name(tmp_path: Path) -> None:
-    # Longer than the second copy waits for a holder that may end soon.
+    # The first copy takes longer than the second waits for the lease.
     write(tmp_path / "a", 32 * MIB)
     refused: list[dray.DrayError] = []
 

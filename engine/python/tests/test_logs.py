@@ -15,7 +15,7 @@ class Enough(Exception):
 
 @pytest.fixture
 def stopped(tmp_path: Path) -> Path:
-    """Leave a destination where a copy of three files was stopped midway."""
+    """Create a destination with a copy of three files that was stopped midway."""
     for name in "abc":
         (tmp_path / "run").mkdir(exist_ok=True)
         (tmp_path / "run" / name).write_bytes(os.urandom(2 * MIB + 5))
@@ -98,9 +98,9 @@ def test_a_flipped_bit_is_reported_at_every_offset(stopped: Path) -> None:
         (place,) = after.damage.places
         assert place.offset <= at < place.offset + place.length
         assert after.damage.files_kept == len(after.files)
-    # A lost commit costs nothing, a lost record its objects; nothing is ever made up.
+    # A lost commit costs nothing, and a lost record costs the objects in it. No data is invented.
     assert min(costs) == 0 < max(costs)
-    # Without its header a log says nothing.
+    # A log without its header cannot be used.
     assert refusals == {"log_version", "log_damaged"}
 
 

@@ -1,4 +1,4 @@
-"""Both clients behind one interface, so that every test of behaviour runs on both."""
+"""One interface to both clients, so that every test of behaviour runs on both."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Loose: TypeAlias = Any
 
-#: short, but with measurable pauses
+#: A policy with short but measurable pauses.
 QUICK = Policy(seconds=5.0, tries=4, first_pause=0.01, longest_pause=0.05, outage_seconds=5.0)
 
 
@@ -42,7 +42,7 @@ class Blocking:
 
 
 class Awaiting:
-    """The awaiting client, driven from outside."""
+    """The awaiting client. The test drives it from outside its event loop."""
 
     def __init__(self, url: str, **options: Loose) -> None:
         self.loop = asyncio.new_event_loop()
@@ -102,7 +102,7 @@ def face(endpoint: ScriptedEndpoint, make_face: MakeFace) -> Loose:
 
 
 def make_certificate(folder: Path, name: str, *how: str, key: Path | None = None) -> Path:
-    """Make a key and a self-signed certificate in one file, by the system's openssl."""
+    """Create a key and a self-signed certificate in one file, with the system's openssl."""
     made, kept = folder / f"{name}.pem", key or folder / f"{name}.key"
     if key is None:
         subprocess.run(["openssl", "genpkey", *how, "-out", kept], check=True, capture_output=True)
@@ -115,7 +115,7 @@ def make_certificate(folder: Path, name: str, *how: str, key: Path | None = None
 
 
 def openssl_fingerprint(certificate: Path) -> str:
-    """Return openssl's fingerprint."""
+    """Return the fingerprint that openssl computes."""
     public = subprocess.run(
         ["openssl", "x509", "-in", certificate, "-pubkey", "-noout"],
         check=True,

@@ -1,4 +1,4 @@
-"""Events: assembled from any pieces, continued after a broken connection."""
+"""Tests of events: assembled from pieces of any length, continued after a lost connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both clients handle answers, and broken answers, over real connections."""
+"""Tests of both clients with valid and broken answers over real connections."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_a_refused_connection_is_retried_for_every_call(
 def test_forgetting_is_idempotent(endpoint: ScriptedEndpoint, face: Face) -> None:
     endpoint.then("DELETE", "/v1/transfers/t1", Reply(is_unanswered=True), error(404, "not_found"))
     assert face("forget", "t1") is None
-    # A 404 means that only if the first may have been carried out.
+    # A 404 counts as success only if an earlier try may have reached the endpoint.
     busy = error(503, "busy", "temporary", retry_after="0")
     endpoint.then("DELETE", "/v1/transfers/t1", busy, error(404, "not_found"))
     with pytest.raises(dray.DrayPermanentError):

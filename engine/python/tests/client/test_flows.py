@@ -1,4 +1,4 @@
-"""Retries and their limits, tested without sockets and without waiting."""
+"""Tests of retries and their limits, without sockets and without waiting."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ PROXY = Answer(502, {}, b"<html>")
 
 @dataclass
 class Play:
-    """The other side of a flow: gives replies, keeps the time."""
+    """The other side of a flow: gives replies and keeps the time."""
 
     replies: Iterator[Reply]
     now: float = 0.0
-    #: seconds of each request
+    #: Seconds that each request takes.
     takes: float = 0.0
     sent: list[Send] = field(default_factory=list)
     pauses: list[float] = field(default_factory=list)
 
     def policy(self, **options: Loose) -> flows.Policy:
-        """Return a policy with this time, without random pauses."""
+        """Return a policy with the time of this object, without random pauses."""
         return flows.Policy(clock=lambda: self.now, chance=lambda: 0.0, **options)
 
     def run(self, flow: Flow[Any]) -> Loose:

@@ -1,4 +1,4 @@
-"""Imports: no native code for the client, no HTTP for the rest."""
+"""Tests of imports: the client loads no native code, and the other modules load no HTTP client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples of the manual are true, against an endpoint that answers as the API does."""
+"""Tests of the manual's examples, against a scripted endpoint."""
 
 from __future__ import annotations
 

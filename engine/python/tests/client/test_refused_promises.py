@@ -1,4 +1,4 @@
-"""An endpoint's offer after a refusal reaches the caller as types."""
+"""Tests of refused promises: the caller gets the endpoint's offer as typed fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Third-party copies: the calls to both endpoints, in order."""
+"""Tests of third-party copies: the calls to both endpoints, in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trust of the client: pins, authorities; a token is sent only after the check."""
+"""Tests of the client's trust: pins and authorities. The token is sent only after the check."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SECRET = "a-token-that-nobody-guesses"  # noqa: S105 - it is not one
 HEALTH = json_reply({"status": "ok"})
 INFO = json_reply({"name": "a", "version": "0", "key": "sha256:00"})
-#: a real self-signed P-256 certificate of the engine's kind, by its parts
+#: The structure of a self-signed P-256 certificate, reduced to its required parts.
 MINIMAL = bytes.fromhex("3011300f020101300030003000300030020500")
 
 
@@ -98,7 +98,8 @@ def test_a_pinned_endpoint_is_trusted_under_any_name(
         endpoint.always("GET", "/v1/endpoint", INFO)
         pin = fingerprint(der(certificate))
         assert make_face(endpoint.url, pin=pin, token=SECRET)("endpoint").name == "a"
-        # As people copy it: the case of the digits does not matter.
+        # The case of the digits does not matter, because users may copy a fingerprint in upper
+        # case.
         upper = "sha256:" + pin.removeprefix("sha256:").upper()
         assert make_face(endpoint.url, pin=upper, token=SECRET)("endpoint").name == "a"
 
@@ -120,7 +121,7 @@ def test_another_key_gets_no_request_and_no_token(
 def test_an_impostor_after_the_first_call_gets_no_token(
     certificates: dict[str, Path], make_face: Callable[..., Any]
 ) -> None:
-    """The dangerous moment: the right certificate at first, then a connection to an attacker."""
+    """The first connection shows the right certificate, and the second one leads to an attacker."""
     with ScriptedEndpoint(certificate=certificates["ec"]) as endpoint:
         endpoint.always("GET", "/v1/endpoint", INFO)
         face = make_face(endpoint.url, pin=fingerprint(der(certificates["ec"])), token=SECRET)

@@ -1,4 +1,4 @@
-"""Sources of tokens."""
+"""Tests of the sources of tokens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def bare(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("BEARER_TOKEN", "BEARER_TOKEN_FILE", "XDG_RUNTIME_DIR"):
         monkeypatch.delenv(name, raising=False)
-    # No user's real file in /tmp: this user has an unused number.
+    # Use a user number that does not exist, so that no real file in /tmp is read.
     monkeypatch.setattr(os, "geteuid", lambda: 4_000_000_017)
 
 
@@ -40,7 +40,7 @@ def test_a_file_is_read_again_when_it_changes_and_only_then(tmp_path: Path) -> N
     path.write_text("two\n")
     os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
     assert tokens.current() == "one"
-    # As renewal jobs do it: a new file under the old name.
+    # Renewal jobs replace the file: they write a new file and rename it.
     (tmp_path / "new").write_text("three")
     (tmp_path / "new").replace(path)
     assert tokens.current() == "three"

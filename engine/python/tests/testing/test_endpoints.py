@@ -1,4 +1,4 @@
-"""The fixtures work, with a stand-in for the program: no endpoint is needed."""
+"""Tests of the fixtures with a stand-in for the program. No endpoint is needed."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_an_endpoint_is_reached_through_its_key_with_a_token_of_its_own(endpoint
     assert shown.startswith("Bearer minted.")
     assert "--sub-bob" in shown
     assert "--scope-storage.read:/data" in shown
-    # The program itself knows the right audience.
+    # The argument is left out, because the program knows the audience itself.
     assert "--aud" not in shown
 
 
@@ -117,7 +117,7 @@ def test_an_endpoint_uses_the_given_address_and_wrapper(tmp_path: Path) -> None:
     endpoint = Endpoint(tmp_path / "made", "a", listen=f"127.0.0.1:{port}", wrap=wrap)
     try:
         assert endpoint.start().address == f"127.0.0.1:{port}"
-        # Only the endpoint's process is wrapped, not the commands that create it or mint its
+        # Only the endpoint's process is wrapped, and not the commands that create it or mint its
         # tokens.
         assert " endpoint run " in seen.read_text()
         seen.unlink()
