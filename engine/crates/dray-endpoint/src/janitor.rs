@@ -35,7 +35,7 @@ const ORPHANS_MAX: usize = 10_000;
 /// Maximum number of unreadable entries of a root that one round reports.
 const UNREADABLE_MAX: u32 = 20;
 
-/// Time that the janitor works before it pauses for [`REST`]. The janitor so uses a quarter of one
+/// Time that the janitor works before it pauses for [`REST`]. The janitor thus uses a quarter of one
 /// thread's time and loads the storage accordingly (guess, revisit).
 const WORK: Duration = Duration::from_millis(20);
 /// Pause after each [`WORK`] period.

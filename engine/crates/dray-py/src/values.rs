@@ -15,7 +15,7 @@ pub(crate) fn from_pair((crc32c, adler32): Pair) -> Sums {
     Sums { crc32c, adler32 }
 }
 
-/// Returns the word that represents a value in JSON. Python and the command line so use the same
+/// Returns the word that represents a value in JSON. So Python and the command line use the same
 /// words.
 pub(crate) fn word(value: &impl serde::Serialize) -> String {
     match serde_json::to_value(value) {

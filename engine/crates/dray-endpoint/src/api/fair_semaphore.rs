@@ -2,7 +2,7 @@
 //! calls of one owner cannot block a call of another owner.
 //!
 //! An owner can start another call only while the owner has fewer running calls than there are free
-//! permits. A single owner so gets half of the permits, and two owners get a third each. While
+//! permits. Thus a single owner gets half of the permits, and two owners get a third each. While
 //! there are fewer owners than permits, the next owner finds a free permit (dynamic thresholds:
 //! Choudhury and Hahne, 1998). When a permit becomes free, the waiting owner with the fewest
 //! running calls gets it. Among equal owners, the earliest call gets it.

@@ -1,4 +1,4 @@
-//! `/v1/staging`.
+//! Calls that stage and evict copies: `/v1/staging`.
 
 use super::Api;
 use super::extract::{Body, Caller, Id, Query};

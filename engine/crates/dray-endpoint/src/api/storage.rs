@@ -1,4 +1,4 @@
-//! `/v1/storage`.
+//! Calls on files and folders: `/v1/storage`.
 
 use super::Api;
 use super::extract::{Body, Caller, Query};

@@ -1,4 +1,4 @@
-//! `/v1/tickets`.
+//! Calls on tickets: `/v1/tickets`.
 
 use super::Api;
 use super::extract::{Body, Caller, Certificates, Id, Query, SmallBody};

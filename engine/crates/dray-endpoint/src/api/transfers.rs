@@ -1,4 +1,4 @@
-//! `/v1/transfers`.
+//! Calls on transfers: `/v1/transfers`.
 
 use super::Api;
 use super::extract::{Body, Caller, Id, OptionalBody, Query};

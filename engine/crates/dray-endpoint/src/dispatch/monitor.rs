@@ -197,7 +197,7 @@ impl Observer for Monitor<'_> {
         }
         let mut notes = self.notes();
         if let Some(manifest) = &mut notes.manifest {
-            // A write error is reported with the next line added to the list.
+            // Ignored here: a write error is reported with the next line that is added to the list.
             let _ = manifest.flush();
         }
     }

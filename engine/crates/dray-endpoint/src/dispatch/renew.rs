@@ -15,7 +15,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Interval between two rounds.
+/// Interval between two rounds of renewals.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum number of transfers in one round. The next round continues with the following transfers.
