@@ -30,7 +30,7 @@ __all__ = [
 
 MESSAGE_CHARACTERS_MAX = 2000
 FORSAKEN = "no caller has asked about it for "
-"""Start of an endpoint's notice (``queue/run.rs``); a test compares the two."""
+"""Start of a notice of an endpoint (``queue/run.rs``). A test compares the two texts."""
 
 
 class DrayTaskFailure(AirflowFailException):

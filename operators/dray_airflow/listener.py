@@ -23,7 +23,7 @@ __all__ = ["on_dag_run_failed", "on_dag_run_success", "release"]
 log = logging.getLogger(__name__)
 
 AT_ONCE_MAX = 4
-"""Ended runs that are handled concurrently; more wait."""
+"""Maximum number of ended runs that are handled concurrently. Further runs wait."""
 _SEATS = threading.BoundedSemaphore(AT_ONCE_MAX)
 
 

@@ -42,17 +42,22 @@ log = logging.getLogger(__name__)
 
 SUFFIX = ".r"
 NAMESPACE_LABEL = "airflow.namespace"
-"""Label of a reservation: the connection's ``namespace``, so that no other Airflow takes the
-reservation for its own."""
+"""Label of a reservation with the ``namespace`` of the connection.
+
+With it, another Airflow does not treat the reservation as its own.
+"""
 RESERVED_KEY = "dray_reserved"
-"""Key of the XCom that holds a run's reservations: their ids by connection."""
+"""Key of the XCom with a run's reservations: lists of ids by connection."""
 ENDED_RUNS = frozenset({"success", "failed"})
 ROUNDS_MAX = 3
-"""Most submissions with cancellations in between: each refusal names all conflicting transfers."""
+"""Maximum number of submissions. Between two of them, conflicting reservations are cancelled.
+
+Each refusal names all conflicting transfers.
+"""
 NAMED_MAX = 3
 
 IsEnded: TypeAlias = "Callable[[Mapping[str, Any]], bool]"
-"""Decides from a transfer's labels whether it is a reservation whose run has ended."""
+"""A function that tells from a transfer's labels if it is a reservation whose run has ended."""
 
 
 def reservation_id(id: str) -> str:

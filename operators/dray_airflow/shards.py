@@ -25,26 +25,38 @@ if TYPE_CHECKING:
 __all__ = ["FILE_COST_BYTES", "PATTERNS_MAX", "Shard", "ShardFile", "group_files", "plan_shards"]
 
 FILE_COST_BYTES = 1 << 20
-"""Cost of a file in addition to its bytes, in bytes: opening, naming and syncing it takes about as
-long as one object. Guess, revisit with measured small files."""
+"""Cost of a file in addition to its size, in bytes.
+
+Opening, naming and syncing a file takes about as long as moving one object (guess, revisit with
+measured small files).
+"""
 
 SHARDS_MAX = 1000
-"""Airflow's own limit of a task's instances (``[core] max_map_length``) is 1024 by default."""
+"""Maximum number of shards. Airflow allows 1024 instances of a task by default.
+
+Airflow's limit is ``[core] max_map_length``.
+"""
 
 PATTERNS_MAX = 256
-"""Largest number of patterns of a transfer (docs/reference/api.md)."""
+"""Maximum number of patterns of a transfer (docs/reference/api.md)."""
 
 PATTERN_BYTES_MAX = 1_024
-"""Most bytes of one pattern."""
+"""Maximum number of bytes of one pattern."""
 
 PATTERNS_BYTES_MAX = 48 << 10
-"""Most bytes of all patterns, of a request's 64 KiB."""
+"""Maximum number of bytes of all patterns together. A whole request has at most 64 KiB."""
 
 GROUPS_PER_SHARD = 64
-"""Most groups on average: far below 256, so that a shard of small groups may have more."""
+"""Maximum average number of groups per shard.
+
+It is far below the limit of 256 patterns, so that a shard with small groups may have more.
+"""
 
 FINENESS = 16
-"""A group smaller than this part of a shard is not split: shards are even to about that."""
+"""A group that is smaller than a shard divided by this number is not split.
+
+So the sizes of shards differ by about this fraction.
+"""
 
 
 @dataclass(frozen=True, slots=True, order=True)

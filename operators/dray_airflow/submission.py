@@ -49,14 +49,20 @@ log = logging.getLogger(__name__)
 
 BODY_LABEL = "airflow.body"
 FIRST_LABEL = "airflow.first"
-"""The try that submitted it: a part of the request, which later tries repeat unchanged."""
+"""Label with the try that submitted the transfer.
+
+It is a part of the request, and later tries repeat it unchanged.
+"""
 TRY_LABEL = "airflow.try"
-"""The try that attached to it last."""
+"""Label with the try that last attached to the transfer."""
 ENDING_SECONDS_MAX = 120.0
-"""Longest wait for a transfer that is being cancelled; its session ends within moments."""
+"""Maximum wait in seconds for a transfer that is being cancelled.
+
+Its session usually ends within moments.
+"""
 PAUSE_SECONDS = 1.0
 ROUNDS_MAX = 3
-"""Most submissions that may race with a change by another caller."""
+"""Maximum number of submissions if other callers change the transfer at the same time."""
 
 #: Fields of a request about time and urgency, and not about the data.
 _WHEN = (

@@ -24,11 +24,14 @@ __all__ = ["FileToken", "RenewedToken", "expires_at", "is_expired"]
 log = logging.getLogger(__name__)
 
 READ_AGAIN_SECONDS = 60.0
-"""Seconds between two reads of a connection; if its token holds an expiry time, only after that."""
+"""Seconds between two reads of a connection.
+
+If the token states its expiry, the connection is read again only after the expiry.
+"""
 READ_EXPIRED_SECONDS = 5.0
 """Seconds between two reads of a connection whose token has expired."""
 LEEWAY_SECONDS = 5.0
-"""Most seconds that an endpoint's clock may be ahead of ours."""
+"""Maximum number of seconds by which an endpoint's clock may be ahead of this host's clock."""
 
 
 def expires_at(token: str) -> datetime | None:

@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 LABEL_BYTES_MAX = 256
-"""Most bytes of one label in the API."""
+"""Maximum number of bytes of a label in the API."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGTP]i?)?B?(?:/s)?")
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 

@@ -69,7 +69,7 @@ HAS_CUSTOM_DEADLINES = AIRFLOW_VERSION >= (3, 2)
 """True if deadline alerts accept references that Airflow does not define."""
 
 HAS_RETRY_POLICY = AIRFLOW_VERSION >= (3, 3)
-"""True if operators take ``retry_policy`` (AIP-105)."""
+"""True if operators accept ``retry_policy`` (AIP-105)."""
 
 if not TYPE_CHECKING:
     try:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dray.testing.endpoints import Endpoint
 
 Loose: TypeAlias = Any
-"""Objects of Airflow: DAGs, runs, XComs."""
+"""Objects of Airflow without usable types: DAGs, runs, XComs."""
 
 # Without Airflow, these tests are skipped, so that the engine's tests can run.
 collect_ignore_glob = [] if find_spec("airflow") else ["test_*.py"]

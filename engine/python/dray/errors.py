@@ -65,10 +65,10 @@ ErrorKind = Literal[
 """The kind of the error, in one word."""
 
 Status = Literal["permanent", "temporary", "exhausted"]
-"""The chance of a retry; ``exhausted`` is temporary with all tries of this run used up."""
+"""Tells if a retry can help. ``exhausted`` is a temporary error after all tries of this run."""
 
 End = Literal["source", "sink", "network", "here"]
-"""Place of the error; ``here`` is this process, before either end was called."""
+"""The end at which the error occurred. ``here`` is this process, before it called an end."""
 
 
 class ErrorFields(TypedDict):

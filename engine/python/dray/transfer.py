@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 StrOrBytesPath: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]"
-"""A path. Names are bytes; text is encoded as by :func:`os.fsencode`."""
+"""A path. Names are bytes. Text is encoded as :func:`os.fsencode` does."""
 
 Overwrite = Literal["never", "if-different", "always"]
 Durability = Literal["none", "file", "object"]
@@ -54,7 +54,7 @@ Stage = Literal[
     "sync",
     "publish",
 ]
-"""The stage of an end: its present work, or the reason of its wait."""
+"""The stage of an end: its current work, or the reason for which it waits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,11 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 RESERVATION_LABEL = "airflow.reservation"
-"""Label of the placeholder transfers of :class:`dray_airflow.operators.admit.DrayAdmitOperator`,
-which are never reported."""
+"""Label of a placeholder transfer.
+
+:class:`dray_airflow.operators.admit.DrayAdmitOperator` makes placeholders, and they are never
+    reported.
+"""
 TRANSFERS_MAX = 1000
 
 

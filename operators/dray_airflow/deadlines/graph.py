@@ -33,21 +33,29 @@ __all__ = [
 ]
 
 OVERHEAD_SECONDS = 5.0
-"""Seconds from a task's end until the next one works: the scheduler's loop, and a new process that
-reads the DAG's file. Seen with Airflow 3.3.2 on two busy cores: two to six seconds."""
+"""Seconds between the end of a task and the start of the next task's work.
+
+The scheduler's loop and a new process that reads the DAG file take this time. With Airflow 3.3.2 on
+two busy cores, two to six seconds were seen.
+"""
 
 TRANSFER_SECONDS_MIN = 10.0
-"""Least seconds of a transfer where sizes or rates are estimated: a session, a listing and a sync
-take seconds. Guess, revisit."""
+"""Minimum duration of a transfer in seconds, if sizes or rates are estimated.
+
+A session, a listing and a sync take some seconds (guess, revisit).
+"""
 ASSUMED_RATE = 10e6
-"""Bytes per second of a transfer whose endpoint reports no rate, beside one of unknown size, so
-that a few bytes do not get half of the run. A tenth of a slow host's rate; guess, revisit."""
+"""Assumed rate in bytes per second of a transfer whose endpoint reports no rate.
+
+Used if there is also a transfer of unknown size, so that a transfer of a few bytes does not get
+half of the run's time. The value is a tenth of the rate of a slow host (guess, revisit).
+"""
 
 TaskState = Literal["waiting", "running", "done", "skipped", "failed"]
-"""Progress of a task; ``skipped`` includes tasks that never run because an earlier one failed."""
+"""Progress of a task. ``skipped`` includes tasks that cannot run because an earlier task failed."""
 
 RESCUE_RULES = frozenset({"one_failed", "all_failed", "all_skipped"})
-"""Trigger rules of tasks that run only after a failure: not part of the expected path."""
+"""Trigger rules of tasks that run only after a failure. They are not on the expected path."""
 
 ENDED = frozenset({"done", "skipped", "failed"})
 

@@ -24,10 +24,13 @@ __all__ = ["RUNS_MAX", "Instances", "Past", "past_of", "states_of"]
 log = logging.getLogger(__name__)
 
 RUNS_MAX = 10
-"""Past runs to look at, as many as Airflow's own AVERAGE_RUNTIME."""
+"""Maximum number of past runs to read. Airflow's own AVERAGE_RUNTIME uses the same number."""
 RUNS_ENOUGH = 3
-"""Successful runs of a task that are enough. Each costs up to two calls, for every transfer task
-that starts. The median of three is none of the extremes; guess, revisit."""
+"""Number of successful runs of a task that are enough for its history.
+
+Each run costs up to two calls, for every transfer task that starts. The median of three values is
+not affected by one extreme value (guess, revisit).
+"""
 
 
 @dataclass(frozen=True, slots=True)

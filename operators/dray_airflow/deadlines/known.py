@@ -26,12 +26,17 @@ __all__ = ["Known", "known_of", "rate_at", "size_at"]
 log = logging.getLogger(__name__)
 
 SECONDS = 5.0
-"""Seconds for one call; a task that is about to move data waits for the answer."""
+"""Time limit of one call in seconds. A task that is about to move data waits for the answer."""
 ENTRIES_MAX = 2000
-"""Most entries of a folder whose size is summed: two calls of a thousand."""
+"""Maximum number of entries in a folder whose size is computed: two calls with 1000 entries each.
+"""
 TOO_MUCH_BYTES = (10**12, 10**13)
-"""Sizes to ask admission for within an hour: the refusal names the rate that could be promised,
-unless the asked rate exceeds it more than some hundred times."""
+"""Sizes in bytes for which admission within one hour is asked.
+
+The endpoint refuses such a size and reports the rate that it could promise. It does not report a
+rate if the requested rate is more than some hundred times higher. So the larger size is tried only
+if the endpoint could promise the smaller one.
+"""
 
 
 class Known(NamedTuple):

@@ -27,7 +27,7 @@ __all__ = ["STANDING_KEY", "DrayTransferLink", "page_of", "publish", "show_comma
 log = logging.getLogger(__name__)
 
 STANDING_KEY = "dray_transfer"
-"""Key of the XCom that holds the transfer's last known state."""
+"""Key of the XCom with the last known state of the transfer."""
 
 
 class DrayTransferLink(BaseOperatorLink):

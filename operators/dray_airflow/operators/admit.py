@@ -47,13 +47,17 @@ if TYPE_CHECKING:
 __all__ = ["DrayAdmitOperator", "is_reserved", "reservation_id", "submit_reserved"]
 
 START_WITHIN = timedelta(seconds=60)
-"""The time that a ready task may take to submit its transfer. Scheduler, a new process and a full
-pool: guess, revisit."""
+"""Time that a ready task may take to submit its transfer.
+
+The time covers the scheduler, the start of a process, and a full pool (guess, revisit).
+"""
 PATIENCE = (0.5, 0.25, 0.0)
-"""Parts of a transfer's duration by which its task may be late before the placeholder ends; the
-first part that fits is used."""
+"""Fractions of a transfer's duration by which its task may be late before the placeholder ends.
+
+The first fraction that the capacity permits is used.
+"""
 OFFER_LASTS = timedelta(seconds=60)
-"""The time that a person may take to trigger the run again with the offered deadline."""
+"""Time that a person may take to trigger the run again with the offered deadline."""
 OFFER_ROUNDS_MAX = 6
 NAMED_MAX = 5
 REASONS_MAX = 3

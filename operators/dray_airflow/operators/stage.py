@@ -39,7 +39,10 @@ __all__ = ["DrayEvictOperator", "DrayStageInOperator", "DrayStageOutOperator"]
 log = logging.getLogger(__name__)
 
 PIN_OVER_SECONDS = 1.1
-"""A pin of one second, the shortest possible, is over after this time."""
+"""Time in seconds after which a pin of one second has expired.
+
+One second is the minimum of a pin.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,9 +33,15 @@ if TYPE_CHECKING:
 __all__ = ["DrayVerifyOperator"]
 
 AT_ONCE = 6
-"""Files summed concurrently at each end; an endpoint runs eight calls of one owner."""
+"""Number of files whose checksums are computed concurrently at each end.
+
+An endpoint runs eight concurrent calls of one owner.
+"""
 AHEAD = 2000
-"""Files requested ahead: each waiting one takes a kilobyte, and there may be a million."""
+"""Maximum number of files requested in advance.
+
+Each waiting request takes a kilobyte of memory, and there may be a million files.
+"""
 NAMED_MAX = 3
 FILES_MAX = 1_000_000
 

@@ -63,22 +63,29 @@ __all__ = [
 ]
 
 GRACE_SECONDS = 30.0
-"""Wait in the task before it is handed to the triggerer, which costs about six seconds (measured,
-Airflow 3.3.2, two cores)."""
+"""Time in seconds for which the task waits before it defers.
+
+A deferral to the triggerer takes about six seconds (measured, Airflow 3.3.2, two cores).
+"""
 LOG_SECONDS = 60.0
-"""Between log lines of a task that waits itself."""
+"""Seconds between two log lines of a task that waits in its own process."""
 AWAY_PAUSE_SECONDS = 2.0
-"""Between checks of an unreachable endpoint; each check has tries of its own."""
+"""Seconds between two checks of an unreachable endpoint. Each check also retries its call."""
 BOUND_SECONDS = 900
-"""Least bound of a transfer that no caller asks for: Airflow gives a task up for dead after 300 s,
-and a triggerer may be restarted on another host meanwhile. Guess, revisit."""
+"""Minimum bound in seconds of a transfer that no caller asks for.
+
+Airflow treats a task as dead after 300 s without a heartbeat, and a triggerer may have to be
+restarted on another host (guess, revisit).
+"""
 BOUND_RETRY_DELAY_MAX = timedelta(hours=1)
-"""Most of a task's ``retry_delay`` that is added: the transfer continues until the next try
-attaches."""
+"""Maximum part of a task's ``retry_delay`` that is added to the bound.
+
+With this addition the transfer continues until the next try attaches to it.
+"""
 FAILURES_LOOKED_AT_MAX = 1000
 UNREPORTED_KEY = "dray_unreported"
 ENDED_STATES = frozenset({"failed", "success", "skipped", "removed"})
-"""States of a running task that a user, or the end of its run's time, has set."""
+"""States of a running task that a user has set, or the time limit of its run."""
 
 
 class WaitingOperator(BaseOperator):

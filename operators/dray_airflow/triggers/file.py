@@ -22,9 +22,9 @@ __all__ = ["DrayFileTrigger", "DrayFolderTrigger", "is_settled"]
 
 POLL_SECONDS = 15.0
 SETTLE_SECONDS = 5.0
-"""As in :mod:`dray_airflow.triggers.transfer`."""
+"""Minimum seconds before the event, as in :mod:`dray_airflow.triggers.transfer`."""
 FILES_REPORTED_MAX = 100
-"""Files in one payload, which stays in Airflow's database."""
+"""Maximum number of files in one payload, because the payload stays in Airflow's database."""
 SEEN_KEY = "dray_seen_until"
 
 

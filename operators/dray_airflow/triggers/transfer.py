@@ -28,13 +28,16 @@ if TYPE_CHECKING:
 __all__ = ["DrayTransferTrigger"]
 
 SETTLE_SECONDS = 5.0
-"""A trigger that fires sooner after the deferral can meet a scheduler that has not seen the
-deferral yet and fails the task (one of two runs at 3 s, Airflow 3.3.2 with PostgreSQL)."""
+"""Minimum time in seconds between the deferral and the event of the trigger.
+
+If the event comes earlier, the scheduler may not have seen the deferral yet, and then it fails the
+task. This was seen in one of two runs at 3 s (Airflow 3.3.2 with PostgreSQL).
+"""
 
 AWAY_PAUSE_SECONDS = 2.0
-"""Between checks of an unreachable endpoint; each check has tries of its own."""
+"""Seconds between two checks of an unreachable endpoint. Each check also retries its call."""
 LOOK_SECONDS = 5.0
-"""Seconds between log lines about a waiting transfer."""
+"""Seconds between two log lines about a waiting transfer."""
 #: Keeps references, because a task without a reference may be collected before its end.
 _ENDINGS: set[asyncio.Task[None]] = set()
 

@@ -25,12 +25,16 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 2.0
 IDS_MAX = 500
-"""Transfers in one call, at first; an endpoint answers a thousand if they are small."""
+"""Maximum number of transfers in the first call. A larger answer may exceed the size limit."""
 CALLS_AT_ONCE = 8
-"""Calls beside the watch, when a user ends hundreds of tasks together."""
+"""Maximum number of concurrent calls besides the watch, if a user ends hundreds of tasks together.
+"""
 REPORT_SECONDS = 60.0
 IDS_A_SECOND = 200
-"""Many are asked for less often: a thousand every five seconds."""
+"""Number of transfers that may be queried per second.
+
+With many transfers the queries are less frequent: 1000 transfers are queried every five seconds.
+"""
 
 _Watches = MutableMapping[asyncio.AbstractEventLoop, "dict[str, Watch]"]
 #: Watches by event loop, because a client belongs to the loop that opened it. A watch is removed

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 __all__ = ["Again"]
 
 SECONDS_MAX = 3600.0
-"""Seconds until a call is given up. An endpoint ends a transfer by itself after `bound_seconds`."""
+"""Seconds after which a call is no longer repeated.
+
+By then the endpoint has usually ended the transfer, because its `bound_seconds` have passed.
+"""
 CALLS_MAX = 10_000
 FIRST_PAUSE = 2.0
 LONGEST_PAUSE = 60.0

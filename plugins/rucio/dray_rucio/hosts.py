@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 __all__ = ["AWAY_KINDS", "LATER_KINDS", "Hosts"]
 
 AWAY_KINDS = ("unreachable", "timed_out")
-"""Kinds of errors of an unreachable endpoint."""
+"""Kinds of errors that mean an unreachable endpoint."""
 LATER_KINDS = (*AWAY_KINDS, "busy", "no_place")
 """Kinds of errors after which the same request may succeed later."""
 KEY_SECONDS = 600.0
-"""Lifetime of a cached key of an endpoint."""
+"""Seconds for which the key of an endpoint is cached."""
 HURRIED_SECONDS = 5.0
-"""For one call without a retry, while Rucio holds a transaction open."""
+"""Time limit in seconds of a call without retries, made while Rucio holds a transaction open."""
 T = TypeVar("T")
 
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 __all__ = ["DEFAULT_PORT", "NoPlaceError", "Site", "below", "site"]
 
 DEFAULT_PORT = 4735
-"""The port of an endpoint if a URL has none."""
+"""The port of an endpoint if its URL has no port."""
 
 _SITE = re.compile(r"dray://(?P<authority>[^/?#\s@]+)(?P<folder>/[^\s]*)")
 _PIN = re.compile(r"sha256:[0-9a-f]{64}")

@@ -14,7 +14,7 @@ from dray_rucio.register import install
 __all__ = ["SUPPORTED_VERSION", "get_algorithms"]
 
 SUPPORTED_VERSION = [">=38"]
-"""Versions of Rucio; it refuses a package that does not name its own."""
+"""Supported versions of Rucio. Rucio refuses a package that does not list its version."""
 
 install()
 

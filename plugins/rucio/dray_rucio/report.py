@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["DrayReport", "error_of"]
 
 ERROR_CHARACTERS_MAX = 3900
-"""Most characters of an error; Rucio's column holds 4000."""
+"""Maximum number of characters of an error. Rucio's column has 4000."""
 
 
 class DrayReport(TransferStatusReport):

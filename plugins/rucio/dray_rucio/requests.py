@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["keep_error", "made_at", "put_back"]
 
 ERROR_CHARACTERS_MAX = 3900
-"""Most characters of a stored error; Rucio's column holds 4000."""
+"""Maximum number of characters of a stored error. Rucio's column has 4000."""
 
 
 @read_session  # type: ignore[untyped-decorator]

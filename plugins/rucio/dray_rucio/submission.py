@@ -33,13 +33,16 @@ __all__ = [
 ]
 
 SOURCES_LABEL = "rucio.source_rse_ids"
-"""The RSEs of a transfer's sources, in order: an endpoint reports the used one by number."""
+"""Label with the RSEs of a transfer's sources, in order.
+
+The order is needed because an endpoint reports the replica in use by its number.
+"""
 OVERDUE_LABEL = "rucio.overdue"
-"""Label of a rule whose deadline had passed before its file was submitted."""
+"""Label with the deadline of a rule, if it had passed before the file was submitted."""
 LABEL_BYTES_MAX = 256
-"""Limit of the API: bytes of one label."""
+"""Maximum number of bytes of a label in the API."""
 PRIORITY_MAX = 9
-"""Limit of the API."""
+"""Maximum priority in the API."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,9 +32,12 @@ __all__ = ["NAME", "PIN_ATTRIBUTE", "URL_ATTRIBUTE", "DrayTransfertool", "hosts"
 
 NAME = "dray"
 URL_ATTRIBUTE = "dray_url"
-"""RSE attribute: the replacement of its protocols' prefix at its endpoint."""
+"""Attribute of an RSE: the URL that replaces the prefix of its protocols."""
 PIN_ATTRIBUTE = "dray_pin"
-"""RSE attribute: the fingerprint of its endpoint, if that has no certificate of an authority."""
+"""Attribute of an RSE: the fingerprint of its endpoint.
+
+It is needed if no authority has signed the endpoint's certificate.
+"""
 
 #: Shared by all transfertools of a process, because Rucio creates one for each batch.
 hosts = Hosts()
@@ -444,11 +447,11 @@ def _needs_tape(hop: Any) -> bool:  # noqa: ANN401 - Rucio's
 
 
 NO_HOST = "dray://"
-"""Host of an RSE whose attributes name no endpoint."""
+"""External host for an RSE whose attributes name no endpoint."""
 _OVER = ("not_found", "already_exists")
-"""Kinds of errors of a transfer that has ended, or was forgotten."""
+"""Kinds of errors for a transfer that has ended or whose record was deleted."""
 _QUERY_MAX = 1000
-"""Limit of the API: ids in one query."""
+"""Maximum number of ids in one query of the API."""
 
 
 def _site_of(rse: Any) -> Site:  # noqa: ANN401 - Rucio's RseData

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 __all__ = ["error_of", "make", "refusal", "usage"]
 
 WORDS_MAX = 4096
-"""Longest text of an answer in an exception, in characters; a proxy's page may be long."""
+"""Maximum number of characters of an answer that an exception repeats.
+
+A proxy may send a long page.
+"""
 
 _KINDS = frozenset(get_args(ErrorKind))
 _STATUSES = frozenset(get_args(Status))

@@ -43,7 +43,7 @@ __all__ = ["Policy", "carry", "events", "pages", "wait"]
 T = TypeVar("T")
 
 ANSWER_BYTES_MAX = 256 << 20
-"""Largest answer in bytes: a page of 1000 transfers with large requests."""
+"""Maximum size of an answer in bytes. A page of 1000 transfers with large requests is smaller."""
 POLL_SECONDS = 30.0
 RETRY_AFTER_SECONDS_MAX = 3600.0
 #: If an endpoint sends nothing for this time, not even a comment, the connection counts as dead.

@@ -36,7 +36,7 @@ class Keep(enum.Enum):
 
 
 KEEP: Final = Keep.KEEP
-"""In a change: leave this unchanged, whereas ``None`` removes a bound."""
+"""In a change: leave the field unchanged. ``None`` removes a bound instead."""
 
 
 @dataclass(frozen=True, slots=True)

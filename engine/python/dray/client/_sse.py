@@ -9,7 +9,7 @@ from dray.client._reader import ShapeError
 __all__ = ["MESSAGE_BYTES_MAX", "Message", "Messages"]
 
 MESSAGE_BYTES_MAX = 1 << 20
-"""Largest message in bytes; an event has some hundred."""
+"""Maximum size of a message in bytes. An event has some hundred bytes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,10 +34,10 @@ __all__ = [
 T = TypeVar("T")
 
 Json: TypeAlias = Any
-"""Any JSON value; the reader checks it before use."""
+"""Any JSON value. The reader of the answer checks it before use."""
 
 Clock: TypeAlias = Callable[[], float]
-"""Monotonic seconds."""
+"""A function that returns monotonic seconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,12 +32,14 @@ class Discover(Enum):
 
 
 DISCOVER: Final = Discover.DISCOVER
-"""Use WLCG's bearer token discovery: ``BEARER_TOKEN``, the file that ``BEARER_TOKEN_FILE`` names,
-``$XDG_RUNTIME_DIR/bt_u<uid>``, ``/tmp/bt_u<uid>``. If there is no token, none is sent.
+"""Use WLCG's bearer token discovery.
+
+The sources are ``BEARER_TOKEN``, the file that ``BEARER_TOKEN_FILE`` names,
+``$XDG_RUNTIME_DIR/bt_u<uid>`` and ``/tmp/bt_u<uid>``. If no source has a token, no token is sent.
 """
 
 TokenSource: TypeAlias = "str | os.PathLike[str] | Callable[[], str] | Discover | None"
-"""A token itself, the path of a file that holds one, a function that returns one, or none."""
+"""A token, the path of a file with a token, a function that returns a token, or no token."""
 
 
 class Tokens:

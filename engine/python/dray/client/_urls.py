@@ -12,7 +12,7 @@ from dray.client._errors import usage
 __all__ = ["DEFAULT_PORT", "Address", "escape", "parse_place", "parse_url", "unescape"]
 
 DEFAULT_PORT = 4735
-"""The port of an endpoint if a ``dray://`` URL has none."""
+"""The port of an endpoint if its ``dray://`` URL has no port."""
 
 _PORTS = {"dray": DEFAULT_PORT, "https": 443, "http": 80}
 #: The path is not checked here. The endpoint checks paths, so that the grammar is in one place

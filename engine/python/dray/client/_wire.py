@@ -19,7 +19,7 @@ __all__ = ["BROKEN", "arguments", "fault_of", "is_untrusted", "late", "request_w
 CONNECT_SECONDS = 10.0
 CONNECTIONS_MAX = 32
 BROKEN = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError, ValueError)
-"""Exceptions of httpx and lower layers for a broken connection."""
+"""Exceptions of httpx and of lower layers that mean a broken connection."""
 
 
 def arguments(address: Address, context: ssl.SSLContext | bool) -> dict[str, Any]:

@@ -32,7 +32,7 @@ POLL_SECONDS = 0.005
 COMMAND_SECONDS = 60.0
 Loose: TypeAlias = Any
 ALL_SCOPES = ("storage.read:/", "storage.create:/", "storage.modify:/", "storage.stage:/")
-"""Default scopes of test tokens."""
+"""Default scopes of tokens in tests."""
 
 
 def find_program() -> Path:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dray.testing.faults import Faults
 
 SLOW_RATE_BYTES = 1 << 20
-"""Bytes per second of the target ``slow`` of :func:`slow_target`."""
+"""Rate of the target ``slow`` of :func:`slow_target`, in bytes per second."""
 
 _STARTED = pytest.StashKey["list[Endpoint]"]()
 
