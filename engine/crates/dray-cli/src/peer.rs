@@ -143,7 +143,7 @@ pub(crate) fn shown(who: &Who, address: &str) -> Result<(Token, Option<Arc<Ident
 /// Returns a client of the control API at `address`.
 ///
 /// # Errors
-/// As [`trust`], [`token`] and [`identity`].
+/// The errors of [`trust`], [`token`] and [`identity`].
 pub(crate) fn client(who: &Who, address: &str) -> Result<Client> {
     let token = match token(who, address)? {
         Some(token) => Some(token.text()?),

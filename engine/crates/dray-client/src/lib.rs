@@ -184,8 +184,8 @@ impl Client {
     /// Makes a call, blocks until the answer arrives, and parses the answer.
     ///
     /// # Errors
-    /// Those of [`Client::call_and_wait`]. [`ErrorKind::Protocol`] if the answer does not have the
-    /// form of `T`.
+    /// The errors of [`Client::call_and_wait`]. [`ErrorKind::Protocol`] if the answer does not have
+    /// the form of `T`.
     pub fn ask<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -207,7 +207,7 @@ impl Client {
     /// Connects now and keeps the connection, so that a call that follows soon takes less time.
     ///
     /// # Errors
-    /// Those of [`Client::call_and_wait`].
+    /// The errors of [`Client::call_and_wait`].
     pub fn connect_ahead(&self) -> Result<()> {
         self.connected().map(|kept| self.kept.put(kept))
     }
@@ -251,7 +251,7 @@ impl Client {
     /// null for an empty answer.
     ///
     /// # Errors
-    /// Those of [`Client::call_and_wait`].
+    /// The errors of [`Client::call_and_wait`].
     pub async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
         let called = async {
             let mut sender = self.connect().await.map_err(CallOutcome::not_sent)?;

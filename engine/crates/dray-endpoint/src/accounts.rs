@@ -73,7 +73,7 @@ impl Accounts {
     /// session.
     ///
     /// # Errors
-    /// As [`account::become_account`]. After an error the caller must end the session.
+    /// The errors of [`account::become_account`]. After an error the caller must end the session.
     pub fn enter(&self, owner: &str) -> Result<()> {
         match self.uid_min {
             Some(uid_min) => account::become_account(owner, uid_min, self.host.as_ref()),
@@ -85,7 +85,7 @@ impl Accounts {
     /// keeps the endpoint's account.
     ///
     /// # Errors
-    /// As [`Accounts::enter`], and the errors of `work`.
+    /// The errors of [`Accounts::enter`] and of `work`.
     pub fn act_as<T: Send>(
         &self,
         owner: &str,
@@ -94,12 +94,12 @@ impl Accounts {
         self.act_as_asking(owner, |_: &mut dyn FnMut(()) -> Result<()>| work(), Ok)
     }
 
-    /// As [`Accounts::act_as`], for work that needs data which only the endpoint's account can
+    /// Same as [`Accounts::act_as`], for work that needs data which only the endpoint's account can
     /// read. `work` passes a question to its argument, and the calling thread computes `answer`
     /// with the endpoint's account.
     ///
     /// # Errors
-    /// As [`Accounts::act_as`].
+    /// The errors of [`Accounts::act_as`].
     pub fn act_as_asking<Q: Send, A: Send, T: Send>(
         &self,
         owner: &str,

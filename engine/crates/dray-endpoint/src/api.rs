@@ -145,7 +145,7 @@ impl Api {
     /// Assembles the API.
     ///
     /// # Errors
-    /// `Internal` if the OpenAPI document cannot be serialised; `Busy` if the system refuses a
+    /// `Internal` if the OpenAPI document cannot be serialised. `Busy` if the system refuses a
     /// thread.
     pub fn new(parts: Parts) -> Result<Arc<Self>> {
         let document = openapi().to_json().map_err(|error| {
@@ -206,7 +206,7 @@ impl Api {
         Ok(done.await.map_err(|_| broken())??)
     }
 
-    /// As [`Api::call`], but with the separate permits for renewals, because the caller is not
+    /// Same as [`Api::call`], but with the separate permits for renewals, because the caller is not
     /// authenticated yet.
     async fn renewal<T: Send + 'static>(
         self: &Arc<Self>,
@@ -229,7 +229,7 @@ impl Api {
         }
     }
 
-    /// As [`Api::call`], for storage calls that run with the caller's account. If the caller
+    /// Same as [`Api::call`], for storage calls that run with the caller's account. If the caller
     /// disconnects, `work` learns it from [`Given`].
     async fn storage_call<T: Send + 'static>(
         self: &Arc<Self>,
@@ -243,8 +243,8 @@ impl Api {
         .await
     }
 
-    /// As [`Api::storage_call`], but with the endpoint's account, for work that also writes the
-    /// endpoint's own state.
+    /// Same as [`Api::storage_call`], but with the endpoint's account, for work that also writes
+    /// the endpoint's own state.
     async fn storage_turn<T: Send + 'static>(
         self: &Arc<Self>,
         caller: &Principal,

@@ -523,8 +523,8 @@ impl DispatcherInner {
         }
     }
 
-    /// As [`DispatcherInner::write_down`], for the dispatcher's own thread, which must not block. A
-    /// failed write is tried again in each round.
+    /// Same as [`DispatcherInner::write_down`], for the dispatcher's own thread, which must not
+    /// block. A failed write is tried again in each round.
     fn write_down_here(&self, id: &TransferId, ending: Ending) {
         if let Err(error) = self.queue.ended(id, ending.clone()) {
             tracing::error!(transfer = %id, "cannot note how it ended: {error}");

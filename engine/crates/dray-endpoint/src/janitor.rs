@@ -25,7 +25,7 @@ use std::time::{Duration, Instant, SystemTime};
 /// first.
 const FIRST_LOOK: Duration = Duration::from_secs(60);
 
-/// Interval between two rounds.
+/// Interval between two rounds of the janitor.
 const LOOK_INTERVAL: Duration = Duration::from_secs(3_600);
 
 /// Maximum number of orphans of one root in one round. The oldest orphans are removed first, and
@@ -182,7 +182,7 @@ impl Janitor {
         Ok(())
     }
 
-    /// Returns the oldest orphans of a root; `None` when the endpoint stops.
+    /// Returns the oldest orphans of a root. `None` if the endpoint is stopping.
     fn find(
         &self,
         root: &Root,

@@ -20,8 +20,8 @@ const LISTENS: &str = "0A";
 /// Calls `listen`, and repeats the call for at most 3 s while the address is in use.
 ///
 /// # Errors
-/// Those of `listen`. If the address stays in use, the error names the process that holds a port of
-/// `addresses`, if this user may see that process.
+/// The errors of `listen`. If the address stays in use, the error names the process that holds a
+/// port of `addresses`, if this user may see that process.
 pub fn listen_patiently<T>(
     addresses: &[String],
     mut listen: impl FnMut() -> Result<T>,

@@ -73,7 +73,7 @@ impl Metrics {
     /// Returns all counters as text.
     ///
     /// # Errors
-    /// Those of the queue's database.
+    /// The errors of the queue's database.
     pub fn text(&self, queue: &Queue) -> Result<String> {
         let mut text = String::new();
         head(&mut text, "dray_transfers", "gauge", "Transfers by state.");

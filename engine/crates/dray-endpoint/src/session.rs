@@ -282,7 +282,7 @@ impl SessionRunner {
     /// destination of the transfer is not at this endpoint.
     ///
     /// # Errors
-    /// As [`dray_runtime::sink::DestinationRequest::purge`], and those of the account and of the
+    /// The errors of [`dray_runtime::sink::DestinationRequest::purge`], of the account and of the
     /// root.
     pub fn purge(&self, input: &SessionInput) -> Result<Option<Purged>> {
         let Side::Local(to) = input.route.destination() else {

@@ -249,7 +249,7 @@ fn conflict(cause: String, remedy: &str) -> Error {
 /// entries. The row of a bypass has no fast copy: the row ends, and no file is removed.
 ///
 /// # Errors
-/// As [`Stager::evict`].
+/// The errors of [`Stager::evict`].
 pub fn evict(
     queue: &Queue,
     roots: &Roots,

@@ -98,7 +98,7 @@ fn above(root: &Root, path: &RelPath, operation: &str) -> Result<(OwnedFd, Name)
 /// Describes the entry at a path.
 ///
 /// # Errors
-/// `NotFound`; errors of the store.
+/// `NotFound`, and the errors of the store.
 pub fn stat(root: &Root, path: &ApiPath) -> Result<Entry> {
     if root.path().is_none() {
         return stored::stat(root, path);
@@ -129,7 +129,7 @@ fn entry_in(folder: &OwnedFd, name: &Name, path: &ApiPath) -> rustix::io::Result
 /// Returns the target text of the link at `path`.
 ///
 /// # Errors
-/// Errors of the store; `InvalidRequest` if the entry is not a link.
+/// `InvalidRequest` if the entry is not a link. Also the errors of the store.
 pub fn link_text(root: &Root, path: &RelPath) -> Result<Vec<u8>> {
     let operation = "read the link";
     let (folder, name) = above(root, path, operation)?;

@@ -15,10 +15,10 @@ pub trait Tickets: Send + Sync {
     /// Issues a ticket.
     ///
     /// # Errors
-    /// Those of the store.
+    /// The errors of the store.
     fn mint(&self, caller: &Principal, request: &TicketRequest) -> Result<MintedTicket>;
 
-    /// Lists the caller's tickets, newest first; for an administrator, all tickets.
+    /// Lists the caller's tickets, newest first. An administrator gets all tickets.
     ///
     /// # Errors
     /// `InvalidRequest` for an invalid cursor.

@@ -84,7 +84,7 @@ impl State {
         }
     }
 
-    /// Gives free permits to waiting calls.
+    /// Passes free permits to waiting calls.
     fn call(&mut self) {
         loop {
             let all = self.waiting.iter().enumerate();

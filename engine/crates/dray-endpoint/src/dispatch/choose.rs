@@ -116,7 +116,7 @@ impl Chooser {
         &self.rules
     }
 
-    /// Changes the policy or its rules; they take effect with the next decision.
+    /// Changes the policy or its rules. The change takes effect with the next decision.
     pub(super) fn change(&mut self, patch: &SchedulingPatch) {
         self.rules = patch.apply(&self.rules);
         self.scheduler.change(settings(&self.rules));

@@ -1,4 +1,4 @@
-//! One session: its requested rates, its granted rate and its progress.
+//! A session: its requested rates, its granted rate and its progress.
 
 use dray_api::RateWish;
 use dray_core::lock::LockExt;
@@ -112,7 +112,7 @@ impl Moving {
         *self.wish.lock_unpoisoned()
     }
 
-    /// Changes the requested rates; they take effect in the next round of shares.
+    /// Changes the requested rates. They take effect in the next round of shares.
     pub fn set_wish(&self, wish: RateWish) {
         *self.wish.lock_unpoisoned() = wish;
     }

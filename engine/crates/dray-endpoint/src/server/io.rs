@@ -28,7 +28,7 @@ pub(super) struct Timely<S> {
     /// Timer for the first [`OPENING_BYTES`] of the peer. `None` once they have arrived.
     opening: Option<Pin<Box<Sleep>>>,
     begun: usize,
-    /// Timer of a pending write; `None` if no write is pending.
+    /// Timer of a pending write. `None` if no write is pending.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 

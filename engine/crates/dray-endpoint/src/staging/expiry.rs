@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Interval between two rounds.
+/// Interval between two rounds that evict copies.
 const LOOK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Time after which an eviction that failed is tried again.

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// Maximum depth of folders that one call removes (guess, revisit).
 const DEPTH_MAX: usize = 128;
 
-/// As [`super::stat`], for another store.
+/// Same as [`super::stat`], for another store.
 pub(super) fn stat(root: &Root, path: &ApiPath) -> Result<Entry> {
     let state = root.store().stat(&path.path).map_err(in_plain_words)?;
     let state = state.ok_or_else(|| missing("look at the file", &path.path))?;
@@ -68,7 +68,7 @@ fn state_of(listed: &Listed) -> FileState {
     }
 }
 
-/// As [`super::list`], for another store.
+/// Same as [`super::list`], for another store.
 pub(super) fn list(
     root: &Root,
     path: &ApiPath,
@@ -125,7 +125,7 @@ fn children(
     Ok(())
 }
 
-/// As [`super::remove`], for another store.
+/// Same as [`super::remove`], for another store.
 pub(super) fn remove(root: &Root, path: &ApiPath, recursive: bool, given: &Given) -> Result<u64> {
     let (store, at) = (root.store(), &path.path);
     let Some(parent) = at.parent() else {
@@ -189,7 +189,7 @@ fn remove_folder(root: &Root, folder: &RelPath, given: &Given, depth: usize) -> 
     Ok(removed + u64::from(!folder.name().is_some_and(|name| name.is_reserved())))
 }
 
-/// As [`super::space`], for another store.
+/// Same as [`super::space`], for another store.
 pub(super) fn space(root: &Root, path: &ApiPath) -> Result<SpaceAnswer> {
     let space = root
         .store()
