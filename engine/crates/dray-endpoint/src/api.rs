@@ -119,25 +119,25 @@ pub struct Api {
 
 /// The parts from which [`Api::new`] assembles an [`Api`].
 pub struct Parts {
-    /// See [`Api`].
+    /// The configuration.
     pub config: Arc<Config>,
-    /// See [`Api`].
+    /// The queue.
     pub queue: Arc<Queue>,
-    /// See [`Api`].
+    /// The exported roots.
     pub roots: Arc<Roots>,
-    /// See [`Api`].
+    /// Authentication and permissions.
     pub access: Arc<dyn Access>,
-    /// See [`Api`].
+    /// Tickets.
     pub tickets: Arc<dyn Tickets>,
-    /// See [`Api`].
+    /// The rules that decide which transfers run.
     pub scheduler: Arc<dyn Scheduler>,
-    /// See [`Api`].
+    /// Counters.
     pub metrics: Arc<Metrics>,
-    /// See [`Api`].
+    /// The audit log.
     pub audit: Arc<Audit>,
-    /// See [`Api`].
+    /// The system accounts that read and write files for callers.
     pub accounts: Arc<Accounts>,
-    /// See [`Api`].
+    /// Facts about the endpoint that the API reports to callers.
     pub about: About,
 }
 

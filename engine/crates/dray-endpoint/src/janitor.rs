@@ -35,8 +35,8 @@ const ORPHANS_MAX: usize = 10_000;
 /// Maximum number of unreadable entries of a root that one round reports.
 const UNREADABLE_MAX: u32 = 20;
 
-/// Time that the janitor works before it pauses for [`REST`]. The janitor thus uses a quarter of one
-/// thread's time and loads the storage accordingly (guess, revisit).
+/// Time that the janitor works before it pauses for [`REST`]. The janitor thus uses a quarter of
+/// one thread's time and loads the storage accordingly (guess, revisit).
 const WORK: Duration = Duration::from_millis(20);
 /// Pause after each [`WORK`] period.
 const REST: Duration = Duration::from_millis(60);

@@ -40,7 +40,7 @@ mod _native {
         ErrorKind::ALL.iter().map(word).collect()
     }
 
-    /// Return crc32c and adler32 of the bytes, which are not copied. Other threads can run meanwhile.
+    /// Return crc32c and adler32 of the bytes, which are not copied. Other threads can run.
     // Does not use the buffer protocol, which the stable ABI has only since Python 3.11.
     #[pyfunction]
     fn checksum(python: Python<'_>, data: PyBackedBytes) -> Pair {

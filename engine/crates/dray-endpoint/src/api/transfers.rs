@@ -20,8 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// Interval at which a waiting call reads the transfer again, even without an event. Each read also
-/// tells the queue that a caller is watching the transfer.
+/// Interval at which a waiting call reads the transfer again, even without an event. Each read
+/// counts as a request of the caller, and so keeps a transfer with a bound alive.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 type Shared = State<Arc<Api>>;
