@@ -201,7 +201,7 @@ class Errand:
         return False
 
     def as_found(self, found: Transfer) -> Errand:
-        """Return the request in its submitted form, with the fields in which this try differs."""
+        """Return this request with the ``admission`` of the submitted request ``found``."""
         return self.with_request(admission=found.request.get("admission"))
 
     def send(self, clients: Clients, labels: Mapping[str, str]) -> Transfer:
@@ -306,7 +306,7 @@ class Wish(Protocol):
         """Return true if the result exists and its source was removed afterwards."""
 
     def as_found(self, found: Transfer) -> Wish:
-        """Return the request in its submitted form, with the fields in which this try differs."""
+        """Return this request with the ``admission`` of the submitted request ``found``."""
 
     def send(self, clients: Clients, labels: Mapping[str, str]) -> Transfer:
         """Submit the request."""

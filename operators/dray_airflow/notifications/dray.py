@@ -23,7 +23,7 @@ __all__ = ["DrayNotifier"]
 
 WEBHOOK_SECONDS = 20.0
 _HOST = re.compile(r"(https?://)?[^/?#@\s]+/?")
-"""A host in the form that the webhook needs, without any part that could be secret."""
+"""A host in the form that Airflow accepts, without any part that could be secret."""
 
 
 class DrayNotifier(BaseNotifier):
