@@ -119,8 +119,8 @@ impl<'q> Monitor<'q> {
         }
     }
 
-    /// Asks for the transfer's promise again, because the listing is complete and the size is
-    /// known.
+    /// Requests the transfer's promise again if it has none, because the listing is complete and
+    /// the size is known.
     fn listed(&self, bytes: u64) -> Result<()> {
         let request = self.queue.request(&self.id)?;
         let is_promised = || self.queue.promises().is_promised(self.id.as_str());

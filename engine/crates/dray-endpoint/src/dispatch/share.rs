@@ -90,7 +90,7 @@ impl Shares {
         let look = self.look(&all, &wants);
         let rates = match self.is_bounded(&all, &look) {
             true => self.fitted(&all, &wants, &look),
-            // Without any configured bound, no session gets a limit.
+            // No bound applies to the sessions, so no session gets a limit.
             false => vec![None; all.len()],
         };
         for (moving, rate) in all.iter().zip(rates) {
