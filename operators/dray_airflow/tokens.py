@@ -24,10 +24,7 @@ __all__ = ["FileToken", "RenewedToken", "expires_at", "is_expired"]
 log = logging.getLogger(__name__)
 
 READ_AGAIN_SECONDS = 60.0
-"""Seconds between two reads of a connection.
-
-If the token states its expiry, the connection is read again only after the expiry.
-"""
+"""Seconds between two reads of a connection whose token has not expired, as far as it is known."""
 READ_EXPIRED_SECONDS = 5.0
 """Seconds between two reads of a connection whose token has expired."""
 LEEWAY_SECONDS = 5.0
@@ -71,7 +68,10 @@ class RenewedToken:
         self._lock = threading.Lock()
 
     def __call__(self) -> str:
-        """Return the token. An expired one is read again, and kept if there is no other."""
+        """Return the token, read again if the last read is too old.
+
+        If the connection has no token now, the last token is returned.
+        """
         with self._lock:
             age = time.monotonic() - self._read_at
             limit = READ_EXPIRED_SECONDS if is_expired(self._token) else READ_AGAIN_SECONDS
