@@ -1,12 +1,16 @@
-//! Decides by name which extended attributes a transfer carries.
+//! Decides which extended attributes a transfer copies. The decision depends only on the name of
+//! the attribute.
 //!
-//! The source lists no others, the sink accepts no others, and the store sets no others.
+//! The source lists only attributes that may be copied. The sink drops attributes that a storage
+//! system trusts, and rejects entries with reserved attributes. The store refuses reserved
+//! attributes too.
 
-/// Attributes that users set without a privilege. Other namespaces (security, system, trusted)
-/// belong to the host: a capability in one of them grants the rights of root.
+/// Prefix of the attributes that a user may set without privileges. The other namespaces (security,
+/// system, trusted) belong to the host. A capability in one of them can grant the rights of root.
 const USER_PREFIX: &[u8] = b"user.";
 
-/// dray's own attributes. They describe one file in one place.
+/// Prefix of dray's own attributes. Such an attribute describes one file on one storage system, so
+/// it must not be copied.
 const OWN_PREFIX: &[u8] = b"user.dray.";
 
 /// Attributes that a storage system trusts when it reports about a file: XRootD's checksums and
@@ -19,14 +23,16 @@ const STORAGE_PREFIXES: [&[u8]; 5] = [
     b"user.fuseoverlayfs.",
 ];
 
-/// Treatment of a file's attribute by a transfer.
+/// Says whether a transfer copies an attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttributeRule {
-    /// It travels with the file when attributes are asked for.
+    /// The attribute is copied with the file if the request asks for attributes.
     Carried,
-    /// A storage system trusts it, so it does not travel. Earlier versions sent it.
+    /// The attribute is not copied, because a storage system trusts its value. Earlier versions of
+    /// dray sent such attributes.
     OfStorage,
-    /// It belongs to the host or to dray. No version sends it.
+    /// The attribute is not copied, because it belongs to the host or to dray. No version of dray
+    /// sends such attributes.
     Reserved,
 }
 

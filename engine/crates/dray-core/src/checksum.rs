@@ -1,15 +1,17 @@
-//! Checksums that combine: crc32c and adler32 of the same bytes in one stride.
+//! Computes crc32c and adler32 of the same bytes in one pass, and combines checksums of parts.
 //!
-//! crc32c: CRC-32/ISCSI (RFC 3720, appendix B.4); adler32: RFC 1950, section 8.2. Both checksums of
-//! a concatenation follow from those of its parts and the second part's length, so objects are
-//! summed once, in any order, and combined to the whole file's value.
+//! crc32c is CRC-32/ISCSI (RFC 3720, appendix B.4). adler32 is defined in RFC 1950, section 8.2.
+//! Both checksums of a concatenation can be computed from the checksums of the two parts and the
+//! length of the second part. So each object is summed once, in any order, and the results are
+//! combined to the checksum of the whole file.
 
 use crc_fast::{CrcAlgorithm, Digest};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Bytes summed by both algorithms before moving on, so that the second pass finds them in the
-/// second-level cache. From 16 KiB on their length makes no difference (`examples/sums.rs`).
+/// Number of bytes that both algorithms sum before the next bytes are read. The second algorithm
+/// then finds the bytes in the second-level cache. A stride longer than 16 KiB does not change the
+/// speed (`examples/sums.rs`).
 const STRIDE: usize = 64 * 1024;
 
 /// Modulus of adler32 (RFC 1950).
@@ -25,7 +27,7 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// The sums of no bytes.
+    /// The checksums of zero bytes of input.
     pub const EMPTY: Self = Self {
         crc32c: 0,
         adler32: 1,
@@ -39,7 +41,8 @@ impl Sums {
         summer.finish()
     }
 
-    /// Returns the checksums of `length` zero bytes, without reading them (holes).
+    /// Returns the checksums of `length` zero bytes. Holes of sparse files are summed in this way,
+    /// without reading.
     #[must_use]
     pub fn of_zeros(length: u64) -> Self {
         let low = 1u64;
@@ -50,8 +53,8 @@ impl Sums {
         }
     }
 
-    /// Returns the checksums of these bytes followed by `next_length` bytes with the checksums
-    /// `next`.
+    /// Returns the checksums of the concatenation of two byte strings. `self` belongs to the first
+    /// string. `next` belongs to the second string, which has `next_length` bytes.
     #[must_use]
     pub fn then(self, next: Self, next_length: u64) -> Self {
         Self {
@@ -75,7 +78,7 @@ pub struct Summer {
 }
 
 impl Summer {
-    /// Starts without bytes.
+    /// Creates a summer that has seen no bytes.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -92,7 +95,7 @@ impl Summer {
         }
     }
 
-    /// Returns the checksums of all bytes so far.
+    /// Returns the checksums of all bytes added so far.
     #[must_use]
     pub fn finish(&self) -> Sums {
         Sums {
@@ -124,22 +127,22 @@ pub fn crc32c(pieces: &[&[u8]]) -> u32 {
     crc_of(&digest)
 }
 
-/// Returns the value of a digest as crc32c; the library has one type for crcs of all widths.
+/// Returns the crc32c of a digest. The library returns checksums of every width as 64-bit numbers.
 fn crc_of(digest: &Digest) -> u32 {
     digest.finalize() as u32
 }
 
-/// The polynomial of crc32c without its highest term, as the checksum keeps polynomials: the highest
-/// bit is the term 1, the lowest x^31.
+/// Polynomial of crc32c without its highest term. The bits are reversed, as in the checksum: the
+/// highest bit is the term 1, and the lowest bit is x^31.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
-/// The polynomial 1.
+/// The polynomial 1 in the same reversed notation.
 const ONE: u32 = 1 << 31;
 
-/// Value with which crc32c inverts the register at its start and at its end.
+/// crc32c inverts its register at the start and at the end by XOR with this value.
 const INVERTED: u32 = u32::MAX;
 
-/// Remainders of x^(2^n), for lengths in bytes of 64 bits.
+/// Remainders of x^(2^n). 67 entries suffice for every length in bytes that fits in 64 bits.
 const SQUARES: [u32; 67] = {
     let mut squares = [ONE >> 1; 67];
     let mut n = 1;
@@ -150,7 +153,7 @@ const SQUARES: [u32; 67] = {
     squares
 };
 
-/// Returns the product of two polynomials over GF(2), modulo that of crc32c.
+/// Returns the product of two polynomials over GF(2), modulo the polynomial of crc32c.
 const fn multiply(mut left: u32, mut right: u32) -> u32 {
     let mut product = 0;
     while left != 0 {
@@ -163,9 +166,8 @@ const fn multiply(mut left: u32, mut right: u32) -> u32 {
     product
 }
 
-/// Returns the remainder of x^(8 * `length`): the factor that `length` following bytes apply to the
-/// remainder of earlier ones. A crc is a remainder, so a thousand combinations cost less than to
-/// sum one object.
+/// Returns the remainder of x^(8 * `length`). A crc is a remainder, and `length` more bytes
+/// multiply it by this factor. A thousand combinations cost less than summing one object.
 fn shift(mut length: u64) -> u32 {
     let mut power = ONE;
     let mut squares = SQUARES.iter().skip(3);
@@ -179,7 +181,7 @@ fn shift(mut length: u64) -> u32 {
     power
 }
 
-/// Returns the crc32c of a concatenation. Both inversions cancel out.
+/// Returns the crc32c of a concatenation. The inversions of the two parts cancel out.
 fn crc_combine(first: u32, second: u32, second_length: u64) -> u32 {
     multiply(shift(second_length), first) ^ second
 }
@@ -188,7 +190,7 @@ fn crc_of_zeros(length: u64) -> u32 {
     multiply(shift(length), INVERTED) ^ INVERTED
 }
 
-/// Returns the adler32 of a concatenation (the arithmetic of RFC 1950 written out for two parts).
+/// Returns the adler32 of a concatenation. The arithmetic follows from the definition in RFC 1950.
 fn adler_combine(first: u32, second: u32, second_length: u64) -> u32 {
     let (first_low, first_high) = (u64::from(first & 0xffff), u64::from(first >> 16));
     let (second_low, second_high) = (u64::from(second & 0xffff), u64::from(second >> 16));
@@ -201,13 +203,13 @@ fn adler_combine(first: u32, second: u32, second_length: u64) -> u32 {
     ((high << 16) | low) as u32
 }
 
-/// A checksum of one named algorithm, as required by a caller or stored in a catalogue.
+/// A checksum of one named algorithm. A caller demands it, or a catalogue stores it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Checksum {
     /// crc32c of the whole file.
     Crc32c(u32),
-    /// adler32 of the whole file (the field's default).
+    /// adler32 of the whole file. Most catalogues in scientific computing store adler32.
     Adler32(u32),
 }
 
@@ -227,7 +229,7 @@ impl Checksum {
         }
     }
 
-    /// Returns true if `sums` contain this checksum.
+    /// Returns true if `sums` contains this checksum.
     #[must_use]
     pub fn matches(&self, sums: &Sums) -> bool {
         match self {
@@ -236,7 +238,7 @@ impl Checksum {
         }
     }
 
-    /// Returns the value of the same algorithm in `sums`.
+    /// Returns the checksum in `sums` that has the same algorithm as `self`.
     #[must_use]
     pub const fn same_algorithm(&self, sums: &Sums) -> Self {
         match self {
@@ -262,7 +264,7 @@ mod tests {
 
     #[test]
     fn known_vectors() {
-        // RFC 3720 B.4 and RFC 1950, with the usual check strings.
+        // Expected values for the check strings of RFC 3720, appendix B.4, and RFC 1950.
         let digits = Sums::of(b"123456789");
         assert_eq!(digits.crc32c, 0xe306_9283);
         assert_eq!(digits.adler32, 0x091e_01de);
@@ -284,7 +286,8 @@ mod tests {
             );
         }
 
-        /// Compares with another library: in one piece, and in pieces of odd lengths.
+        /// Compares with another library: the bytes in one piece, and the bytes in pieces of odd
+        /// lengths.
         #[test]
         fn crcs_are_those_of_another_crate(
             data in prop::collection::vec(any::<u8>(), 0..200_000),

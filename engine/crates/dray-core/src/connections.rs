@@ -1,26 +1,32 @@
-//! Assigns calls to several connections to one server: Mulconn's two policies, and the choice
-//! between them.
+//! Assigns calls to several connections to one server. Implements the two policies of Mulconn and
+//! the choice between them.
 //!
-//! Most servers serve a connection with one thread, so one connection carries what a thread can
-//! serve and several carry more (Mulconn, chapter 4: six times for writes, three times for reads).
-//! *Thread to single* gives each client thread its own connection: one server thread then does all
-//! operations of that client thread on its file, without contention for the file's lock. *Thread to
-//! multiple* gives each call the next connection. Mulconn's rule is the first for writes and the
-//! second for reads.
+//! Most servers use one thread per connection. So several connections can have more throughput than
+//! one connection (Mulconn, chapter 4: six times for writes, three times for reads). With the
+//! policy *thread to single*, each client thread has its own connection. One server thread then
+//! does all operations of that client thread on its file, and the file's lock is not contended.
+//! With *thread to multiple*, each call uses the next connection. Mulconn uses the first policy for
+//! writes and the second for reads.
 //!
-//! The switchboard starts with that rule and departs from it in four points. With fewer threads
-//! than connections the first policy leaves connections idle, so the second is used for writes too.
-//! A thread that waits for each answer has one call open under either policy, so its calls are cut
-//! into pieces that go concurrently. The next connection is the least loaded one; a connection
-//! several times slower than the others is used only for a probe, like slow storage targets. The
-//! setting in force is compared with its neighbours at run time ([`Choice`]), because a client
-//! cannot see the locks of a server.
+//! The switchboard starts with Mulconn's rule and differs from it in four points:
 //!
-//! Non-goals: sockets, waiting, opening (`dray_store::Connections`). The module is here and not
-//! with the other decisions because stores use it, and stores may depend on this crate only.
+//! - If there are fewer threads than connections, *thread to single* would leave connections idle.
+//!   So writes use *thread to multiple* too.
+//! - A thread that waits for each answer has only one open call under either policy. So its calls
+//!   are cut into pieces that use several connections concurrently.
+//! - The next connection is the connection with the least load. A connection several times slower
+//!   than the median is used only for probes. Slow storage targets are treated in the same way.
+//! - The switchboard compares the current setting with similar settings at run time ([`Choice`]),
+//!   because a client cannot see the locks of a server.
 //!
-//! Invariants: a connection never has more open calls than its depth; if a connection has capacity,
-//! a call gets one; every connection that is up is tried again and again.
+//! This module does not use sockets, wait, or open connections (`dray_store::Connections` does).
+//! The module is in this crate because stores use it, and stores may depend only on this crate.
+//!
+//! Invariants:
+//!
+//! - A connection never has more open calls than its depth.
+//! - A call gets a connection if any connection has capacity.
+//! - Every connection that is up is used again and again, also a slow one.
 
 mod choice;
 
@@ -31,56 +37,58 @@ use std::time::Duration;
 
 pub use choice::{Choice, Setting};
 
-/// Maximum number of connections of one switchboard: other clients share a server's threads (guess,
-/// revisit).
+/// Maximum number of connections of one switchboard. The limit leaves threads of the server to
+/// other clients (guess, revisit).
 pub const CONNECTIONS_MAX: usize = 64;
 
-/// Maximum number of distinguished threads; beyond it the least recently seen one is forgotten.
+/// Maximum number of threads that the switchboard distinguishes. Beyond the limit it forgets the
+/// thread seen least recently.
 const CALLERS_MAX: usize = 1024;
 
-/// A connection is slow from this multiple of the median on, as for storage targets
-/// (`dray_sched::congestion`).
+/// A connection is slow if it takes at least this multiple of the median time. Storage targets use
+/// the same limit (`dray_sched::congestion`).
 const SLOW_TIMES: u64 = 3;
 
-/// Divisor for the weight of one call in the average of a connection, as for storage targets.
+/// One call contributes 1/`WEIGHT` to the average time of its connection, as for storage targets.
 const WEIGHT: u64 = 4;
 
-/// A connection that was passed over this often gets the next call, if it is free: its measurements
-/// are old (guess, revisit).
+/// A free connection gets the next call after it was passed over this many times, because its
+/// measured time is then out of date (guess, revisit).
 const PASSED_MAX: u32 = 64;
 
-/// Minimum size of the pieces of a call: each costs a request (guess, revisit).
+/// Minimum number of bytes in a piece of a call, because each piece costs one request (guess,
+/// revisit).
 pub const PIECE_BYTES_MIN: u64 = 32 * 1024;
 
-/// Time for which a broken connection is not used: initially, and at most.
+/// Time for which a broken connection is not used: after the first failure, and at most.
 const DOWN_MIN: Duration = Duration::from_secs(1);
 const DOWN_MAX: Duration = Duration::from_secs(30);
 
 /// Mapping of threads to connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mapping {
-    /// Each thread has its own connection, and keeps it.
+    /// Each thread has its own connection for all its calls.
     ThreadToSingle,
     /// Each call takes the next connection.
     ThreadToMultiple,
 }
 
-/// Direction of the bytes.
+/// Direction in which a call moves bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
-    /// From the server.
+    /// From the server to the client.
     Read,
-    /// To the server.
+    /// From the client to the server.
     Write,
 }
 
-/// Kind of calls. Each kind has its own choice of a setting.
+/// Kind of calls. The switchboard chooses a setting for each kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Flow {
     /// Direction of the calls.
     pub direction: Direction,
-    /// Set if a thread waits for each answer before its next call: a read that is needed now, a
-    /// write that must be durable. Otherwise a thread has several calls open.
+    /// True if a thread waits for each answer before its next call, as for a read that is needed
+    /// now or a write that must be durable. False if a thread can have several open calls.
     pub waits: bool,
 }
 
@@ -97,13 +105,13 @@ impl Flow {
     }
 }
 
-/// Source of the decision.
+/// Says who chooses the mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rule {
-    /// The switchboard decides.
+    /// The switchboard chooses the mapping.
     #[default]
     Automatic,
-    /// A fixed mapping, for measurements.
+    /// The mapping is fixed. Used for measurements.
     Always(Mapping),
 }
 
@@ -112,13 +120,14 @@ pub enum Rule {
 struct Line {
     calls: u32,
     bytes: u64,
-    /// Nanoseconds per 4 KiB, without the time spent on earlier calls.
+    /// Average nanoseconds per 4 KiB. The time that a call waits behind earlier calls is not
+    /// counted.
     page: Option<u64>,
-    /// End of its last call.
+    /// End of the last call on this connection.
     ended: Time,
     passed: u32,
-    /// Set after the connection broke: the time before which it is not used, and the number of
-    /// failures in a row.
+    /// Set while the connection is broken: the end of the pause, and the number of consecutive
+    /// failures.
     down: Option<(Time, u32)>,
 }
 
@@ -127,20 +136,20 @@ struct Line {
 pub struct Call {
     /// The calling thread, as passed to [`Switchboard::enter`].
     pub caller: u64,
-    /// Kind of the call.
+    /// Kind of this call.
     pub flow: Flow,
-    /// Bytes to move.
+    /// Number of bytes that the call moves.
     pub bytes: u64,
-    /// Maximum number of pieces, each of at least [`PIECE_BYTES_MIN`].
+    /// Maximum number of pieces. Each piece has at least [`PIECE_BYTES_MIN`] bytes.
     pub pieces_max: usize,
 }
 
-/// A call's slot on a connection, until [`Switchboard::ended`].
+/// A slot for a call on one connection. [`Switchboard::ended`] frees the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// Index of the connection, from 0.
     pub connection: usize,
-    /// Bytes to move in this slot.
+    /// Number of bytes that move in this slot.
     pub bytes: u64,
     began: Time,
 }
@@ -148,11 +157,11 @@ pub struct Place {
 /// Result of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It moved its bytes.
+    /// The call moved its bytes.
     Carried,
-    /// It failed for its own reason: the switchboard learns nothing.
+    /// The call failed, but not because of the connection. The switchboard records no measurement.
     Failed,
-    /// The connection is broken: the switchboard uses others for a while.
+    /// The connection is broken. The switchboard uses other connections for a while.
     Broken,
 }
 
@@ -162,7 +171,7 @@ struct Caller {
     seen: Time,
 }
 
-/// Assigns calls to connections. The time is an argument.
+/// Assigns calls to connections. The caller passes the current time as an argument.
 #[derive(Debug)]
 pub struct Switchboard {
     lines: Vec<Line>,
@@ -170,7 +179,7 @@ pub struct Switchboard {
     rule: Rule,
     callers: BTreeMap<u64, Caller>,
     choices: [Choice; Flow::COUNT],
-    /// Start of the next turn.
+    /// Index of the connection at which the next search starts.
     turn: usize,
 }
 
@@ -196,7 +205,8 @@ impl Switchboard {
         }
     }
 
-    /// Records a thread that arrives with a call; it stays until [`Switchboard::leave`].
+    /// Records that a thread starts a call. The thread counts as active until
+    /// [`Switchboard::leave`].
     pub fn enter(&mut self, caller: u64, flow: Flow, now: Time) {
         if self.callers.len() >= CALLERS_MAX && !self.callers.contains_key(&caller) {
             let oldest = self.callers.iter().min_by_key(|(_, known)| known.seen);
@@ -214,12 +224,13 @@ impl Switchboard {
         self.choices[flow.index()].enter(caller, now);
     }
 
-    /// Records that the thread has left: its call was answered, or accepted if it does not wait.
+    /// Records that a thread is no longer in a call. The call was answered, or, for a thread that
+    /// does not wait for answers, accepted.
     pub fn leave(&mut self, caller: u64, flow: Flow, now: Time) {
         self.choices[flow.index()].leave(caller, now);
     }
 
-    /// Returns the present setting for calls of a kind.
+    /// Returns the current setting for calls of one kind.
     #[must_use]
     pub fn setting(&self, flow: Flow) -> Setting {
         match self.rule {
@@ -228,9 +239,9 @@ impl Switchboard {
         }
     }
 
-    /// Takes slots for a call, one per piece. Returns an empty list if the call must wait until
-    /// another ends. A call never waits for single pieces: two calls that hold some each could wait
-    /// for each other.
+    /// Takes one slot for each piece of a call. Returns an empty list if the call must wait until
+    /// another call ends. A call takes all its slots in one step, because two calls that each hold
+    /// a few slots could wait for each other forever.
     pub fn take(&mut self, call: Call, now: Time) -> Vec<Place> {
         let Call {
             caller,
@@ -292,10 +303,12 @@ impl Switchboard {
         self.choices[flow.index()].ended(moved, now);
     }
 
-    /// Records that a connection could not be opened, or was lost: others are used for a while.
+    /// Records that a connection was lost or could not be opened. The switchboard uses other
+    /// connections for a while.
     pub fn broke(&mut self, connection: usize, now: Time) {
         let line = &mut self.lines[connection];
-        // Calls that were open when it broke end one after the other, but count as one failure.
+        // Calls that were open when the connection broke end one after the other. Count them as one
+        // failure.
         if line.down.is_some_and(|(until, _)| now < until) {
             return;
         }
@@ -318,7 +331,7 @@ impl Switchboard {
         self.lines.len()
     }
 
-    /// Returns the number of known threads, at most 1024.
+    /// Returns the number of threads that the switchboard knows, at most 1024.
     #[must_use]
     pub fn callers(&self) -> usize {
         self.callers.len()
@@ -332,14 +345,15 @@ impl Switchboard {
         (0..homes.len()).min_by_key(|at| homes[*at]).unwrap_or(0)
     }
 
-    /// Returns true if a thread must not use its own connection now. A slow connection keeps one
+    /// Returns true if a thread must not use its own connection now. A slow connection gets one
     /// call at a time.
     fn is_shunned(&self, at: usize, now: Time) -> bool {
         let line = &self.lines[at];
         self.is_down(at, now) || (line.calls > 0 && line.slowness(self.usual()) > 1)
     }
 
-    /// Returns the connection with the shortest wait, in turn among equals.
+    /// Returns the connection with the shortest wait. Connections with equal waits are used in
+    /// turn.
     fn next(&self, bytes: u64, now: Time) -> Option<usize> {
         let usual = self.usual();
         let count = self.lines.len();
@@ -356,7 +370,8 @@ impl Switchboard {
             let bytes = u128::from(line.bytes) + u128::from(bytes.max(1));
             bytes * u128::from(line.slowness(usual))
         };
-        // If all are down, the one whose time ends first is tried: its error is the answer.
+        // If all connections are down, use the connection whose pause ends first, so that the
+        // caller gets its error.
         let least_down = || {
             let is_any_up = (0..count).any(|at| !self.is_down(at, now));
             let until = |at: &usize| self.lines[*at].down.map(|(until, _)| until);
@@ -371,7 +386,8 @@ impl Switchboard {
             .or_else(least_down)
     }
 
-    /// Returns the median connection's nanoseconds per 4 KiB: the lower middle of the known ones.
+    /// Returns the nanoseconds per 4 KiB of the median connection. For an even number of measured
+    /// connections, this is the lower of the two middle values.
     fn usual(&self) -> Option<u64> {
         let mut pages: Vec<u64> = self.lines.iter().filter_map(|line| line.page).collect();
         pages.sort_unstable();
@@ -382,7 +398,7 @@ impl Switchboard {
 
 impl Line {
     fn learn(&mut self, place: Place, now: Time) {
-        // The server did not serve it before its predecessor had ended.
+        // The server did not start this call before the previous call on the connection ended.
         let took = nanos(now.since(place.began.max(self.ended)));
         self.ended = now;
         let page = u128::from(took) * 4096 / u128::from(place.bytes.max(1));
@@ -393,7 +409,8 @@ impl Line {
         });
     }
 
-    /// Returns the ratio to the usual time if the connection is slow, otherwise 1.
+    /// Returns the ratio of this connection's time to the median time if the connection is slow,
+    /// otherwise 1.
     fn slowness(&self, usual: Option<u64>) -> u64 {
         let times = self.page.zip(usual).map(|(own, usual)| own / usual.max(1));
         times.filter(|times| *times >= SLOW_TIMES).unwrap_or(1)

@@ -1,29 +1,30 @@
-//! Identity of a destination file's content.
+//! Identity of the content that a partial file belongs to.
 
 use crate::checksum::Checksum;
 use crate::entry::ModifiedTime;
 use serde::{Deserialize, Serialize};
 
-/// Identity of the content of a partial file, so that a log is never mixed with another version of
-/// the source. Compares the size and the required checksum; without a checksum, the source's own
-/// identity (an object store's version or entity tag; empty for files) and its modification time at
-/// the precision of the weaker end.
+/// Identity of the content of a partial file. It prevents a resume with another version of the
+/// source file. The size must match, and a demanded checksum must match. Without a demanded
+/// checksum, two other values must match: the source's own identity (an object store's version or
+/// entity tag; empty for files), and the modification time at the precision of the less precise
+/// end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContentKey {
     /// Size in bytes.
     pub size: u64,
-    /// Checksum that the caller requires for the whole file.
+    /// Checksum that the caller demands for the whole file.
     pub demanded: Option<Checksum>,
     /// Modification time at the source.
     pub modified: ModifiedTime,
-    /// Precision of `modified` in nanoseconds, of the weaker end.
+    /// Precision of `modified` in nanoseconds, at the less precise end.
     pub precision_nanoseconds: u32,
-    /// The source's own identifier of this version, if it has one.
+    /// The source's own identifier of this version. Empty if the source has no such identifier.
     pub identity: Vec<u8>,
 }
 
 impl ContentKey {
-    /// Returns true if bytes written for `self` are valid for `wanted`.
+    /// Returns true if bytes that were written for `self` can be used for `wanted`.
     #[must_use]
     pub fn same_content(&self, wanted: &Self) -> bool {
         if self.size != wanted.size {

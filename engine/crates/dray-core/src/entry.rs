@@ -1,10 +1,11 @@
-//! Entries of a manifest.
+//! Entries of a manifest, the list of files and folders of a transfer.
 
 use crate::ids::FileIndex;
 use crate::path::Name;
 use serde::{Deserialize, Serialize};
 
-/// Modification time: seconds since 1970 (negative before) and nanoseconds within the second.
+/// Modification time: seconds since 1970, negative for earlier times, and nanoseconds within the
+/// second.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -16,8 +17,8 @@ pub struct ModifiedTime {
 }
 
 impl ModifiedTime {
-    /// Returns true if both are equal at a precision of `precision_nanoseconds` (that of the weaker
-    /// end).
+    /// Returns true if both times are equal when rounded down to `precision_nanoseconds`, the
+    /// precision of the less precise end.
     #[must_use]
     pub fn equal_at(&self, other: &Self, precision_nanoseconds: u32) -> bool {
         let precision = i128::from(precision_nanoseconds.max(1));
@@ -30,14 +31,14 @@ impl ModifiedTime {
     }
 }
 
-/// Attributes that travel with an entry.
+/// Attributes that are copied with an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Metadata {
-    /// Permission bits, the low twelve.
+    /// Permission bits: the low twelve bits of the mode.
     pub mode: u32,
     /// Last modification of the content.
     pub modified: ModifiedTime,
-    /// Extended attributes, name and value; empty unless asked for.
+    /// Names and values of extended attributes. Empty unless the request asks for attributes.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -48,48 +49,48 @@ pub enum FileKind {
     File,
     /// A folder.
     Directory,
-    /// A symbolic link.
+    /// A symbolic link, not followed.
     Symlink,
-    /// A socket, a device, a pipe.
+    /// A socket, a device or a pipe.
     Special,
 }
 
 /// Kind of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EntryKind {
-    /// A regular file of `size` bytes; `sparse` when it occupies less than its size.
+    /// A regular file.
     File {
         /// Size in bytes.
         size: u64,
-        /// Set if holes are likely, so that the source looks for them.
+        /// True if the file occupies less space than its size. The source then looks for holes.
         sparse: bool,
     },
-    /// Start of a folder. Its attributes follow in the [`EntryKind::DirectoryEnd`].
+    /// Start of a folder. The folder's attributes follow in [`EntryKind::DirectoryEnd`].
     Directory,
-    /// End of a folder's listing; the sink may set its attributes once all entries are durable.
+    /// End of a folder. The sink sets the folder's attributes after all its entries are durable.
     DirectoryEnd,
-    /// A symbolic link and its target (bytes, not followed).
+    /// A symbolic link. The source does not follow it.
     Symlink {
-        /// Text of the link.
+        /// Target of the link, as bytes.
         target: Vec<u8>,
     },
 }
 
-/// One line of the manifest.
+/// One entry of the manifest.
 ///
-/// Paths travel as parent and name (mdtmFTP's content index): the parent is the index of a
-/// [`EntryKind::Directory`] entry that came before and has not ended, or `None` for the root.
+/// A path is sent as the parent folder and a name (mdtmFTP's content index). The parent is the
+/// index of an earlier [`EntryKind::Directory`] entry that has not ended, or `None` for the root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Number of this entry. A [`EntryKind::DirectoryEnd`] has its folder's.
+    /// Number of this entry. A [`EntryKind::DirectoryEnd`] has the number of its folder.
     pub index: FileIndex,
     /// Folder that contains the entry.
     pub parent: Option<FileIndex>,
-    /// Name in that folder. A [`EntryKind::DirectoryEnd`] repeats the folder's.
+    /// Name in the parent folder. A [`EntryKind::DirectoryEnd`] has the name of its folder.
     pub name: Name,
     /// Kind of the entry.
     pub kind: EntryKind,
-    /// Attributes (meaningless for [`EntryKind::Directory`]).
+    /// Attributes of the entry. Not used for [`EntryKind::Directory`].
     pub metadata: Metadata,
 }
 

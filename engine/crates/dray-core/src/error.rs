@@ -1,29 +1,29 @@
-//! Errors: kind, status (whether a retry can help), end, operation, file, cause, and remedy for the
-//! user.
+//! Errors. An error has a kind, a status that says if a retry can help, the end at which it
+//! occurred, the failed operation, the file, the cause, and a remedy for the user.
 
 use crate::path::RelPath;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Result with [`Error`].
+/// Result type with [`Error`] as the default error.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// End of the transfer at which an error occurred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum End {
-    /// The end that reads.
+    /// The error occurred at the end that reads.
     Source,
-    /// The end that writes.
+    /// The error occurred at the end that writes.
     Sink,
-    /// Between the ends.
+    /// The error occurred on the network between the ends.
     Network,
-    /// This process, before it contacted either end.
+    /// The error occurred in this process, before it contacted either end.
     Here,
 }
 
 impl End {
-    /// Returns the number on the wire.
+    /// Returns the number of this end in the wire protocol.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
@@ -34,7 +34,7 @@ impl End {
         }
     }
 
-    /// Returns the end with this number on the wire.
+    /// Returns the end for a number of the wire protocol.
     #[must_use]
     pub const fn from_code(code: u8) -> Option<Self> {
         match code {
@@ -58,7 +58,7 @@ impl fmt::Display for End {
     }
 }
 
-/// Prospect of a retry after an error.
+/// Says if a retry can succeed after an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
@@ -66,12 +66,12 @@ pub enum Status {
     Permanent,
     /// A later retry may succeed.
     Temporary,
-    /// It was temporary, and the retries are used up.
+    /// The error was temporary, and no retries are left.
     Exhausted,
 }
 
 impl Status {
-    /// Returns the number on the wire.
+    /// Returns the number of this status in the wire protocol.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
@@ -81,7 +81,7 @@ impl Status {
         }
     }
 
-    /// Returns the status with this number on the wire.
+    /// Returns the status for a number of the wire protocol.
     #[must_use]
     pub const fn from_code(code: u8) -> Option<Self> {
         match code {
@@ -95,30 +95,31 @@ impl Status {
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $code:literal, $status:ident, $text:literal;)*) => {
-        /// Kind of an error. Numbers are those of the wire protocol and never change meaning.
+        /// Kind of an error. The numbers are part of the wire protocol, so a number never changes
+        /// its meaning.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
         #[non_exhaustive]
         pub enum ErrorKind { $($(#[$doc])* $name,)* }
 
         impl ErrorKind {
-            /// All kinds.
+            /// All kinds of errors.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// Returns the number on the wire.
+            /// Returns the number of this kind in the wire protocol.
             #[must_use]
             pub const fn code(self) -> u16 {
                 match self { $(Self::$name => $code,)* }
             }
 
-            /// Returns the kind with this number; an unknown number from a newer peer gives
-            /// [`Self::Other`].
+            /// Returns the kind for a number of the wire protocol. An unknown number, sent by a
+            /// newer peer, gives [`Self::Other`].
             #[must_use]
             pub const fn from_code(code: u16) -> Self {
                 match code { $($code => Self::$name,)* _ => Self::Other }
             }
 
-            /// Returns the status of this kind, unless the caller sets another.
+            /// Returns the usual status of errors of this kind. [`Error::status`] sets another one.
             #[must_use]
             pub const fn default_status(self) -> Status {
                 match self { $(Self::$name => Status::$status,)* }
@@ -134,9 +135,9 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// Anything not listed here.
+    /// An error of no other kind.
     Other = 0, Temporary, "an error";
-    /// No such file or folder.
+    /// No file or folder exists at the path.
     NotFound = 1, Permanent, "not found";
     /// The system refused access.
     PermissionDenied = 2, Permanent, "permission denied";
@@ -144,7 +145,7 @@ kinds! {
     IsADirectory = 3, Permanent, "is a folder";
     /// A file or a link exists where a folder is needed.
     NotADirectory = 4, Permanent, "a file or a link exists where a folder is needed";
-    /// An object exists here already and may not be replaced.
+    /// A file, folder or link already exists at the destination and must not be replaced.
     AlreadyExists = 5, Permanent, "already exists";
     /// The storage is full, or a quota is used up.
     NoSpace = 6, Permanent, "no space left";
@@ -154,56 +155,57 @@ kinds! {
     NameTooLong = 8, Permanent, "name too long";
     /// A path leads out of its root.
     PathEscapes = 9, Permanent, "the path leaves its root";
-    /// A name that no entry may have (empty, `.`, `..`, a slash, a zero byte, dray's own).
+    /// An entry must not have this name: it is empty, `.` or `..`, contains a slash or a zero byte,
+    /// or is one of dray's own names.
     InvalidName = 10, Permanent, "not a usable name";
     /// The request is not valid.
     InvalidRequest = 11, Permanent, "not a valid request";
-    /// This end or storage does not support the operation.
+    /// This end, or its storage, does not support the operation.
     Unsupported = 12, Permanent, "not supported";
-    /// The file was changed while it was read.
+    /// The file changed while dray read it.
     SourceChanged = 13, Temporary, "the source changed during the copy";
-    /// Bytes differ from their checksum.
+    /// The bytes do not match their checksum.
     ChecksumMismatch = 14, Temporary, "checksum mismatch";
-    /// A file ended before its size.
+    /// The file is shorter than the size that the source announced.
     ShortRead = 15, Temporary, "shorter than announced";
-    /// An object log of another version, or a file that is not an object log.
+    /// The object log has another version, or the file is not an object log.
     LogVersion = 16, Permanent, "an object log this version cannot read";
-    /// An object log that is damaged beyond its torn tail.
+    /// The object log is damaged, and not only at its end.
     LogDamaged = 17, Permanent, "a damaged object log";
     /// Another transfer holds the destination's lease.
     LeaseHeld = 18, Temporary, "another transfer is writing here";
-    /// This transfer lost the destination's lease to a newer one.
+    /// A newer transfer has taken the destination's lease from this transfer.
     LeaseLost = 19, Permanent, "the lease was taken over";
-    /// The peer broke the protocol.
+    /// The other end violated the protocol.
     Protocol = 20, Permanent, "the peer broke the protocol";
-    /// A bound was reached (memory, count, length).
+    /// A limit on memory, a count or a length was exceeded.
     LimitExceeded = 21, Permanent, "over a limit";
-    /// No common protocol version or a mandatory feature is unknown.
+    /// The two ends have no common protocol version, or one end does not know a mandatory feature.
     IncompatiblePeer = 22, Permanent, "no common protocol";
-    /// Wrong key, token or signature.
+    /// A key, token or signature was rejected.
     Unauthorized = 23, Permanent, "not authorized";
-    /// No connection can be made, or it was lost.
+    /// The connection cannot be made, or it was lost.
     Unreachable = 24, Temporary, "unreachable";
-    /// No answer in time.
+    /// No answer came in time.
     TimedOut = 25, Temporary, "timed out";
-    /// A user requested the stop.
+    /// A user stopped the transfer.
     Cancelled = 26, Permanent, "cancelled";
-    /// The device reports an error.
+    /// The device reported an error.
     Io = 27, Temporary, "input/output error";
-    /// The storage is busy or out of some resource.
+    /// The storage is busy, or one of its resources is exhausted.
     Busy = 28, Temporary, "busy";
-    /// A defect in dray.
+    /// dray has a bug.
     Internal = 29, Permanent, "an internal error";
-    /// The request cannot be promised in addition to the existing promises.
+    /// The deadline or rate cannot be promised in addition to the existing promises.
     NotAdmitted = 30, Permanent, "cannot be promised";
-    /// All session slots are taken. The error says nothing about the transfer or the storage.
+    /// All session slots are in use. The transfer and the storage have no error.
     NoPlace = 31, Temporary, "no place for a session";
-    /// Fewer files were found than the request demands.
+    /// The source has fewer files than the request demands.
     NothingMatched = 32, Permanent, "nothing to copy";
 }
 
 impl From<std::io::ErrorKind> for ErrorKind {
-    /// Returns the kind for an error of the standard library, without further knowledge.
+    /// Returns the kind for an error kind of the standard library.
     fn from(found: std::io::ErrorKind) -> Self {
         use std::io::ErrorKind as Found;
         match found {
@@ -225,22 +227,22 @@ impl From<std::io::ErrorKind> for ErrorKind {
 pub struct Error {
     /// Kind of the error.
     pub kind: ErrorKind,
-    /// Prospect of a retry.
+    /// Says if a retry can succeed.
     pub status: Status,
-    /// End at which it occurred.
+    /// End at which the error occurred.
     pub end: End,
     /// Failed operation, as an infinitive: "open the file".
     pub operation: String,
-    /// File, relative to the transfer's root.
+    /// Path of the file, relative to the root of the transfer.
     pub file: Option<RelPath>,
-    /// Cause, often in the words of the operating system.
+    /// Cause, often the message of the operating system.
     pub cause: String,
-    /// Action for the user.
+    /// Advice for the user.
     pub remedy: String,
 }
 
 impl Error {
-    /// Creates an error with its kind's default status.
+    /// Creates an error with the default status of its kind.
     #[must_use]
     pub fn new(kind: ErrorKind, end: End, operation: impl Into<String>) -> Self {
         Self {
@@ -254,16 +256,16 @@ impl Error {
         }
     }
 
-    /// Sets the file.
+    /// Sets the path of the file.
     #[must_use]
     pub fn file(mut self, file: &RelPath) -> Self {
         self.file = Some(file.clone());
         self
     }
 
-    /// Sets the file by its name at the destination, where callers look for it. If the error
-    /// already named another file, its source's, the cause keeps that name, prefixed with `top`,
-    /// the callers' prefix.
+    /// Sets the file to its name at the destination, because callers know the file by that name. If
+    /// the error already names another file, the source file, the cause keeps the name of the
+    /// source file with the prefix `top`, under which callers know the source.
     #[must_use]
     pub fn file_copied_as(mut self, file: &RelPath, top: &str) -> Self {
         let source = self.file.replace(file.clone());
@@ -291,14 +293,14 @@ impl Error {
         self
     }
 
-    /// Overrides the status.
+    /// Sets the status, instead of the default of the kind.
     #[must_use]
     pub const fn status(mut self, status: Status) -> Self {
         self.status = status;
         self
     }
 
-    /// Overrides the end.
+    /// Sets the end.
     #[must_use]
     pub const fn at(mut self, end: End) -> Self {
         self.end = end;
@@ -331,12 +333,14 @@ impl fmt::Display for Error {
 }
 
 impl Error {
-    /// Returns true if a message gives the cause alone, because the kind would only repeat it.
+    /// Returns true if the message shows the cause without the kind, because the kind would only
+    /// repeat the cause.
     fn cause_says_all(&self) -> bool {
         let repeats = match self.kind {
-            // "cannot connect to h:1: Connection refused"
+            // Example of such a message: "cannot connect to h:1: Connection refused".
             ErrorKind::Unreachable => true,
-            // Without a file this kind is a state conflict, and the cause names the state.
+            // Without a file, an error of this kind is a state conflict, and the cause describes
+            // the state.
             ErrorKind::AlreadyExists => self.file.is_none(),
             _ => false,
         };

@@ -1,16 +1,16 @@
-//! Fingerprints of keys, and their text form.
+//! Fingerprints of public keys, and their text form.
 
 use crate::{End, Error, ErrorKind, Result};
 use std::fmt;
 use std::str::FromStr;
 
-/// SHA-256 of a public key (of the certificate's SubjectPublicKeyInfo, so that a new certificate of
-/// the same key has the same fingerprint).
+/// SHA-256 of a public key. The hash covers the SubjectPublicKeyInfo of the certificate, so a new
+/// certificate with the same key has the same fingerprint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// Creates the fingerprint with these bytes.
+    /// Creates the fingerprint that has these bytes.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
@@ -27,14 +27,15 @@ impl fmt::Display for Fingerprint {
 impl FromStr for Fingerprint {
     type Err = Error;
 
-    /// Parses `sha256:` and 64 hexadecimal digits of either case.
+    /// Parses the text `sha256:` followed by 64 hexadecimal digits, in upper or lower case.
     fn from_str(text: &str) -> Result<Self> {
         let wrong = || {
             Error::new(ErrorKind::InvalidRequest, End::Here, "read the fingerprint")
                 .cause(format!("{text:?} is not sha256: and 64 hexadecimal digits"))
                 .remedy("copy the line that the other end prints when it starts")
         };
-        // In the form printed by the other end, with or without the word `key` before it.
+        // Accept the form that the other end prints, with or without the word `key` before the
+        // fingerprint.
         let key = text.trim().trim_start_matches("key ").trim();
         let digits = key.strip_prefix("sha256:").ok_or_else(wrong)?;
         if digits.len() != 64 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {

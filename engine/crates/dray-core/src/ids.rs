@@ -1,5 +1,5 @@
-//! Identifiers. Each has its own type, so that an index is never taken for a count or for another
-//! index.
+//! Identifiers. Each identifier has its own type, so that code cannot confuse two kinds of index or
+//! an index and a count.
 
 use crate::error::{End, Error, ErrorKind};
 use serde::{Deserialize, Serialize};
@@ -19,23 +19,25 @@ macro_rules! id {
 }
 
 id!(
-    /// Position of an entry in the transfer's manifest, counted from zero in listing order.
+    /// Position of an entry in the manifest of the transfer. Counted from zero in the order of the
+    /// listing.
     FileIndex(u64)
 );
 id!(
-    /// One attempt to send one object; never used twice by the same source within a session.
+    /// Identifier of one sending of one object. A source uses each identifier once in a session.
     BlockId(u64)
 );
 id!(
-    /// A buffer of the pool. The machines know buffers by id only; the runtime owns the memory.
+    /// Identifier of a buffer of the pool. The state machines know only the identifier; the runtime
+    /// owns the memory.
     BufferId(u32)
 );
 id!(
-    /// One of the other ends of a session (one sink, one or more sources).
+    /// Identifier of another end of the session. A session has one sink and one or more sources.
     PeerId(u16)
 );
 id!(
-    /// One ordered data connection of a session.
+    /// Identifier of a data connection of the session.
     StreamId(u32)
 );
 
@@ -48,10 +50,11 @@ impl TransferId {
     /// Maximum length in bytes.
     pub const LENGTH_MAX: usize = 64;
 
-    /// Checks an id that the caller chose.
+    /// Creates an id from text that the caller chose.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`] if it is empty, too long or contains another character.
+    /// [`ErrorKind::InvalidRequest`] if the text is empty, too long or contains a forbidden
+    /// character.
     pub fn new(text: impl Into<String>) -> Result<Self, Error> {
         let text = text.into();
         let fits = (1..=Self::LENGTH_MAX).contains(&text.len())

@@ -1,12 +1,13 @@
 //! Types of a transfer that all other crates use.
 //!
-//! Purpose: files, objects, manifests, storage targets, rates, ids; errors (kind x status);
-//! checksums that combine; the plan that cuts files into objects; the retry verdict.
+//! Contents: files, objects, manifests, storage targets, rates, ids; errors with kind and status;
+//! checksums that combine; the division of files into objects; the decision to retry.
 //!
-//! Non-goals: I/O, clocks, threads. Time is an argument ([`time::Time`]), bytes are borrowed.
+//! This crate does no I/O, reads no clock and starts no threads. The caller passes the time as an
+//! argument ([`time::Time`]), and bytes are borrowed.
 //!
-//! Invariant owned here: a checksum of a whole is the combination of the checksums of its parts, in
-//! any order of arrival ([`checksum`], [`summed`]).
+//! Invariant: the checksum of a whole file is the combination of the checksums of its parts, and
+//! the parts may arrive in any order ([`checksum`], [`summed`]).
 
 pub mod attribute;
 pub mod checksum;

@@ -1,16 +1,16 @@
-//! Locks that stay usable after another thread panicked.
+//! Locks that stay usable after a thread panicked while it held the lock.
 //!
-//! A value behind such a lock is consistent after each change, or, like a TLS state, reports an error
-//! by itself if it is damaged. The object log does not use them.
+//! Use these functions only if the protected value is consistent after each change, or reports
+//! damage as an error, as the state of a TLS connection does. The object log does not use them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Locking without regard to poison.
+/// Locks a mutex and ignores poisoning.
 pub trait LockExt {
-    /// The guarded value.
+    /// Type of the value that the mutex protects.
     type Value;
 
-    /// Locks the mutex, also if it is poisoned.
+    /// Locks the mutex, even if it is poisoned.
     fn lock_unpoisoned(&self) -> MutexGuard<'_, Self::Value>;
 }
 
@@ -22,15 +22,15 @@ impl<T> LockExt for Mutex<T> {
     }
 }
 
-/// The same for locks with many readers.
+/// Locks a reader-writer lock and ignores poisoning.
 pub trait RwLockExt {
-    /// The guarded value.
+    /// Type of the value that the lock protects.
     type Value;
 
-    /// Locks for reading, also if the lock is poisoned.
+    /// Locks for reading, even if the lock is poisoned.
     fn read_unpoisoned(&self) -> RwLockReadGuard<'_, Self::Value>;
 
-    /// Locks for writing, also if the lock is poisoned.
+    /// Locks for writing, even if the lock is poisoned.
     fn write_unpoisoned(&self) -> RwLockWriteGuard<'_, Self::Value>;
 }
 

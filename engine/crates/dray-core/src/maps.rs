@@ -1,12 +1,12 @@
-//! Maps and sets keyed by names that a session looks up thousands of times a second: files,
-//! objects, paths.
+//! Maps and sets for keys that a session looks up thousands of times per second: files, objects,
+//! paths.
 //!
-//! The standard library's hash (`SipHash`) resists an attacker who chooses the keys, and costs more
-//! than the rest of a look-up by a number of four bytes. foldhash costs little, and is seeded at
-//! random. It does not resist a peer that measures for long, so no such map is shared between
-//! sessions: an attack then slows down only the attacker's own transfer
+//! The hash function of the standard library (`SipHash`) resists an attacker who chooses the keys.
+//! For a key of four bytes, this hash costs more than the remaining work of a look-up. foldhash is
+//! cheaper, and its seed is random. foldhash does not resist a peer that measures times for long.
+//! So sessions do not share such a map, and an attack slows down only the attacker's own transfer
 //! (docs/decisions/0042-maps-by-foldhash.md).
 //!
-//! Create them with `default()`.
+//! Create the maps and sets with `default()`.
 
 pub use foldhash::{HashMap, HashSet};

@@ -2,58 +2,61 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Number of data streams of a transfer whose request does not specify it.
+/// Default number of data streams of a transfer.
 pub const STREAMS_USUAL: u16 = 4;
 
 /// Condition under which bytes count as durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
-    /// Written: survives the death of a process, not of the host.
+    /// Bytes count as durable when they are written. Written bytes survive the end of the process,
+    /// not a crash of the host.
     None,
-    /// On stable storage before the final name appears; objects are synced in groups.
+    /// The file is on stable storage before it gets its final name. Objects are synced in groups.
     #[default]
     File,
-    /// Each object on stable storage before it is acknowledged, one by one.
+    /// Each object is synced separately before the sink acknowledges it.
     Object,
 }
 
-/// Action for a file that exists at the destination.
+/// Action if the file already exists at the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Overwrite {
-    /// Leave it.
+    /// Leave the existing file unchanged.
     Never,
-    /// Adopt it when size, time and any known checksum match; else replace it.
+    /// Adopt the existing file if its size, time and any known checksum match. Otherwise replace
+    /// the file.
     #[default]
     IfDifferent,
-    /// Replace it.
+    /// Replace the existing file.
     Always,
 }
 
-/// Treatment of durable ranges of an earlier run by a sink.
+/// Treatment of durable ranges that an earlier run has written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ResumeMode {
-    /// Read them back from the storage and compare them before the file is continued.
+    /// Read the durable ranges back from the storage and compare their checksums before the file is
+    /// continued.
     #[default]
     Verify,
-    /// Trust the log. For storage that keeps synced data.
+    /// Trust the object log. Suitable for storage that never loses synced data.
     Trust,
 }
 
-/// Order of the objects.
+/// Order in which objects are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// By storage target, around busy ones (LADS).
+    /// Choose objects by storage target, and avoid busy targets (LADS).
     #[default]
     Layout,
-    /// File after file.
+    /// Send one file after the other.
     File,
-    /// At random, from a seed.
+    /// Random order, determined by a seed.
     Random {
-        /// Seed of the draw.
+        /// Seed of the random order.
         seed: u64,
     },
 }
@@ -62,36 +65,36 @@ pub enum Order {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Links {
-    /// Recreate the link.
+    /// Create the same link at the destination.
     #[default]
     Keep,
-    /// Copy the link's target.
+    /// Copy the file or folder that the link refers to.
     Follow,
-    /// Fail the entry.
+    /// Report the link as a failed entry.
     Refuse,
 }
 
-/// Options that travel to both ends.
+/// Options of a transfer that both ends need.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Options {
     /// Condition under which bytes count as durable.
     pub durability: Durability,
-    /// Action for existing files.
+    /// Action if a file already exists at the destination.
     pub overwrite: Overwrite,
-    /// Order of the objects.
+    /// Order in which objects are sent.
     pub order: Order,
-    /// Requested bytes of an object.
+    /// Requested size of an object, in bytes.
     pub object_bytes: u64,
-    /// Read the published file back and compare.
+    /// True if the sink reads each published file back and compares its checksum.
     pub verify: bool,
-    /// Treatment of durable ranges of an earlier run.
+    /// Treatment of durable ranges that an earlier run has written.
     #[serde(default)]
     pub resume: ResumeMode,
-    /// Carry extended attributes.
+    /// True if extended attributes are copied.
     pub xattrs: bool,
-    /// Sink keeps checksums of published files as extended attributes.
+    /// True if the sink stores the checksums of published files as extended attributes.
     pub checksum_attributes: bool,
-    /// Bytes per second this transfer may use; `None` for no limit.
+    /// Maximum rate of this transfer in bytes per second; `None` means no limit.
     pub rate: Option<u64>,
 }
 

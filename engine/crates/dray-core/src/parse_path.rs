@@ -1,7 +1,6 @@
-//! Makes names and paths from bytes.
+//! Creates names and paths from bytes.
 //!
-//! Invariant owned here: no [`Name`] and no [`RelPath`] leads out of its folder or exceeds its
-//! length.
+//! Invariant: no [`Name`] and no [`RelPath`] leads out of its folder or exceeds its maximum length.
 
 use crate::error::{End, Error, ErrorKind};
 use crate::path::{NAME_LENGTH_MAX, Name, PATH_LENGTH_MAX, RelPath};
@@ -15,10 +14,10 @@ fn invalid(bytes: &[u8], why: &str) -> Error {
 }
 
 impl Name {
-    /// Checks one component.
+    /// Checks one component of a path.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidName`] with the reason.
+    /// [`ErrorKind::InvalidName`] with the reason as its cause.
     pub fn new(bytes: &[u8]) -> Result<Self, Error> {
         if bytes.is_empty() {
             return Err(invalid(bytes, "an empty name"));
@@ -37,10 +36,10 @@ impl Name {
 }
 
 impl RelPath {
-    /// Parses slash-joined names. No leading, trailing or double slash.
+    /// Parses names that are joined by slashes. A leading, trailing or double slash is an error.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidName`] or [`ErrorKind::PathEscapes`] with the reason.
+    /// [`ErrorKind::InvalidName`] or [`ErrorKind::PathEscapes`] with the reason as its cause.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         if bytes.len() > PATH_LENGTH_MAX {
             return Err(invalid(&bytes[..64], "a path of more than 64 KiB"));
@@ -58,10 +57,10 @@ impl RelPath {
         Ok(Self(bytes.into()))
     }
 
-    /// Returns the path of `name` in this folder.
+    /// Returns the path of the entry `name` in this folder.
     ///
     /// # Errors
-    /// [`ErrorKind::NameTooLong`] past [`PATH_LENGTH_MAX`].
+    /// [`ErrorKind::NameTooLong`] if the path would exceed [`PATH_LENGTH_MAX`].
     pub fn join(&self, name: &Name) -> Result<Self, Error> {
         let mut bytes = Vec::with_capacity(self.0.len() + 1 + name.0.len());
         if !self.0.is_empty() {
@@ -77,10 +76,10 @@ impl RelPath {
         Ok(Self(bytes.into()))
     }
 
-    /// Returns this path with `below` appended.
+    /// Returns this path with the path `below` appended.
     ///
     /// # Errors
-    /// [`ErrorKind::NameTooLong`] past [`PATH_LENGTH_MAX`].
+    /// [`ErrorKind::NameTooLong`] if the path would exceed [`PATH_LENGTH_MAX`].
     pub fn join_path(&self, below: &Self) -> Result<Self, Error> {
         below
             .components()

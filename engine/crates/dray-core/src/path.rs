@@ -1,5 +1,6 @@
-//! Names and relative paths. They are bytes; messages and JSON show them as text in the form of
-//! [`crate::url`]. [`escape`] is for text that is not a path. `parse_path` makes them.
+//! Names and relative paths, as bytes. Messages and JSON show paths in the text form of
+//! [`crate::url`]. [`escape`] formats bytes that are not a path. The module `parse_path` creates
+//! names and paths.
 
 use crate::url;
 use serde::{Serialize, Serializer};
@@ -10,24 +11,25 @@ use std::sync::Arc;
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(pub(crate) Arc<[u8]>);
 
-/// Maximum length of a name in bytes (POSIX `NAME_MAX` on every file system of the field).
+/// Maximum length of a name in bytes. All common file systems have this POSIX `NAME_MAX`.
 pub const NAME_LENGTH_MAX: usize = 255;
 
-/// Maximum length in bytes of a relative path in a manifest; longer than any `PATH_MAX`, so that
-/// deep trees can be copied, but bounded.
+/// Maximum length in bytes of a relative path in a manifest. The limit exceeds every `PATH_MAX`, so
+/// that deep trees can be copied, and still bounds the memory for a path.
 pub const PATH_LENGTH_MAX: usize = 64 * 1024;
 
-/// Prefix of dray's own names: partial files and log folders. They are neither sent nor accepted.
+/// Prefix of dray's own names: partial files and log folders. The source does not send such names,
+/// and the sink rejects them.
 pub const RESERVED_PREFIX: &[u8] = b".dray-";
 
 impl Name {
-    /// Returns the bytes.
+    /// Returns the bytes of the name.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Returns true if the name is one of dray's own.
+    /// Returns true if the name is one of dray's own names.
     #[must_use]
     pub fn is_reserved(&self) -> bool {
         self.0.starts_with(RESERVED_PREFIX)
@@ -46,13 +48,13 @@ impl fmt::Debug for Name {
     }
 }
 
-/// A path beneath a root: zero or more names joined by slashes. The empty path is the root itself.
+/// A path below a root: zero or more names joined by slashes. The empty path is the root itself.
 /// The path contains no `..` and is never absolute.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RelPath(pub(crate) Arc<[u8]>);
 
 impl RelPath {
-    /// Returns the path of the root itself.
+    /// Returns the empty path, which is the root itself.
     #[must_use]
     pub fn root() -> Self {
         Self(Arc::from([]))
@@ -82,7 +84,7 @@ impl RelPath {
         Some(Name(self.0[start..].into()))
     }
 
-    /// Returns the names from the root down.
+    /// Returns the names of the path, starting below the root.
     pub fn components(&self) -> impl Iterator<Item = Name> + '_ {
         self.0
             .split(|b| *b == b'/')
@@ -90,7 +92,7 @@ impl RelPath {
             .map(|part| Name(part.into()))
     }
 
-    /// Returns true if `self` is `prefix` or is beneath it.
+    /// Returns true if `self` equals `prefix` or is below it.
     #[must_use]
     pub fn starts_with(&self, prefix: &Self) -> bool {
         prefix.0.is_empty()
@@ -98,7 +100,7 @@ impl RelPath {
                 && (self.0.len() == prefix.0.len() || self.0[prefix.0.len()] == b'/'))
     }
 
-    /// Returns the bytes, names joined by slashes.
+    /// Returns the bytes of the path: its names joined by slashes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -133,8 +135,8 @@ impl Serialize for RelPath {
     }
 }
 
-/// Formats bytes that are not a path: valid UTF-8 unchanged, any other byte and control characters
-/// as `\xHH`, a backslash as `\\`.
+/// Formats bytes that are not a path. Valid UTF-8 is unchanged. Control characters and all other
+/// bytes become `\xHH`, and a backslash becomes `\\`.
 #[must_use]
 pub fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
@@ -158,7 +160,7 @@ pub fn escape(bytes: &[u8]) -> String {
     text
 }
 
-/// Returns the bytes that [`escape`] wrote as text; `None` for a bad escape.
+/// Returns the bytes that [`escape`] formatted; `None` if the text has an invalid escape.
 #[must_use]
 pub fn unescape(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());

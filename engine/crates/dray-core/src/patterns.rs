@@ -1,11 +1,12 @@
-//! Bounds of include and exclude patterns from any origin: a command line, the control API, a peer.
+//! Limits on include and exclude patterns from a command line, the control API or a peer.
 //!
-//! Invariant owned here: patterns are counted before they are compiled. A plain pattern costs its
-//! own bytes; a pattern with wildcards compiles to several hundred bytes for each of its own.
+//! Invariant: patterns are counted before they are compiled. A plain pattern needs memory for its
+//! own bytes only. A compiled pattern with wildcards needs several hundred bytes for each byte of
+//! its text.
 
 use crate::error::{End, Error, ErrorKind, Result};
 
-/// Maximum number of include, and of exclude, patterns of one request.
+/// Maximum number of include patterns of one request, and maximum number of its exclude patterns.
 pub const PATTERNS_MAX: usize = 1024;
 
 /// Maximum length of a pattern, in bytes.
@@ -17,13 +18,14 @@ pub const WILD_PATTERNS_MAX: usize = 256;
 /// Maximum bytes of all patterns with wildcards of one request.
 pub const WILD_BYTES_MAX: usize = 8 * 1024;
 
-/// Memory for each byte of a pattern with wildcards, once compiled (measured: 650 to 1 000 bytes).
+/// Memory for each byte of a pattern with wildcards after compilation, in bytes (measured: 650 to 1
+/// 000 bytes).
 pub const COMPILED_BYTES_PER_BYTE: usize = 1 << 10;
 
-/// Checks the bounds of patterns. Returns the bytes of those with wildcards.
+/// Checks the limits. Returns the total length in bytes of the patterns with wildcards.
 ///
 /// # Errors
-/// [`ErrorKind::LimitExceeded`] names the bound.
+/// [`ErrorKind::LimitExceeded`] with the exceeded limit.
 pub fn check(include: &[String], exclude: &[String]) -> Result<usize> {
     for (name, patterns) in [("include", include), ("exclude", exclude)] {
         if patterns.len() > PATTERNS_MAX {
@@ -59,8 +61,8 @@ pub fn check(include: &[String], exclude: &[String]) -> Result<usize> {
     Ok(bytes)
 }
 
-/// Returns true if a pattern needs compiling: a plain name or a suffix such as `*.root` is looked
-/// up instead.
+/// Returns true if a pattern must be compiled. A plain name, or a suffix such as `*.root`, needs
+/// only a look-up.
 fn is_wild(text: &str) -> bool {
     let rest = text.strip_prefix("*.").unwrap_or(text);
     rest.bytes().any(|byte| b"*?[{\\".contains(&byte))

@@ -1,21 +1,21 @@
-//! The division of a file into objects.
+//! Divides files into objects.
 
 use crate::range::ByteRange;
 use std::num::NonZeroU64;
 
-/// Default bytes of an object (LADS: one object is 1 MiB).
+/// Default size of an object in bytes (LADS uses objects of 1 MiB).
 pub const OBJECT_BYTES_DEFAULT: u64 = 1 << 20;
 
-/// Minimum and maximum object size of a request, in bytes.
+/// Minimum object size that a request may set, in bytes.
 pub const OBJECT_BYTES_MIN: u64 = 4 << 10;
-/// See [`OBJECT_BYTES_MIN`].
+/// Maximum object size that a request may set, in bytes.
 pub const OBJECT_BYTES_MAX: u64 = 64 << 20;
 
-/// Number of objects in a file above which its objects grow: keeps the bookkeeping of one file
-/// under 8 KiB of bits.
+/// Number of objects above which the objects of a file are made larger. A bit set for this number
+/// of objects takes 8 KiB.
 pub const OBJECTS_PER_FILE_TARGET: u64 = 1 << 16;
 
-/// A file divided into objects of one size; the last may be shorter.
+/// A file divided into objects of one size. The last object may be shorter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grid {
     size: u64,
@@ -35,26 +35,27 @@ impl Grid {
         self.size.div_ceil(self.object_bytes.get())
     }
 
-    /// Returns the number of objects that need not be sent when `bytes` of the file are durable.
+    /// Returns the number of objects that need not be sent if `bytes` bytes of the file are
+    /// durable.
     #[must_use]
     pub const fn count_safe(&self, bytes: u64) -> u64 {
         let left = self.size.saturating_sub(bytes);
         self.count() - left.div_ceil(self.object_bytes.get())
     }
 
-    /// Returns the bytes of the file.
+    /// Returns the size of the file in bytes.
     #[must_use]
     pub const fn size(&self) -> u64 {
         self.size
     }
 
-    /// Returns the bytes of an object.
+    /// Returns the size of an object in bytes.
     #[must_use]
     pub const fn object_bytes(&self) -> NonZeroU64 {
         self.object_bytes
     }
 
-    /// Returns the byte range of object `index`; empty past the end.
+    /// Returns the byte range of object `index`; an empty range if the file has no such object.
     #[must_use]
     pub fn range(&self, index: u64) -> ByteRange {
         let start = index.saturating_mul(self.object_bytes.get()).min(self.size);
@@ -68,7 +69,8 @@ impl Grid {
         offset / self.object_bytes.get()
     }
 
-    /// Returns true if `range` starts at an object and ends at one or at the end of the file.
+    /// Returns true if `range` starts at an object boundary and ends at an object boundary or at
+    /// the end of the file.
     #[must_use]
     pub const fn is_aligned(&self, range: ByteRange) -> bool {
         let object = self.object_bytes.get();
@@ -78,8 +80,9 @@ impl Grid {
     }
 }
 
-/// Returns the object size for a file: `asked`, doubled until the file has at most
-/// [`OBJECTS_PER_FILE_TARGET`] objects, never above `largest` (the pool and both ends bound it).
+/// Returns the object size for a file. The requested size `asked` is doubled until the file has at
+/// most [`OBJECTS_PER_FILE_TARGET`] objects. The result never exceeds `largest`, the limit of the
+/// pool and of both ends.
 #[must_use]
 pub fn object_bytes_for(size: u64, asked: NonZeroU64, largest: NonZeroU64) -> NonZeroU64 {
     let mut object = asked.min(largest);

@@ -1,40 +1,41 @@
-//! Profile of a transfer's time. At every moment each end is in one [`Stage`]; the time per stage
-//! of each end is its half of the [`Profile`], and the stage with most of the time is the
-//! bottleneck.
+//! Profile of a transfer: the time that each end spent in each [`Stage`]. An end is in one stage at
+//! any moment. The stage with the most time is the bottleneck.
 //!
-//! Non-goals: the present stage of an end; its state machine reports that.
+//! This module does not determine the current stage of an end. The state machine of the end reports
+//! the stage.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Work or wait of an end. The numbers are those of the wire.
+/// Work or wait of an end. The wire protocol uses these numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
-    /// A source that has nothing to send yet: its listing is not complete.
+    /// The source has nothing to send, because its listing is not complete.
     List = 1,
-    /// A source whose files await the sink's decision; a sink that examines existing files, and
-    /// opens partial files.
+    /// The source waits until the sink decides about its files. Or the sink examines existing files
+    /// and opens partial files.
     Decide = 2,
-    /// A source whose gate is closed by a rate.
+    /// The source waits because a rate limit closes its gate.
     Rate = 3,
-    /// A source whose readers are all busy.
+    /// The source waits because all its readers are busy.
     Read = 4,
-    /// A source with objects that no stream accepts.
+    /// The source has objects to send, and no stream accepts them.
     Network = 5,
-    /// A source without credit: all buffers of the sink are on the way or full.
+    /// The source has no credit: all buffers of the sink are full or reserved for objects in
+    /// flight.
     Credit = 6,
-    /// A source that waits before a retry.
+    /// The source waits before it retries an object.
     Retry = 7,
-    /// A source with no object left to send: it waits for the sink to finish files.
+    /// The source has no object left to send. It waits until the sink finishes the files.
     Verdict = 8,
-    /// A sink without work: no object to write has arrived.
+    /// The sink has no object to write, because no object has arrived.
     Arrival = 9,
-    /// A sink whose writers are busy.
+    /// The sink waits because its writers are busy.
     Write = 10,
-    /// A sink that makes written data durable, and accepts no more until then.
+    /// The sink makes written data durable and accepts no objects until the data is durable.
     Sync = 11,
-    /// A sink that reads files back, or publishes them.
+    /// The sink reads files back or publishes them.
     Publish = 12,
 }
 
@@ -42,7 +43,7 @@ pub enum Stage {
 const STAGES: usize = 12;
 
 impl Stage {
-    /// All stages, by number.
+    /// All stages, ordered by number.
     pub const ALL: [Self; STAGES] = [
         Self::List,
         Self::Decide,
@@ -58,20 +59,20 @@ impl Stage {
         Self::Publish,
     ];
 
-    /// Returns the number on the wire.
+    /// Returns the number of this stage in the wire protocol.
     #[must_use]
     pub const fn number(self) -> u8 {
         self as u8
     }
 
-    /// Returns the stage with this number; `None` for one of a later version.
+    /// Returns the stage with this number; `None` for a stage of a later version.
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
         let index = usize::from(number).checked_sub(1)?;
         Self::ALL.get(index).copied()
     }
 
-    /// Returns the name in reports.
+    /// Returns the name of this stage in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -94,7 +95,8 @@ impl Stage {
         self as usize - 1
     }
 
-    /// Returns true if a source in this stage waits for the sink, whose own stages then say more.
+    /// Returns true if a source in this stage waits for the sink. The stages of the sink then show
+    /// the reason.
     const fn is_the_sinks(self) -> bool {
         matches!(self, Self::Decide | Self::Credit | Self::Verdict)
     }
@@ -105,45 +107,45 @@ impl Stage {
 pub struct Times([u64; STAGES]);
 
 impl Times {
-    /// Adds time to a stage.
+    /// Adds `length` to the time of a stage.
     pub fn add(&mut self, stage: Stage, length: Duration) {
         let time = &mut self.0[stage.index()];
         *time = time.saturating_add(crate::time::nanos(length));
     }
 
-    /// Moves up to `length` of the time of one stage to another.
+    /// Moves at most `length` from the time of one stage to the time of another stage.
     pub fn reassign(&mut self, from: Stage, to: Stage, length: Duration) {
         let moved = crate::time::nanos(length).min(self.0[from.index()]);
         self.0[from.index()] -= moved;
         self.0[to.index()] = self.0[to.index()].saturating_add(moved);
     }
 
-    /// Returns the time of a stage.
+    /// Returns the time spent in a stage.
     #[must_use]
     pub fn of(&self, stage: Stage) -> Duration {
         Duration::from_nanos(self.0[stage.index()])
     }
 
-    /// Returns the stages with any time, by number.
+    /// Returns the stages with a time above zero, ordered by number.
     pub fn iter(&self) -> impl Iterator<Item = (Stage, Duration)> + '_ {
         let all = Stage::ALL.into_iter().map(|stage| (stage, self.of(stage)));
         all.filter(|(_, time)| !time.is_zero())
     }
 
-    /// Returns true if no time was counted.
+    /// Returns true if no time has been recorded.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|time| *time == 0)
     }
 
-    /// Adds the times of another session, or end.
+    /// Adds the times of another session, or of another end.
     pub fn join(&mut self, other: &Self) {
         for (time, more) in self.0.iter_mut().zip(other.0) {
             *time = time.saturating_add(more);
         }
     }
 
-    /// Returns the times since `earlier`, which these times include.
+    /// Returns the difference between these times and the times at an earlier moment.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut since = *self;
@@ -158,8 +160,8 @@ impl Times {
             .fold(Duration::ZERO, |sum, (_, time)| sum.saturating_add(time))
     }
 
-    /// Returns the stage with the most time among those that satisfy `which`, if it has a third of
-    /// all.
+    /// Returns the stage with the most time among the stages that satisfy `which`, if it has at
+    /// least a third of the total time.
     fn most(&self, which: impl Fn(Stage) -> bool) -> Option<(Stage, Duration)> {
         let total = self.total();
         let among = self.iter().filter(|(stage, _)| which(*stage));
@@ -188,7 +190,7 @@ impl Serialize for Stage {
     }
 }
 
-/// Seconds by stage name, to the millisecond.
+/// Serializes the times as seconds by stage name, rounded to milliseconds.
 impl Serialize for Times {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let seconds = |time: Duration| (time.as_secs_f64() * 1000.0).round() / 1000.0;
@@ -196,7 +198,7 @@ impl Serialize for Times {
     }
 }
 
-/// Unknown stage names and values that are not durations are ignored.
+/// Deserializes the times. Unknown stage names, and values that are not durations, are ignored.
 impl<'de> Deserialize<'de> for Times {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let seconds = BTreeMap::<String, f64>::deserialize(deserializer)?;
@@ -219,10 +221,10 @@ impl Profile {
         self.sink.join(&other.sink);
     }
 
-    /// Returns the bottleneck of the transfer: a stage with at least a third of its end's time. A
-    /// source knows from its own stages that it lists, reads or sends too slowly; if it waited for
-    /// the sink, the sink's stages give the reason. If the sink reports that it had no work, the
-    /// source's stage is the result: the transfer needs more credit than the sink's pool has, or
+    /// Returns the bottleneck of the transfer: a stage with at least a third of the time of its
+    /// end. If the source mainly listed, read or sent, its own stage is the bottleneck. If the
+    /// source mainly waited for the sink, the sink's stages show the bottleneck. If the sink in
+    /// turn had no work, the result is the source's stage: the pool of the sink is too small, or
     /// answers take long.
     #[must_use]
     pub fn bottleneck(&self) -> Option<Stage> {
@@ -293,12 +295,12 @@ mod tests {
         let source = [(Stage::Credit, 4), (Stage::Verdict, 2), (Stage::Read, 4)];
         let sink = [(Stage::Arrival, 5), (Stage::Sync, 4), (Stage::Write, 1)];
         assert_eq!(bottleneck(&source, &sink), Some(Stage::Sync));
-        // The sink had no work: the pool is too small for the objects on the way.
+        // The sink had no work, because its pool is too small for the objects in flight.
         assert_eq!(
             bottleneck(&source, &[(Stage::Arrival, 9), (Stage::Write, 1)]),
             Some(Stage::Credit)
         );
-        // An old sink reports nothing.
+        // A sink of an old version reports no times.
         assert_eq!(bottleneck(&source, &[]), Some(Stage::Credit));
     }
 
@@ -312,7 +314,7 @@ mod tests {
         ];
         assert_eq!(bottleneck(&source, &[(Stage::Write, 9)]), None);
         assert_eq!(bottleneck(&[], &[]), None);
-        // A sink without reports of its source cannot know why nothing arrives.
+        // The sink waited for objects, and without the source's times the cause is unknown.
         assert_eq!(bottleneck(&[], &[(Stage::Arrival, 9)]), None);
         let sink = [(Stage::Arrival, 5), (Stage::Write, 4)];
         assert_eq!(bottleneck(&[], &sink), Some(Stage::Write));

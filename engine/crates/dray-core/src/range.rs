@@ -1,19 +1,20 @@
-//! Byte ranges of a file and sets of them.
+//! Byte ranges of a file, and sets of byte ranges.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Bytes `offset .. offset + length` of one file. Never empty inside a set.
+/// The bytes `offset .. offset + length` of one file. A set contains no empty range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ByteRange {
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: u64,
     /// Number of bytes.
     pub length: u64,
 }
 
 impl ByteRange {
-    /// Creates a range; `None` if its end does not fit in 64 bits (a peer may claim anything).
+    /// Creates a range. Returns `None` if the end does not fit in 64 bits, because a peer may send
+    /// any numbers.
     #[must_use]
     pub const fn new(offset: u64, length: u64) -> Option<Self> {
         match offset.checked_add(length) {
@@ -22,7 +23,7 @@ impl ByteRange {
         }
     }
 
-    /// Returns the range between two offsets; empty if `end <= start`.
+    /// Returns the range from `start` to `end`; an empty range if `end <= start`.
     #[must_use]
     pub const fn between(start: u64, end: u64) -> Self {
         Self {
@@ -56,10 +57,11 @@ impl ByteRange {
     }
 }
 
-/// A set of bytes of one file: disjoint, non-adjacent, non-empty ranges in order.
+/// A set of bytes of one file. Stored as ordered ranges that are not empty, do not overlap and do
+/// not touch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RangeSet {
-    /// Start of each run, and its end.
+    /// Maps the start of each range to its end.
     runs: BTreeMap<u64, u64>,
     bytes: u64,
 }
@@ -91,27 +93,27 @@ impl RangeSet {
         self.runs.is_empty()
     }
 
-    /// Returns the number of separate runs.
+    /// Returns the number of separate ranges.
     #[must_use]
     pub fn run_count(&self) -> usize {
         self.runs.len()
     }
 
-    /// Returns the runs in order.
+    /// Returns the ranges in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = ByteRange> + '_ {
         self.runs
             .iter()
             .map(|(&start, &end)| ByteRange::between(start, end))
     }
 
-    /// Returns the run with the lowest offset.
+    /// Returns the range with the lowest offset.
     #[must_use]
     pub fn first(&self) -> Option<ByteRange> {
         self.iter().next()
     }
 
-    /// Returns the first part of the set from `offset` on: the rest of the run that contains
-    /// `offset`, otherwise the next run.
+    /// Returns the first bytes of the set at or after `offset`: the part of a range from `offset`
+    /// on if a range contains `offset`, otherwise the next range.
     #[must_use]
     pub fn run_from(&self, offset: u64) -> Option<ByteRange> {
         if let Some((_, &end)) = self.runs.range(..=offset).next_back()
@@ -125,7 +127,7 @@ impl RangeSet {
             .map(|(&start, &end)| ByteRange::between(start, end))
     }
 
-    /// Adds a range. Returns the number of bytes that were new.
+    /// Adds a range. Returns the number of bytes that were not yet in the set.
     pub fn insert(&mut self, range: ByteRange) -> u64 {
         if range.is_empty() {
             return 0;

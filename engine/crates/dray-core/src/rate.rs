@@ -1,14 +1,14 @@
-//! Rates and classes.
+//! Rates and classes of service.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Bytes per second.
+/// A rate in bytes per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct BytesPerSecond(pub u64);
 
 impl BytesPerSecond {
-    /// Returns the time that `bytes` take at this rate, rounded up; `None` at rate zero.
+    /// Returns the time to move `bytes` at this rate, rounded up; `None` if the rate is zero.
     #[must_use]
     pub fn time_for(self, bytes: u64) -> Option<Duration> {
         if self.0 == 0 {
@@ -21,17 +21,17 @@ impl BytesPerSecond {
     }
 }
 
-/// Class of service, from highest to lowest (BigData Express, section 3).
+/// Class of service, ordered from highest to lowest (BigData Express, section 3).
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
-    /// Gets the rate it needs immediately.
+    /// The transfer immediately gets the rate that it requested.
     Realtime,
-    /// Gets the rate its deadline needs.
+    /// The transfer gets the rate that it needs to meet its deadline.
     Deadline,
-    /// Gets the remaining rate.
+    /// The transfer gets a share of the remaining rate.
     #[default]
     Background,
 }

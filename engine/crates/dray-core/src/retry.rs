@@ -1,17 +1,16 @@
-//! The retry verdict: decides whether and when to retry. The only place in the engine that decides
-//! it.
+//! Decides if and when to retry. No other module of the engine makes this decision.
 
 use crate::error::Status;
 use std::time::Duration;
 
-/// Number of tries, and the waits between them.
+/// Maximum number of tries, and the waiting times between tries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
     /// Maximum number of tries, including the first.
     pub attempts_max: u32,
-    /// Wait before the second try; doubles each time.
+    /// Waiting time before the second try. The time doubles after each further try.
     pub backoff: Duration,
-    /// Maximum wait.
+    /// Maximum waiting time.
     pub backoff_max: Duration,
 }
 
@@ -35,9 +34,9 @@ pub enum Verdict {
 }
 
 impl RetryPolicy {
-    /// Decides after try number `attempt` (counted from 1) failed with `status`. `draw` is a random
-    /// number in `0 ..= u32::MAX` from the caller; it spreads waits over 50 to 100 % of the doubled
-    /// backoff, so that many failures are not retried simultaneously.
+    /// Decides after the try with number `attempt`, counted from 1, failed with `status`. `draw` is
+    /// a random number in `0 ..= u32::MAX`. It sets the wait to between 50 and 100 % of the doubled
+    /// backoff, so that transfers that failed together do not retry simultaneously.
     #[must_use]
     pub fn verdict(&self, status: Status, attempt: u32, draw: u32) -> Verdict {
         if status != Status::Temporary || attempt >= self.attempts_max {

@@ -1,4 +1,5 @@
-//! Ranges with the checksums of their bytes; neighbours merge by combination.
+//! Byte ranges with the checksums of their bytes. Adjacent ranges are merged, and their checksums
+//! combined.
 
 use crate::checksum::Sums;
 use crate::range::{ByteRange, RangeSet};
@@ -10,9 +11,10 @@ struct Run {
     sums: Sums,
 }
 
-/// The known content of a file: disjoint runs with their checksums.
+/// The known content of a file: ranges that do not overlap, each with the checksums of its bytes.
 ///
-/// Memory: one run per gap, not per object, because adjacent runs merge immediately.
+/// Memory grows with the number of gaps, not with the number of objects, because adjacent ranges
+/// are merged immediately.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SummedRanges {
     runs: BTreeMap<u64, Run>,
@@ -38,14 +40,14 @@ impl SummedRanges {
         self.runs.is_empty()
     }
 
-    /// Returns the number of separate runs.
+    /// Returns the number of separate ranges.
     #[must_use]
     pub fn run_count(&self) -> usize {
         self.runs.len()
     }
 
-    /// Adds a range with the checksums of its bytes. Returns false, and changes nothing, if the
-    /// range is empty or any of its bytes is known already (checksums cannot be split).
+    /// Adds a range with the checksums of its bytes. Returns false without a change if the range is
+    /// empty or one of its bytes is already known, because checksums cannot be split.
     pub fn insert(&mut self, range: ByteRange, sums: Sums) -> bool {
         if range.is_empty() || self.overlaps(range) {
             return false;
@@ -92,20 +94,21 @@ impl SummedRanges {
                 .is_some_and(|(_, run)| run.end >= range.end())
     }
 
-    /// Returns the runs in order, with their checksums.
+    /// Returns the ranges in order, with their checksums.
     pub fn iter(&self) -> impl Iterator<Item = (ByteRange, Sums)> + '_ {
         self.runs
             .iter()
             .map(|(&start, run)| (ByteRange::between(start, run.end), run.sums))
     }
 
-    /// Returns the runs without their checksums.
+    /// Returns the ranges without their checksums.
     #[must_use]
     pub fn ranges(&self) -> RangeSet {
         self.iter().map(|(range, _)| range).collect()
     }
 
-    /// Returns the checksums of bytes `0 .. length`, if all of them, and none after, are known.
+    /// Returns the checksums of the bytes `0 .. length`. Returns `None` unless exactly these bytes
+    /// are known.
     #[must_use]
     pub fn whole(&self, length: u64) -> Option<Sums> {
         if length == 0 {

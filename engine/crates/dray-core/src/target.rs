@@ -1,10 +1,10 @@
-//! Storage targets: parts of a storage system that can be slow independently of each other.
+//! Storage targets: the parts of a storage system that can be slow independently of each other.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A storage target of one end: an OST, an OSD, a brick, a disk, a remote server. The end that owns
-/// the target assigns its number, which has no meaning elsewhere.
+/// A storage target of one end, such as a disk, a remote server, a brick, an OST or an OSD. The end
+/// that owns the target assigns the number. The number has no meaning at the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TargetId(pub u32);
 
@@ -14,17 +14,17 @@ impl fmt::Display for TargetId {
     }
 }
 
-/// Map from the bytes of a file to targets.
+/// Maps the bytes of a file to storage targets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Layout {
-    /// The whole file on one target.
+    /// The whole file is on one target.
     Single(TargetId),
-    /// Stripes of `stripe_bytes` on each target in turn (the simple form of Lustre's and RADOS's
-    /// striping).
+    /// Stripes of `stripe_bytes` are on each target in turn, as in the simplest striping of Lustre
+    /// and RADOS.
     Striped {
-        /// Bytes of one stripe; never zero.
+        /// Size of a stripe in bytes; never zero.
         stripe_bytes: u64,
-        /// Targets in turn; never empty.
+        /// Targets in the order of the stripes; never empty.
         targets: Vec<TargetId>,
     },
 }

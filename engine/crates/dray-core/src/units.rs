@@ -1,9 +1,9 @@
-//! Sizes and rates in the form of command lines and configuration files.
+//! Parses sizes and rates of command lines and configuration files.
 
-/// Parses bytes: `4096`, `64K`, `64KiB` (powers of 1024), `64KB` (powers of 1000).
+/// Parses a size in bytes: `4096`, `64K`, `64KiB` (powers of 1024), `64KB` (powers of 1000).
 ///
 /// # Errors
-/// A message that states the problem.
+/// A message with the reason.
 pub fn size(text: &str) -> Result<u64, String> {
     let digits = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -32,7 +32,8 @@ pub fn size(text: &str) -> Result<u64, String> {
             .ok_or_else(|| "more than 2^64 bytes".to_owned());
     }
     match number.parse::<f64>() {
-        // Whole numbers are exact below 2^53; a fraction of more than that is never useful.
+        // An `f64` holds whole numbers exactly below 2^53, about 9e15. No larger size with a
+        // fraction is useful.
         Ok(part) if part.is_finite() && part * (factor as f64) < 9e15 => {
             Ok((part * factor as f64).round() as u64)
         }
@@ -40,10 +41,10 @@ pub fn size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Parses bytes per second: a size, with or without `/s`; never zero.
+/// Parses a rate in bytes per second: a size, with or without `/s`. Zero is an error.
 ///
 /// # Errors
-/// A message that states the problem.
+/// A message with the reason.
 pub fn rate(text: &str) -> Result<u64, String> {
     match size(text.strip_suffix("/s").unwrap_or(text))? {
         0 => Err("a rate of zero never ends; leave the rate out for no limit".to_owned()),
@@ -51,7 +52,7 @@ pub fn rate(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Formats bytes for people: `1.5 GiB`.
+/// Formats a number of bytes for people, as in `1.5 GiB`.
 #[must_use]
 pub fn human(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];

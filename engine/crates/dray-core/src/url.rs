@@ -1,7 +1,8 @@
-//! `dray://HOST[:PORT]/ROOT/PATH`, and the text form of paths in URLs, in the API and in messages
-//! (docs/reference/urls.md). There is one grammar: every command accepts what another prints.
+//! URLs of the form `dray://HOST[:PORT]/ROOT/PATH`, and the text form of paths in URLs, in the API
+//! and in messages (docs/reference/urls.md). The grammar is the same for input and output, so every
+//! command accepts the output of every other command.
 //!
-//! Invariant owned here: [`decode`] gives back the bytes that [`encode`] wrote, for any name.
+//! Invariant: [`decode`] returns the bytes that were passed to [`encode`], for any name.
 
 use std::fmt;
 
@@ -9,11 +10,11 @@ use std::fmt;
 pub const SCHEME: &str = "dray://";
 
 /// Default port of `dray serve` and of an endpoint. IANA's list leaves 4734 to 4736 unassigned,
-/// between 4733 (resorcs) and 4737 (ipdr-sp). To be registered when other programs speak the
-/// protocol.
+/// between 4733 (resorcs) and 4737 (ipdr-sp). The port must be registered when other programs use
+/// the protocol.
 pub const PORT: u16 = 4735;
 
-/// Reason why a text is not a URL or path, phrased to follow that text in a message.
+/// Reason why a text is not a URL or a path. A message shows the text and then this reason.
 pub type Malformed = &'static str;
 
 /// The parts of a URL.
@@ -21,13 +22,12 @@ pub type Malformed = &'static str;
 pub struct Url {
     /// `HOST:PORT`.
     pub address: String,
-    /// The path as bytes, without the slash that separates it from the host; a slash at its end is
-    /// kept.
+    /// The path as bytes, without the slash after the host. A slash at the end of the path is kept.
     pub path: Vec<u8>,
 }
 
 impl Url {
-    /// Returns true if a text has dray's scheme.
+    /// Returns true if the text starts with the scheme `dray://`.
     #[must_use]
     pub fn is_meant(text: &[u8]) -> bool {
         text.starts_with(SCHEME.as_bytes())
@@ -36,7 +36,7 @@ impl Url {
     /// Parses a URL.
     ///
     /// # Errors
-    /// The reason why it is malformed.
+    /// The reason why the URL is malformed.
     pub fn parse(text: &[u8]) -> Result<Self, Malformed> {
         let rest = text
             .strip_prefix(SCHEME.as_bytes())
@@ -49,7 +49,7 @@ impl Url {
         })
     }
 
-    /// Returns the path in the form of an endpoint's API.
+    /// Returns the path in the text form of the control API.
     #[must_use]
     pub fn api_path(&self) -> String {
         format!("/{}", encode(&self.path))
@@ -69,8 +69,8 @@ fn address(authority: &[u8]) -> Option<String> {
     is_plain.then(|| with_port(text))?
 }
 
-/// Returns an address, with the default port unless it has one; an IPv6 address must be in
-/// brackets.
+/// Returns the address with a port. The default port is added if the address has none. An IPv6
+/// address must be in brackets.
 #[must_use]
 pub fn with_port(host: &str) -> Option<String> {
     let (name, port) = match host.strip_prefix('[') {
@@ -94,8 +94,9 @@ pub fn with_port(host: &str) -> Option<String> {
     (!name.is_empty() && name != "[]").then(|| format!("{name}:{port}"))
 }
 
-/// Returns the bytes of a path as text. Printable valid UTF-8 stays unchanged. All other bytes
-/// become `%HH`, and so do `%` itself, `?` and `#`, which end the path of a URL.
+/// Returns the bytes of a path as text. Printable valid UTF-8 is unchanged. All other bytes become
+/// `%HH`. `%`, `?` and `#` become `%HH` too, because `%` starts an escape, and `?` and `#` end the
+/// path of a URL.
 #[must_use]
 pub fn encode(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
@@ -125,14 +126,13 @@ fn push_escaped(text: &mut String, byte: u8) {
     }
 }
 
-/// Returns true for characters that are escaped: control characters, characters that end a line or
-/// change the direction of the text (Unicode `Bidi_Control`), and characters with a meaning in
-/// URLs.
+/// Returns true if the character must be escaped: control characters, characters that end a line or
+/// change the direction of text (Unicode `Bidi_Control`), and characters with a meaning in URLs.
 fn is_escaped(character: char) -> bool {
     matches!(character, '%' | '?' | '#') || drives_terminal(character)
 }
 
-/// Returns true for characters that a terminal interprets instead of printing them.
+/// Returns true if a terminal interprets the character instead of printing it.
 #[must_use]
 pub fn drives_terminal(character: char) -> bool {
     character.is_control()
@@ -142,7 +142,8 @@ pub fn drives_terminal(character: char) -> bool {
         )
 }
 
-/// Makes a URL or a path safe to print: characters that a terminal interprets become `%HH`.
+/// Returns a URL or a path that is safe to print. Characters that a terminal interprets become
+/// `%HH`.
 #[must_use]
 pub fn shown(text: &[u8]) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -158,7 +159,7 @@ pub fn shown(text: &[u8]) -> String {
     shown
 }
 
-/// Decodes the text of a path: `%HH` is that byte, every other byte is itself.
+/// Decodes the text form of a path. `%HH` becomes one byte, and every other byte is unchanged.
 ///
 /// # Errors
 /// A `%` without two hexadecimal digits; a `?` or `#`; a slash or a zero byte inside a name.

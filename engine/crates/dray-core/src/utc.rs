@@ -1,4 +1,4 @@
-//! Wall time as text: milliseconds since 1970 in RFC 3339, in UTC.
+//! Text form of wall-clock time: milliseconds since 1970 as RFC 3339 in UTC.
 
 use std::fmt;
 
@@ -9,8 +9,8 @@ pub const MS_MIN: i64 = -62_167_219_200_000;
 /// End of the year 9999, in milliseconds since 1970.
 pub const MS_MAX: i64 = 253_402_300_799_999;
 
-/// Parses RFC 3339, as in `2026-11-21T17:00:00Z`, with any fraction and any offset. Returns
-/// milliseconds since 1970.
+/// Parses RFC 3339 text such as `2026-11-21T17:00:00Z`, with any fraction of a second and any time
+/// zone offset. Returns milliseconds since 1970.
 #[must_use]
 pub fn parse(text: &str) -> Option<i64> {
     let bytes = text.as_bytes();
@@ -29,7 +29,7 @@ pub fn parse(text: &str) -> Option<i64> {
         && bytes[16] == b':';
     let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
     let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
-    // A leap second counts as the first second of the next minute.
+    // A leap second (second 60) counts as the first second of the next minute.
     if !is_shaped || hour > 23 || minute > 59 || second > 60 {
         return None;
     }
@@ -63,10 +63,10 @@ pub fn parse(text: &str) -> Option<i64> {
     (MS_MIN..=MS_MAX).contains(&whole).then_some(whole)
 }
 
-/// Writes `ms` milliseconds since 1970, as in `2026-11-21T17:00:00.000Z`.
+/// Writes milliseconds since 1970 as text such as `2026-11-21T17:00:00.000Z`.
 ///
 /// # Errors
-/// Errors of the formatter.
+/// The errors of the formatter.
 pub fn write(ms: i64, f: &mut impl fmt::Write) -> fmt::Result {
     let (year, month, day) = civil_from_days(ms.div_euclid(DAY_MS));
     let of_day = ms.rem_euclid(DAY_MS);
@@ -78,8 +78,9 @@ pub fn write(ms: i64, f: &mut impl fmt::Write) -> fmt::Result {
     )
 }
 
-/// Returns the days since 1970 of a date of the Gregorian calendar; `None` for a date that does not
-/// exist. (Howard Hinnant, "chrono-compatible low-level date algorithms", `days_from_civil`.)
+/// Returns the number of days from 1970 to a date of the Gregorian calendar; `None` for a date that
+/// does not exist (Howard Hinnant, "chrono-compatible low-level date algorithms",
+/// `days_from_civil`).
 fn days_from_civil(year: i64, month: i64, day: i64) -> Option<i64> {
     let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
     let length = match month {
@@ -100,7 +101,8 @@ fn days_from_civil(year: i64, month: i64, day: i64) -> Option<i64> {
     Some(era * 146_097 + day_of_era - 719_468)
 }
 
-/// Returns the date of a day since 1970 (`civil_from_days` of the same source).
+/// Returns the date for a number of days since 1970 (`civil_from_days` of "chrono-compatible
+/// low-level date algorithms").
 const fn civil_from_days(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);

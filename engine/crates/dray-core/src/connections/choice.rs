@@ -1,56 +1,62 @@
-//! Chooses a setting for calls of one kind: first by rule, then by measured throughput.
+//! Chooses a setting for calls of one kind. The first choice follows Mulconn's rule, later choices
+//! follow measured throughput.
 //!
-//! Settings form a row: thread to single, thread to multiple, the latter with calls cut into 2, 4,
-//! ... pieces, at most as many as connections. From time to time the setting in force is compared
-//! with another: a neighbour, or whole calls. One window runs with the setting in force, one with
-//! the other, and one with the setting in force again. If the other carries clearly more than both,
-//! twice in a row, it comes into force. The interval between comparisons depends on their cost:
-//! they may cost a hundredth of the throughput, and less the longer they find nothing.
+//! The possible settings form an ordered list: thread to single, thread to multiple, and thread to
+//! multiple with calls cut into 2, 4, ... pieces, up to the number of connections. From time to
+//! time the current setting is compared with a neighbour in the list, or with the setting of whole
+//! calls. A comparison has three windows: the current setting, the other setting, and the current
+//! setting again. The other setting becomes current if its throughput is clearly higher than in
+//! both other windows, in two comparisons in a row. Comparisons may cost at most a hundredth of the
+//! throughput. The interval between comparisons grows while they find no better setting.
 
 use super::{Direction, Flow, Mapping};
 use crate::Time;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Minimum length of a window, and its minimum number of calls in total and per thread (or per
-/// connection, where threads have several calls open), so that chance stays below the margin.
+/// Minimum length of a window, minimum number of calls in a window, and minimum number of calls for
+/// each thread. The last number counts for each connection if threads have several open calls.
+/// Shorter windows would measure differences by chance that exceed [`MARGIN`].
 const WINDOW_MIN: Duration = Duration::from_millis(100);
 const WINDOW_CALLS_MIN: u64 = 8;
 const WINDOW_CALLS_EACH: u64 = 4;
 
-/// Maximum length of a window: in a longer one there is too little work to compare.
+/// Maximum length of a window. If a longer window were needed, there would be too little work to
+/// compare.
 const WINDOW_MAX: Duration = Duration::from_secs(10);
 
-/// A comparison ends after this multiple of the window before it; and after half of that window if
-/// the other setting carries less than half.
+/// A trial ends after `LOOK_TIMES` times the length of the previous window. It ends after the
+/// fraction `HALF` of that length if the other setting has less than half the throughput.
 const LOOK_TIMES: f64 = 2.0;
 const HALF: f64 = 0.5;
 
-/// A ratio above this is clearly more (guess, revisit).
+/// A setting is clearly better if its throughput exceeds the other throughput by this factor
+/// (guess, revisit).
 const MARGIN: f64 = 1.04;
 
-/// Number of times that another setting must carry clearly more.
+/// Number of consecutive comparisons that another setting must win.
 const WINS: u32 = 2;
 
-/// Maximum cost of comparisons, as a fraction of the throughput.
+/// Maximum cost of comparisons, as a fraction of the total throughput.
 const COST_MAX: f64 = 0.01;
 
-/// Windows until another setting is tried: without a rule, which concerns the number of pieces of a
-/// write that must be durable; with Mulconn's rule; and at most, so that changes are found.
+/// Number of windows before another setting is tried. `PATIENCE_GUESSED` applies if no rule exists,
+/// as for the number of pieces of a durable write. `PATIENCE_RULED` applies to Mulconn's rule.
+/// `PATIENCE_MAX` is the upper limit, so that a change of the server is found.
 const PATIENCE_GUESSED: f64 = 2.0;
 const PATIENCE_RULED: f64 = 32.0;
 const PATIENCE_MAX: f64 = 1000.0;
 
-/// Minimum fraction of time that threads spend in calls: below it, connections are not the
-/// bottleneck, and throughput says nothing about them.
+/// Minimum fraction of time that threads spend in calls. Below it the connections are not the
+/// bottleneck, and the throughput cannot be used to compare settings.
 const BUSY_MIN: f64 = 0.5;
 
 /// Setting for calls of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setting {
-    /// Mapping to connections.
+    /// Mapping of threads to connections.
     pub mapping: Mapping,
-    /// Number of concurrent pieces of a call; 1 leaves it whole.
+    /// Number of concurrent pieces of a call. With 1 the call is not cut.
     pub pieces: usize,
 }
 
@@ -66,36 +72,38 @@ struct Seen {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Look {
     rung: usize,
-    /// Throughput of the setting in force, just before.
+    /// Throughput of the current setting in the window before the trial.
     before: Seen,
-    /// Number of times in a row that the other setting carried clearly more.
+    /// Number of consecutive comparisons that the other setting has won.
     wins: u32,
 }
 
-/// Phase of the comparison.
+/// Phase of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
-    /// The setting in force runs, and no other is tried.
+    /// The current setting runs. No comparison is under way.
     Holds,
-    /// Another setting runs for a window.
+    /// The other setting runs for one window.
     Tries(Look),
-    /// The setting in force runs again, for comparison with the other's throughput.
+    /// The current setting runs again, and its throughput is compared with that of the other
+    /// setting.
     Checks(Look, Seen),
 }
 
-/// The choice for calls of one kind.
+/// Chooses the setting for calls of one kind.
 #[derive(Debug)]
 pub struct Choice {
     flow: Flow,
     connections: usize,
     rungs: Vec<Setting>,
-    /// Index of the setting in force.
+    /// Index of the current setting.
     at: usize,
     phase: Phase,
-    /// Windows since each setting was tried, and windows until its next trial.
+    /// For each setting: the number of windows since its last trial, and the number of windows to
+    /// wait before its next trial.
     waited: Vec<f64>,
     patience: Vec<f64>,
-    /// Number of threads last given to the rule.
+    /// Number of threads for which the rule was last applied.
     threads: usize,
     window: Window,
 }
@@ -106,13 +114,14 @@ struct Window {
     bytes: u64,
     calls: u64,
     callers: BTreeSet<u64>,
-    /// Threads in calls, the time of the last sum, and their total seconds.
+    /// Threads that are in a call now, the time of the last update, and the total seconds that
+    /// threads spent in calls.
     inside: Vec<u64>,
     since: Time,
     busy: f64,
     /// Number of open calls.
     open: u64,
-    /// Calls of the previous setting that must end before the window begins.
+    /// Number of calls of the previous setting that must end before the window begins.
     to_settle: u64,
 }
 
@@ -134,7 +143,7 @@ impl Window {
 }
 
 impl Choice {
-    /// Creates a choice without measurements.
+    /// Creates a choice that has no measurements yet.
     #[must_use]
     pub fn new(flow: Flow, connections: usize) -> Self {
         let multiple = |pieces| Setting {
@@ -169,7 +178,8 @@ impl Choice {
         choice
     }
 
-    /// Returns the setting that runs: the one in force, or the one being tried.
+    /// Returns the setting to use for the next call: the current setting, or the other setting
+    /// during a trial.
     #[must_use]
     pub fn setting(&self) -> Setting {
         match self.phase {
@@ -178,8 +188,8 @@ impl Choice {
         }
     }
 
-    /// Returns the setting by the rule, which carries most if only the connections are a
-    /// bottleneck.
+    /// Returns the setting by Mulconn's rule. It has the highest throughput if the connections are
+    /// the only bottleneck.
     fn ruled(&self, threads: usize) -> usize {
         let is_enough = threads >= self.connections;
         match (self.flow.direction, self.flow.waits) {
@@ -197,7 +207,7 @@ impl Choice {
         }
     }
 
-    /// Returns the number of connections that a setting keeps busy, if nothing else is a
+    /// Returns the number of connections that a setting keeps busy if the connections are the only
     /// bottleneck.
     fn at_work(&self, rung: usize) -> usize {
         let setting = self.rungs[rung];
@@ -220,8 +230,8 @@ impl Choice {
         }
     }
 
-    /// Sets the expected trials of the settings next to the one in force, before any of them was
-    /// tried.
+    /// Sets the number of windows to wait for the neighbours of the current setting, before any
+    /// neighbour has been tried.
     fn expect(&mut self) {
         let own = as_f64(self.at_work(self.at).max(1) as u64);
         let is_guess = self.flow
@@ -245,7 +255,8 @@ impl Choice {
         self.window.tick(now);
         self.window.inside.push(caller);
         self.window.callers.insert(caller);
-        // An additional thread counts immediately; a missing one at the end of a window.
+        // A new thread is counted immediately. A thread that has stopped is subtracted at the end
+        // of a window.
         let seen = self.window.callers.len();
         if seen > self.threads {
             self.follow_rule(seen);
@@ -370,8 +381,8 @@ impl Choice {
         Phase::Holds
     }
 
-    /// Returns the setting to try now: a neighbour, or whole calls; the one that has waited
-    /// longest.
+    /// Returns the setting to try now: of the neighbours and the setting of whole calls, the one
+    /// with the longest time since its last trial.
     fn due(&self) -> Option<usize> {
         let below = self.at.checked_sub(1);
         let above = Some(self.at + 1).filter(|rung| *rung < self.rungs.len());
@@ -384,8 +395,9 @@ impl Choice {
     }
 }
 
-/// Returns the number of windows to wait before trying a setting with the fraction `share` of the
-/// throughput for `lasted` windows, so that trials cost a hundredth.
+/// Returns the number of windows to wait before a setting is tried again. The last trial took
+/// `lasted` windows and had the fraction `share` of the current throughput. The wait limits the
+/// cost of trials to [`COST_MAX`].
 fn patience(share: f64, lasted: f64) -> f64 {
     ((1.0 - share) * lasted / COST_MAX).clamp(0.0, PATIENCE_MAX)
 }
