@@ -1,63 +1,66 @@
-//! Bounds of single fields. The two ends agree on the [`Limits`] of whole frames, payloads and
-//! counts. The bounds of fields are fixed, because a field must fit in the smallest frame that an
-//! end may declare.
+//! Limits on single fields. The limits on whole frames, payloads and counts ([`Limits`]) are
+//! negotiated. The limits on fields are constants, because every field must fit in the smallest
+//! frame that an end may declare.
 
 use crate::message::Limits;
 use dray_core::{End, Entry, EntryKind, Error, ErrorKind, Result, plan};
 
-/// Maximum body of a HELLO, and of every frame before both HELLOs have been read. An
-/// unauthenticated peer can make this end allocate at most this many bytes.
+/// Maximum size in bytes of the body of a HELLO, and of every frame before both HELLOs have been
+/// read. A peer that is not yet authenticated can make this end allocate at most this many bytes.
 pub const HELLO_BYTES_MAX: u32 = 64 << 10;
 
 /// Minimum [`Limits::control_bytes_max`] that an end may declare. The largest part that cannot be
-/// split is an entry with a symlink and all its attributes: at most 205 101 bytes.
+/// split is an entry for a symlink with all its attributes: at most 205 101 bytes.
 pub const CONTROL_BYTES_MIN: u32 = 256 << 10;
 
-/// Maximum length of a symbolic link's text (Linux stops at 4 KiB; others do not).
+/// Maximum length in bytes of the target of a symbolic link. Linux permits 4 KiB, other systems
+/// permit more.
 pub const SYMLINK_BYTES_MAX: usize = 64 << 10;
 
 /// Maximum number of extended attributes of one entry.
 pub const XATTRS_MAX: usize = 1024;
-/// Maximum length of an extended attribute's name (Linux: `XATTR_NAME_MAX`).
+/// Maximum length in bytes of the name of an extended attribute (Linux: `XATTR_NAME_MAX`).
 pub const XATTR_NAME_BYTES_MAX: usize = 255;
-/// Maximum length of an extended attribute's value (Linux: `XATTR_SIZE_MAX`).
+/// Maximum length in bytes of the value of an extended attribute (Linux: `XATTR_SIZE_MAX`).
 pub const XATTR_VALUE_BYTES_MAX: usize = 64 << 10;
-/// Maximum bytes of all names and values of one entry's extended attributes.
+/// Maximum total length in bytes of the names and values of one entry's extended attributes.
 pub const XATTRS_BYTES_MAX: usize = 128 << 10;
 
-/// Maximum number of targets of one layout (Lustre stripes over 2 000 OSTs at most).
+/// Maximum number of targets in one layout. Lustre stripes over at most 2 000 OSTs.
 pub const LAYOUT_TARGETS_MAX: usize = 4096;
 
-/// Budget for one announced and unclosed entry: a path and a few attributes (guess, revisit).
+/// Memory budget in bytes for one entry that is announced and not closed: a path and a few
+/// attributes (guess, revisit).
 const LIVE_ENTRY_BYTES: u64 = 1 << 10;
-/// Budget for a deep path of folders and the largest permitted entry, in addition to
+/// Memory budget in bytes for one deep path and the largest permitted entry, in addition to
 /// [`LIVE_ENTRY_BYTES`] per entry.
 const LIVE_BYTES_MORE: u64 = 512 << 10;
 
-/// Maximum number of separate byte runs of one file at a sink or in DONE messages. A file whose
-/// objects arrive in random order has at most one run per four objects, so the bound suffices for
-/// 2^20 objects.
+/// Maximum number of separate byte ranges of one file at a sink or in DONE messages. A file whose
+/// objects arrive in random order has at most one separate range per four objects, so the limit
+/// suffices for 2^20 objects.
 pub const RUNS_PER_FILE_MAX: usize = 1 << 18;
-/// Maximum number of runs of all announced and unclosed files. A run takes about 100 bytes of
-/// memory.
+/// Maximum number of separate byte ranges of all files that are announced and not closed. Each
+/// range takes about 100 bytes of memory.
 pub const RUNS_MAX: usize = 1 << 20;
 
-/// Maximum number of one source's hole blocks that have no final state. Such blocks have no
-/// payload, so credit does not bound them. The value is the number of blocks sent in a sync
-/// interval of half a second (guess, revisit).
+/// Maximum number of hole blocks of one source without a final state. Hole blocks have no payload,
+/// so credit does not limit them. The value is the number of hole blocks sent in a sync interval of
+/// half a second (guess, revisit).
 pub const HOLE_BLOCKS_MAX: u32 = 4096;
 
-/// Maximum number of storage targets that a sink may name in layouts and in CREDIT during one
-/// session. The source keeps a queue for each target; Lustre has up to 2 000 OSTs.
+/// Maximum number of storage targets that a sink may name in layouts and CREDIT messages during one
+/// session. The source has a queue for each target. Lustre has up to 2 000 OSTs.
 pub const SINK_TARGETS_MAX: usize = 1 << 14;
 
-/// Maximum sum of objects and targets that the source tracks for live files striped over several
-/// targets. The source sends a file that exceeds the sum as if it were on one target.
+/// Limit on the sum of objects and targets that the source tracks for live files striped over
+/// several targets. If a file would exceed the limit, the source treats it as if it were on one
+/// target.
 pub const STRIPED_MAX: u64 = 1 << 18;
 
-/// Maximum number of a source's blocks without a final state and ranges that wait for another
-/// attempt. The source remembers both even when they occupy no buffer, so the buffer pool does not
-/// bound them.
+/// Maximum number of blocks without a final state, together with ranges that wait for another
+/// attempt, at one source. Such blocks and ranges take memory even without a buffer, so the buffer
+/// pool does not limit them.
 pub const BLOCKS_MAX: usize = 1 << 16;
 
 /// Maximum number of paths in one CONNECT.
@@ -66,24 +69,24 @@ pub use dray_core::patterns::{PATTERN_BYTES_MAX, PATTERNS_MAX};
 
 /// Maximum number of addresses in a CONNECT or ACCEPT.
 pub const ADDRESSES_MAX: usize = 64;
-/// Maximum length of an address: a DNS name of 255 bytes, a colon, a port, brackets.
+/// Maximum length in bytes of an address: a DNS name of 255 bytes, a colon, a port and brackets.
 pub const ADDRESS_BYTES_MAX: usize = 272;
 
-/// Maximum length of [`crate::message::Hello::software`].
+/// Maximum length of [`crate::message::Hello::software`] in bytes.
 pub const SOFTWARE_BYTES_MAX: usize = 256;
-/// Maximum length of [`crate::message::Hello::token`] (WLCG tokens are a few KiB).
+/// Maximum length of [`crate::message::Hello::token`] in bytes. WLCG tokens have a few KiB.
 pub const TOKEN_BYTES_MAX: usize = 16 << 10;
 /// Maximum number of checksum algorithms in a HELLO.
 pub const CHECKSUMS_MAX: usize = 32;
 
-/// Maximum length of an error's operation; the sender truncates a longer one.
+/// Maximum length in bytes of an error's operation. The sender truncates longer text.
 pub const ERROR_OPERATION_BYTES_MAX: usize = 256;
-/// Maximum length of an error's cause; the sender truncates a longer one.
+/// Maximum length in bytes of an error's cause. The sender truncates longer text.
 pub const ERROR_CAUSE_BYTES_MAX: usize = 4096;
-/// Maximum length of an error's remedy; the sender truncates a longer one.
+/// Maximum length in bytes of an error's remedy. The sender truncates longer text.
 pub const ERROR_REMEDY_BYTES_MAX: usize = 1024;
 
-/// Permission bits of a mode that are sent.
+/// The bits of a file mode that are sent.
 pub const MODE_BITS: u32 = 0o7777;
 
 impl Default for Limits {
@@ -91,7 +94,7 @@ impl Default for Limits {
         Self {
             control_bytes_max: 1 << 20,
             object_bytes_max: plan::OBJECT_BYTES_MAX,
-            // The segments of a 1 MiB object that packs files of 256 bytes.
+            // A 1 MiB object that packs files of 256 bytes has 4096 segments.
             segments_max: 4096,
             live_entries_max: 1 << 16,
         }
@@ -118,9 +121,9 @@ pub const fn live_bytes_max(live_entries_max: u32) -> u64 {
     live_entries_max as u64 * LIVE_ENTRY_BYTES + LIVE_BYTES_MORE
 }
 
-/// Returns the bytes of an entry that count towards [`live_bytes_max`] until it is closed;
-/// `path_bytes` is the length of its whole path. For a directory, the path counts from its first
-/// announcement and the attributes from its end.
+/// Returns the number of bytes that an entry counts towards [`live_bytes_max`] until the entry is
+/// closed. `path_bytes` is the length of the full path. For a directory, the path is counted from
+/// its first announcement, and the attributes from its end.
 #[must_use]
 pub fn entry_bytes(entry: &Entry, path_bytes: usize) -> u64 {
     let xattrs = entry.metadata.xattrs.iter();
@@ -134,11 +137,12 @@ pub fn entry_bytes(entry: &Entry, path_bytes: usize) -> u64 {
     bytes as u64
 }
 
-/// Checks that an entry can be sent. The lister calls this before it announces an entry, so that an
-/// invalid entry fails alone and not together with its whole frame.
+/// Checks that an entry can be sent. The lister calls this function before it announces an entry,
+/// so that an invalid entry does not make its whole frame fail.
 ///
 /// # Errors
-/// [`ErrorKind::LimitExceeded`] or [`ErrorKind::InvalidRequest`] naming the field.
+/// [`ErrorKind::LimitExceeded`] or [`ErrorKind::InvalidRequest`]. The error contains the name of
+/// the field.
 pub fn check_entry(entry: &Entry) -> Result<()> {
     let over = |field: &str, have: usize, most: usize| {
         Err(

@@ -1,12 +1,14 @@
 //! Frames: encodes messages as bytes and decodes them. docs/design/wire-protocol.md specifies the
-//! layout; `integration/wire/decoder.py` is an independent implementation.
+//! layout, and `integration/wire/decoder.py` is an independent implementation.
 //!
-//! A control connection carries a [`Preamble`], the TLS handshake, then frames. [`encode`] appends
-//! a message to a buffer, in as many frames as the peer's limits require. [`Decoder`] takes bytes
-//! as they arrive; callers that read exact lengths use [`Prefix::parse`] and [`decode`].
+//! A control connection starts with a [`Preamble`] and the TLS handshake. All later bytes are
+//! frames. [`encode`] appends a message to a buffer, in as many frames as the peer's limits
+//! require. [`Decoder`] takes bytes as they arrive. Callers that read exact lengths use
+//! [`Prefix::parse`] and [`decode`].
 //!
-//! A data connection carries a [`Preamble`], the listener's [`Challenge`], the dialler's join, then
-//! block heads, each followed by its payload ([`encode_block_head`], [`decode_block_head`]).
+//! A data connection starts with a [`Preamble`], the listener's [`Challenge`] and the dialler's
+//! JOIN. All later bytes are blocks: a head and its payload ([`encode_block_head`],
+//! [`decode_block_head`]).
 
 mod bytes;
 mod control;
@@ -27,17 +29,17 @@ use bytes::{refused, unsendable};
 use dray_core::checksum::crc32c;
 use dray_core::{ErrorKind, Result};
 
-/// Length of the prefix that precedes the body of every frame.
+/// Length in bytes of the prefix before the body of every frame.
 pub const PREFIX_BYTES: usize = 12;
 
-/// Flag: the body may end with fields that the agreed version does not define. A reader ignores
-/// bytes after its last known field. Without the flag such bytes are an error.
+/// Flag of a frame whose body may end with fields that the agreed version does not define. A reader
+/// ignores the bytes after the last field that it knows. Without the flag, such bytes are an error.
 pub const FLAG_EXTENDED: u8 = 1;
 
 /// Lowest frame type that a peer may skip if it does not know the type.
 pub const TYPE_IGNORABLE: u8 = 0x80;
 
-/// The numbers of the frame types.
+/// Numbers of the frame types.
 pub mod frame_type {
     #![expect(
         missing_docs,
@@ -74,7 +76,7 @@ pub mod frame_type {
     pub const STREAMS: u8 = 0x81;
 }
 
-/// Returns the name of a frame type, as the specification and error messages use it.
+/// Returns the name of a frame type for the specification and for error messages.
 #[must_use]
 pub const fn frame_name(number: u8) -> &'static str {
     match number {
@@ -114,23 +116,25 @@ pub const fn frame_name(number: u8) -> &'static str {
 /// The prefix of a frame's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prefix {
-    /// Length of the body that follows; for a BLOCK, length of the head without the payload.
+    /// Length in bytes of the body that follows. For a BLOCK, the length of the head without the
+    /// payload.
     pub body_bytes: u32,
-    /// See [`frame_type`].
+    /// Type of the frame; one of [`frame_type`].
     pub frame_type: u8,
-    /// See [`FLAG_EXTENDED`].
+    /// Flags of the frame, such as [`FLAG_EXTENDED`].
     pub flags: u8,
-    /// crc32c of the first eight bytes and the body.
+    /// crc32c of the first eight bytes of the prefix and the body.
     pub crc32c: u32,
 }
 
 impl Prefix {
-    /// Parses a prefix whose body may have at most `body_bytes_max` bytes: a control connection's
-    /// [`crate::message::Limits::control_bytes_max`], or [`head_bytes_max`].
+    /// Parses a prefix. `body_bytes_max` is the maximum length of the body:
+    /// [`crate::message::Limits::control_bytes_max`] on a control connection, or [`head_bytes_max`]
+    /// for a block.
     ///
     /// # Errors
     /// [`ErrorKind::LimitExceeded`] for a longer body; [`ErrorKind::Protocol`] for an unknown type
-    /// that may not be ignored, an unknown flag, or reserved bytes that are not zero.
+    /// that must not be ignored, an unknown flag, or reserved bytes that are not zero.
     pub fn parse(bytes: &[u8; PREFIX_BYTES], body_bytes_max: u32) -> Result<Self> {
         let [b0, b1, b2, b3, frame_type, flags, r0, r1, c0, c1, c2, c3] = *bytes;
         let prefix = Self {
@@ -173,7 +177,7 @@ impl Prefix {
         [b0, b1, b2, b3, self.frame_type, self.flags, 0, 0]
     }
 
-    /// Checks the body's length and checksum against the prefix.
+    /// Checks the length and checksum of the body against the prefix.
     fn check(&self, body: &[u8]) -> Result<()> {
         let name = frame_name(self.frame_type);
         if u32::try_from(body.len()) != Ok(self.body_bytes) {
@@ -193,7 +197,7 @@ impl Prefix {
     }
 }
 
-/// A frame under construction at the end of a buffer.
+/// A frame at the end of a buffer that is not complete yet.
 struct OpenFrame {
     start: usize,
     frame_type: u8,
@@ -211,7 +215,7 @@ impl OpenFrame {
         }
     }
 
-    /// Marks the body as ending with fields that an older peer may ignore.
+    /// Marks the body as one that ends with fields that an older peer may ignore.
     const fn extended(mut self) -> Self {
         self.flags |= FLAG_EXTENDED;
         self

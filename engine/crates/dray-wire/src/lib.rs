@@ -1,15 +1,14 @@
 //! The wire protocol: the messages between two ends, and their encoding as bytes.
 //!
-//! Purpose: messages ([`message`]), their codec ([`codec`]), the agreement of two ends
-//! ([`negotiate`]: versions, feature bits, limits) and the bounds of single fields ([`bounds`]).
-//! docs/design/wire-protocol.md specifies the byte layout completely, for independent
-//! implementations.
+//! Contents: the messages ([`message`]), their codec ([`codec`]), the negotiation of versions,
+//! feature bits and limits ([`negotiate`]), and the limits on single fields ([`bounds`]).
+//! docs/design/wire-protocol.md specifies every byte, so that others can implement the protocol.
 //!
-//! Non-goals: files and sockets; the order of messages (in the session); cryptography (in the
-//! runtime).
+//! This crate does not use files or sockets. The order of messages is in `dray-session`, and
+//! cryptography is in `dray-net`.
 //!
-//! Invariant owned here: no bytes from a peer can make the decoder panic or allocate more than a
-//! small multiple of the frame's declared length.
+//! Invariant: no bytes from a peer make the decoder panic, or allocate more than a small multiple
+//! of the declared length of the frame.
 
 pub mod bounds;
 pub mod codec;

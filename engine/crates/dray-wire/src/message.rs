@@ -1,6 +1,6 @@
-//! The messages. The core is the message set of FT-LADS (CONNECT, NEW_FILE, FILE_ID, NEW_BLOCK,
-//! BLOCK_SYNC, FILE_CLOSE, BYE; Kasu et al. 2019, listing 1). The other messages negotiate, control
-//! flow, report errors and end a transfer.
+//! The messages of the protocol. The core is the message set of FT-LADS: CONNECT, NEW_FILE,
+//! FILE_ID, NEW_BLOCK, BLOCK_SYNC, FILE_CLOSE, BYE (Kasu et al. 2019, listing 1). The other
+//! messages negotiate, control the flow of objects, report errors and end a transfer.
 
 use dray_core::content::ContentKey;
 use dray_core::options::Options;
@@ -10,51 +10,51 @@ use dray_core::{
     TargetId, TransferId,
 };
 
-/// Mandatory feature bits: a peer that does not know a set bit must refuse the session.
+/// Mandatory feature bits. A peer that does not know a set bit must refuse the session.
 pub mod mandatory {
     /// A segment of a file may span objects, and an object may hold segments of several files.
     pub const PACKS: u64 = 1 << 0;
-    /// A sink at this end stores nothing: data it reports as durable is discarded.
+    /// The sink at this end stores nothing and discards data that it reports as durable.
     pub const KEEPS_NOTHING: u64 = 1 << 1;
 }
 
-/// Optional feature bits: a peer ignores bits that it does not know.
+/// Optional feature bits. A peer ignores bits that it does not know.
 pub mod optional {
-    /// Holes are sent as ranges, not as zeros.
+    /// Holes are sent as ranges and not as zeros.
     pub const HOLES: u64 = 1 << 0;
     /// Extended attributes are sent.
     pub const XATTRS: u64 = 1 << 1;
-    /// Data streams may be unencrypted; each stream is authenticated when it joins.
+    /// Data streams may be unencrypted. Each stream is authenticated when it joins the session.
     pub const CLEAR_DATA: u64 = 1 << 2;
     /// The user of the dialling end explicitly chose a peer that stores nothing, by its URL or its
     /// kind.
     pub const NULL_MEANT: u64 = 1 << 3;
-    /// A source announces entries before it receives the sink's READY.
+    /// The source announces entries before it receives the sink's READY.
     pub const EARLY_ENTRIES: u64 = 1 << 4;
-    /// A sink reads the `resume` option in CONNECT.
+    /// The sink reads the `resume` option in CONNECT.
     pub const RESUME: u64 = 1 << 5;
 }
 
-/// Numbers of the checksum algorithms.
+/// Numbers of the checksum algorithms in HELLO.
 pub mod checksum_id {
-    /// crc32c and adler32 of every segment.
+    /// crc32c and adler32 of every segment and file.
     pub const CRC32C_ADLER32: u8 = 1;
 }
 
-/// Limits that an end declares and the other must respect.
+/// Limits that an end declares and that the other end must respect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum body of a control frame in bytes.
+    /// Maximum length of the body of a control frame in bytes.
     pub control_bytes_max: u32,
-    /// Maximum payload of a block in bytes.
+    /// Maximum length of the payload of a block in bytes.
     pub object_bytes_max: u64,
     /// Maximum number of segments in one block.
     pub segments_max: u32,
-    /// Maximum number of entries announced and not yet closed.
+    /// Maximum number of entries that are announced and not closed.
     pub live_entries_max: u32,
 }
 
-/// First message of either side on a control connection.
+/// First message of each end on a control connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
     /// Oldest and newest protocol version that this end supports.
@@ -63,27 +63,27 @@ pub struct Hello {
     pub mandatory: u64,
     /// [`optional`] bits that this end supports.
     pub optional: u64,
-    /// Limits of this end.
+    /// Limits that this end declares.
     pub limits: Limits,
     /// [`checksum_id`]s that this end can compute, in order of preference.
     pub checksums: Vec<u8>,
-    /// Name and version of the program, for people.
+    /// Name and version of the program, as text for people.
     pub software: String,
-    /// Static token of the dialling end; empty in the answer.
+    /// Token of the dialling end, as configured. Empty in the HELLO of the listener.
     pub token: Vec<u8>,
 }
 
 /// Role of an end in the transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Reads the files.
+    /// The end reads the files.
     Source,
-    /// Writes the files, and owns the log.
+    /// The end writes the files and owns the object log.
     Sink,
 }
 
 impl Role {
-    /// Returns the end with this role, for errors.
+    /// Returns the end with this role, for use in errors.
     #[must_use]
     pub const fn end(self) -> End {
         match self {
@@ -96,105 +96,107 @@ impl Role {
 /// The driver's request to the passive end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Connect {
-    /// The caller's identifier of the transfer.
+    /// Identifier of the transfer, chosen by the caller.
     pub transfer: TransferId,
-    /// Number of the driver's session of this transfer, counted from 1. A cancel names the session
-    /// by it.
+    /// Number of the driver's session of this transfer, counted from 1. A CANCEL refers to the
+    /// session by this number.
     pub attempt: u32,
     /// Role of the passive end.
     pub passive_role: Role,
-    /// For a passive sink: the destination folder, then the paths below it that will be written (no
-    /// path: any). For a passive source: the paths to read. Bytes as the user typed them.
+    /// Paths as the user typed them. For a passive sink: the destination folder, followed by the
+    /// paths below it that will be written. Without such paths, the transfer may write any path
+    /// below the folder. For a passive source: the paths to read.
     pub paths: Vec<Vec<u8>>,
     /// Selection of the files to read. A passive sink uses only the range.
     pub selection: Selection,
     /// Options for both ends.
     pub options: Options,
-    /// Checksum that the caller requires. Permitted for a transfer of a single file only.
+    /// Checksum that the caller demands. Permitted only for a transfer of a single file.
     pub demanded: Option<Checksum>,
     /// Number of data streams that the driver requests.
     pub streams: u16,
-    /// Set if data streams are unencrypted.
+    /// True if data streams are unencrypted.
     pub clear_data: bool,
-    /// Addresses of the driver, for a passive end that must open the data streams.
+    /// Addresses of the driver. A passive end that must open the data streams connects to them.
     pub addresses: Vec<String>,
 }
 
-/// Selection of a tree's entries.
+/// Selects entries of a tree.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Selection {
-    /// Set if the lister descends into folders.
+    /// True if the lister enters folders.
     pub recursive: bool,
-    /// Patterns of names or paths to include; empty includes all.
+    /// Patterns of names or paths to include. If empty, all entries are included.
     pub include: Vec<String>,
-    /// Patterns to exclude.
+    /// Patterns of names or paths to exclude.
     pub exclude: Vec<String>,
     /// Range of a single file to read; `None` reads the whole file.
     pub range: Option<ByteRange>,
-    /// Required size of a single file, before the range is applied.
+    /// Required size in bytes of a single file, before the range is applied.
     pub size: Option<u64>,
-    /// New name of the entry that the path names; the entry must be a file.
+    /// New name for the entry at the path. The entry must be a file.
     pub rename: Option<Name>,
     /// Treatment of symbolic links.
     pub links: dray_core::options::Links,
 }
 
-/// The passive end's acceptance.
+/// Message with which the passive end accepts the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Accept {
-    /// Identifies the session when data streams join.
+    /// Identifies the session when a data stream joins.
     pub ticket: [u8; 16],
-    /// Key (HMAC-SHA256) with which a data stream proves its right to join. Secret, so the message
-    /// is sent over TLS only.
+    /// Key (HMAC-SHA256) with which a data stream proves that it may join the session. The key is
+    /// secret, so the message is sent only over TLS.
     pub key: [u8; 32],
-    /// Addresses where data streams may join (several NICs or hosts). Empty for the address of the
-    /// control connection.
+    /// Addresses at which data streams may join the session. There may be several network
+    /// interfaces or hosts. If empty, the address of the control connection is used.
     pub addresses: Vec<String>,
-    /// Number of data streams granted.
+    /// Number of data streams that the passive end permits.
     pub streams: u16,
 }
 
-/// The sink's first message to a source: its capabilities.
+/// First message of the sink to a source. It contains the capabilities of the sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ready {
     /// Precision of modification times at the sink in nanoseconds.
     pub precision_nanoseconds: u32,
-    /// Maximum object size of the sink, in bytes.
+    /// Maximum object size that the sink accepts, in bytes.
     pub object_bytes_max: u64,
-    /// Maximum number of entries announced and not yet closed.
+    /// Maximum number of entries that are announced and not closed.
     pub live_entries_max: u32,
-    /// Maximum size of a small file. The sink packs small files into shared objects and publishes
-    /// such a file in one step.
+    /// Maximum size in bytes of a small file. Small files are packed into shared objects, and the
+    /// sink publishes each of them in one step.
     pub pack_bytes_max: u64,
-    /// Set if the sink preserves holes.
+    /// True if the sink supports holes.
     pub holes: bool,
-    /// Maximum number of objects of one file in transit for a sink without random writes, which
-    /// needs the objects in order. `None` for a sink with random writes.
+    /// Maximum number of objects of one file in flight. Set by a sink without random writes,
+    /// because it needs the objects in order. `None` for a sink with random writes.
     pub ordered_window: Option<u32>,
 }
 
-/// The sink's decision about one announced file.
+/// The sink's decision about an announced file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileId {
     /// Index of the file.
     pub index: FileIndex,
-    /// The decision.
+    /// Decision about the file.
     pub verdict: FileVerdict,
 }
 
 /// A sink's decision in a [`FileId`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileVerdict {
-    /// Send all ranges except those that the preceding [`Message::Done`] messages named.
+    /// The source must send all ranges except those in the preceding [`Message::Done`] messages.
     Want {
-        /// Object size in bytes. After a resume, the size in the log.
+        /// Object size in bytes. After a resume, the size recorded in the object log.
         object_bytes: u64,
         /// Storage targets of the file at the sink.
         layout: Layout,
     },
     /// The destination already has the same file.
     Adopted,
-    /// The destination has another file, and the overwrite option does not permit its replacement.
+    /// The destination already has another file, and the overwrite option does not permit replacing
+    /// it.
     Skipped,
     /// The sink cannot accept the file.
     Failed(Error),
@@ -203,31 +205,33 @@ pub enum FileVerdict {
 /// A part of a block: a range of one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// File of the range.
+    /// File to which the range belongs.
     pub file: FileIndex,
     /// Range in the file.
     pub range: ByteRange,
-    /// Data or a hole.
+    /// Data or hole.
     pub kind: SegmentKind,
 }
 
 /// Kind of a [`Segment`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SegmentKind {
-    /// Bytes in the payload, with their checksums.
+    /// The payload contains the bytes of the range. Contains the checksums of these bytes.
     Data(Sums),
-    /// A hole, without bytes in the payload. A hole may be longer than an object.
+    /// A hole. The payload contains no bytes for the range, and the range may be longer than an
+    /// object.
     Hole,
 }
 
-/// Head of a block on a data stream. The payload follows: the bytes of all data segments, in order.
+/// Head of a block on a data stream. The payload follows the head. It contains the bytes of all
+/// data segments in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockHead {
-    /// Identifier of this attempt to send the object.
+    /// Identifier of this sending of the object.
     pub id: BlockId,
-    /// The sink target whose credit the block spends.
+    /// Sink target whose credit the block uses.
     pub target: TargetId,
-    /// Segments in payload order.
+    /// Segments in the order of their bytes in the payload.
     pub segments: Vec<Segment>,
 }
 
@@ -247,23 +251,24 @@ impl BlockHead {
 /// State of a block at the sink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BlockState {
-    /// The sink has written the block, so its buffer at the sink is free.
+    /// The sink has written the block, and its buffer for the block is free.
     Written,
-    /// The block is durable and recorded in the log.
+    /// The block is durable and recorded in the object log.
     Durable,
-    /// The sink refused the block (wrong checksum). The source must send the object again in a new
-    /// block.
+    /// The sink rejected the block because its checksum was wrong. The source must send the object
+    /// again in a new block.
     Nack(Error),
     /// The block was lost with its stream, and the sink will not accept it later.
     Dropped,
 }
 
-/// End of an entry at the sink.
+/// Message that the sink has finished an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileClosed {
     /// Index of the entry.
     pub index: FileIndex,
-    /// Checksums of the published file (those of zero bytes for folders and links), or the error.
+    /// Checksums of the published file, or the error. For folders and links, the checksums of zero
+    /// bytes.
     pub result: Result<Sums, Error>,
     /// Bytes that an earlier run had already made durable.
     pub bytes_resumed: u64,
@@ -272,15 +277,15 @@ pub struct FileClosed {
 /// The sink's counters at the end of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
-    /// Files published by this session.
+    /// Number of files that this session published.
     pub files: u64,
-    /// Files that already existed with the same content.
+    /// Number of files that already existed with the same content.
     pub files_adopted: u64,
-    /// Files that already existed with other content and were not replaced.
+    /// Number of files that already existed with other content and were not replaced.
     pub files_skipped: u64,
-    /// Files that failed.
+    /// Number of files that failed.
     pub files_failed: u64,
-    /// Folders and symbolic links created.
+    /// Number of folders and symbolic links created.
     pub others: u64,
     /// Total size of the published files in bytes.
     pub bytes: u64,
@@ -291,99 +296,99 @@ pub struct Totals {
 pub enum Message {
     /// Opens the session.
     Hello(Hello),
-    /// The driver's request.
+    /// The driver's request to the passive end.
     Connect(Connect),
-    /// Accepts the request.
+    /// The passive end accepts the request.
     Accept(Accept),
-    /// Refuses any request.
+    /// An end refuses the request, or the session.
     Refuse(Error),
-    /// The sink is ready; states its capabilities.
+    /// The sink is ready. Contains its capabilities.
     Ready(Ready),
-    /// Announced entries in order (FT-LADS NEW_FILE, in batches).
+    /// Announced entries in order (a batch of FT-LADS NEW_FILE messages).
     NewFiles(Vec<Entry>),
-    /// Errors of the listing; each error names its path.
+    /// Errors of the listing. Each error contains its path.
     ListFailed(Vec<Error>),
     /// The source has announced all entries.
     ListEnd {
         /// Number of announced entries.
         entries: u64,
     },
-    /// Ranges of a file that are durable at the sink. The sink sends as many as needed before its
-    /// FileId for the file.
+    /// Ranges of a file that are durable at the sink. The sink sends one or more such messages
+    /// before its FileId for the file.
     Done {
         /// Index of the file.
         index: FileIndex,
-        /// Ranges, ascending.
+        /// Ranges in ascending order.
         ranges: Vec<ByteRange>,
     },
-    /// The sink's decisions (FT-LADS FILE_ID, in batches).
+    /// The sink's decisions (a batch of FT-LADS FILE_ID messages).
     FileIds(Vec<FileId>),
-    /// Permits the source to send more objects to these targets.
+    /// Numbers of further objects that the source may send to these sink targets.
     Credit(Vec<(TargetId, u32)>),
-    /// States of blocks (FT-LADS BLOCK_SYNC, in batches).
+    /// States of blocks (a batch of FT-LADS BLOCK_SYNC messages).
     BlockSync(Vec<(BlockId, BlockState)>),
-    /// Entries that the sink has finished (FT-LADS FILE_CLOSE, in batches).
+    /// Entries that the sink has finished (a batch of FT-LADS FILE_CLOSE messages).
     FileClose(Vec<FileClosed>),
     /// The source cannot deliver a file that it announced.
     FileAbort {
         /// Index of the file.
         index: FileIndex,
-        /// Reason.
+        /// Reason why the file cannot be sent.
         error: Error,
     },
-    /// A data stream failed. The sink answers with the state of each block.
+    /// A data stream failed. The sink answers with the state of each listed block.
     StreamLost {
         /// Number of the stream.
         stream: StreamId,
-        /// Blocks sent on the stream whose state the source does not know.
+        /// Blocks that were sent on the stream and whose state the source does not know.
         blocks: Vec<BlockId>,
     },
     /// New rate limit in bytes per second; `None` removes the limit.
     Rate(Option<u64>),
-    /// Asks for a [`Message::Pong`].
+    /// Requests a [`Message::Pong`].
     Ping(u64),
     /// Answers a [`Message::Ping`].
     Pong(u64),
-    /// No bytes moved to or from this target for the stated time.
+    /// No bytes have moved to or from a storage target for some time.
     Stall {
         /// Storage target of the sender.
         target: TargetId,
-        /// Time without progress.
+        /// Time without progress in milliseconds.
         milliseconds: u64,
     },
-    /// The sender will end soon. The receiver starts no new work and finishes the objects in
-    /// transit.
+    /// The sender will end soon. The receiver starts no new objects and finishes the objects in
+    /// flight.
     GoAway(Error),
-    /// Stops the session of one attempt.
+    /// Stops the session with this number.
     Cancel {
-        /// Number of the driver's attempt; the sink ignores a cancel with another number.
+        /// Number of the driver's session. The sink ignores a CANCEL with another number.
         attempt: u32,
-        /// Set if partial data and log must be removed.
+        /// True if the sink must remove partial files and the object log.
         purge: bool,
     },
-    /// Time that the sender has spent in each stage. A peer that does not know the message ignores
+    /// Time that the sender has spent in each stage. A peer that does not know this message ignores
     /// it.
     Profile(Times),
-    /// Number of streams to use from now on: the streams with the lowest numbers.
+    /// Number of streams to use from now on. The streams with the lowest numbers are used.
     Streams(u32),
     /// The sink has finished all entries.
     Verdict(Totals),
-    /// The driver has stored the verdict, so the sink may delete the log.
+    /// The driver has stored the verdict. The sink may now delete the object log.
     VerdictStored,
     /// Ends the session.
     Bye,
 }
 
-/// First and only message of the dialler on a data stream.
+/// First and only message of the dialler on a data connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Join {
-    /// Ticket of the session.
+    /// Ticket of the session, from [`Accept`].
     pub ticket: [u8; 16],
     /// Number of the stream.
     pub stream: StreamId,
-    /// HMAC-SHA256 over ticket, stream number and the listener's challenge.
+    /// HMAC-SHA256 over the ticket, the stream number and the listener's challenge.
     pub proof: [u8; 32],
 }
 
-/// Name of [`ContentKey`] for code that builds log headers from announced entries.
+/// Alias of [`ContentKey`] for code that builds log records from announced entries.
 pub type Content = ContentKey;

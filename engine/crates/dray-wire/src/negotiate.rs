@@ -1,12 +1,13 @@
-//! Negotiation: a pure function of both HELLOs that gives the same result at both ends.
+//! Negotiation of session parameters. The result depends only on the two HELLOs and is the same at
+//! both ends.
 
 use crate::bounds;
 use crate::message::{Hello, Limits, checksum_id, mandatory, optional};
 use dray_core::{End, Error, ErrorKind, Result, StreamId, plan};
 
-/// Oldest version supported by this build.
+/// Oldest protocol version that this build supports.
 pub const VERSION_OLDEST: u16 = 1;
-/// Newest version supported by this build.
+/// Newest protocol version that this build supports.
 pub const VERSION_NEWEST: u16 = 1;
 
 /// [`mandatory`] bits that this build knows.
@@ -23,29 +24,29 @@ pub const OPTIONAL_KNOWN: u64 = optional::HOLES
 /// [`checksum_id`]s that this build can compute, in order of preference.
 pub const CHECKSUMS_KNOWN: &[u8] = &[checksum_id::CRC32C_ADLER32];
 
-/// Parameters for the rest of a session.
+/// Parameters that apply after both HELLOs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Agreed {
     /// Newest version that both ends support.
     pub version: u16,
-    /// Mandatory bits that at least one end uses; both ends know them.
+    /// Mandatory bits that one or both ends use. Both ends know all of these bits.
     pub mandatory: u64,
     /// Optional bits that both ends support.
     pub optional: u64,
-    /// For each limit, the lower value of the two ends.
+    /// The lower value of the two ends for each limit.
     pub limits: Limits,
-    /// [`checksum_id`] of the algorithm for segments and files.
+    /// Number of the checksum algorithm ([`checksum_id`]) for segments and files.
     pub checksum: u8,
 }
 
 impl Agreed {
-    /// Returns true if an [`optional`] feature is in use.
+    /// Returns true if the session uses the feature `optional_bit` of [`optional`].
     #[must_use]
     pub const fn has(&self, optional_bit: u64) -> bool {
         self.optional & optional_bit != 0
     }
 
-    /// Returns true if either end has announced that its sink stores nothing.
+    /// Returns true if an end has announced that its sink stores nothing.
     #[must_use]
     pub const fn keeps_nothing(&self) -> bool {
         self.mandatory & mandatory::KEEPS_NOTHING != 0
@@ -55,8 +56,9 @@ impl Agreed {
 /// Negotiates the parameters of a session. Both ends compute the same result.
 ///
 /// # Errors
-/// [`ErrorKind::IncompatiblePeer`] if the ends have no common version or checksum, or a mandatory
-/// bit is unknown here; [`ErrorKind::LimitExceeded`] if a declared limit is below its minimum.
+/// [`ErrorKind::IncompatiblePeer`] if the ends have no common version or checksum algorithm, or
+/// this end does not know a mandatory bit. [`ErrorKind::LimitExceeded`] if a declared limit is
+/// below its minimum.
 pub fn negotiate(ours: &Hello, theirs: &Hello) -> Result<Agreed> {
     Ok(Agreed {
         version: version(ours, theirs)?,
@@ -122,9 +124,9 @@ fn mandatory_bits(ours: &Hello, theirs: &Hello) -> Result<u64> {
     ))
 }
 
-/// Returns the common algorithm with the lowest sum of its positions in both lists; among equal
-/// sums, the algorithm with the lower number. The rule is symmetric, because an end does not know
-/// which HELLO counts as the first.
+/// Returns the common algorithm with the lowest sum of its positions in both lists. If sums are
+/// equal, the lower number wins. The rule must be symmetric, because neither HELLO counts as the
+/// first.
 fn checksum(ours: &Hello, theirs: &Hello) -> Result<u8> {
     let place = |list: &[u8], id: u8| list.iter().position(|other| *other == id);
     let common = ours.checksums.iter().filter_map(|id| {
@@ -183,16 +185,17 @@ fn lower(ours: &Limits, theirs: &Limits) -> Limits {
     }
 }
 
-/// Prefix of the input of a join's proof, so that the HMAC of other data under the session key is
-/// never a valid proof.
+/// Prefix of the input of a JOIN's proof. Because of the prefix, an HMAC of other data with the
+/// session key is never a valid proof.
 const PROOF_LABEL: [u8; 16] = *b"dray join v1\0\0\0\0";
 
-/// Length of the result of [`proof_input`].
+/// Length in bytes of the result of [`proof_input`].
 pub const PROOF_INPUT_BYTES: usize = 16 + 16 + 4 + 32;
 
-/// Returns the input of a dialler's proof that it knows the session's key: `Join::proof` is the
-/// HMAC-SHA256 of this input under `Accept::key`. The input consists of the label (16 bytes: `dray
-/// join v1` and four zeros), the ticket (16), the stream (4, little-endian) and the challenge (32).
+/// Returns the input of the proof with which a dialler shows that it knows the session key.
+/// `Join::proof` is the HMAC-SHA256 of this input under `Accept::key`. The input consists of the
+/// label (16 bytes: `dray join v1` and four zeros), the ticket (16 bytes), the stream number (4
+/// bytes, little-endian) and the challenge (32 bytes).
 #[must_use]
 pub fn proof_input(
     ticket: &[u8; 16],

@@ -1,14 +1,15 @@
-//! Reads and writes primitive values: integers, flags, byte strings, counts.
+//! Reads and writes basic values: integers, flags, byte strings, counts.
 
 use dray_core::{End, Error, ErrorKind, Result};
 
-/// A cursor over a frame's body. Every getter takes the name of the field for its error.
+/// Reads values from the body of a frame. Every method takes the name of the field, which errors
+/// contain.
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
     frame: &'static str,
 }
 
-/// Returns an error about a received frame.
+/// Returns the error for a received frame that is not valid.
 pub(super) fn refused(kind: ErrorKind, frame: &str, cause: String) -> Error {
     let remedy = match kind {
         ErrorKind::LimitExceeded => {
@@ -92,7 +93,8 @@ impl<'a> Reader<'a> {
         Ok(i64::from_le_bytes(self.array(field)?))
     }
 
-    /// Reads a u64 and refuses zero: the field is a divisor, or zero would stop all progress.
+    /// Reads a u64 and rejects zero, because the field is a divisor, or because the transfer would
+    /// make no progress with zero.
     pub(super) fn u64_above_zero(&mut self, field: &str) -> Result<u64> {
         match self.u64(field)? {
             0 => Err(self.wrong(field, "zero")),
@@ -100,7 +102,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// See [`Self::u64_above_zero`].
+    /// Reads a u32 and rejects zero. See [`Self::u64_above_zero`].
     pub(super) fn u32_above_zero(&mut self, field: &str) -> Result<u32> {
         match self.u32(field)? {
             0 => Err(self.wrong(field, "zero")),
@@ -116,7 +118,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads an optional value: a flag, then the value if the flag is 1.
+    /// Reads an optional value: a flag, and the value if the flag is 1.
     pub(super) fn option<T>(
         &mut self,
         field: &str,
@@ -148,8 +150,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads a counted list. The remaining bytes of the frame must hold `item_bytes_min` bytes per
-    /// item, so a false count cannot cause an allocation.
+    /// Reads a list with its count. The rest of the frame must have at least `item_bytes_min` bytes
+    /// per item, so a false count cannot cause a large allocation.
     pub(super) fn list<T>(
         &mut self,
         field: &str,
@@ -174,7 +176,7 @@ impl<'a> Reader<'a> {
         Ok(items)
     }
 
-    /// Ends the body. Unread bytes are an error unless `extended` is set.
+    /// Ends the reading of the body. Unread bytes are an error unless `extended` is true.
     pub(super) fn end(self, extended: bool) -> Result<()> {
         if self.bytes.is_empty() || extended {
             return Ok(());
@@ -183,7 +185,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Returns an error about a message that cannot be encoded.
+/// Returns the error for a message that cannot be encoded.
 pub(super) fn unsendable(field: &str, have: u64, most: u64) -> Error {
     Error::new(
         ErrorKind::LimitExceeded,
@@ -240,7 +242,7 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, field: &str, bytes: &[u8], most: usiz
     }
 }
 
-/// Writes a text for people. Truncates a longer text to `most` bytes at a character boundary.
+/// Writes text for people. Text longer than `most` bytes is truncated at a character boundary.
 pub(super) fn put_cut_text(out: &mut Vec<u8>, text: &str, most: usize) {
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {

@@ -16,16 +16,16 @@ use dray_core::time::nanos;
 use dray_core::{BlockId, ByteRange, ErrorKind, FileIndex, Result, StreamId, TargetId};
 use std::time::Duration;
 
-/// Maximum number of stages. A stage number is one byte, and 0 is not assigned.
+/// Maximum number of stages. A stage number is one byte, and the number 0 is not used.
 const STAGES_MAX: usize = 255;
 
 /// Appends `message` to `out`, in as many frames as the agreed `limits` require, and returns the
 /// number of frames. NEW_FILES, LIST_FAILED, DONE, FILE_IDS, CREDIT, BLOCK_SYNC, FILE_CLOSE and
-/// STREAM_LOST may be split; every other message is one frame.
+/// STREAM_LOST may be split. Every other message is one frame.
 ///
 /// # Errors
-/// [`ErrorKind::LimitExceeded`] if a field exceeds its bound or an unsplittable part does not fit
-/// in a frame; `out` is then unchanged. See [`crate::bounds::check_entry`].
+/// [`ErrorKind::LimitExceeded`] if a field is too long, or a part that cannot be split does not fit
+/// in a frame. `out` is then unchanged. See [`crate::bounds::check_entry`].
 pub fn encode(message: &Message, limits: &Limits, out: &mut Vec<u8>) -> Result<usize> {
     let start = out.len();
     let done = encode_frames(message, limits, out);
@@ -87,8 +87,8 @@ fn encode_frames(message: &Message, limits: &Limits, out: &mut Vec<u8>) -> Resul
     }
 }
 
-/// Writes `items` as a counted list after `head`, in as many frames as needed. An empty list takes
-/// one frame.
+/// Writes `items` as lists with counts, each after `head`, in as many frames as needed. An empty
+/// list is one frame.
 fn split<T>(
     number: u8,
     limits: &Limits,
@@ -185,7 +185,7 @@ fn put_single(out: &mut Vec<u8>, message: &Message) -> Result<()> {
         Message::Streams(count) => put_u32(out, *count),
         Message::Verdict(totals) => put_totals(out, totals),
         Message::VerdictStored | Message::Bye => {}
-        // The remaining messages are lists, which `encode_frames` has already split.
+        // These messages are lists, and `encode_frames` has already split them.
         Message::NewFiles(_)
         | Message::ListFailed(_)
         | Message::Done { .. }
@@ -198,11 +198,12 @@ fn put_single(out: &mut Vec<u8>, message: &Message) -> Result<()> {
     Ok(())
 }
 
-/// Decodes the body of a control frame; `None` for a frame of an unknown type that may be ignored.
+/// Decodes the body of a control frame. Returns `None` for a frame of an unknown type that may be
+/// ignored.
 ///
 /// # Errors
-/// [`ErrorKind::Protocol`] if the checksum or a field is wrong, [`ErrorKind::LimitExceeded`] if a
-/// field exceeds its bound; the cause names the field.
+/// [`ErrorKind::Protocol`] if the checksum or a field is wrong; [`ErrorKind::LimitExceeded`] if a
+/// field exceeds its limit. The cause contains the name of the field.
 pub fn decode(prefix: &Prefix, body: &[u8], limits: &Limits) -> Result<Option<Message>> {
     prefix.check(body)?;
     if prefix.is_passed_over() {
@@ -223,14 +224,14 @@ pub fn decode(prefix: &Prefix, body: &[u8], limits: &Limits) -> Result<Option<Me
     {
         read_connect_extension(&mut reader, connect)?;
     }
-    // HELLO comes before a version is agreed, so a newer peer's additional fields must not end the
-    // session.
+    // HELLO comes before the version is agreed. So additional fields of a newer peer must not be an
+    // error.
     reader.end(prefix.is_extended() || prefix.frame_type == frame_type::HELLO)?;
     Ok(Some(message))
 }
 
 fn read_message(number: u8, reader: &mut Reader<'_>) -> Result<Message> {
-    // The frame's length bounds every list; see `Reader::list`.
+    // The length of the frame limits every list. See `Reader::list`.
     const FRAME: usize = usize::MAX;
     Ok(match number {
         frame_type::HELLO => Message::Hello(read_hello(reader)?),
@@ -416,7 +417,7 @@ fn read_times(reader: &mut Reader<'_>) -> Result<Times> {
         }
         before = number;
         let time = Duration::from_nanos(reader.u64("time.nanoseconds")?);
-        // Stages that only a later version defines are ignored.
+        // Ignore stages that only a later version defines.
         if let Some(stage) = Stage::from_number(number) {
             times.add(stage, time);
         }

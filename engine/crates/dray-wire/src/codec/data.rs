@@ -1,4 +1,4 @@
-//! The first frames of a connection, and the frames of a data connection.
+//! The first bytes of every connection, and the frames of data connections.
 
 use super::bytes::{Reader, put_u8, put_u32, put_u64, refused, unsendable};
 use super::fields::{put_range, put_sums, read_range, read_sums};
@@ -6,50 +6,52 @@ use super::{OpenFrame, PREFIX_BYTES, Prefix, frame_name, frame_type};
 use crate::message::{BlockHead, Join, Limits, Segment, SegmentKind};
 use dray_core::{BlockId, ErrorKind, FileIndex, Result, StreamId, TargetId};
 
-/// Length of the preamble, the first bytes of every connection.
+/// Length in bytes of the preamble, which starts every connection.
 pub const PREAMBLE_BYTES: usize = 8;
 
-/// First bytes of every connection. A listener recognises dray by them.
+/// The first bytes of every connection. A listener recognises the dray protocol by these bytes.
 pub const MAGIC: [u8; 4] = *b"DRAY";
 
-/// Length of a CHALLENGE frame with its prefix.
+/// Length in bytes of a CHALLENGE frame with its prefix.
 pub const CHALLENGE_FRAME_BYTES: usize = PREFIX_BYTES + 32;
 
-/// Length of a JOIN frame with its prefix.
+/// Length in bytes of a JOIN frame with its prefix.
 pub const JOIN_FRAME_BYTES: usize = PREFIX_BYTES + 16 + 4 + 32;
 
-/// Fixed fields of a block head in bytes: id 8, target 4, segment count 4.
+/// Length in bytes of the fixed fields of a block head: id 8, target 4, segment count 4.
 const HEAD_BYTES_FIXED: u32 = 16;
-/// Encoded hole segment in bytes: kind 1, file 8, range 16.
+/// Length in bytes of an encoded hole segment: kind 1, file 8, range 16.
 const HOLE_BYTES: usize = 25;
-/// Encoded data segment in bytes: the fields of a hole and 8 bytes of checksums.
+/// Length in bytes of an encoded data segment: the 25 bytes of a hole segment and 8 bytes of
+/// checksums.
 const SEGMENT_BYTES_MAX: u32 = 33;
 
-/// Purpose of a connection, stated in its preamble.
+/// Purpose of a connection, as stated in its preamble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Connection {
-    /// Messages of one session.
+    /// The connection transports the messages of one session.
     Control,
-    /// One stream of objects.
+    /// The connection is one stream of objects.
     Data,
 }
 
 /// Protocol layer that follows the preamble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Security {
-    /// A TLS 1.3 handshake; frames run inside it.
+    /// A TLS 1.3 handshake. All frames are encrypted.
     Tls,
-    /// Unencrypted frames. A control connection may use them only if the administrator permits it.
+    /// Frames without encryption. A control connection may use them only if the administrator
+    /// permits it.
     Clear,
 }
 
-/// First bytes of the dialler, never encrypted. A listener rejects other protocols by them before
-/// it allocates memory for the connection.
+/// First bytes that the dialler sends, without encryption. A listener uses them to reject other
+/// protocols before it allocates memory for the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preamble {
     /// Purpose of the connection.
     pub connection: Connection,
-    /// Protocol layer that follows.
+    /// Protocol layer that follows the preamble.
     pub security: Security,
 }
 
@@ -102,8 +104,8 @@ fn not_a_preamble(bytes: &[u8]) -> dray_core::Error {
     refused(ErrorKind::Protocol, "preamble", cause)
 }
 
-/// The listener's first frame on a data connection: fresh random bytes. A recorded join cannot be
-/// replayed on another connection, because its proof covers the challenge.
+/// The listener's first frame on a data connection: new random bytes. The proof in a JOIN covers
+/// the challenge. So a recorded JOIN cannot be used on another connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Challenge(pub [u8; 32]);
 
@@ -136,7 +138,7 @@ pub fn encode_join(join: &Join) -> [u8; JOIN_FRAME_BYTES] {
     })
 }
 
-/// Decodes a JOIN frame. The caller must check the proof with the session's key.
+/// Decodes a JOIN frame. The caller must check the proof with the key of the session.
 ///
 /// # Errors
 /// [`ErrorKind::Protocol`] if the frame is not a valid JOIN.
@@ -151,7 +153,7 @@ pub fn decode_join(frame: &[u8; JOIN_FRAME_BYTES]) -> Result<Join> {
     Ok(join)
 }
 
-/// Encodes a frame of fixed length: `N` bytes including the prefix.
+/// Encodes a frame of fixed length. `N` is its length in bytes, including the prefix.
 fn sealed<const N: usize>(number: u8, put: impl FnOnce(&mut Vec<u8>)) -> [u8; N] {
     let mut out = Vec::with_capacity(N);
     let frame = OpenFrame::begin(&mut out, number);
@@ -165,8 +167,8 @@ fn sealed<const N: usize>(number: u8, put: impl FnOnce(&mut Vec<u8>)) -> [u8; N]
     bytes
 }
 
-/// Returns the body of a frame of fixed length. CHALLENGE and JOIN precede all negotiation on their
-/// connection, so flags and other lengths are errors.
+/// Returns a reader for the body of a frame of fixed length. CHALLENGE and JOIN come before any
+/// negotiation on their connection, so flags and other lengths are errors.
 fn open_fixed(frame: &[u8], number: u8) -> Result<Reader<'_>> {
     let name = frame_name(number);
     let wrong = |cause| refused(ErrorKind::Protocol, name, cause);
@@ -185,16 +187,16 @@ fn open_fixed(frame: &[u8], number: u8) -> Result<Reader<'_>> {
     Ok(Reader::new(body, name))
 }
 
-/// Returns the maximum length of a block head under `limits`.
+/// Returns the maximum length in bytes of a block head under `limits`.
 #[must_use]
 pub const fn head_bytes_max(limits: &Limits) -> u32 {
     HEAD_BYTES_FIXED.saturating_add(limits.segments_max.saturating_mul(SEGMENT_BYTES_MAX))
 }
 
-/// Appends the frame of a block's head to `out`. The caller must send the payload after it.
+/// Appends the frame of a block head to `out`. The caller must then send the payload.
 ///
 /// # Errors
-/// [`ErrorKind::LimitExceeded`] if the block exceeds the agreed limits; `out` is then unchanged.
+/// [`ErrorKind::LimitExceeded`] if the block exceeds the agreed limits. `out` is then unchanged.
 pub fn encode_block_head(head: &BlockHead, limits: &Limits, out: &mut Vec<u8>) -> Result<()> {
     let payload = head.payload_bytes();
     if payload.is_none_or(|payload| payload > limits.object_bytes_max) {
@@ -238,13 +240,13 @@ pub fn encode_block_head(head: &BlockHead, limits: &Limits, out: &mut Vec<u8>) -
     frame.seal(out, head_bytes_max(limits))
 }
 
-/// Decodes the head of a block; `None` for a frame of an unknown type that may be ignored. A
-/// returned head has at least one segment, and the length of its payload is at most
-/// `limits.object_bytes_max`.
+/// Decodes the head of a block. Returns `None` for a frame of an unknown type that may be ignored.
+/// A returned head has at least one segment, and its payload has at most `limits.object_bytes_max`
+/// bytes.
 ///
 /// # Errors
-/// [`ErrorKind::Protocol`] if the checksum or a field is wrong, [`ErrorKind::LimitExceeded`] if the
-/// block exceeds the agreed limits; the cause names the field.
+/// [`ErrorKind::Protocol`] if the checksum or a field is wrong; [`ErrorKind::LimitExceeded`] if the
+/// block exceeds the agreed limits. The cause contains the name of the field.
 pub fn decode_block_head(
     prefix: &Prefix,
     body: &[u8],

@@ -1,20 +1,20 @@
-//! Decodes a control connection's messages from bytes as they arrive.
+//! Decodes the messages of a control connection from bytes as they arrive.
 
 use super::{PREFIX_BYTES, Prefix, decode};
 use crate::message::{Limits, Message};
 use dray_core::{Error, Result};
 
-/// First allocation for an incomplete frame. The buffer grows with the received bytes, so a peer
-/// cannot make this end allocate memory by announcing a long frame.
+/// Size in bytes of the first allocation for an incomplete frame. The buffer grows only as bytes
+/// arrive. So a peer cannot make this end allocate memory by announcing a long frame.
 const BUFFER_BYTES_FIRST: usize = 4096;
 
-/// Takes bytes in pieces of any size and returns messages. The decoder holds at most one incomplete
+/// Decodes messages from pieces of input of any size. The decoder stores at most one incomplete
 /// frame: `control_bytes_max` bytes and a prefix.
 ///
-/// Order of calls: call [`Self::next`] with a slice until it returns `None` and the slice is empty,
-/// then with the next received bytes. Call [`Self::set_limits`] after HELLO. When the connection
-/// ends, [`Self::is_between_frames`] distinguishes a clean end from a torn frame. After an error
-/// the position in the byte stream is unknown, so all further calls return the same error.
+/// Order of calls: call [`Self::next`] with a slice of input until it returns `None` and the slice
+/// is empty. Then continue with the next received bytes. Call [`Self::set_limits`] after HELLO.
+/// When the connection ends, [`Self::is_between_frames`] is false if a frame is incomplete. After
+/// an error the position in the input is unknown, so all further calls return the same error.
 #[derive(Debug)]
 pub struct Decoder {
     limits: Limits,
@@ -22,7 +22,7 @@ pub struct Decoder {
     failed: Option<Error>,
 }
 
-/// A complete frame: its prefix, its body, and the input after it.
+/// A complete frame: its prefix, its body, and the input after the frame.
 type WholeFrame<'a> = (Prefix, &'a [u8], &'a [u8]);
 
 impl Default for Decoder {
@@ -32,8 +32,8 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// Creates a decoder that expects the start of a frame. [`Default`] uses the limits for the
-    /// start of a connection.
+    /// Creates a decoder for input that starts with a frame. [`Default`] uses the limits that apply
+    /// before HELLO.
     #[must_use]
     pub const fn new(limits: Limits) -> Self {
         Self {
@@ -48,20 +48,20 @@ impl Decoder {
         self.limits = limits;
     }
 
-    /// Returns true if the decoder holds no part of a frame.
+    /// Returns true if the decoder stores no part of a frame.
     #[must_use]
     pub const fn is_between_frames(&self) -> bool {
         self.partial.is_empty()
     }
 
-    /// Returns the bytes allocated for an incomplete frame.
+    /// Returns the number of bytes allocated for an incomplete frame.
     #[must_use]
     pub const fn bytes_held(&self) -> usize {
         self.partial.capacity()
     }
 
-    /// Consumes `input` up to the end of the next message and returns the message. Returns `None`
-    /// after consuming all of `input` if the frame is still incomplete.
+    /// Consumes `input` up to the end of the next message and returns the message. If the message
+    /// is incomplete, consumes all of `input` and returns `None`.
     ///
     /// # Errors
     /// Those of [`Prefix::parse`] and [`decode`].
@@ -80,7 +80,8 @@ impl Decoder {
     fn advance(&mut self, input: &mut &[u8]) -> Result<Option<Message>> {
         loop {
             if self.partial.is_empty() {
-                // Usual case: `input` holds the complete frame, so decode in place without a copy.
+                // In the usual case `input` contains the complete frame. Decode it there, without a
+                // copy.
                 if let Some((prefix, body, rest)) = self.whole_frame(input)? {
                     *input = rest;
                     match decode(&prefix, body, &self.limits)? {
@@ -99,7 +100,7 @@ impl Decoder {
             }
             let body = self.partial.get(PREFIX_BYTES..).unwrap_or_default();
             let message = decode(&prefix, body, &self.limits)?;
-            // Free the buffer, so that a connection does not keep the memory of one long frame
+            // Free the buffer. Otherwise the connection would keep the memory of its longest frame
             // until it ends.
             self.partial = Vec::new();
             if message.is_some() {
@@ -127,14 +128,15 @@ impl Decoder {
         Prefix::parse(&bytes, self.limits.control_bytes_max)
     }
 
-    /// Moves bytes from `input` until the buffer has `wanted` bytes. Returns true if it has.
+    /// Moves bytes from `input` until the buffer has `wanted` bytes. Returns true if the buffer has
+    /// this many bytes.
     fn fill(&mut self, input: &mut &[u8], wanted: usize) -> bool {
         let missing = wanted.saturating_sub(self.partial.len());
         let (taken, rest) = input.split_at(missing.min(input.len()));
         *input = rest;
         let length = self.partial.len() + taken.len();
         if length > self.partial.capacity() {
-            // Reserve explicitly: the doubling of `Vec` would exceed the limit.
+            // Reserve the exact size, because `Vec` would double its capacity and exceed the limit.
             let ceiling = PREFIX_BYTES.saturating_add(self.limits.control_bytes_max as usize);
             let doubled = self
                 .partial

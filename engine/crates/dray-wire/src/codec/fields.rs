@@ -1,5 +1,5 @@
-//! Parts that several messages share: entries, ranges, errors, options, layouts. Each part has a
-//! `put_` and a `read_` function with the field order of docs/design/wire-protocol.md.
+//! Values that several messages use: entries, ranges, errors, options, layouts. Each value has a
+//! `put_` and a `read_` function. Both use the field order of docs/design/wire-protocol.md.
 
 use super::bytes::{
     Reader, put_bytes, put_cut_text, put_flag, put_i64, put_list, put_option, put_u8, put_u16,
@@ -14,11 +14,12 @@ use dray_core::{
     ModifiedTime, Name, RelPath, Result, Status, Sums, TargetId,
 };
 
-/// Minimum encoded entry in bytes: index 8, no parent 1, name 4 + 1, kind 1, mode 4, time 12, no
-/// attributes 4.
+/// Minimum length in bytes of an encoded entry: index 8, no parent 1, name 4 + 1, kind 1, mode 4,
+/// time 12, no attributes 4.
 pub(super) const ENTRY_BYTES_MIN: usize = 35;
 pub(super) const RANGE_BYTES: usize = 16;
-/// Minimum encoded error in bytes: kind 2, status 1, end 1, no file 1, three empty texts 12.
+/// Minimum length in bytes of an encoded error: kind 2, status 1, end 1, no file 1, three empty
+/// texts 12.
 pub(super) const ERROR_BYTES_MIN: usize = 17;
 
 pub(super) fn put_range(out: &mut Vec<u8>, range: &ByteRange) {
@@ -72,7 +73,7 @@ pub(super) fn put_error(out: &mut Vec<u8>, error: &Error) {
     put_u8(out, error.status.code());
     put_u8(out, error.end.code());
     put_option(out, error.file.as_ref(), |out, path| {
-        // `RelPath` limits a path to 64 KiB, so the conversion cannot fail.
+        // A `RelPath` has at most 64 KiB, so the conversion cannot fail.
         put_u32(out, u32::try_from(path.as_bytes().len()).unwrap_or(0));
         out.extend_from_slice(path.as_bytes());
     });
@@ -275,7 +276,8 @@ pub(super) fn read_options(reader: &mut Reader<'_>) -> Result<Options> {
         order,
         object_bytes: reader.u64_above_zero("options.object_bytes")?,
         verify: reader.flag("options.verify")?,
-        // CONNECT carries this option after its last field, where an older peer ignores it.
+        // CONNECT encodes this option after its last field, because older peers ignore fields
+        // there.
         resume: ResumeMode::default(),
         xattrs: reader.flag("options.xattrs")?,
         checksum_attributes: reader.flag("options.checksum_attributes")?,

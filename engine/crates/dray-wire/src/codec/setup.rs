@@ -1,4 +1,4 @@
-//! The messages before the first file: HELLO, CONNECT, ACCEPT, READY.
+//! Encodes and decodes the messages before the first file: HELLO, CONNECT, ACCEPT, READY.
 
 use super::bytes::{
     Reader, put_bytes, put_cut_text, put_flag, put_list, put_option, put_u8, put_u16, put_u32,
@@ -120,8 +120,8 @@ pub(super) fn read_connect(reader: &mut Reader<'_>) -> Result<Connect> {
     })
 }
 
-/// Writes the optional fields of CONNECT if any of them differs from its default. Returns true if
-/// it wrote them.
+/// Writes the optional fields of CONNECT if one of them differs from its default. Returns true if
+/// it wrote the fields.
 pub(super) fn put_connect_extension(out: &mut Vec<u8>, connect: &Connect) -> bool {
     match connect.options.resume {
         ResumeMode::Verify => false,
