@@ -1,5 +1,5 @@
-//! Bodies of records: encodes values as bytes and decodes them. The decoder rejects a body that is
-//! too long, too short or has an impossible value. A false count in a body cannot cause an
+//! Encodes the bodies of records as bytes and decodes them. The decoder rejects a body that is too
+//! long, too short or has an invalid value. A false count in a body cannot cause a large
 //! allocation.
 
 use crate::record::{
@@ -13,19 +13,20 @@ use dray_core::{
 };
 use std::num::NonZeroU64;
 
-/// Maximum number of claims of a log. A transfer with more claims covers the whole tree instead.
+/// Maximum number of claims of a log. The log of a transfer with more claims covers the whole
+/// destination tree.
 pub const CLAIMS_MAX: usize = 1024;
-/// Maximum length of a header in bytes. Many long claims may exceed it before their number exceeds
-/// [`CLAIMS_MAX`].
+/// Maximum length of a header in bytes. A log with many long claims may reach this limit before it
+/// reaches [`CLAIMS_MAX`].
 pub const HEADER_BYTES_MAX: usize = 1 << 20;
-/// Maximum length of an owner in bytes.
+/// Maximum length of the name of an owner in bytes.
 pub const OWNER_BYTES_MAX: usize = 1024;
-/// Maximum length of a source version's identity in bytes. Entity tags and version ids are far
+/// Maximum length in bytes of the identity of a source version. Entity tags and version ids are far
 /// shorter.
 pub const IDENTITY_BYTES_MAX: usize = 4096;
-/// Maximum length of any record's body. The header is the longest record.
+/// Maximum length in bytes of the body of a record. The header is the longest record.
 pub(crate) const BODY_BYTES_MAX: usize = HEADER_BYTES_MAX;
-/// Maximum number of objects in one record (64 KiB of sums).
+/// Maximum number of objects in one record. Their sums take 64 KiB.
 pub(crate) const OBJECTS_PER_RECORD_MAX: usize = 8192;
 
 pub(crate) mod kind {
@@ -57,7 +58,7 @@ impl Record {
         }
     }
 
-    /// Encodes the body as bytes.
+    /// Encodes the record's body as bytes.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
@@ -86,7 +87,7 @@ impl Record {
         out
     }
 
-    /// Decodes the body of a record of this kind.
+    /// Decodes the body of a record of the given kind; `None` if the body is not valid.
     pub(crate) fn decode(kind: u8, body: &[u8]) -> Option<Self> {
         let mut input = Input(body);
         let record = match kind {
@@ -127,10 +128,10 @@ impl Record {
     }
 }
 
-/// Checks that a header is within the bounds of the format.
+/// Checks that a header respects the limits of the format.
 ///
 /// # Errors
-/// [`ErrorKind::LimitExceeded`] with the name of the exceeded bound.
+/// [`ErrorKind::LimitExceeded`] with the name of the exceeded limit.
 pub(crate) fn check_header(header: &Header) -> Result<()> {
     let bytes: usize = header.claims.iter().map(|c| c.as_bytes().len() + 4).sum();
     if header.claims.len() > CLAIMS_MAX || bytes > HEADER_BYTES_MAX - 8192 {
@@ -148,7 +149,7 @@ pub(crate) fn check_header(header: &Header) -> Result<()> {
     check_tenure(&header.tenure)
 }
 
-/// Checks that a tenure is within the bounds of the format.
+/// Checks that a tenure respects the limits of the format.
 ///
 /// # Errors
 /// Those of [`check_header`].
@@ -159,7 +160,7 @@ pub(crate) fn check_tenure(tenure: &Tenure) -> Result<()> {
     Ok(())
 }
 
-/// Checks that a file's record is within the bounds of the format.
+/// Checks that the record of a file respects the limits of the format.
 ///
 /// # Errors
 /// Those of [`check_header`].
@@ -294,7 +295,7 @@ const fn ending_from(code: u32) -> Option<Ending> {
     }
 }
 
-/// The bytes of a body that are not decoded yet.
+/// The part of a body that is not decoded yet.
 pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Input<'a> {

@@ -1,5 +1,5 @@
-//! Compaction: rewrites the log without dead records (records that no longer count), and decides
-//! when a rewrite is worthwhile.
+//! Compaction rewrites the log without dead records. A dead record is one that recovery no longer
+//! uses. This module also decides when to rewrite.
 
 use crate::codec::OBJECTS_PER_RECORD_MAX;
 use crate::file::LogFile;
@@ -11,19 +11,20 @@ use dray_core::plan::Grid;
 use dray_core::{RelPath, Result, Sums};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Minimum number of dead bytes for a rewrite. Recovery reads a smaller number of bytes within
-/// milliseconds (guess, revisit).
+/// Minimum number of dead bytes before a rewrite. Recovery reads fewer bytes within milliseconds
+/// (guess, revisit).
 pub const DEAD_BYTES_MIN: u64 = 1 << 20;
 
-/// Maximum number of objects collected in one pass of a rewrite (6 MiB of memory). More objects
-/// need further passes over the old log.
+/// Maximum number of objects that one pass over the old log collects (6 MiB of memory). More
+/// objects need further passes.
 const OBJECTS_PER_PASS: usize = 1 << 19;
 
-/// Bytes per write to the replacement.
+/// Size in bytes of each write to the replacement.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// Returns true if a log should be rewritten: its dead bytes exceed both `live_bytes` and
-/// [`DEAD_BYTES_MIN`]. `live_bytes` of the `log_bytes` belong to unfinished files.
+/// Returns true if the log should be rewritten: its dead bytes exceed both `live_bytes` and
+/// [`DEAD_BYTES_MIN`]. `live_bytes` is the number of bytes, of the `log_bytes` in total, that
+/// belong to unfinished files.
 #[must_use]
 pub const fn is_worth_it(log_bytes: u64, live_bytes: u64) -> bool {
     let dead = log_bytes.saturating_sub(live_bytes);
@@ -68,12 +69,13 @@ impl<F: LogFile> Writer<'_, F> {
     }
 }
 
-/// Begins a replacement with the prelude and the header.
+/// Begins a replacement and writes the prelude and the header.
 fn begin<'f, F: LogFile>(file: &'f mut F, header: &Header) -> Result<Writer<'f, F>> {
     file.begin_replacement()?;
     let mut buffer = prelude().to_vec();
     let record = Record::Header(header.clone());
-    // The header contains the nonce, so the head of the header record uses nonce 0.
+    // The header contains the nonce, which the reader does not know yet. So the header's own
+    // checksum uses the nonce 0.
     write_record(
         &mut buffer,
         PRELUDE_BYTES,
@@ -90,7 +92,7 @@ fn begin<'f, F: LogFile>(file: &'f mut F, header: &Header) -> Result<Writer<'f, 
     })
 }
 
-/// Ends a replacement with a commit record. The caller must then commit the replacement itself.
+/// Ends a replacement with a commit record. The caller must then call `commit_replacement`.
 fn end<F: LogFile>(mut writer: Writer<'_, F>) -> Result<u64> {
     let durable_before = writer.offset();
     writer.put(&Record::Commit { durable_before }, false)?;
@@ -98,7 +100,7 @@ fn end<F: LogFile>(mut writer: Writer<'_, F>) -> Result<u64> {
     Ok(writer.written)
 }
 
-/// Writes a log that consists of a header only; returns its length.
+/// Writes a log that contains only a header, and returns its length in bytes.
 pub(crate) fn write_new<F: LogFile>(file: &mut F, header: &Header) -> Result<u64> {
     let length = end(begin(file, header)?)?;
     file.commit_replacement()?;
@@ -112,18 +114,19 @@ pub(crate) struct OldLog {
     pub(crate) end: u64,
 }
 
-/// A file and the index of a window of 8192 objects in it. A checkpoint record covers one window.
+/// A file and the index of a window in it. A window has 8192 objects, and one checkpoint record
+/// covers one window.
 type WindowKey = (FileNumber, u64);
 
-/// A rewritten log that has not yet replaced the old one.
+/// A new version of the log that has not replaced the old log yet.
 pub(crate) struct Rewritten {
     pub(crate) length: u64,
     live_bytes: BTreeMap<FileNumber, u64>,
 }
 
 impl Rewritten {
-    /// Updates `files` to the offsets of the new log. Call it after the new log has replaced the
-    /// old one.
+    /// Sets the offsets in `files` to those of the new log. Call this function after the new log
+    /// has replaced the old log.
     pub(crate) fn settle(self, files: &mut Files) {
         for (number, bytes) in self.live_bytes {
             if let Some(file) = files.get_mut(number) {
@@ -134,10 +137,10 @@ impl Rewritten {
     }
 }
 
-/// Writes the replacement of `file`: `header`, and the records of `files` that still count.
+/// Writes the replacement of `file`: `header`, and the records that `files` still needs.
 ///
 /// # Errors
-/// Errors of the storage; the old log is unchanged.
+/// Errors of the storage. The old log is then unchanged.
 pub(crate) fn rewrite<F: LogFile>(
     file: &mut F,
     old: &OldLog,
@@ -185,8 +188,8 @@ fn begin_of(path: &RelPath, file: &LoggedFile) -> FileBegin {
     }
 }
 
-/// Returns the ranges that a record of the old log adds to an unfinished file; `None` if it adds
-/// none.
+/// Returns the ranges that a record of the old log adds to an unfinished file; `None` if the record
+/// adds no range.
 fn counted_ranges<'a>(
     step: &Step,
     files: &'a Files,
@@ -211,12 +214,12 @@ fn counted_ranges<'a>(
         Record::Range(_, range, sums) => vec![(*range, *sums)],
         _ => return None,
     };
-    // Omit ranges that recovery rejected (in doubt, over a limit).
+    // Omit ranges that recovery rejected because they were doubtful or exceeded a limit.
     ranges.retain(|(range, _)| !range.is_empty() && file.done.contains(*range));
     Some((file, ranges))
 }
 
-/// Copies the records of ranges to the replacement. Returns the windows that have objects.
+/// Copies the records of ranges to the replacement. Returns the windows in which objects are done.
 fn copy_ranges<F: LogFile>(
     writer: &mut Writer<'_, F>,
     old: &OldLog,
@@ -253,7 +256,7 @@ fn window_of(file: &LoggedFile, offset: u64) -> u64 {
     offset / file.object_bytes.get() / OBJECTS_PER_RECORD_MAX as u64
 }
 
-/// Returns the next windows that fit in one pass, each with space for its objects.
+/// Returns the next windows that one pass can collect, with memory for their objects.
 fn next_batch(
     windows: &mut impl Iterator<Item = WindowKey>,
     files: &Files,
@@ -302,7 +305,8 @@ fn gather<F: LogFile>(
             };
             let index = range.offset / file.object_bytes.get() % OBJECTS_PER_RECORD_MAX as u64;
             if let Some(slot) = objects.get_mut(index as usize) {
-                // If several records name an object, the first counts, as in recovery.
+                // If several records contain the same object, the first record counts, as in
+                // recovery.
                 slot.get_or_insert(sums);
             }
         }
@@ -310,8 +314,8 @@ fn gather<F: LogFile>(
     Ok(batch)
 }
 
-/// Returns the checkpoint record of a window, from its first to its last set object; `None` if no
-/// object is set.
+/// Returns the checkpoint record of a window, from its first to its last done object; `None` if no
+/// object of the window is done.
 fn checkpoint(
     number: FileNumber,
     window: u64,

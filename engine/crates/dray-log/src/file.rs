@@ -1,50 +1,51 @@
-//! The file interface of a log, limited to the operations that a log needs.
+//! The file operations that a log needs.
 
 use dray_core::{End, Error, ErrorKind, Result};
 
 /// A file that grows at its end and can be replaced as a whole.
 ///
-/// The runtime implements the interface with the operating system, the simulator with a fake disk
-/// that distinguishes written from durable data. An instance is used by one thread at a time. The
-/// methods do not retry.
+/// The runtime implements this trait with the operating system. The simulator implements it with a
+/// model of a disk that distinguishes written and durable data. Only one thread at a time uses an
+/// instance. The methods do not retry.
 pub trait LogFile {
-    /// Returns the present length of the file, including bytes that are not durable. The log calls
-    /// it before each commit to detect a second writer, so an uncertain length must be an error.
+    /// Returns the current length of the file, including bytes that are not durable. The log
+    /// compares the length before each commit to detect a second writer. So the method must return
+    /// an error if the length is uncertain.
     ///
     /// # Errors
     /// Errors of the storage.
     fn length(&mut self) -> Result<u64>;
 
-    /// Fills `buffer` from `offset`; returns the number of bytes read. A smaller number than
-    /// requested means the end of the file: the implementation repeats interrupted reads.
+    /// Reads from `offset` until `buffer` is full or the file ends, and returns the number of bytes
+    /// read. The implementation must repeat interrupted reads.
     ///
     /// # Errors
     /// Errors of the storage.
     fn read_at(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
 
-    /// Writes all of `bytes` at the end. After an error any part of `bytes` may be in the file; the
-    /// log then truncates the file.
+    /// Writes all of `bytes` at the end of the file. After an error, a part of `bytes` may be in
+    /// the file. The log then truncates the file.
     ///
     /// # Errors
     /// Errors of the storage, most often [`ErrorKind::NoSpace`].
     fn append(&mut self, bytes: &[u8]) -> Result<()>;
 
-    /// Returns after all appended bytes and every truncation are on stable storage. After an error
-    /// the log instance becomes unusable. The state of the unsynced data is then unknown, and a
-    /// second call may wrongly succeed, because a failed sync marks pages clean.
+    /// Waits until all appended bytes and all truncations are on stable storage. After an error the
+    /// log instance cannot be used any more. A second call could succeed without durable data,
+    /// because a failed sync marks the pages as clean.
     ///
     /// # Errors
     /// Errors of the storage.
     fn sync(&mut self) -> Result<()>;
 
-    /// Truncates the file to `length` bytes. The log never grows a file with it.
+    /// Truncates the file to `length` bytes. The log never passes more than the current length.
     ///
     /// # Errors
     /// Errors of the storage.
     fn truncate(&mut self, length: u64) -> Result<()>;
 
-    /// Opens an empty new file in the same folder, and discards a new file from an earlier call.
-    /// The present file is unchanged until [`Self::commit_replacement`].
+    /// Creates an empty new file in the same folder. Discards a new file that an earlier call
+    /// created. The current file is unchanged until [`Self::commit_replacement`].
     ///
     /// # Errors
     /// Errors of the storage.
@@ -53,15 +54,18 @@ pub trait LogFile {
     /// Writes all of `bytes` at the end of the new file.
     ///
     /// # Errors
-    /// Errors of the storage; the new file is then unusable, the present one unchanged.
+    /// Errors of the storage. The new file cannot be used any more, and the current file is
+    /// unchanged.
     fn append_replacement(&mut self, bytes: &[u8]) -> Result<()>;
 
-    /// Syncs the new file, renames it over the present file and syncs the folder. Afterwards `self`
-    /// is the new file. A crash at any moment leaves either the old or the new file complete.
+    /// Syncs the new file, renames it over the current file and syncs the folder. Afterwards `self`
+    /// refers to the new file. After a crash at any moment, either the old or the new file is
+    /// complete.
     ///
     /// # Errors
-    /// [`ErrorKind::NoSpace`] only if the present file is certainly unchanged. After any other
-    /// error either file may be in place, and the log instance becomes unusable.
+    /// [`ErrorKind::NoSpace`] only if the current file is certainly unchanged. After any other
+    /// error, the name may refer to the old or the new file, and the log instance cannot be used
+    /// any more.
     fn commit_replacement(&mut self) -> Result<()>;
 }
 
@@ -92,7 +96,8 @@ impl<F: LogFile + ?Sized> LogFile for Box<F> {
     }
 }
 
-/// A file in memory that never fails: for tests, and for bytes that the caller has already read.
+/// A file in memory that never fails. Used in tests, and for bytes that the caller has already
+/// read.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryFile {
     bytes: Vec<u8>,
@@ -115,7 +120,7 @@ impl MemoryFile {
         }
     }
 
-    /// Returns the content.
+    /// Returns the content of the file.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes

@@ -1,4 +1,4 @@
-//! The framing of records in the file: the prelude, and a head before each record.
+//! Layout of records in the log file: the file has a prelude, and each record has a head.
 //!
 //! ```text
 //! prelude, 16 bytes: magic 8 | version u16 | zero u16 | crc32c u32 of the 12 bytes before
@@ -6,30 +6,31 @@
 //! head:   body length u32 | type u8 | flags u8 | zero u16 | body crc32c u32 | head crc32c u32
 //! ```
 //!
-//! The head's crc32c runs over the log's nonce (u64), the record's offset in the file (u64) and the
-//! first 12 bytes of the head. Numbers are little-endian.
+//! The crc32c of the head covers the nonce of the log (u64), the offset of the record in the file
+//! (u64) and the first 12 bytes of the head. Numbers are little-endian.
 
 use dray_core::checksum::crc32c;
 use dray_core::{End, Error, ErrorKind, Result};
 
-/// First bytes of an object log of any version.
+/// First bytes of an object log of every version.
 pub const MAGIC: [u8; 8] = *b"DRAYLOG\n";
-/// The version that this build writes, and the newest that it reads.
+/// Version that this build writes. It is also the newest version that this build reads.
 pub const VERSION: u16 = 2;
-/// The oldest version that this build reads.
+/// Oldest version that this build reads.
 pub const VERSION_OLDEST: u16 = 1;
 
-/// Length of the prelude. The header record follows directly.
+/// Length of the prelude in bytes. The header record follows the prelude.
 pub(crate) const PRELUDE_BYTES: u64 = 16;
-/// Length of a record's head.
+/// Length of the head of a record in bytes.
 pub(crate) const HEAD_BYTES: usize = 16;
-/// Alignment of records in bytes. It reduces the offsets that a search after damage has to check.
+/// Alignment of records in bytes. With an alignment, a search for records after damage has to check
+/// fewer offsets.
 pub(crate) const ALIGNMENT: u64 = 8;
 
 /// Flag of a record whose ranges were written but not synced.
 pub(crate) const FLAG_WEAK: u8 = 1;
 
-/// A record's head.
+/// The head of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) body_bytes: u32,
@@ -39,12 +40,13 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// Returns the bytes from this record's start to the next one's.
+    /// Returns the number of bytes from the start of this record to the start of the next record.
     pub(crate) fn stride(&self) -> u64 {
         (HEAD_BYTES as u64 + u64::from(self.body_bytes)).next_multiple_of(ALIGNMENT)
     }
 
-    /// Reads a head; `None` if the head was not written at this offset of a log with this nonce.
+    /// Parses a head. Returns `None` if the head does not belong to this offset in a log with this
+    /// nonce.
     pub(crate) fn read(bytes: &[u8; HEAD_BYTES], nonce: u64, offset: u64) -> Option<Self> {
         let (fields, crc) = bytes.split_at(12);
         if crc != head_crc(fields, nonce, offset).to_le_bytes() {
@@ -71,10 +73,10 @@ fn head_crc(fields: &[u8], nonce: u64, offset: u64) -> u32 {
     crc(&bound)
 }
 
-/// Appends one record to `out`. `offset` is the record's future offset in the file.
+/// Appends one record to `out`. `offset` is the offset that the record will have in the file.
 ///
 /// # Panics
-/// If the body is 4 GiB or more; the codec bounds bodies to 1 MiB.
+/// If the body is 4 GiB or longer. This cannot happen, because the codec limits bodies to 1 MiB.
 pub(crate) fn write_record(
     out: &mut Vec<u8>,
     offset: u64,
@@ -110,11 +112,11 @@ pub(crate) fn prelude_of(version: u16) -> [u8; 16] {
     bytes
 }
 
-/// Checks a prelude; returns the version.
+/// Checks a prelude and returns the version of the log.
 ///
 /// # Errors
-/// [`ErrorKind::LogVersion`] if the file is not a log, or has a version that cannot be read;
-/// [`ErrorKind::LogDamaged`] if the prelude is damaged.
+/// [`ErrorKind::LogVersion`] if the file is not a log, or has a version that this build cannot
+/// read; [`ErrorKind::LogDamaged`] if the prelude is damaged.
 pub(crate) fn check_prelude(bytes: &[u8]) -> Result<u16> {
     let remedy = "keep it and use the program that wrote it, or remove it to start over";
     if !bytes.starts_with(&MAGIC[..bytes.len().min(MAGIC.len())]) {

@@ -1,36 +1,38 @@
-//! Names and locations of logs, leases and partial files. This module only computes names; the
-//! runtime searches for the files.
+//! Names of logs, leases and partial files. This module only computes the names. The runtime opens
+//! the files.
 //!
-//! A transfer to the destination folder `top` (for a single file: its folder) uses the log
-//! `top/.dray-log/<16 hex>.log` and the lease `top/.dray-log/<16 hex>.lease`. The partial file of
-//! `folder/name` is `folder/.dray-<16 hex>.part`. All these names begin with dray's reserved
-//! prefix. A source never sends them, and a sink never accepts them from a manifest.
+//! The log of a transfer to the destination folder `top` is `top/.dray-log/<16 hex>.log`, and its
+//! lease is `top/.dray-log/<16 hex>.lease`. For a single file, `top` is the folder of that file.
+//! The partial file of `folder/name` is `folder/.dray-<16 hex>.part`. All these names start with
+//! dray's reserved prefix. A source never sends such names, and a sink never accepts them in a
+//! manifest.
 
 use dray_core::path::escape;
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result, TransferId};
 
-/// Folder in a destination's top folder that holds logs and leases.
+/// Name of the folder that contains logs and leases. It is in the top folder of a destination.
 pub const LOG_FOLDER: &[u8] = b".dray-log";
 
-/// Offset basis of the 64-bit FNV-1a hash (Fowler, Noll and Vo). A weak hash suffices for names:
-/// the log's header states the log's claims, and the log states the file to which a partial file
-/// belongs.
+/// Offset basis of the 64-bit FNV-1a hash (Fowler, Noll and Vo). A weak hash suffices for names,
+/// because the header of a log contains its claims, and the log contains the final path of each
+/// partial file.
 const FNV_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 
-/// Returns the folder's name.
+/// Returns the name of the log folder.
 ///
 /// # Errors
-/// No error in practice: the name is a constant that [`Name`] accepts.
+/// No error occurs, because the name is a constant that is valid as a [`Name`].
 pub fn log_folder_name() -> Result<Name> {
     Name::new(LOG_FOLDER)
 }
 
-/// Returns the name of the log of `transfer` for `claims`. Different transfers have different logs;
-/// a rerun of a transfer finds its own log. The order and repetition of claims do not matter.
+/// Returns the name of the log of `transfer` for `claims`. Each transfer has its own log, and a
+/// rerun of the transfer gets the same name. The order of claims and repeated claims do not change
+/// the name.
 ///
 /// # Errors
-/// No error in practice, as above.
+/// No error occurs, because the name is always valid as a [`Name`].
 pub fn log_name(claims: &[RelPath], transfer: &TransferId) -> Result<Name> {
     Name::new(format!("{:016x}.log", log_hash(claims, transfer)).as_bytes())
 }
@@ -38,14 +40,14 @@ pub fn log_name(claims: &[RelPath], transfer: &TransferId) -> Result<Name> {
 /// Returns the name of the lease of the log of `transfer` for `claims`.
 ///
 /// # Errors
-/// No error in practice, as above.
+/// No error occurs, because the name is always valid as a [`Name`].
 pub fn lease_name(claims: &[RelPath], transfer: &TransferId) -> Result<Name> {
     Name::new(format!("{:016x}.lease", log_hash(claims, transfer)).as_bytes())
 }
 
-/// Returns the identifier of a request. Two transfers have the same identifier if they name the
-/// same files at the same place with the same patterns. The identifier is 0 if the names are not
-/// known beforehand (the contents of a folder).
+/// Returns a number that identifies a request. Two transfers have the same number if they write the
+/// same claims in the same folder with the same patterns. The number is 0 if the claims are unknown
+/// in advance, as for the contents of a folder.
 #[must_use]
 pub fn request_mark(claims: &[RelPath], include: &[String], exclude: &[String]) -> u64 {
     if claims.is_empty() {
@@ -71,8 +73,9 @@ pub fn lease_of_log(log: &Name) -> Option<Name> {
     Name::new(&[hex, b".lease"].concat()).ok()
 }
 
-/// Returns the name of the log to which a file of the log folder belongs; `None` if the name is
-/// unknown. `file` may be the log itself, its lease, or a replacement that a holder did not finish.
+/// Returns the name of the log to which a file in the log folder belongs. `file` may be the log
+/// itself, its lease, or a replacement that a holder did not finish. Returns `None` for any other
+/// name.
 #[must_use]
 pub fn log_of(file: &Name) -> Option<Name> {
     let bytes = file.as_bytes();
@@ -81,7 +84,7 @@ pub fn log_of(file: &Name) -> Option<Name> {
     Name::new(&[hex_of(hex)?, b".log"].concat()).ok()
 }
 
-/// Returns true if `name` has the form of a partial file's name.
+/// Returns true if `name` has the form of the name of a partial file.
 #[must_use]
 pub fn is_partial_name(name: &Name) -> bool {
     let hex = name.as_bytes().strip_prefix(b".dray-");
@@ -94,18 +97,18 @@ fn hex_of(bytes: &[u8]) -> Option<&[u8]> {
     (bytes.len() == 16 && bytes.iter().all(is_hex)).then_some(bytes)
 }
 
-/// Returns the name of the partial file of the file `final_name`. Every writer computes the same
-/// name, independent of its log, so that two writers of one file detect each other.
+/// Returns the name of the partial file of the file `final_name`. The name does not depend on the
+/// log. So two writers of the same file compute the same name and detect each other.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidName`] if the final name is dray's own.
+/// [`ErrorKind::InvalidName`] if the final name is one of dray's own names.
 pub fn partial_name(final_name: &Name) -> Result<Name> {
     partial_name_at_turn(final_name, 0)
 }
 
-/// Returns the alternative partial name number `turn`. A writer uses it if the name of the previous
-/// turn is the partial file of *another* final name. Two names may have the same hash, and a
-/// hostile manifest can construct such names.
+/// Returns the alternative partial name with the number `turn`. A writer uses it if the previous
+/// name is already the partial file of *another* final name. This happens if two names have the
+/// same hash, and a hostile manifest can construct such names.
 ///
 /// # Errors
 /// Those of [`partial_name`].
@@ -122,20 +125,20 @@ pub fn partial_name_at_turn(final_name: &Name, turn: u32) -> Result<Name> {
     }
     let mut hash = fnv(FNV_BASIS, final_name.as_bytes());
     if turn > 0 {
-        // A final name contains no zero byte, so the hash inputs of different names and turns
-        // differ.
+        // A final name contains no zero byte, so the input of the hash differs for different names
+        // and turns.
         hash = fnv(fnv(hash, &[0]), &turn.to_le_bytes());
     }
     Name::new(format!(".dray-{hash:016x}.part").as_bytes())
 }
 
-/// Returns the partial name to use if the names of all turns are in use. The name depends on `log`,
-/// so no other log computes it.
+/// Returns a partial name that depends on `log`, so that no other log computes the same name. A
+/// writer uses it if the names of all turns are taken.
 ///
 /// # Errors
 /// Those of [`partial_name`].
 pub fn partial_name_of_log(final_name: &Name, turn: u32, log: &Name) -> Result<Name> {
-    // Refuse reserved final names.
+    // Reject final names that are dray's own names.
     partial_name(final_name)?;
     let hash = fnv(fnv(FNV_BASIS, final_name.as_bytes()), &[0]);
     let hash = fnv(fnv(hash, &turn.to_le_bytes()), log.as_bytes());
@@ -149,7 +152,8 @@ pub fn covers(claims: &[RelPath], path: &RelPath) -> bool {
     claims.is_empty() || claims.iter().any(|claim| path.starts_with(claim))
 }
 
-/// Returns the FNV-1a 64 hash of the sorted, distinct claims, each followed by a zero byte.
+/// Returns the 64-bit FNV-1a hash of the claims, sorted, without repetitions, and each followed by
+/// a zero byte.
 fn claims_hash(claims: &[RelPath]) -> u64 {
     let mut sorted: Vec<&[u8]> = claims.iter().map(RelPath::as_bytes).collect();
     sorted.sort_unstable();
@@ -159,7 +163,7 @@ fn claims_hash(claims: &[RelPath]) -> u64 {
         .fold(FNV_BASIS, |hash, claim| fnv(fnv(hash, claim), &[0]))
 }
 
-/// Continues the claims hash with a separator and the transfer id.
+/// Extends the hash of the claims with a separator and the transfer id.
 fn log_hash(claims: &[RelPath], transfer: &TransferId) -> u64 {
     let hash = fnv(claims_hash(claims), &[0, 0xff]);
     fnv(hash, transfer.as_str().as_bytes())

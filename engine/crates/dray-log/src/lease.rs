@@ -1,12 +1,13 @@
-//! The lease on a log: the right to write to it. A lock excludes a second process on the same host,
-//! or on any host of a cluster file system with locks. The epoch excludes a holder that lost its
-//! lock without noticing. The runtime implements the lock; this module implements the lease record
-//! and its rules.
+//! The lease of a log: the right to write to the log. A lock and an epoch protect the lease. The
+//! lock excludes a second process on the same host, or on any host of a cluster file system with
+//! locks. The epoch excludes a holder that lost its lock without noticing. The runtime implements
+//! the lock. This module implements the lease record and its rules.
 //!
-//! The lease file has two slots of 1024 bytes. A holder of epoch `e` writes slot `e % 2`, so a torn
-//! write never destroys the previous record. The file is never renamed or replaced. A holder
-//! removes it only after it has finished, under its lock. A lock belongs to the file and not to the
-//! name, so a process that gets a lock must check that the name still refers to the locked file.
+//! The lease file has two slots of 1024 bytes. A holder with epoch `e` writes slot `e % 2`, so a
+//! torn write never destroys the previous record. The file is never renamed or replaced. A holder
+//! deletes it only after its transfer is done, and while it holds the lock. A lock belongs to the
+//! file and not to the name. So a process that gets a lock must check that the name still refers to
+//! the locked file.
 
 use crate::codec::Input;
 use crate::frame::crc;
@@ -15,45 +16,46 @@ use dray_core::{End, Error, ErrorKind, Result, TransferId};
 
 /// First bytes of a slot.
 pub const LEASE_MAGIC: [u8; 8] = *b"DRAYLEAS";
-/// Version of a slot.
+/// Version of the format of a slot.
 pub const LEASE_VERSION: u16 = 1;
-/// Bytes of one slot.
+/// Size of a slot in bytes.
 pub const SLOT_BYTES: usize = 1024;
-/// Bytes of a lease file.
+/// Size of a lease file in bytes.
 pub const LEASE_BYTES: usize = 2 * SLOT_BYTES;
-/// Maximum length of a holder or host name in bytes.
+/// Maximum length in bytes of the name of a holder or a host.
 pub const NAME_BYTES_MAX: usize = 255;
 
 const HEAD_BYTES: usize = 16;
 
-/// The record of a lease's holder.
+/// The record of the holder of a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseRecord {
-    /// Epoch, higher than that of every earlier holder.
+    /// Epoch of the holder, higher than the epoch of every earlier holder.
     pub epoch: u64,
-    /// Description of the holder: program and process.
+    /// Description of the holder: its program and process.
     pub holder: String,
     /// Transfer of the holder.
     pub transfer: TransferId,
-    /// Boot in which the holder runs.
+    /// Boot of the host in which the holder runs.
     pub boot_id: BootId,
     /// Host on which the holder runs.
     pub host: String,
-    /// Identifier of the holder's request, by [`crate::layout::request_mark`]; 0 if unknown.
+    /// Number that identifies the holder's request, from [`crate::layout::request_mark`]; 0 if
+    /// unknown.
     pub request: u64,
     /// Kind of lock that excludes other writers while the lease is held.
     pub lock: LockKind,
 }
 
-/// Kind of lock that protects a lease. Locks of different kinds do not exclude each other.
+/// Kind of lock that protects a lease. A lock of one kind does not exclude a lock of another kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LockKind {
-    /// Unknown, because an older program wrote the record.
+    /// The kind is unknown, because an older program wrote the record.
     #[default]
     Unknown,
     /// A lock of the operating system on the lease file.
     System,
-    /// The storage server's rule that a file has one writer.
+    /// A rule of the storage server that a file has only one writer.
     Server,
 }
 
@@ -88,7 +90,7 @@ impl LeaseRecord {
         (self.epoch % 2) * SLOT_BYTES as u64
     }
 
-    /// Encodes this record as a slot.
+    /// Encodes this record as the bytes of a slot.
     ///
     /// # Errors
     /// [`ErrorKind::LimitExceeded`] if a name is longer than [`NAME_BYTES_MAX`].
@@ -121,7 +123,7 @@ impl LeaseRecord {
         Ok(slot)
     }
 
-    /// Returns the error for a writer that finds the lease held by this record.
+    /// Returns the error for a writer that cannot get the lease because of this record.
     #[must_use]
     pub fn held_error(&self, destination: &str) -> Error {
         Error::new(ErrorKind::LeaseHeld, End::Sink, "write to the destination")
@@ -133,20 +135,19 @@ impl LeaseRecord {
     }
 }
 
-/// Returns the crc32c of a slot, computed with zeros in the crc field.
+/// Returns the crc32c of a slot. The crc field counts as zeros.
 fn slot_crc(slot: &[u8; SLOT_BYTES]) -> u32 {
     let mut zeroed = *slot;
     zeroed[12..HEAD_BYTES].fill(0);
     crc(&zeroed)
 }
 
-/// Returns the newest intact record of a lease file. Returns `None` if no record is intact: either
-/// the file is empty, or the write of its first record was torn. In both cases no process holds the
-/// lease.
+/// Returns the newest intact record of a lease file. Returns `None` if the file is empty or the
+/// write of its first record was torn. In both cases no process holds the lease.
 ///
 /// # Errors
-/// [`ErrorKind::LogVersion`] if an intact slot has another version: a newer program holds or held
-/// this lease, and this program cannot read the epoch.
+/// [`ErrorKind::LogVersion`] if an intact slot has another version. A newer program has written it,
+/// and this program cannot read its epoch.
 pub fn newest(bytes: &[u8]) -> Result<Option<LeaseRecord>> {
     let mut found: Option<LeaseRecord> = None;
     for slot in bytes.chunks(SLOT_BYTES).take(2) {
@@ -184,17 +185,18 @@ fn decode(body: &[u8]) -> Option<LeaseRecord> {
         transfer: TransferId::new(input.text(TransferId::LENGTH_MAX)?).ok()?,
         holder: input.text(NAME_BYTES_MAX.min(TEXT_BYTES_MAX))?,
         host: input.text(NAME_BYTES_MAX)?,
-        // Older programs wrote zeros here.
+        // Older programs wrote zeros in these fields.
         request: input.u64()?,
         lock: LockKind::of(input.u32()?),
     })
 }
 
-/// Returns the epoch of the next holder: above the epochs of both the lease and the log, because
-/// either file may have been lost.
+/// Returns the epoch of the next holder. It is higher than the epochs in the lease and in the log,
+/// because either file may have been lost.
 ///
 /// # Errors
-/// [`ErrorKind::LimitExceeded`] if an epoch is already 2^64 - 1, which only a hostile record has.
+/// [`ErrorKind::LimitExceeded`] if an epoch is already 2^64 - 1. Only a hostile record has this
+/// epoch.
 pub fn next_epoch(lease: Option<&LeaseRecord>, log_epoch: Option<u64>) -> Result<u64> {
     let highest = lease
         .map_or(0, |record| record.epoch)
@@ -206,8 +208,8 @@ pub fn next_epoch(lease: Option<&LeaseRecord>, log_epoch: Option<u64>) -> Result
     })
 }
 
-/// Returns true if the holder of `mine` must stop immediately, because `found`, the record in the
-/// lease file, names another holder or no longer exists.
+/// Returns true if the holder that wrote `mine` must stop immediately. This is the case if `found`,
+/// the record in the lease file, has another holder or does not exist.
 #[must_use]
 pub fn is_fenced(mine: &LeaseRecord, found: Option<&LeaseRecord>) -> bool {
     found != Some(mine)

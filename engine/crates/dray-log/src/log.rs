@@ -1,89 +1,89 @@
-//! The interface of an object log of any mechanism (File, Transaction or Universal logger) and
-//! method (Char, Int, Enc, Binary, Bit8, Bit64). The names are those of FT-LADS (Kasu et al. 2019).
+//! The interface of an object log. It fits every mechanism (File, Transaction and Universal logger)
+//! and every method (Char, Int, Enc, Binary, Bit8, Bit64) of FT-LADS (Kasu et al. 2019).
 
 use crate::record::{Ending, FileBegin, FileNumber, LoggedFile};
 use dray_core::{ByteRange, RelPath, Result, Sums};
 
-/// A log that is being written.
+/// An object log that is open for writing.
 ///
 /// Order of calls for one file: [`Self::begin_file`] once, when its partial file exists;
 /// [`Self::done`] once for each range; [`Self::end_file`] once. A call takes effect only when the
 /// next [`Self::commit`] returns.
 ///
-/// Obligations of the caller (docs/design/object-log.md, invariants):
-/// - the bytes of a range are as durable as the tenure's durability requires *before* `done`;
-/// - a durable-ack is sent *after* `commit`;
-/// - `end_file(.., Dropped)` is committed *before* the partial file is removed or created again;
-/// - `end_file(.., Published)` comes *after* the final name is as durable as requested.
+/// The caller must keep these rules (docs/design/object-log.md, invariants):
+/// - The bytes of a range have the durability of the tenure *before* the call of `done`.
+/// - The sink reports an object as durable *after* `commit`.
+/// - `end_file(.., Dropped)` is committed *before* the partial file is deleted or created again.
+/// - `end_file(.., Published)` is called *after* the final name has the requested durability.
 ///
-/// After an error of [`Self::commit`] the records stay pending, and a later commit retries. An
-/// error with the operation "use the object log" is final: the instance is unusable.
+/// After an error of [`Self::commit`] the records stay pending, and a later commit writes them. An
+/// error with the operation "use the object log" is final: the instance cannot be used any more.
 pub trait ObjectLog {
     /// Announces a file and assigns a number to it.
     ///
     /// # Errors
-    /// [`dray_core::ErrorKind::Internal`] if the path has another number that has not ended, or
-    /// whose end is not committed; [`dray_core::ErrorKind::AlreadyExists`] if another file uses the
-    /// partial file; [`dray_core::ErrorKind::LimitExceeded`] if the file exceeds a bound of the
-    /// format.
+    /// [`dray_core::ErrorKind::Internal`] if a file with this path has not ended, or its end is not
+    /// committed; [`dray_core::ErrorKind::AlreadyExists`] if another file uses the partial file;
+    /// [`dray_core::ErrorKind::LimitExceeded`] if the file exceeds a limit of the format.
     fn begin_file(&mut self, file: FileBegin) -> Result<FileNumber>;
 
     /// Records that `range` of a file is done. A whole object takes one bit and its sums. Any other
-    /// range (a hole, a run of objects with one sum) takes a separate record.
+    /// range takes a separate record, for example a hole, or a run of objects with one sum.
     ///
     /// # Errors
-    /// [`dray_core::ErrorKind::Internal`] for an unknown number, or a range that is empty, outside
-    /// the file or partly recorded already; errors of [`crate::LogFile`] when a full buffer is
+    /// [`dray_core::ErrorKind::Internal`] if the number is unknown, or the range is empty, outside
+    /// the file or partly recorded already. Errors of [`crate::LogFile`] if a full buffer must be
     /// written.
     fn done(&mut self, number: FileNumber, range: ByteRange, sums: Sums) -> Result<()>;
 
-    /// Records that all ranges of a file recorded so far are durable now. Needed when a resume
-    /// syncs a file that an earlier holder wrote without syncing.
+    /// Records that all recorded ranges of a file are durable now. Needed when a resume syncs a
+    /// file that an earlier holder wrote without a sync.
     ///
     /// # Errors
-    /// [`dray_core::ErrorKind::Internal`] for an unknown number.
+    /// [`dray_core::ErrorKind::Internal`] if the number is unknown.
     fn file_synced(&mut self, number: FileNumber) -> Result<()>;
 
     /// Records that a write or a sync of the partial file failed. Earlier ranges still count, but
-    /// no more ranges may be recorded under this number. A resume copies the ranges to another
-    /// partial file.
+    /// no more ranges may be recorded with this number. A resume copies the earlier ranges to
+    /// another partial file.
     ///
     /// # Errors
-    /// [`dray_core::ErrorKind::Internal`] for an unknown number.
+    /// [`dray_core::ErrorKind::Internal`] if the number is unknown.
     fn file_doubtful(&mut self, number: FileNumber) -> Result<()>;
 
-    /// Ends a file; its ranges no longer count.
+    /// Ends a file. Its recorded ranges do not count any more.
     ///
     /// # Errors
-    /// [`dray_core::ErrorKind::Internal`] for an unknown number.
+    /// [`dray_core::ErrorKind::Internal`] if the number is unknown.
     fn end_file(&mut self, number: FileNumber, ending: Ending) -> Result<()>;
 
-    /// Writes all records since the last commit in one append, and syncs unless the tenure's
-    /// durability is `None`.
+    /// Writes all records since the last commit in one append. Syncs the log unless the durability
+    /// of the tenure is `None`.
     ///
     /// # Errors
     /// Errors of [`crate::LogFile`]; [`dray_core::ErrorKind::LeaseLost`] if another process has
     /// written to the log.
     fn commit(&mut self) -> Result<()>;
 
-    /// Rewrites the log without dead records if [`crate::compact::is_worth_it`] says so. Returns
-    /// true if the log was rewritten. Commits first. If the storage has no space for the new log
-    /// next to the old one, the old log stays in use and the next attempt waits until it has grown.
+    /// Commits, and then rewrites the log without dead records if [`crate::compact::is_worth_it`]
+    /// returns true. Returns true if the log was rewritten. If the storage has no space for a
+    /// second log, the old log stays in use, and the next attempt waits until the log has grown.
     ///
     /// # Errors
-    /// Those of [`Self::commit`]; errors after which either the old or the new log may be in place.
+    /// Those of [`Self::commit`], and errors after which the name may refer to the old or the new
+    /// log.
     fn compact_if_worth_it(&mut self) -> Result<bool>;
 
-    /// Returns the state of an unfinished file, including uncommitted records.
+    /// Returns the state of an unfinished file. The state includes records that are not committed.
     fn file(&self, path: &RelPath) -> Option<&LoggedFile>;
 
     /// Returns the unfinished files, in the order of their paths.
     fn files(&self) -> Box<dyn Iterator<Item = (&RelPath, &LoggedFile)> + '_>;
 
-    /// Returns true if recovery returns sums. FT-LADS's own methods record positions only, so a
-    /// sink must read done ranges again before it can verify the file.
+    /// Returns true if recovery returns checksums. FT-LADS's own methods record only positions, so
+    /// a sink must read done ranges again before it can verify the file.
     fn keeps_sums(&self) -> bool;
 
-    /// Returns the present length of the log, including pending records.
+    /// Returns the current length of the log in bytes, including pending records.
     fn bytes(&self) -> u64;
 }

@@ -1,10 +1,9 @@
-//! Logs of other transfers in the same tree: finds the files that are open in them, decides which
-//! transfer may write a file, and adopts an unfinished file from another log.
+//! Logs of other transfers in the same destination tree. This module finds the files that are open
+//! in another log, decides which transfer may write a file, and moves an unfinished file from
+//! another log to this transfer's log. The runtime finds the logs and their leases.
 //!
-//! Non-goal: locating the logs and their leases (the runtime does that).
-//!
-//! Invariants owned here: of two writers that claim a file concurrently, at most one keeps it;
-//! adopted ranges are durable in the new log before the old log ends the file.
+//! Invariants: if two writers claim a file concurrently, at most one of them keeps it. Inherited
+//! ranges are durable in the new log before the old log ends the file.
 
 use crate::file::LogFile;
 use crate::log::ObjectLog;
@@ -18,27 +17,28 @@ use std::collections::BTreeMap;
 /// A file that is open in another log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spoken {
-    /// Final path, relative to the top folder of the other log.
+    /// Final path of the file, relative to the top folder of the other log.
     pub path: RelPath,
-    /// Its partial file.
+    /// Partial file of this file.
     pub partial: PartialFile,
-    /// Bytes of an object.
+    /// Size of an object in bytes.
     pub object_bytes: u64,
 }
 
-/// Reads another transfer's log while the log grows. It stores no ranges and takes no lease.
+/// Reads the log of another transfer while that log grows. A follower stores no ranges and takes no
+/// lease.
 #[derive(Debug)]
 pub struct Follower {
     header: Header,
     tenure: Tenure,
-    /// Offset up to which the log has been read.
+    /// Offset in bytes up to which the log has been read.
     read_to: u64,
     files: BTreeMap<FileNumber, Spoken>,
     by_path: BTreeMap<RelPath, FileNumber>,
 }
 
 impl Follower {
-    /// Creates a follower and reads the log's header; `None` for an empty file.
+    /// Creates a follower and reads the header of the log. Returns `None` if the file is empty.
     ///
     /// # Errors
     /// [`dray_core::ErrorKind::LogVersion`], [`dray_core::ErrorKind::LogDamaged`], or errors of the
@@ -58,9 +58,8 @@ impl Follower {
         }))
     }
 
-    /// Reads the records appended since the last call, and remembers at most `files_max` unfinished
-    /// files. Returns `false` if another log has replaced the file; the caller must then begin
-    /// again.
+    /// Reads the records appended since the last call. Stores at most `files_max` unfinished files.
+    /// Returns `false` if another log has replaced the file. The caller must then begin again.
     ///
     /// # Errors
     /// Those of [`Self::begin`].
@@ -81,8 +80,8 @@ impl Follower {
                     self.read_to = offset + stride;
                     self.take(record, files_max);
                 }
-                // The writer may still be appending this record, so do not fail. Intact records
-                // after it are read.
+                // The writer may still be appending this record, so this is not an error. The
+                // follower reads the intact records after it.
                 Step::Lost { .. } => {}
             }
         }
@@ -117,19 +116,19 @@ impl Follower {
         }
     }
 
-    /// Returns the log's header.
+    /// Returns the header of the log.
     #[must_use]
     pub const fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Returns the log's last holder.
+    /// Returns the tenure of the last holder of the log.
     #[must_use]
     pub const fn tenure(&self) -> &Tenure {
         &self.tenure
     }
 
-    /// Returns the open file at `path`, relative to the top folder of the other log.
+    /// Returns the open file at `path`. `path` is relative to the top folder of the other log.
     #[must_use]
     pub fn file(&self, path: &RelPath) -> Option<&Spoken> {
         self.files.get(self.by_path.get(path)?)
@@ -141,22 +140,24 @@ impl Follower {
     }
 }
 
-/// Action of a writer that has begun a file and then checks the held logs of other transfers for
-/// it.
+/// Action of a writer that has begun a file. The writer checks the logs of other running transfers
+/// and may find the same file there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
-    /// No other log has the file open: write the file.
+    /// No other log has the file open. Write the file.
     Ours,
-    /// Another writer also has the file open, and its log name is greater. It gives way if it began
-    /// concurrently. Check again up to a limit, then give way.
+    /// Another writer also has the file open, and its log has the greater name. It gives the file
+    /// up if it began the file concurrently. Check again a limited number of times, then give the
+    /// file up.
     Contended,
-    /// The file belongs to another writer: give way to it.
+    /// The file belongs to another writer. Give the file up.
     Theirs,
 }
 
-/// Decides a claim. `own` is the name of our log, `others` are the names of the held logs in which
-/// the file is open. The writer with the greater name gives way. The writer with the smaller name
-/// must not write while another log has the file open.
+/// Decides which writer may write a file. `own` is the name of our log. `others` are the names of
+/// the logs that have a holder and have the file open. The writer whose log has the greater name
+/// gives the file up. The writer whose log has the smaller name must not write while another log
+/// has the file open.
 pub fn claim<'a>(own: &Name, others: impl IntoIterator<Item = &'a Name>) -> Claim {
     let mut claim = Claim::Ours;
     for other in others {
@@ -168,9 +169,10 @@ pub fn claim<'a>(own: &Name, others: impl IntoIterator<Item = &'a Name>) -> Clai
     claim
 }
 
-/// Copies the records of a file from another log to `own`. `path` is the file relative to our log's
-/// top folder, `device` the device number of the partial file in the present boot. The caller must
-/// sync a weak file first, and must commit `own` before the other log ends the file.
+/// Copies the records of a file from another log to `own`. `path` is the path of the file relative
+/// to our log's top folder. `device` is the device number of the partial file in the current boot.
+/// If the file is weak, the caller must sync it first. The caller must commit `own` before the
+/// other log ends the file.
 ///
 /// # Errors
 /// Those of [`ObjectLog::begin_file`] and [`ObjectLog::done`].
@@ -193,7 +195,8 @@ pub fn adopt<L: ObjectLog, F: LogFile>(
     if theirs.is_doubtful {
         own.file_doubtful(number)?;
     }
-    // Copy the single pieces, so that a piece that later proves wrong invalidates no other piece.
+    // Copy each recorded piece separately. If one piece later proves wrong, the other pieces are
+    // still valid.
     copy_pieces(own, number, log, theirs)?;
     Ok(number)
 }

@@ -1,8 +1,8 @@
 //! The recorded pieces of a file: each range as it was recorded, with its sums.
 //!
-//! Recovery merges adjacent records, so it can detect a wrong run of objects but not the wrong
-//! object in it. This module reads the single records of a run that is wrong, or of a file that is
-//! adopted from another log.
+//! Recovery merges adjacent records. So it can detect that a run of objects is wrong, but not which
+//! object. This module reads the single records. They are needed for a run that is wrong, and for a
+//! file that is inherited from another log.
 
 use crate::file::LogFile;
 use crate::log::ObjectLog;
@@ -13,11 +13,12 @@ use crate::universal::UniversalLog;
 use dray_core::plan::Grid;
 use dray_core::{ByteRange, Result, SummedRanges, Sums};
 
-/// Maximum number of objects whose records are in memory at the same time (6 MiB).
+/// Maximum number of objects whose records are in memory at the same time. Their records take 6
+/// MiB.
 const OBJECTS_PER_PART: u64 = 1 << 18;
 
-/// Splits a file into parts. The caller reads the pieces of one part at a time, so that memory
-/// stays bounded.
+/// Splits a file into parts. The caller reads the pieces of one part at a time, which limits
+/// memory.
 pub fn parts(file: &LoggedFile) -> impl Iterator<Item = ByteRange> + use<> {
     let size = file.key.size;
     let part_bytes = file.object_bytes.get().saturating_mul(OBJECTS_PER_PART);
@@ -36,7 +37,7 @@ fn pieces_of<F: LogFile>(
 ) -> Result<Vec<(ByteRange, Sums)>> {
     let (number, grid) = (file.number, Grid::new(file.key.size, file.object_bytes));
     let mut pieces = Vec::new();
-    // If a piece was recorded twice, only the first record counts, as in recovery.
+    // If a piece was recorded twice, the first record counts, as in recovery.
     let mut seen = SummedRanges::new();
     while let Some(step) = walk.next(log)? {
         let Step::Record { record, .. } = step else {
@@ -62,7 +63,8 @@ fn pieces_of<F: LogFile>(
 }
 
 impl<F: LogFile> UniversalLog<F> {
-    /// Returns the recorded pieces of an unfinished file that begin in `within`, by their offsets.
+    /// Returns the recorded pieces of an unfinished file that start in the range `within`, by their
+    /// offsets.
     ///
     /// # Errors
     /// Errors of the storage.
@@ -79,8 +81,8 @@ impl<F: LogFile> UniversalLog<F> {
     }
 }
 
-/// Records the pieces of `theirs` in `own`, under the file number `number`. `recovery` is the
-/// result of reading `log`.
+/// Records the pieces of the file `theirs` in `own`, with the file number `number`. `recovery` is
+/// the result of reading `log`.
 ///
 /// # Errors
 /// Those of [`ObjectLog::done`]; errors of the storage.

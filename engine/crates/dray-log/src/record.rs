@@ -1,4 +1,4 @@
-//! The values in the records of a log.
+//! Values in the records of a log.
 
 use dray_core::options::Durability;
 use dray_core::{
@@ -7,8 +7,8 @@ use dray_core::{
 use std::fmt;
 use std::num::NonZeroU64;
 
-/// Maximum length of a free text in a header or tenure in bytes: a host name, a process and a few
-/// words (guess, revisit).
+/// Maximum length in bytes of text in a header or tenure: a host name, a process and a few words
+/// (guess, revisit).
 pub const TEXT_BYTES_MAX: usize = 512;
 
 /// Number of a file within one log. A log assigns the numbers in ascending order and never reuses
@@ -22,19 +22,19 @@ impl fmt::Display for FileNumber {
     }
 }
 
-/// Identifies one boot of one host: 16 to 64 bytes that are unique to it (on Linux the text of
-/// `/proc/sys/kernel/random/boot_id`).
+/// Identifies one boot of one host by 16 to 64 bytes. On Linux, the text of
+/// `/proc/sys/kernel/random/boot_id`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BootId(Vec<u8>);
 
 impl BootId {
-    /// Permitted number of bytes.
+    /// Permitted lengths in bytes.
     pub const LENGTH: std::ops::RangeInclusive<usize> = 16..=64;
 
-    /// Checks an id.
+    /// Creates an id from bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`] if its length is outside [`Self::LENGTH`].
+    /// [`ErrorKind::InvalidRequest`] if the length is outside [`Self::LENGTH`].
     pub fn new(bytes: &[u8]) -> Result<Self> {
         if Self::LENGTH.contains(&bytes.len()) {
             return Ok(Self(bytes.to_vec()));
@@ -45,7 +45,7 @@ impl BootId {
         )
     }
 
-    /// Returns the bytes.
+    /// Returns the bytes of the id.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -58,37 +58,39 @@ impl fmt::Debug for BootId {
     }
 }
 
-/// One holder's time with a log: the holder, its epoch, and the durability of its records.
+/// The time during which one holder has the log: the holder, its epoch, and the durability of its
+/// records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tenure {
-    /// Epoch of the lease; higher than the epochs of all earlier holders.
+    /// Epoch of the lease, higher than the epochs of all earlier holders.
     pub epoch: u64,
-    /// Description of the holder, for messages; up to [`TEXT_BYTES_MAX`] bytes.
+    /// Description of the holder for messages, at most [`TEXT_BYTES_MAX`] bytes.
     pub holder: String,
     /// Transfer of the holder.
     pub transfer: TransferId,
-    /// Boot in which the holder runs.
+    /// Boot of the host in which the holder runs.
     pub boot_id: BootId,
-    /// Durability of ranges when this holder records them as done.
+    /// Durability that ranges have when this holder records them as done.
     pub durability: Durability,
 }
 
-/// The log's first record: its claims and its owner.
+/// First record of a log: its claims and its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
-    /// Destination paths that this log covers, relative to the log's top folder; empty for the
-    /// whole tree.
+    /// Destination paths that this log covers, relative to the top folder. If empty, the log covers
+    /// the whole tree.
     pub claims: Vec<RelPath>,
-    /// Owner with the right to resume, as the owner mapping of the endpoint returns it.
+    /// Owner, from the endpoint's owner mapping. Only this owner may resume the transfer.
     pub owner: Vec<u8>,
-    /// A random number, unique to this log. It is part of each record's checksum. Recovery
-    /// therefore rejects stray blocks of another log, and file names with the bytes of a record.
+    /// A random number that is unique to this log. Each record's checksum covers it. So recovery
+    /// rejects blocks of another log that are still on the disk, and file names that contain the
+    /// bytes of a record.
     pub nonce: u64,
-    /// Name and version of the program that made the log.
+    /// Name and version of the program that created the log.
     pub software: String,
-    /// First file number that was not assigned when this header was written.
+    /// First file number that was free when this header was written.
     pub next_file: FileNumber,
-    /// The holder when this header was written.
+    /// Tenure of the holder when this header was written.
     pub tenure: Tenure,
 }
 
@@ -116,36 +118,36 @@ impl Header {
 /// Identity of a partial file in its folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartialFile {
-    /// Name in the folder of the destination file.
+    /// Name of the partial file, in the folder of the destination file.
     pub name: Name,
-    /// Device number. Comparable only within one boot.
+    /// Device number. Device numbers can be compared only within one boot.
     pub device: u64,
     /// Inode number.
     pub inode: u64,
-    /// Time of creation in nanoseconds since 1970 modulo 2^64; 0 if the file system has none.
-    /// Distinguishes a new file from an old file with the same inode number.
+    /// Creation time in nanoseconds since 1970, modulo 2^64; 0 if the file system does not store
+    /// it. It distinguishes a new file from an older file with the same inode number.
     pub born: u64,
 }
 
-/// The record that announces a file.
+/// Record that announces a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileBegin {
-    /// Final path, relative to the log's top folder.
+    /// Final path of the file, relative to the log's top folder.
     pub path: RelPath,
-    /// Required content.
+    /// Identity of the content that the file must get.
     pub key: ContentKey,
-    /// Bytes of an object.
+    /// Size of an object in bytes.
     pub object_bytes: NonZeroU64,
-    /// The partial file that holds the bytes until publication.
+    /// Partial file that contains the bytes until the file is published.
     pub partial: PartialFile,
 }
 
-/// Kind of a file's end in the log.
+/// Reason why a file ends in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// The file exists under its final name, with the requested durability.
+    /// The file has its final name with the requested durability.
     Published,
-    /// The partial file is about to be removed, so its ranges no longer count.
+    /// The partial file will be deleted, so its ranges do not count any more.
     Dropped,
 }
 
@@ -154,23 +156,23 @@ pub enum Ending {
 pub struct LoggedFile {
     /// Number of the file in the log.
     pub number: FileNumber,
-    /// Required content of the file.
+    /// Identity of the content that the file must get.
     pub key: ContentKey,
-    /// Bytes of an object.
+    /// Size of an object in bytes.
     pub object_bytes: NonZeroU64,
-    /// The partial file.
+    /// Partial file that contains the bytes.
     pub partial: PartialFile,
-    /// Done ranges, with their sums.
+    /// Ranges that are done, with their sums.
     pub done: SummedRanges,
-    /// Set if a range of `done` was recorded without a sync. Such ranges are valid only within the
+    /// True if a range in `done` was recorded without a sync. Such ranges are valid only within the
     /// boot of [`crate::Recovery::tenure`].
     pub is_weak: bool,
-    /// Set if a write or a sync of the partial file failed. Bytes written to that file afterwards
-    /// do not count, even if a later sync succeeds.
+    /// True if a write or a sync of the partial file failed. Bytes written to the partial file
+    /// after the failure do not count, even if a later sync succeeds.
     pub is_doubtful: bool,
-    /// Offset in the log from which on records of this file count.
+    /// Offset in the log before which records of this file do not count.
     pub(crate) counts_from: u64,
-    /// Length of this file's records in the log.
+    /// Total length in bytes of the records of this file in the log.
     pub(crate) log_bytes: u64,
 }
 
@@ -214,7 +216,8 @@ pub(crate) struct Objects {
     pub(crate) sums: Vec<Sums>,
 }
 
-/// A window of a file's objects: one bit per object, and the sums of the done objects.
+/// A window of a file's objects. It has one bit per object, and the sums of the objects that are
+/// done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Checkpoint {
     pub(crate) number: FileNumber,

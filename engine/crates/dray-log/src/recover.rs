@@ -1,4 +1,4 @@
-//! Recovery: reads the intact records of a log after a crash or damage.
+//! Recovery reads the intact records of a log after a crash or damage.
 
 use crate::file::LogFile;
 use crate::record::{
@@ -9,19 +9,20 @@ use dray_core::plan::Grid;
 use dray_core::{ByteRange, End, Error, ErrorKind, RelPath, Result, Sums};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Memory bounds of recovery. Recovery drops records beyond them without an error, and the source
-/// sends their ranges again.
+/// Limits on the memory of recovery. Recovery drops records beyond the limits without an error, and
+/// the source then sends the ranges of these records again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Maximum number of unfinished files.
     pub files_max: usize,
-    /// Maximum number of runs in all files.
+    /// Maximum number of separate ranges in all files.
     pub runs_max: usize,
 }
 
 impl Default for Limits {
-    /// Returns bounds of a million unfinished files and four million runs: about 1 GiB in the worst
-    /// case, and a hundred times the number of files that a session keeps open (guess, revisit).
+    /// Returns limits of a million unfinished files and four million ranges. They need about 1 GiB
+    /// in the worst case, and exceed the number of files that a session has open a hundred times
+    /// (guess, revisit).
     fn default() -> Self {
         Self {
             files_max: 1 << 20,
@@ -30,26 +31,26 @@ impl Default for Limits {
     }
 }
 
-/// A place of the log whose bytes were durable but are no longer readable as records.
+/// A part of the log whose bytes were durable and are no longer readable as records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostBytes {
-    /// Offset in the log.
+    /// Offset of the bytes in the log.
     pub offset: u64,
     /// Number of bytes.
     pub length: u64,
 }
 
-/// Extent and consequences of damage.
+/// Extent and consequences of damage to a log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Damage {
-    /// The first damaged places, at most [`Self::PLACES_MAX`].
+    /// The first damaged parts, at most [`Self::PLACES_MAX`].
     pub places: Vec<LostBytes>,
-    /// Number of all damaged places.
+    /// Number of all damaged parts.
     pub count: u64,
-    /// Unfinished files whose ranges are no longer trusted, because the record of their end may be
-    /// lost.
+    /// Number of unfinished files whose ranges are not trusted any more, because the record of
+    /// their end may be lost.
     pub files_forgotten: u64,
-    /// Unfinished files whose remaining records are still valid.
+    /// Number of unfinished files whose remaining records are still valid.
     pub files_kept: u64,
 }
 
@@ -57,7 +58,7 @@ impl Damage {
     /// Maximum length of [`Self::places`].
     pub const PLACES_MAX: usize = 16;
 
-    /// Returns an error that describes the damage; `log` is the log's name.
+    /// Returns an error that describes the damage. `log` is the name of the log.
     #[must_use]
     pub fn error(&self, log: &str) -> Error {
         let places: Vec<String> = self
@@ -89,15 +90,15 @@ impl Damage {
 /// The result of a recovery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recovery {
-    /// The header in the file.
+    /// Header of the log.
     pub header: Header,
-    /// The last known holder.
+    /// Tenure of the last known holder.
     pub tenure: Tenure,
-    /// The unfinished files.
+    /// Unfinished files by final path.
     pub files: BTreeMap<RelPath, LoggedFile>,
-    /// Uncommitted bytes at the end of the log; a resume truncates them.
+    /// Number of uncommitted bytes at the end of the log. A resume truncates them.
     pub torn_bytes: u64,
-    /// Unreadable bytes that were durable before.
+    /// Damage to bytes that were durable; `None` if the log is not damaged.
     pub damage: Option<Damage>,
     /// Number of records dropped because of [`Limits`].
     pub over_limit: u64,
@@ -111,24 +112,24 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// Returns the length of the log file as read, including the torn tail.
+    /// Returns the length in bytes of the log file, including the torn tail.
     #[must_use]
     pub const fn log_bytes(&self) -> u64 {
         self.file_bytes
     }
 }
 
-/// Reads a log; `None` for an empty file, in which no log was created. Reads the file twice, in
-/// pieces of 256 KiB, and does not change it.
+/// Reads a log. Returns `None` for an empty file, in which no log was created. Reads the file
+/// twice, in pieces of 256 KiB, and does not change it.
 ///
 /// # Errors
-/// [`ErrorKind::LogVersion`] for another version or a file that is not a log;
+/// [`ErrorKind::LogVersion`] if the file is not a log or has another version;
 /// [`ErrorKind::LogDamaged`] if the header is unreadable; errors of the storage.
 pub fn recover<F: LogFile>(file: &mut F) -> Result<Option<Recovery>> {
     recover_within(file, Limits::default())
 }
 
-/// Reads a log like [`recover`], within the given memory bounds.
+/// Reads a log like [`recover`], with the given limits on memory.
 ///
 /// # Errors
 /// Those of [`recover`].
@@ -144,7 +145,7 @@ pub fn recover_within<F: LogFile>(file: &mut F, limits: Limits) -> Result<Option
     Ok(Some(replay.finish(scan)))
 }
 
-/// The unfinished files, indexed by number, by final path and by partial file.
+/// Unfinished files, indexed by number, by final path and by partial file.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Files {
     by_number: BTreeMap<FileNumber, (RelPath, LoggedFile)>,
@@ -207,8 +208,8 @@ impl Files {
         self.by_number.len()
     }
 
-    /// Drops ranges that were written without a sync. Called after a new boot, which may have lost
-    /// them.
+    /// Drops ranges that were written without a sync. Called after a new boot, because a crash may
+    /// have lost these ranges.
     pub(crate) fn forget_weak(&mut self, offset: u64) {
         for (_, file) in self.by_number.values_mut() {
             if file.is_weak {
@@ -220,7 +221,8 @@ impl Files {
     }
 }
 
-/// Returns the path of the partial file of `path`; `path` itself if the result would be too long.
+/// Returns the path of the partial file of `path`. Returns `path` itself if the path of the partial
+/// file would be too long.
 pub(crate) fn partial_path(path: &RelPath, file: &LoggedFile) -> RelPath {
     let folder = path.parent().unwrap_or_else(RelPath::root);
     folder
@@ -232,15 +234,15 @@ struct Replay {
     files: Files,
     header: Header,
     tenure: Tenure,
-    /// First file number that no record has named.
+    /// First file number that is in no record so far.
     next_file: u32,
-    /// Number of the last file begun. After a compaction it may be below `next_file`: unfinished
-    /// files keep their numbers, and the numbers of ended files are never assigned again.
+    /// Number of the file begun last. After a compaction it may be less than `next_file`, because
+    /// unfinished files keep their numbers and the numbers of ended files are not used again.
     last_begun: Option<FileNumber>,
-    /// Unfinished files whose end record may be lost. A later record of the file proves that it did
-    /// not end.
+    /// Unfinished files whose end record may be lost. A later record of such a file proves that it
+    /// has not ended.
     doubted: BTreeSet<FileNumber>,
-    /// Set if the lost bytes may contain a newer tenure than the known one.
+    /// True if the lost bytes may contain a newer tenure than the known tenure.
     is_tenure_doubted: bool,
     damage: Damage,
     limits: Limits,
@@ -275,7 +277,8 @@ impl Replay {
             } => {
                 let kind = record.kind();
                 if !self.record(offset, stride, is_weak, record) {
-                    // The record is intact but impossible at this position: treat it as lost.
+                    // The record is intact but impossible at this position. Treat the record as
+                    // lost.
                     self.lost(offset, stride, &Loss::of(Some(kind)));
                 }
             }
@@ -298,7 +301,7 @@ impl Replay {
         self.is_tenure_doubted |= loss.may_change_tenure;
     }
 
-    /// Applies one record. Returns false if the record contradicts the records before it.
+    /// Applies one record. Returns false if the record contradicts earlier records.
     fn record(&mut self, offset: u64, stride: u64, is_weak: bool, record: Record) -> bool {
         match record {
             Record::Header(_) => return false,
@@ -362,8 +365,9 @@ impl Replay {
         self.note_number(number);
         let (path, mut file) = LoggedFile::new(number, begin, offset);
         file.log_bytes = stride;
-        // A writer begins a path, or reuses a partial file, only after the older file ended. This
-        // record therefore proves the older file's end, whose own record may be lost.
+        // A writer begins a path, or uses a partial file again, only after the older file has
+        // ended. So this record proves that the older file has ended, even if the record of that
+        // end is lost.
         let older = [
             self.files.at_path(&path),
             self.files.at_partial(&partial_path(&path, &file)),
@@ -396,7 +400,7 @@ impl Replay {
         self.doubted.remove(&number);
         file.log_bytes += stride;
         if is_weak && self.is_tenure_doubted {
-            // The ranges were not synced and their boot is unknown, so they do not count.
+            // The ranges were not synced, and their boot is unknown, so they do not count.
             return true;
         }
         let runs_before = file.done.run_count();
@@ -428,7 +432,7 @@ impl Replay {
             self.damage.files_forgotten += u64::from(self.files.remove(number).is_some());
         }
         if self.is_tenure_doubted {
-            // A lost tenure may have followed, with unsynced records in another boot.
+            // The lost bytes may contain a newer tenure with unsynced records of another boot.
             self.files.forget_weak(scan.end);
         }
         self.damage.files_kept = self.files.len() as u64;
@@ -462,7 +466,7 @@ pub(crate) fn ranges_of_run(grid: &Grid, run: &Objects) -> Option<Vec<(ByteRange
     )
 }
 
-/// Returns the set objects of a checkpoint as ranges; `None` if its window exceeds the file.
+/// Returns the done objects of a checkpoint as ranges; `None` if its window exceeds the file.
 pub(crate) fn ranges_of_checkpoint(
     grid: &Grid,
     window: &Checkpoint,

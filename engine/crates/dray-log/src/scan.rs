@@ -1,4 +1,4 @@
-//! Reads records from bytes and finds unreadable places. Does not interpret the records.
+//! Finds the records and the unreadable parts of a log. This module does not interpret the records.
 
 use crate::codec::{BODY_BYTES_MAX, kind};
 use crate::file::LogFile;
@@ -6,7 +6,7 @@ use crate::frame::{ALIGNMENT, FLAG_WEAK, HEAD_BYTES, Head, PRELUDE_BYTES, check_
 use crate::record::{Header, Record};
 use dray_core::{End, Error, ErrorKind, Result};
 
-/// Bytes per read.
+/// Number of bytes per read.
 const WINDOW_BYTES: usize = 256 << 10;
 
 /// The part of the file that is in memory.
@@ -16,7 +16,8 @@ struct Window {
 }
 
 impl Window {
-    /// Returns `length` bytes at `offset`; `None` if they exceed `end` or the end of the file.
+    /// Returns `length` bytes at `offset`; `None` if the range exceeds `end` or the end of the
+    /// file.
     fn at<F: LogFile>(
         &mut self,
         file: &mut F,
@@ -53,7 +54,7 @@ impl Window {
     }
 }
 
-/// Content of the log at one offset.
+/// Content of the log at one offset: a record, or unreadable bytes.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// An intact record.
@@ -63,7 +64,7 @@ pub(crate) enum Step {
         is_weak: bool,
         record: Record,
     },
-    /// Bytes that are not a record. `kind` is known if the head is intact and only the body is
+    /// Unreadable bytes. `kind` is known if the head of the record is intact and only its body is
     /// damaged.
     Lost {
         offset: u64,
@@ -72,15 +73,15 @@ pub(crate) enum Step {
     },
 }
 
-/// Reads the records of a log in order, up to `end`.
+/// Reads the records of a log in order, up to the offset `end`.
 pub(crate) struct Walk {
     window: Window,
     nonce: u64,
     offset: u64,
     end: u64,
-    /// Bytes of record bodies that a search may still checksum. Accidental damage needs a few
-    /// records' worth. Without the bound, a hostile file of overlapping false heads would need time
-    /// quadratic in its size.
+    /// Number of bytes of record bodies that a search may still checksum. Accidental damage needs
+    /// the bytes of a few records. Without the limit, a hostile file with overlapping false heads
+    /// would need time quadratic in its size.
     search_bytes_left: u64,
 }
 
@@ -91,7 +92,7 @@ enum Parsed {
 }
 
 impl Walk {
-    /// Creates a walk that starts at `offset`, the start of a record.
+    /// Creates a walk that starts at `offset`. A record must start there.
     pub(crate) fn new(nonce: u64, offset: u64, end: u64) -> Self {
         Self {
             window: Window {
@@ -105,7 +106,7 @@ impl Walk {
         }
     }
 
-    /// Returns the next step; `None` at the end.
+    /// Returns the next step; `None` at the end of the walk.
     pub(crate) fn next<F: LogFile>(&mut self, file: &mut F) -> Result<Option<Step>> {
         let offset = self.offset;
         if offset >= self.end {
@@ -141,8 +142,8 @@ impl Walk {
         Ok(Some(step))
     }
 
-    /// Returns the offset of the first intact record at or after `from`; the end if no record is
-    /// intact.
+    /// Returns the offset of the first intact record at or after `from`. Returns the end if no
+    /// record is intact.
     fn search<F: LogFile>(&mut self, file: &mut F, from: u64) -> Result<u64> {
         let mut offset = from;
         while offset < self.end && self.search_bytes_left > 0 {
@@ -172,8 +173,7 @@ impl Walk {
         };
         let length = head.body_bytes as usize;
         if length > BODY_BYTES_MAX || offset + head.stride() > self.end {
-            // The padding belongs to the record, so the record must end before `end` with its
-            // padding.
+            // The padding belongs to the record, so the padded record must end before `end`.
             return Ok(Parsed::BadHead);
         }
         let start = offset + HEAD_BYTES as u64;
@@ -188,27 +188,27 @@ impl Walk {
     }
 }
 
-/// Structure of a whole log.
+/// Structure of a whole log: its header and the offsets of its parts.
 pub(crate) struct Scan {
     pub(crate) header: Header,
     /// Version of the log's format.
     pub(crate) version: u16,
     /// Offset of the first record after the header.
     pub(crate) first: u64,
-    /// Start of the torn tail, or the end of the file.
+    /// Offset of the torn tail. If the log has no torn tail, the length of the file.
     pub(crate) end: u64,
-    /// Length of the file.
+    /// Length of the file in bytes.
     pub(crate) file_bytes: u64,
-    /// Offset before which all bytes are known to have been durable.
+    /// Offset before which all bytes have certainly been durable.
     pub(crate) durable: u64,
 }
 
-/// Reads a log once to find its structure; `None` for an empty file.
+/// Reads a log once to find its structure. Returns `None` for an empty file.
 ///
-/// A commit record states how much of the log was durable before its group was written. The scan
-/// takes the greatest such offset. Unreadable bytes before it were durable, so the medium has lost
-/// them: this is damage. Unreadable bytes at or after it may never have been durable: there the log
-/// ends with a torn tail.
+/// A commit record contains the length of the log that was durable before the group of the record
+/// was written. The scan uses the greatest of these lengths. Unreadable bytes before it were
+/// durable, so the storage has lost them, and they count as damage. Unreadable bytes after it may
+/// never have been durable, so the log ends there with a torn tail.
 ///
 /// # Errors
 /// [`ErrorKind::LogVersion`], [`ErrorKind::LogDamaged`] (prelude or header), or errors of the
@@ -256,11 +256,11 @@ fn read_version<F: LogFile>(file: &mut F, file_bytes: u64) -> Result<u16> {
     check_prelude(prelude.unwrap_or_default())
 }
 
-/// Checks the prelude, reads the header, and returns it with the offset of the first record after
-/// it.
+/// Checks the prelude and reads the header. Returns the header and the offset of the first record
+/// after it.
 pub(crate) fn read_header<F: LogFile>(file: &mut F, file_bytes: u64) -> Result<(Header, u64)> {
     read_version(file, file_bytes)?;
-    // The nonce is in the header, so the head of the header record uses nonce 0.
+    // The header contains the nonce, so the checksum of the header itself uses the nonce 0.
     let mut walk = Walk::new(0, PRELUDE_BYTES, file_bytes);
     walk.search_bytes_left = 0;
     match walk.parse_at(file, PRELUDE_BYTES)? {
@@ -276,7 +276,7 @@ pub(crate) fn read_header<F: LogFile>(file: &mut F, file_bytes: u64) -> Result<(
     }
 }
 
-/// Possible consequences of a lost record: a file may have ended, or a new tenure may have begun.
+/// Possible consequences of a lost record. The record may have ended a file or begun a new tenure.
 pub(crate) struct Loss {
     pub(crate) may_end_files: bool,
     pub(crate) may_change_tenure: bool,

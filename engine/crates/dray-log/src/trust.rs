@@ -1,5 +1,5 @@
-//! Decides which ranges of a log are still valid, from the state of the partial files. The
-//! functions are pure. Ranges in doubt are sent again.
+//! Decides which ranges of a log are still valid. The decision depends on the state of the partial
+//! files. The functions do no I/O. A range that may be invalid is sent again.
 
 use crate::record::{BootId, Header, LoggedFile, PartialFile};
 use crate::recover::Recovery;
@@ -12,33 +12,32 @@ use std::num::NonZeroU64;
 /// The sink that resumes a transfer.
 #[derive(Debug, Clone, Copy)]
 pub struct Sink<'a> {
-    /// The log's name, for messages.
+    /// Name of the log for messages.
     pub log: &'a str,
-    /// Owner of the request, as the owner mapping returns it.
+    /// Owner of the request, from the endpoint's owner mapping.
     pub owner: &'a [u8],
-    /// Present boot of this host.
+    /// Current boot of this host.
     pub boot_id: &'a BootId,
-    /// Required durability of done ranges.
+    /// Durability that done ranges must have.
     pub durability: Durability,
 }
 
-/// The partial file that the sink found in the folder.
+/// The partial file that the sink found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FoundPartial {
     /// Device number.
     pub device: u64,
     /// Inode number.
     pub inode: u64,
-    /// Time of creation (see [`crate::PartialFile::born`]); 0 if unknown.
+    /// Creation time (see [`crate::PartialFile::born`]); 0 if unknown.
     pub born: u64,
     /// Size in bytes.
     pub size: u64,
 }
 
 impl PartialFile {
-    /// Returns true if `found` is the file that the log recorded. Device numbers are assigned at
-    /// each boot and differ between the hosts of a shared file system, so they are compared only
-    /// within one boot.
+    /// Returns true if `found` is the recorded file. Device numbers change at each boot and differ
+    /// between the hosts of a shared file system. So they are compared only within one boot.
     #[must_use]
     pub fn is(&self, found: &FoundPartial, is_same_boot: bool) -> bool {
         found.inode == self.inode
@@ -47,34 +46,35 @@ impl PartialFile {
     }
 }
 
-/// The state from which a resume continues.
+/// State of a file from which a resume continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trusted {
     /// Ranges that the source need not send, with their sums.
     pub done: SummedRanges,
     /// Object size that the resume must use.
     pub object_bytes: NonZeroU64,
-    /// Set if the partial file must be synced before `done` counts as durable. The sink then
-    /// records the sync with [`crate::ObjectLog::file_synced`].
+    /// True if the partial file must be synced before the ranges in `done` count as durable. The
+    /// sink then records the sync with [`crate::ObjectLog::file_synced`].
     pub must_sync: bool,
-    /// Set if a write or a sync of the partial file failed. The sink must copy `done` to another
-    /// partial file before it writes other data.
+    /// True if a write or a sync of the partial file failed. The sink must copy the ranges in
+    /// `done` to another partial file before it writes more data.
     pub is_doubtful: bool,
 }
 
-/// Action of a resume for a file in the log.
+/// Action of a resume for a file that is in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Continue the file.
+    /// Continue the file from this state.
     Trusted(Trusted),
-    /// Start the file again, for this reason: no range counts. The sink ends the file as dropped,
-    /// commits, removes the partial file if it exists, and begins again.
+    /// Start the file again, because no recorded range counts. Contains the reason. The sink ends
+    /// the file as dropped, commits, deletes the partial file if it exists, and begins the file
+    /// again.
     StartOver(Error),
-    /// Leave the file unchanged and fail it, for this reason.
+    /// Leave the file unchanged and report it as failed. Contains the reason.
     Refused(Error),
 }
 
-/// Checks that `sink` has the right to change the files of the log.
+/// Checks that `sink` may change the files of the log.
 ///
 /// # Errors
 /// [`ErrorKind::PermissionDenied`] if the log belongs to another owner.
@@ -82,8 +82,8 @@ pub fn check_owner(recovery: &Recovery, sink: &Sink<'_>) -> Result<(), Error> {
     check_owner_in(&recovery.header, sink)
 }
 
-/// Checks the owner like [`check_owner`], from the log's header alone. A sink calls it before it
-/// takes the lease.
+/// Checks the owner like [`check_owner`], but needs only the header of the log. A sink calls this
+/// function before it takes the lease.
 ///
 /// # Errors
 /// Those of [`check_owner`].
@@ -106,7 +106,7 @@ pub fn check_owner_in(header: &Header, sink: &Sink<'_>) -> Result<(), Error> {
 }
 
 /// Decides which ranges of the file at `path` are valid. `found` is the partial file that exists
-/// now, and `wanted` the required content.
+/// now. `wanted` is the identity of the content that the file must get.
 #[must_use]
 pub fn judge(
     recovery: &Recovery,

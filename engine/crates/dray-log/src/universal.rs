@@ -1,4 +1,5 @@
-//! The universal log: one log file for all files of a destination, one bit and two sums per object.
+//! The universal log of FT-LADS: one log file for all files of a destination, with one bit and two
+//! sums per object.
 
 use crate::codec::{OBJECTS_PER_RECORD_MAX, check_file_begin, check_header, check_tenure};
 use crate::compact::{DEAD_BYTES_MIN, OldLog, is_worth_it, rewrite, write_new};
@@ -12,12 +13,13 @@ use dray_core::plan::Grid;
 use dray_core::{ByteRange, End, Error, ErrorKind, RelPath, Result, Sums};
 use std::collections::BTreeSet;
 
-/// Maximum number of pending ranges; more ranges are written before the commit. A sync group of 64
-/// MiB in objects of 4 KiB has as many.
+/// Maximum number of pending ranges. If there are more, the log writes them before the commit. A
+/// sync group of 64 MiB in objects of 4 KiB has this many ranges.
 const PENDING_MAX: usize = 1 << 14;
 
-/// Pending records since the last write. Records of one kind are written together: begins, then
-/// ranges sorted by file and offset, then ends. Sorting merges a group's objects into few runs.
+/// Records that are not written yet. They are written in this order: begins of files, then ranges
+/// sorted by file and offset, then ends of files. Sorting joins the objects of a group into few
+/// runs.
 #[derive(Debug, Default)]
 struct Pending {
     begins: Vec<Record>,
@@ -36,7 +38,7 @@ impl Pending {
     }
 }
 
-/// An [`ObjectLog`] in one [`LogFile`].
+/// An [`ObjectLog`] that uses one [`LogFile`].
 #[derive(Debug)]
 pub struct UniversalLog<F> {
     pub(crate) file: F,
@@ -46,26 +48,28 @@ pub struct UniversalLog<F> {
     next_file: FileNumber,
     /// Offset of the first record after the header.
     pub(crate) first: u64,
-    /// Length of the written log.
+    /// Length of the written part of the log in bytes.
     pub(crate) length: u64,
-    /// Offset before which all bytes are known to be durable.
+    /// Offset before which all bytes are certainly durable.
     durable: u64,
     pending: Pending,
     /// Final and partial paths of files whose end is not committed.
     ending: BTreeSet<RelPath>,
-    /// Set if the next commit must sync, even if the durability does not require it.
+    /// True if the next commit must sync, even if the durability of the tenure does not require a
+    /// sync.
     must_sync: bool,
     is_given_up: bool,
-    /// The log may be rewritten once it has at least this length. Raised when the storage has no space for a
-    /// rewrite.
+    /// Minimum length in bytes of the log for a rewrite. The log increases it if the storage has no
+    /// space for a rewrite.
     compact_from: u64,
 }
 
 impl<F: LogFile> UniversalLog<F> {
-    /// Creates a new log in `file` in place of its content. The log is durable on return.
+    /// Creates a log in `file` and replaces the content of `file`. The new log is durable when the
+    /// call returns.
     ///
     /// # Errors
-    /// [`ErrorKind::LimitExceeded`] for a header that the format cannot hold; errors of the
+    /// [`ErrorKind::LimitExceeded`] if the header exceeds a limit of the format; errors of the
     /// storage.
     pub fn create(mut file: F, mut header: Header) -> Result<Self> {
         check_header(&header)?;
@@ -89,13 +93,13 @@ impl<F: LogFile> UniversalLog<F> {
         })
     }
 
-    /// Continues the log from which `recovery` was read. Before it returns, it truncates a torn
-    /// tail, rewrites a damaged log, and records the new holder. It syncs unless the new durability
-    /// is `None`. The caller must first check the owner with [`crate::trust::check_owner`].
+    /// Continues the log from which `recovery` was read. Truncates a torn tail, rewrites a damaged
+    /// log, and records the new holder. Syncs the log unless the new durability is `None`. The
+    /// caller must first check the owner with [`crate::trust::check_owner`].
     ///
     /// # Errors
-    /// [`ErrorKind::LeaseLost`] if the epoch is not above all epochs in the log, or the file has
-    /// changed since the recovery; errors of the storage.
+    /// [`ErrorKind::LeaseLost`] if the epoch is not higher than all epochs in the log, or the file
+    /// has changed since the recovery; errors of the storage.
     pub fn resume(mut file: F, recovery: Recovery, tenure: Tenure) -> Result<Self> {
         check_tenure(&tenure)?;
         let lost = |why: String| {
@@ -115,8 +119,8 @@ impl<F: LogFile> UniversalLog<F> {
             return lost("it has changed since it was read".to_owned());
         }
         if recovery.torn_bytes > 0 {
-            // Make the truncation durable before the next append; otherwise the old tail could
-            // reappear after the new records.
+            // Make the truncation durable before the next append. Otherwise the old tail could
+            // appear again after the new records.
             file.truncate(recovery.end)?;
             file.sync()?;
         }
@@ -143,8 +147,8 @@ impl<F: LogFile> UniversalLog<F> {
             is_given_up: false,
             compact_from: 0,
         };
-        // Rewrite the log, so that an older program does not meet unknown records in a log of its
-        // version.
+        // Rewrite a log of an older version. Otherwise an older program would find unknown records
+        // in a log of its own version.
         if recovery.damage.is_some() || recovery.version < VERSION {
             log.rewrite()?;
         } else {
@@ -154,35 +158,34 @@ impl<F: LogFile> UniversalLog<F> {
         Ok(log)
     }
 
-    /// Returns the header in the file.
+    /// Returns the header of the log.
     pub const fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Returns the present holder.
+    /// Returns the tenure of the current holder.
     pub const fn tenure(&self) -> &Tenure {
         &self.tenure
     }
 
-    /// Returns the length of the header and of the records of unfinished files.
+    /// Returns the total length in bytes of the header and of the records of unfinished files.
     pub fn live_bytes(&self) -> u64 {
         self.files
             .by_path()
             .fold(self.first, |sum, (_, file)| sum + file.log_bytes)
     }
 
-    /// Returns a reference to the file.
+    /// Returns a reference to the log file.
     pub const fn file_ref(&self) -> &F {
         &self.file
     }
 
-    /// Returns the file. Uncommitted records are lost.
+    /// Returns the log file. Records that are not committed are lost.
     pub fn into_file(self) -> F {
         self.file
     }
 
-    /// Appends the pending records without a sync, so that other processes that read the log see
-    /// them.
+    /// Appends the pending records without a sync, so that other processes can read them.
     ///
     /// # Errors
     /// Those of [`ObjectLog::commit`].
@@ -191,7 +194,7 @@ impl<F: LogFile> UniversalLog<F> {
         self.write(false)
     }
 
-    /// Commits with a sync, whatever the tenure's durability.
+    /// Commits with a sync, also if the durability of the tenure does not require a sync.
     ///
     /// # Errors
     /// Those of [`ObjectLog::commit`].
@@ -200,7 +203,7 @@ impl<F: LogFile> UniversalLog<F> {
         self.commit()
     }
 
-    /// Rewrites the log even if [`crate::compact::is_worth_it`] would not. Commits first.
+    /// Commits and rewrites the log, even if [`crate::compact::is_worth_it`] returns false.
     ///
     /// # Errors
     /// Those of [`ObjectLog::commit`].
@@ -216,7 +219,8 @@ impl<F: LogFile> UniversalLog<F> {
             end: self.length,
         };
         let header = Header {
-            // Use a different nonce, so that recovery rejects stray blocks of the old log.
+            // Use a new nonce, so that recovery rejects blocks of the old log that are still on the
+            // disk.
             nonce: self.header.nonce.wrapping_add(1),
             next_file: self.next_file,
             tenure: self.tenure.clone(),
@@ -224,8 +228,8 @@ impl<F: LogFile> UniversalLog<F> {
         };
         let rewritten = rewrite(&mut self.file, &old, &header, &self.files)?;
         if let Err(error) = self.file.commit_replacement() {
-            // Without space, the old log is certainly still in place. After any other error either
-            // log may be.
+            // After `NoSpace` the old log is certainly still in use. After any other error the name
+            // may refer to the old or the new log.
             self.is_given_up = error.kind != ErrorKind::NoSpace;
             return Err(error);
         }
@@ -254,7 +258,7 @@ impl<F: LogFile> UniversalLog<F> {
         })
     }
 
-    /// Writes the pending records, followed by a commit record if `is_commit` is set.
+    /// Writes the pending records. A commit record follows if `is_commit` is true.
     fn write(&mut self, is_commit: bool) -> Result<()> {
         if self.pending.is_empty() {
             return Ok(());
@@ -286,7 +290,7 @@ impl<F: LogFile> UniversalLog<F> {
         Ok(())
     }
 
-    /// Encodes the pending records without the ranges of files that have ended.
+    /// Encodes the pending records, but not the ranges of files that have ended.
     fn encode(&mut self, is_commit: bool) -> Group {
         let mut group = Group {
             bytes: Vec::new(),
@@ -349,7 +353,7 @@ impl<F: LogFile> UniversalLog<F> {
     }
 }
 
-/// Encoded records to be written to the file.
+/// Encoded records that are written in one append.
 struct Group {
     bytes: Vec<u8>,
     file_bytes: Vec<(FileNumber, u64)>,
@@ -459,7 +463,7 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
     fn file_synced(&mut self, number: FileNumber) -> Result<()> {
         self.usable()?;
         self.live(number, "record a sync in the log")?;
-        // The record covers all ranges before it, so write those first.
+        // The new record covers all ranges before it, so write those ranges first.
         self.write(false)?;
         self.live(number, "record a sync in the log")?.is_weak = false;
         self.pending.begins.push(Record::FileSynced(number));
@@ -482,7 +486,8 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
         let Some((path, file)) = self.files.remove(number) else {
             return Ok(());
         };
-        // A crash must not restore ranges whose partial file was removed, so sync this drop.
+        // After a crash, the log must not contain ranges whose partial file was deleted. So the
+        // next commit must sync.
         self.must_sync |= ending == Ending::Dropped && !file.done.is_empty();
         self.ending.insert(partial_path(&path, &file));
         self.ending.insert(path);
@@ -537,7 +542,8 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
     }
 
     fn bytes(&self) -> u64 {
-        // Estimate each pending record as if it were written alone; a group needs fewer bytes.
+        // Estimate the length as if each pending record were written alone. A group needs fewer
+        // bytes.
         self.length + 64 * self.pending.count() as u64
     }
 }
