@@ -1,14 +1,16 @@
-//! Pools of connections to one server: opens connections on demand and assigns calls to them.
+//! Pools of connections to one server. A pool opens connections on demand and assigns calls to
+//! them.
 //!
-//! [`dray_core::connections`] decides; this module opens connections, waits and counts. A store
-//! requests a [`Lease`] for each call, or [`Part`]s of a call where it can send them concurrently.
-//! It uses the connection on its own thread and reports the outcome. Waiting threads are served in
-//! order.
+//! [`dray_core::connections`] chooses the connection for a call. This module opens connections,
+//! waits for free ones, and counts calls. A store requests a [`Lease`] for each call, or [`Part`]s
+//! of a call if it can send the parts concurrently. The store uses the connection on its own thread
+//! and reports the outcome. Waiting threads are served in order of arrival.
 //!
-//! Non-goals: the kind of connection, and retries: the caller handles a failed call.
+//! This module does not know the kind of connection, and it does not retry. The caller handles a
+//! failed call.
 //!
-//! Invariants: the pool never exceeds the maximum number of connections, nor the depth of a
-//! connection; it never hands out a broken connection again.
+//! Invariants: the pool never exceeds the maximum number of connections or the depth of a
+//! connection. The pool never returns a broken connection to a caller.
 
 use dray_core::connections::{Call, Flow, Outcome, Place, Rule, Setting, Switchboard};
 use dray_core::lock::LockExt;
@@ -26,19 +28,19 @@ use std::time::Instant;
 pub struct ConnectionOptions {
     /// Maximum number of connections, 1 to [`dray_core::connections::CONNECTIONS_MAX`].
     pub most: usize,
-    /// Maximum number of concurrent calls on a connection: 1 where each call waits for the answer
-    /// to the previous one.
+    /// Maximum number of concurrent calls on a connection. Set 1 if each call must wait for the
+    /// answer to the previous call.
     pub depth: u32,
-    /// Rule that assigns calls to connections.
+    /// Rule by which calls are assigned to connections.
     pub rule: Rule,
 }
 
-/// Counters of one slot: its connections since the first was opened.
+/// Counters of one slot. They cover all connections that were opened in this slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Carried {
-    /// Calls, and pieces of calls, that succeeded.
+    /// Number of calls, and of pieces of calls, that succeeded.
     pub calls: u64,
-    /// Bytes of these calls.
+    /// Number of bytes that the successful calls moved.
     pub bytes: u64,
     /// Number of connections opened.
     pub opened: u64,
@@ -46,7 +48,7 @@ pub struct Carried {
     pub broken: u64,
 }
 
-/// Connections of type `C` to one server. Clones share one pool.
+/// Connections of type `C` to one server. All clones of this value share one pool.
 pub struct Connections<C> {
     shared: Arc<PoolState<C>>,
 }
@@ -64,7 +66,8 @@ struct PoolState<C> {
 struct State<C> {
     board: Switchboard,
     slots: Vec<Slot<C>>,
-    /// Calls without a place, in order, and the places already assigned to waiting calls.
+    /// Calls that wait for a slot, in order of arrival, and slots that were assigned to waiting
+    /// calls.
     waiting: VecDeque<(u64, Call)>,
     seated: BTreeMap<u64, Vec<Place>>,
     next_ticket: u64,
@@ -72,8 +75,8 @@ struct State<C> {
 
 struct Slot<C> {
     state: SlotState<C>,
-    /// Number of connections opened or broken in this slot: it identifies the connection that a
-    /// report means.
+    /// Number of times that a connection was opened or broke in this slot. A report with an older
+    /// number refers to an earlier connection and is ignored.
     generation: u64,
     carried: Carried,
 }
@@ -91,12 +94,12 @@ pub struct Part<C> {
     pub offset: u64,
     /// Length of the piece in bytes.
     pub bytes: u64,
-    /// Connection that carries the piece.
+    /// Connection on which the piece is sent.
     pub lease: Lease<C>,
 }
 
-/// A connection for one call. A lease dropped without a report counts as a failed call whose
-/// failure is not the connection's.
+/// A connection for one call. A lease that is dropped without a report counts as a call that
+/// failed, but not because of the connection.
 pub struct Lease<C> {
     connection: Arc<C>,
     held: LeasedSlot<C>,
@@ -104,25 +107,25 @@ pub struct Lease<C> {
     _stay: Option<Arc<Stay<C>>>,
 }
 
-/// A place that returns to the switchboard when dropped.
+/// A slot of a connection. Dropping this value returns the slot to the switchboard.
 struct LeasedSlot<C> {
     shared: Arc<PoolState<C>>,
     place: Place,
-    /// Generation of the connection in the place; `None` before there is a connection.
+    /// Generation of the connection in the slot; `None` until a connection is open.
     generation: Option<u64>,
     flow: Flow,
     outcome: Outcome,
 }
 
-/// A connection being opened, for which other threads wait. Dropping it without a connection, also
-/// in a panic, reports a failed open.
+/// A connection that this thread opens while other threads wait for it. Dropping this value before
+/// [`Opening::done`], also in a panic, reports that the connection could not be opened.
 struct Opening<'a, C> {
     shared: &'a PoolState<C>,
     at: usize,
     is_open: bool,
 }
 
-/// A thread inside a call.
+/// Registration of a thread that is in a call. Dropping this value ends the registration.
 struct Stay<C> {
     shared: Arc<PoolState<C>>,
     caller: u64,
@@ -141,8 +144,8 @@ impl<C> Lease<C> {
         self.held.outcome = Outcome::Carried;
     }
 
-    /// Reports that the connection is lost: it is closed after its last call, and another is opened
-    /// in its slot.
+    /// Reports that the connection is lost. The pool closes the connection after its last call and
+    /// opens another one in the same slot.
     pub fn broken(mut self) {
         self.held.outcome = Outcome::Broken;
     }
@@ -182,7 +185,7 @@ impl<C> Drop for LeasedSlot<C> {
                 slot.carried.bytes += self.place.bytes;
             }
             (Outcome::Broken, Some(generation)) if slot.generation == generation => {
-                // A repeated report then finds another generation and does nothing.
+                // A later report about this connection has an old generation and is ignored.
                 slot.generation += 1;
                 slot.carried.broken += 1;
                 lost = Some(std::mem::replace(&mut slot.state, SlotState::Closed));
@@ -194,7 +197,7 @@ impl<C> Drop for LeasedSlot<C> {
         state.seat(now);
         drop(state);
         self.shared.changed.notify_all();
-        // Closing may take a while, so it happens outside the lock.
+        // Close the connection outside the lock, because closing may take long.
         drop(lost);
     }
 }
@@ -233,7 +236,8 @@ impl<C> Drop for Stay<C> {
     }
 }
 
-/// Returns a number for the calling thread. The system reuses its own thread numbers.
+/// Returns a number for the calling thread. The thread numbers of the system are not used, because
+/// the system reuses them.
 fn caller() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     thread_local! {
@@ -253,8 +257,8 @@ impl<C> PoolState<C> {
 }
 
 impl<C> State<C> {
-    /// Assigns places to waiting calls in order. A call that waits for its own connection is passed
-    /// over.
+    /// Assigns slots to waiting calls in order of arrival. Skips a call that must use its own
+    /// connection while that connection is busy.
     fn seat(&mut self, now: Time) {
         let waiting = std::mem::take(&mut self.waiting);
         for (ticket, call) in waiting {
@@ -282,7 +286,8 @@ impl<C> Clone for Connections<C> {
 }
 
 impl<C: Send + Sync> Connections<C> {
-    /// Returns a pool that opens connections with `open`, which gets the slot number, from 0.
+    /// Creates a pool that opens connections with `open`. The argument of `open` is the number of
+    /// the slot, counted from 0.
     #[must_use]
     pub fn new(
         options: &ConnectionOptions,
@@ -311,18 +316,18 @@ impl<C: Send + Sync> Connections<C> {
         }
     }
 
-    /// Waits for a connection for a call of `bytes` and returns it.
+    /// Waits for a connection for a call of `bytes`, and returns the connection.
     ///
     /// # Errors
-    /// The error of `open`, if no connection is open and none can be opened.
+    /// The error of `open` if no connection is open and none can be opened.
     pub fn lease(&self, flow: Flow, bytes: u64) -> Result<Lease<C>> {
         let mut leases = self.leases(flow, bytes, 1)?;
         Ok(leases.pop().expect("a call that was seated has a place"))
     }
 
-    /// Waits for the first connection for a call of `bytes`, and takes further free ones for pieces
-    /// of the call that are sent concurrently. Returns one or more parts, in order, that together
-    /// make up the call.
+    /// Waits for a connection for a call of `bytes`. If further connections are free, the call is
+    /// cut into pieces that can be sent concurrently, one on each connection. Returns one or more
+    /// pieces in order. Together they cover all bytes of the call.
     ///
     /// # Errors
     /// As [`Connections::lease`].
@@ -348,7 +353,7 @@ impl<C: Send + Sync> Connections<C> {
         state.slots.iter().map(|slot| slot.carried).collect()
     }
 
-    /// Returns the setting now used for calls of this kind.
+    /// Returns the current setting for calls of this kind.
     #[must_use]
     pub fn setting(&self, flow: Flow) -> Setting {
         self.shared.lock().board.setting(flow)
@@ -375,8 +380,8 @@ impl<C: Send + Sync> Connections<C> {
                 Ok(leases) => return Ok(leases),
                 Err(error) => error,
             };
-            // The switchboard avoids the failed connection, and others carry its calls, if there
-            // are any.
+            // The switchboard avoids the connection that could not be opened. Retry while other
+            // connections may work.
             let state = self.shared.lock();
             if tries > state.slots.len() || !state.is_any_open() {
                 return Err(failed);
@@ -399,8 +404,8 @@ impl<C: Send + Sync> Connections<C> {
         }
     }
 
-    /// Returns leases for a call. If one of its connections cannot be opened, all of its places are
-    /// returned.
+    /// Returns leases for a call. If one of the connections cannot be opened, all slots of the call
+    /// are freed.
     fn connect(&self, call: Call, stay: &Arc<Stay<C>>) -> Result<Vec<Lease<C>>> {
         let held = self
             .wait_for_places(call)
@@ -429,7 +434,8 @@ impl<C: Send + Sync> Connections<C> {
             .collect()
     }
 
-    /// Returns an open connection. The first thread opens it; the others wait for that thread.
+    /// Returns an open connection. The first thread opens the connection, and the other threads
+    /// wait for it.
     fn connection(&self, at: usize) -> Result<(Arc<C>, u64)> {
         let mut state = self.shared.lock();
         loop {

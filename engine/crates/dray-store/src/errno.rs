@@ -1,11 +1,12 @@
-//! Converts the system's error numbers to [`Error`]s. No other module knows both.
+//! Converts error numbers of the operating system to [`Error`]s. All conversions are in this
+//! module.
 
 use dray_core::{End, Error, ErrorKind, RelPath, Status};
 use rustix::io::Errno;
 use std::io;
 
-/// Returns the error for `errno` at `end` from trying to do `operation` (an infinitive: "open the
-/// file") with `file`.
+/// Returns the error for `errno` at `end`. `operation` is the failed operation as an infinitive,
+/// such as "open the file".
 #[must_use]
 pub fn error(end: End, operation: &str, file: &RelPath, errno: Errno) -> Error {
     let (kind, remedy) = meaning(errno);
@@ -14,13 +15,13 @@ pub fn error(end: End, operation: &str, file: &RelPath, errno: Errno) -> Error {
         .cause(words(errno))
         .remedy(remedy);
     match errno {
-        // A structure of the file system is damaged: a retry cannot succeed.
+        // The file system itself is damaged, so a retry cannot succeed.
         Errno::UCLEAN => error.status(Status::Permanent),
         _ => error,
     }
 }
 
-/// Returns the error for a process, or host, that has reached its limit of open files or sockets;
+/// Returns an error if the process or the host has reached its limit of open files or sockets;
 /// `None` for any other cause.
 #[must_use]
 pub fn too_many_open(end: End, operation: &str, error: &io::Error) -> Option<Error> {
@@ -33,7 +34,7 @@ pub fn too_many_open(end: End, operation: &str, error: &io::Error) -> Option<Err
     })
 }
 
-/// Returns the kind and remedy of an error number.
+/// Returns the error kind and the remedy for an error number.
 fn meaning(errno: Errno) -> (ErrorKind, &'static str) {
     use ErrorKind as K;
     match errno {
@@ -72,7 +73,8 @@ fn meaning(errno: Errno) -> (ErrorKind, &'static str) {
             "mount it writable, or choose another destination",
         ),
         Errno::NAMETOOLONG => (K::NameTooLong, "rename it, or leave it out with --exclude"),
-        // openat2 with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS, or O_NOFOLLOW, returns these.
+        // `openat2` returns these numbers with `RESOLVE_BENEATH` and `RESOLVE_NO_SYMLINKS`, and
+        // `open` returns `ELOOP` with `O_NOFOLLOW`.
         Errno::LOOP | Errno::XDEV => (
             K::PathEscapes,
             "a part of the path is a symbolic link: name the real path",
@@ -111,12 +113,12 @@ fn meaning(errno: Errno) -> (ErrorKind, &'static str) {
     }
 }
 
-/// Returns the system's message without its number.
+/// Returns the system's message for an error number, without the number.
 fn words(errno: Errno) -> String {
     io_words(&io::Error::from(errno))
 }
 
-/// Returns the message of an error of the standard library, without the system's error number.
+/// Returns the message of a standard library error, without the error number of the system.
 #[must_use]
 pub fn io_words(error: &io::Error) -> String {
     let text = error.to_string();

@@ -1,4 +1,5 @@
-//! Functions that use only the store traits; no backend implements these.
+//! Helper functions that call only methods of the store traits. Backends do not implement these
+//! functions.
 
 use crate::store::{ReadHandle, Store};
 use crate::types::{FileKind, MadeDir, SyncItem};
@@ -6,26 +7,28 @@ use dray_core::{Metadata, ModifiedTime, RelPath, Result, TargetId};
 
 /// Helper functions for any [`Store`].
 pub trait StoreExt {
-    /// Makes a folder and its missing parents, each with `mode`, and makes their names durable.
-    /// Returns whether the folder itself was created or existed.
+    /// Creates a folder and its missing parents, each with the mode `mode`, and makes their names
+    /// durable. The result says if the folder itself was created or already existed.
     ///
     /// # Errors
     /// As [`Store::make_dir`] and [`Store::sync_each`].
     fn make_dirs(&self, path: &RelPath, mode: u32) -> Result<MadeDir>;
 
-    /// Returns the number of the target with this name, if the store has seen it.
+    /// Returns the number of the target named `name`; `None` if the store has not seen the target
+    /// yet.
     fn target_named(&self, name: &str) -> Option<TargetId>;
 
-    /// Returns the device (`st_dev`) of a target, if the store has seen it and has devices.
+    /// Returns the device number (`st_dev`) of a target; `None` if the store has not seen the
+    /// target yet or has no devices.
     fn device_of(&self, target: TargetId) -> Option<u64>;
 
-    /// Returns true if a folder exists at `path`.
+    /// Returns true if `path` is an existing folder.
     ///
     /// # Errors
     /// As [`Store::stat`].
     fn is_folder(&self, path: &RelPath) -> Result<bool>;
 
-    /// Makes all items durable, or returns the first error.
+    /// Makes all items durable. The first failed item fails the call.
     ///
     /// # Errors
     /// Those of [`Store::sync_each`], and the first error among its results.
@@ -44,7 +47,7 @@ impl<S: Store + ?Sized> StoreExt for S {
             let above = at.clone();
             at = at.join(&name)?;
             if self.is_folder(&at)? {
-                // An existing folder keeps its mode.
+                // Do not change the mode of an existing folder.
                 made = MadeDir::Existed;
                 continue;
             }
@@ -91,8 +94,8 @@ impl<S: Store + ?Sized> StoreExt for S {
 
 /// Helper functions for any [`ReadHandle`].
 pub trait ReadExt {
-    /// Reads until `buffer` is full or the file ends. A result below the buffer's length means the
-    /// end.
+    /// Reads until `buffer` is full or the file ends. If the result is less than the length of the
+    /// buffer, the file ended.
     ///
     /// # Errors
     /// As [`ReadHandle::read_at`].

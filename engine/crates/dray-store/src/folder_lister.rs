@@ -1,5 +1,5 @@
-//! Lists stores that return one folder at a time. Holds one folder of each level, and at most
-//! [`DEPTH_MAX`] levels.
+//! Lists stores that return the entries of one folder at a time. The lister holds the entries of
+//! one folder per level, for at most [`DEPTH_MAX`] levels.
 
 use crate::store::Lister;
 use crate::types::{FileKind, FileState, ListOptions, Listed};
@@ -9,21 +9,22 @@ use dray_core::{
 };
 use std::vec::IntoIter;
 
-/// Maximum depth of folders: a server can invent any number. A path of 1024 bytes, the least that a
-/// store allows, has at most this many names.
+/// Maximum depth of folders. The limit bounds memory, because a faulty server can report folders
+/// without end. A path of 1024 bytes has at most 512 names, and every store allows paths of that
+/// length.
 const DEPTH_MAX: usize = 512;
 
-/// A store that returns one folder at a time.
+/// A store that returns the entries of one folder at a time.
 pub trait FolderSource: Send {
-    /// An entry of a folder, as the store reports it.
+    /// An entry of a folder, in the form that the store reports.
     type Entry: Send;
 
-    /// The end of the transfer that errors name.
+    /// Returns the end of the transfer that errors report.
     fn end(&self) -> End {
         End::Source
     }
 
-    /// Returns true if dray may keep partial files and logs in the store.
+    /// Returns true if the store may contain dray's partial files and logs.
     fn has_own_names(&self) -> bool {
         false
     }
@@ -31,25 +32,25 @@ pub trait FolderSource: Send {
     /// Returns the entries of a folder, in any order.
     ///
     /// # Errors
-    /// If the folder cannot be read. The listing continues after it.
+    /// An error if the folder cannot be read. The listing continues with the next entry.
     fn entries(&mut self, folder: &RelPath) -> Result<FolderEntries<Self::Entry>>;
 
     /// Returns true if the entry is a folder.
     fn is_folder(entry: &Self::Entry) -> bool;
 
-    /// Returns what to list of an entry.
+    /// Returns the size, times and other listed properties of the entry.
     ///
     /// # Errors
-    /// If the entry cannot be copied. The listing continues after it.
+    /// An error if the entry cannot be copied. The listing continues with the next entry.
     fn state(&mut self, path: &RelPath, entry: Self::Entry) -> Result<EntryState>;
 }
 
 /// Entries of a folder.
 #[derive(Debug)]
 pub struct FolderEntries<E> {
-    /// Each entry with its name, or the error of an invalid name.
+    /// The entries of the folder. Each entry has a name, or an error if its name is invalid.
     pub entries: Vec<(Result<Name>, E)>,
-    /// An error if there may be more entries.
+    /// Set if the folder may have more entries than the store returned.
     pub error: Option<Error>,
 }
 
@@ -62,7 +63,7 @@ impl<E> Default for FolderEntries<E> {
     }
 }
 
-/// State of an entry in a listing, in addition to its name.
+/// Properties of an entry in a listing, other than its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryState {
     /// Size of a file in bytes; ignored for a folder.
@@ -71,7 +72,7 @@ pub struct EntryState {
     pub modified: ModifiedTime,
     /// Targets that hold the entry's bytes.
     pub layout: Layout,
-    /// See [`Listed::identity`].
+    /// Version of the content, as in [`Listed::identity`].
     pub identity: Vec<u8>,
 }
 
@@ -86,7 +87,7 @@ pub struct FolderEntry {
     pub modified: ModifiedTime,
 }
 
-/// A function that returns the entries of a folder.
+/// Makes a [`FolderSource`] of a function that returns the entries of a folder.
 pub struct ByFunction<F>(F);
 
 impl<F: FnMut(&RelPath) -> Result<Vec<FolderEntry>> + Send> FolderSource for ByFunction<F> {
@@ -114,7 +115,7 @@ impl<F: FnMut(&RelPath) -> Result<Vec<FolderEntry>> + Send> FolderSource for ByF
     }
 }
 
-/// Lists depth first, files before folders, each by name.
+/// Lists depth first. In each folder, files come before folders, and both are sorted by name.
 pub struct FolderLister<S: FolderSource> {
     source: S,
     options: ListOptions,
@@ -125,16 +126,17 @@ pub struct FolderLister<S: FolderSource> {
 
 struct Level<E> {
     path: RelPath,
-    /// The folder itself; `None` for a top of which only the contents are listed.
+    /// The folder itself. `None` for the top of a listing if only its contents are listed.
     folder: Option<(Name, EntryState)>,
     left: Option<IntoIter<(Result<Name>, E)>>,
 }
 
 impl<F: FnMut(&RelPath) -> Result<Vec<FolderEntry>> + Send> FolderLister<ByFunction<F>> {
-    /// Lists `top`, which has the `state` in its store. `entries` returns the entries of a folder.
+    /// Lists `top`. `state` is the state of `top` in its store. `entries` returns the entries of a
+    /// folder.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] without a state; as [`FolderLister::from_top`].
+    /// [`ErrorKind::NotFound`] if `state` is `None`; otherwise as [`FolderLister::from_top`].
     pub fn new(
         top: &RelPath,
         state: Option<FileState>,
@@ -147,7 +149,7 @@ impl<F: FnMut(&RelPath) -> Result<Vec<FolderEntry>> + Send> FolderLister<ByFunct
         };
         let is_folder = state.kind == FileKind::Directory;
         let entry = FolderEntry {
-            // The root has no name, and its entry is not listed.
+            // The root has no name. Its entry is not listed, so any name will do here.
             name: top.name().map_or_else(|| Name::new(b"root"), Ok)?,
             size: (!is_folder).then_some(state.size),
             modified: state.modified,
@@ -160,7 +162,8 @@ impl<S: FolderSource> FolderLister<S> {
     /// Lists the entry `top` of a store.
     ///
     /// # Errors
-    /// [`ErrorKind::NotADirectory`] if the contents of a file are requested.
+    /// [`ErrorKind::NotADirectory`] if the options request the contents of `top` and `top` is a
+    /// file.
     pub fn from_top(
         top: &RelPath,
         entry: S::Entry,
@@ -171,7 +174,8 @@ impl<S: FolderSource> FolderLister<S> {
         let end = source.end();
         let mut lister = Self::empty(options, source);
         match top.name().filter(|_| !options.contents) {
-            // It is left out like such an entry of a folder.
+            // Leave out a top with one of dray's own names, as is done with such an entry of a
+            // folder.
             Some(name) if name.is_reserved() && !options.own => {}
             Some(name) => lister.top = Some((top.clone(), name, entry)),
             None if is_folder => lister.enter(top.clone(), None, None),
@@ -183,7 +187,8 @@ impl<S: FolderSource> FolderLister<S> {
         Ok(lister)
     }
 
-    /// Lists the contents of the folder `top`, which are known. The top itself is not listed.
+    /// Lists the contents of the folder `top`. The caller passes the entries of this folder. The
+    /// folder itself is not listed.
     pub fn from_contents(
         top: &RelPath,
         contents: Vec<(Result<Name>, S::Entry)>,
@@ -245,7 +250,7 @@ impl<S: FolderSource> FolderLister<S> {
         Ok(listed(depth, name, EntryKind::Directory, state))
     }
 
-    /// Queries the contents of the innermost folder.
+    /// Requests the entries of the innermost folder.
     fn read_folder(&mut self) -> Option<Error> {
         let level = self.levels.last_mut()?;
         if level.left.is_some() {

@@ -1,14 +1,18 @@
-//! Stores: reading and writing files of one root.
+//! Stores: reading and writing the files below one root.
 //!
-//! Purpose: the [`Store`] trait that every backend implements, with declared [`Capabilities`]; the
-//! backends of every build ([`PosixStore`], [`MemoryStore`], [`NullStore`]); wrappers with the same
-//! trait ([`mod@wrap`]: limit, trace, chaos); one [`conformance`] suite for all backends; for
-//! backends with several [`connections`] to one server, the choice of the connection for each call.
+//! The crate contains:
 //!
-//! Non-goals: retries, scheduling, the wire protocol, threads. A store executes each call once.
+//! - the [`Store`] trait, which every backend implements, with declared [`Capabilities`];
+//! - the backends that every build has: [`PosixStore`], [`MemoryStore`], [`NullStore`];
+//! - wrappers that are stores themselves ([`mod@wrap`]: limit, trace, chaos);
+//! - one [`conformance`] suite for all backends;
+//! - pools of [`connections`] for backends that use several connections to one server.
 //!
-//! Invariant owned here: a file appears under its final name only by one atomic step, and no path
-//! leads out of the store's root. The contract in prose: docs/design/stores.md.
+//! A store does not retry, schedule, start threads or know the wire protocol. It executes each call
+//! once.
+//!
+//! Invariants: a file gets its final name in one atomic step, and no path leads out of the store's
+//! root. docs/design/stores.md describes the contract.
 
 pub mod conformance;
 pub mod connections;
@@ -39,6 +43,7 @@ pub use types::{
 };
 pub use wrap::{WrapOptions, wrap};
 
-/// Maximum number of names that [`Store::list_control`] returns. A control folder holds one log and
-/// one lease per unfinished file or tree; a folder with more names is not dray's (guess, revisit).
+/// Maximum number of names that [`Store::list_control`] returns. A control folder has one log and
+/// one lease for each unfinished file or tree. A folder with more names was not made by dray
+/// (guess, revisit).
 pub const CONTROL_NAMES_MAX: usize = 65_536;

@@ -1,4 +1,5 @@
-//! A store in memory for tests, which separates written data from durable data.
+//! A store in memory for tests. It keeps written data and durable data apart, so that a test can
+//! simulate a crash.
 
 mod handle;
 mod list;
@@ -17,7 +18,7 @@ use handle::MemoryHandle;
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tree::{Body, Content, Inode, Tree, above, beside, key_of};
 
-/// The device number of everything in memory.
+/// Device number of all files and folders in memory.
 const DEVICE: u64 = 0;
 
 /// Files, folders and links in memory.
@@ -31,13 +32,13 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// Returns an empty root.
+    /// Creates an empty root.
     #[must_use]
     pub fn new(end: End) -> Self {
         Self::with_targets(end, TargetMap::default())
     }
 
-    /// Returns an empty root whose folders lie on these targets.
+    /// Creates an empty root. `map` assigns its folders to storage targets.
     #[must_use]
     pub fn with_targets(end: End, map: TargetMap) -> Self {
         Self {
@@ -47,7 +48,7 @@ impl MemoryStore {
         }
     }
 
-    /// Returns a store of the same files at another end.
+    /// Returns a store of the same files for use at another end.
     #[must_use]
     pub fn seen_from(&self, end: End) -> Self {
         Self {
@@ -56,9 +57,9 @@ impl MemoryStore {
         }
     }
 
-    /// Discards everything that was not synced: contents since their last sync, names since the
-    /// last sync of their folder. Releases all locks. Handles opened before must not be used
-    /// afterwards.
+    /// Simulates a crash of the host. Content written since the last sync of a file is lost, and so
+    /// are names made since the last sync of their folder. All locks are released. Handles opened
+    /// before the crash must not be used afterwards.
     pub fn crash(&self) {
         self.write().crash();
     }
@@ -77,7 +78,8 @@ impl MemoryStore {
             .cause("in memory")
     }
 
-    /// Fails unless the folder of `key` exists; the error names the cause on the path to it.
+    /// Fails if the folder of `key` does not exist. The error says which part of the path is
+    /// missing.
     fn check_folder(&self, tree: &Tree, key: &[u8], operation: &str) -> Result<()> {
         let Some(folder) = above(key) else {
             return Err(self.error(ErrorKind::IsADirectory, operation, &RelPath::root()));

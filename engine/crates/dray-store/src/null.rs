@@ -1,5 +1,5 @@
-//! A store without storage: a source of generated files, or a sink that discards. At one end of a
-//! transfer it exposes the throughput of the other parts.
+//! A store without storage. As a source it generates files, as a sink it discards all bytes. With a
+//! null store at one end, a measurement shows the throughput of the rest of the path.
 
 use crate::store::{ControlFile, Lister, Partial, ReadHandle, Store, unsupported};
 use crate::targets::{TargetMap, Targets};
@@ -14,23 +14,23 @@ use dray_core::{
 };
 use std::sync::Arc;
 
-/// The generated tree of a null source: `folders` folders named `d0` and up, each with
-/// `files_per_folder` files named `f0` and up of `file_bytes` each. Without folders the files lie
-/// in the root.
+/// The generated tree of a null source. The folders are named `d0`, `d1` and so on, and each
+/// contains the files `f0`, `f1` and so on. If the number of folders is zero, the files are in the
+/// root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NullTree {
-    /// Number of folders in the root.
+    /// Number of folders in the root; 0 puts the files into the root.
     pub folders: u64,
     /// Number of files in each folder.
     pub files_per_folder: u64,
     /// Size of each file in bytes.
     pub file_bytes: u64,
-    /// Zeros if `None`; else incompressible bytes that depend on this seed, the file and the
-    /// offset.
+    /// Content of the files: zeros if `None`; otherwise incompressible bytes that depend on this
+    /// seed, the file and the offset.
     pub pattern: Option<u64>,
 }
 
-/// A null store: see the module documentation.
+/// A store that generates files, or discards all bytes. The module documentation describes it.
 #[derive(Debug, Clone)]
 pub struct NullStore {
     end: End,
@@ -38,7 +38,7 @@ pub struct NullStore {
     targets: Arc<Targets>,
 }
 
-/// Modification time of all generated entries.
+/// Modification time of all generated files and folders.
 const TIME: ModifiedTime = ModifiedTime {
     seconds: 0,
     nanoseconds: 0,
@@ -53,7 +53,8 @@ const fn metadata(mode: u32) -> Metadata {
 }
 
 impl NullStore {
-    /// Returns a source of this tree, or a sink that discards.
+    /// Creates a store. At the source end it generates `tree`; at the sink end it discards all
+    /// bytes.
     #[must_use]
     pub fn new(end: End, tree: NullTree) -> Self {
         Self {
@@ -66,7 +67,8 @@ impl NullStore {
         }
     }
 
-    /// Returns the numbers of the folder (if there are folders) and of the file that `path` names.
+    /// Returns the number of the folder (if the tree has folders) and the number of the file at
+    /// `path`.
     fn numbers(&self, path: &RelPath) -> Option<(Option<u64>, Option<u64>)> {
         let mut names = path.components();
         let (first, second) = (names.next(), names.next());
@@ -134,7 +136,7 @@ impl Store for NullStore {
         match self.numbers(top) {
             _ if top.is_root() => {}
             Some((None, Some(number))) => {
-                // List this file only, as if it were the last of the tree.
+                // List only the requested file: start at its number, and end after it.
                 (tree.files_per_folder, file) = (number + 1, Some(number));
             }
             Some((_, Some(_))) | Some((Some(_), None)) => {
@@ -144,7 +146,7 @@ impl Store for NullStore {
             _ => return Err(self.not_found("list", top)),
         }
         if options.own {
-            // No generated file is dray's own.
+            // No generated file has one of dray's own names, so list no files.
             tree.files_per_folder = 0;
         }
         Ok(Box::new(NullLister {
@@ -257,7 +259,7 @@ struct NullLister {
     tree: NullTree,
     recursive: bool,
     folder: u64,
-    /// Next file of the current folder; `None` between folders.
+    /// Number of the next file in the current folder; `None` between folders.
     file: Option<u64>,
     end: End,
 }
@@ -328,7 +330,7 @@ impl Iterator for NullLister {
 
 impl Lister for NullLister {
     fn skip_folder(&mut self) {
-        // The last begun folder has returned no file yet.
+        // The lister has just returned the start of this folder, and none of its files yet.
         if self.tree.folders > 0 && self.file == Some(0) {
             self.file = None;
             self.folder += 1;
@@ -372,8 +374,8 @@ impl ReadHandle for NullFile {
     }
 }
 
-/// Fills `buffer` with bytes that depend on seed and offset only, so that any cut gives the same
-/// file.
+/// Fills `buffer` with bytes that depend only on the seed and the offset. So the file has the same
+/// content however it is cut into objects.
 fn fill(seed: u64, offset: u64, buffer: &mut [u8]) {
     let skip = (offset % 8) as usize;
     let first = buffer.len().min((8 - skip) % 8);
@@ -383,8 +385,8 @@ fn fill(seed: u64, offset: u64, buffer: &mut [u8]) {
         head.copy_from_slice(&mix(seed ^ word).to_le_bytes()[skip..skip + first]);
         word += 1;
     }
-    // Whole words have a loop of their own: a source for throughput measurements must not be the
-    // bottleneck.
+    // Generate whole words in a separate, fast loop, because a null source must not be the
+    // bottleneck of a measurement.
     let mut words = rest.chunks_exact_mut(8);
     for bytes in &mut words {
         bytes.copy_from_slice(&mix(seed ^ word).to_le_bytes());
@@ -395,7 +397,7 @@ fn fill(seed: u64, offset: u64, buffer: &mut [u8]) {
     tail.copy_from_slice(&bytes[..tail.len()]);
 }
 
-/// The output function of splitmix64 (Steele, Lea and Flood 2014).
+/// Output function of the random number generator splitmix64 (Steele, Lea and Flood 2014).
 pub(crate) const fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -403,7 +405,7 @@ pub(crate) const fn mix(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// A partial file whose writes are discarded.
+/// A partial file that discards all writes.
 struct Swallow;
 
 impl Partial for Swallow {

@@ -1,7 +1,8 @@
-//! Files in folders through the Linux kernel: local disks, Lustre, GlusterFS, CephFS, NFS.
+//! Store of files in folders that the Linux kernel serves: local disks, Lustre, GlusterFS, CephFS,
+//! NFS.
 //!
-//! Each call makes as few system calls as possible: folders stay open (`folders.rs`), look-ups are
-//! relative to them, and no path is assembled. Look-ups never leave the root (`resolve.rs`).
+//! Each method makes as few system calls as possible. Folders stay open (`folders.rs`), so a
+//! look-up starts at an open folder and not at the root. No look-up leaves the root (`resolve.rs`).
 
 mod attributes;
 mod control;
@@ -36,36 +37,37 @@ use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Extent to which symbolic links on a path are followed.
+/// Says which symbolic links on a path are followed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum LinkScope {
-    /// Links are not followed: a link in a path is an error. Sinks need this.
+    /// No link is followed, and a link on a path is an error. A sink requires this value.
     #[default]
     Never,
-    /// Links are followed as long as they stay beneath the one of these paths that contains the
-    /// entry (relative links only), and do not lead to dray's own files. Links in the path to it
-    /// are not followed.
+    /// A relative link is followed if its target is below the path in this list that contains the
+    /// entry, and is not one of dray's own files. Links on the path from the root to the listed
+    /// path are not followed.
     Beneath(Arc<[RelPath]>),
-    /// Links are followed anywhere: only for a local user who has that access anyway.
+    /// All links are followed. Suitable only for a local user, who can read the targets without
+    /// dray too.
     Anywhere,
 }
 
 /// Options for opening a [`PosixStore`].
 #[derive(Debug, Clone)]
 pub struct PosixOptions {
-    /// Extent to which links are followed.
+    /// Says which links are followed.
     pub links: LinkScope,
-    /// Target names by folder; any other folder belongs to the target of its device.
+    /// Target names by folder. A folder that is not in the map belongs to the target of its device.
     pub targets: TargetMap,
-    /// Makes the root, and its parent folders, if missing.
+    /// Create the root and its parent folders if they do not exist.
     pub create: bool,
-    /// Permits `openat2`. Only tests of the slower way disable it.
+    /// Permit `openat2`. Only tests disable `openat2`, to test the slower method.
     pub openat2: bool,
-    /// Large files bypass the page cache, where the file system supports it.
+    /// Read and write large files without the page cache, if the file system supports it.
     pub direct: bool,
-    /// [`crate::Partial::take_space`] preallocates, where the file system supports it.
+    /// Let [`crate::Partial::take_space`] preallocate space, if the file system supports it.
     pub preallocates: bool,
-    /// Files may share blocks with their copies, where the file system supports it.
+    /// Let copies share blocks with their source files, if the file system supports it.
     pub shares_blocks: bool,
 }
 
@@ -83,7 +85,7 @@ impl Default for PosixOptions {
     }
 }
 
-/// A folder and everything beneath it.
+/// A folder on a file system and everything below it.
 #[derive(Debug)]
 pub struct PosixStore {
     root: Arc<Root>,
@@ -95,15 +97,15 @@ pub struct PosixStore {
     is_direct: bool,
     preallocates: bool,
     shares_blocks: bool,
-    /// Path of the root when it was opened, if the system reports it.
+    /// Path of the root at the time when it was opened, if the system reported the path.
     opened_at: Option<PathBuf>,
 }
 
-/// Mode bits that the owner of a folder needs to read it and make entries in it.
+/// Mode bits that the owner needs to read a folder and to create entries in it.
 const OWNER_ENTERS: u32 = 0o700;
 
-/// Permits the owner of a folder to make entries in it. An earlier run may have set its final mode
-/// already, and a newer tree may have more files.
+/// Lets the owner create entries in a folder. An earlier run may have set the final mode of the
+/// folder, and the source may have new files for this folder since then.
 fn let_owner_in(folder: &Folder, name: &[u8]) -> rustix::io::Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let found = rustix::fs::openat(folder.fd(), name, flags, Mode::empty())?;
@@ -111,7 +113,7 @@ fn let_owner_in(folder: &Folder, name: &[u8]) -> rustix::io::Result<()> {
     attributes::set_mode(rustix::fd::AsFd::as_fd(&found), mode | OWNER_ENTERS)
 }
 
-/// A path at an end: the context of an error.
+/// Path and end that an error reports.
 #[derive(Debug, Clone)]
 struct ErrorContext {
     end: End,
@@ -125,10 +127,10 @@ impl ErrorContext {
 }
 
 impl PosixStore {
-    /// Opens the folder at `root` as a source or a sink. The root itself may be a link.
+    /// Opens the folder `root` as a source or a sink. `root` itself may be a symbolic link.
     ///
     /// # Errors
-    /// `NotFound`, `NotADirectory`, `PermissionDenied`; the cause names the root.
+    /// `NotFound`, `NotADirectory`, `PermissionDenied`. The cause contains the path of the root.
     pub fn open(root: &Path, end: End, options: PosixOptions) -> Result<Self> {
         let failed = |error: std::io::Error| {
             let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
@@ -176,7 +178,7 @@ impl PosixStore {
         move |errno| errno::error(end, operation, path, errno)
     }
 
-    /// Returns the folder that `path` names or lies in.
+    /// Returns the folder at `path`, or the folder that contains `path` if `path` is not a folder.
     fn folder_around(&self, path: &RelPath) -> rustix::io::Result<Arc<folders::Folder>> {
         match self.folders.at(path.as_bytes()) {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
@@ -190,8 +192,8 @@ impl PosixStore {
         let stat = if path.is_root() {
             rustix::fs::fstat(self.root.fd())
         } else {
-            // Not through `beside`: most of these files do not exist yet, and a check for a
-            // replaced folder would double the cost of each.
+            // Do not use `beside` here. It checks if the folder was replaced, and this check would
+            // double the cost of a `stat`. Most of the files do not exist yet.
             let (above, name) = resolve::split(path.as_bytes());
             self.folders
                 .at(above)
@@ -305,7 +307,8 @@ impl Store for PosixStore {
                     }
                     let own = rustix::process::geteuid().as_raw() == stat.st_uid;
                     if own && mode_of(&stat) & OWNER_ENTERS != OWNER_ENTERS {
-                        // Ignore a failure: making an entry in the folder will report it.
+                        // Ignore the error. If it matters, creating an entry in the folder fails
+                        // with the same error.
                         let _ = let_owner_in(folder, name);
                     }
                     Ok(MadeDir::Existed)
@@ -314,7 +317,8 @@ impl Store for PosixStore {
             }
         });
         if made == Ok(MadeDir::Created) {
-            // A folder of the same name may have been removed just before.
+            // A folder with this name may have been removed just before, and may still be in the
+            // cache.
             self.folders.forget(path.as_bytes());
         }
         made.map_err(self.failed("make the folder", path))
@@ -424,14 +428,15 @@ impl Store for PosixStore {
     }
 }
 
-/// Makes the root and its parent folders with the umask's mode, and makes their names durable.
+/// Creates the root and its parent folders with the mode given by the umask, and makes their names
+/// durable.
 fn make_root(root: &Path) -> std::io::Result<()> {
     let root = std::path::absolute(root)?;
     let missing: Vec<&Path> = root.ancestors().take_while(|at| !at.exists()).collect();
     std::fs::create_dir_all(&root)?;
     for above in missing.iter().filter_map(|made| made.parent()) {
-        // The open or the sync may be impossible (a folder without read permission, a file system
-        // without sync).
+        // Ignore errors here. A parent folder without read permission cannot be opened, and some
+        // file systems cannot sync a folder.
         if let Ok(folder) = std::fs::File::open(above) {
             match folder.sync_all() {
                 Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {}
@@ -447,18 +452,20 @@ fn place_of(folder: BorrowedFd<'_>) -> Option<PathBuf> {
     std::fs::read_link(format!("/proc/self/fd/{}", folder.as_raw_fd())).ok()
 }
 
-/// Returns the mode of a new folder without a requested mode: 0o777 less the umask.
+/// Returns the mode of new folders for which no mode was requested: 0o777 without the bits of the
+/// umask.
 #[must_use]
 pub fn default_folder_mode() -> u32 {
     match umask() {
-        // Unknown.
+        // The umask is unknown.
         0o777 => 0o755,
         mask => 0o777 & !mask,
     }
 }
 
-/// Returns the umask, read once from /proc (`umask(2)` would change it for the other threads). If
-/// it cannot be read, returns all bits: then each mode is set explicitly.
+/// Returns the umask. It is read once from /proc, because `umask(2)` would change it for a moment
+/// in all threads. If it cannot be read, returns all bits. The store then sets each mode
+/// explicitly.
 fn umask() -> u32 {
     let Ok(status) = std::fs::read_to_string("/proc/self/status") else {
         return 0o777;
@@ -484,7 +491,7 @@ fn state_of(stat: &Stat) -> FileState {
     }
 }
 
-/// Returns the ctime.
+/// Returns the ctime, the time of the last change of content or attributes.
 fn changed_of(stat: &Stat) -> ModifiedTime {
     ModifiedTime {
         seconds: stat.st_ctime,
@@ -492,7 +499,7 @@ fn changed_of(stat: &Stat) -> ModifiedTime {
     }
 }
 
-/// Some systems count hard links in 32 bits.
+/// Converts the number of hard links to 64 bits. Some systems use 32 bits.
 fn wide(count: impl Into<u64>) -> u64 {
     count.into()
 }
@@ -509,7 +516,7 @@ fn inode_of(stat: &Stat) -> InodeState {
 fn holding_of(stat: &Stat) -> Holding {
     let inode_changed = changed_of(stat);
     Holding {
-        // `st_blocks` counts 512 bytes, whatever the file system's block size.
+        // `st_blocks` counts units of 512 bytes on every file system.
         bytes: u64::try_from(stat.st_blocks)
             .unwrap_or(0)
             .saturating_mul(512),
@@ -517,7 +524,7 @@ fn holding_of(stat: &Stat) -> Holding {
     }
 }
 
-/// Returns the creation time in nanoseconds since 1970; 0 where the file system does not keep it.
+/// Returns the creation time in nanoseconds since 1970; 0 if the file system does not store it.
 fn birth_of(state: &Statx) -> u64 {
     if state.stx_mask & StatxFlags::BTIME.bits() == 0 {
         return 0;

@@ -1,4 +1,4 @@
-//! A read-only store: the write calls of a backend without write support.
+//! A store for backends that can only read. All write calls fail.
 
 use crate::store::{ControlFile, Lister, Partial, ReadHandle, Store};
 use crate::types::{
@@ -9,15 +9,16 @@ use dray_core::{
     ByteRange, End, Error, ErrorKind, Layout, Metadata, Name, RelPath, Result, Sums, TargetId,
 };
 
-/// The reading half of a [`Store`].
+/// The methods of [`Store`] that read. A backend without write support implements this trait.
 pub trait Readable: Send + Sync {
-    /// Name of the backend in errors: "a web server".
+    /// Name of the backend in error messages, such as "a web server".
     fn kind(&self) -> &'static str;
 
-    /// As [`Store::capabilities`], without those for writing.
+    /// Returns the capabilities of this store, as [`Store::capabilities`] does. The capabilities
+    /// for writing are ignored.
     fn capabilities(&self) -> Capabilities;
 
-    /// Returns the storage targets.
+    /// Returns the storage targets of this store.
     fn targets(&self) -> Vec<Target>;
 
     /// As [`Store::list`].
@@ -48,7 +49,7 @@ pub trait Readable: Send + Sync {
     fn stat(&self, path: &RelPath) -> Result<Option<FileState>>;
 }
 
-/// A [`Readable`] as a store: every writing call fails with `ReadOnly`.
+/// Makes a store of a [`Readable`]. Every write call fails with `ReadOnly`.
 #[derive(Debug)]
 pub struct ReadOnly<R>(pub R);
 

@@ -1,21 +1,20 @@
-//! The contract of every backend: [`Store`] and its handles.
+//! The contract of every backend: the [`Store`] trait and the traits of its handles.
 //!
-//! A store is one exported root at one end of a transfer. It executes each call immediately and
-//! once. Calls block, and many threads make them concurrently. A store has no policy: no retries,
-//! no ordering of its own, no threads. docs/design/stores.md describes the order of calls; in
-//! short:
+//! A store is one root at one end of a transfer. It executes each call immediately and once. Calls
+//! block, and many threads make calls concurrently. A store does not retry calls, change their
+//! order, or start threads. docs/design/stores.md describes the order of calls. This is a summary:
 //!
 //! ```text
 //! source  list -> open_read -> (next_data) -> read_at ... state
 //! sink    stat -> make_dir -> begin -> write_at | punch_hole ... sync -> ready -> publish | abort
-//!         write_small ... -> sync_each -> publish_small ...     (files of at most one object)
-//!         make_symlink, set_directory, sync_each(folders)
+//!      write_small ... -> sync_each -> publish_small ...     (files of at most one object)
+//!      make_symlink, set_directory, sync_each(folders)
 //! log     open_control -> read_at | append | sync | truncate | replace | try_lock
 //! ```
 //!
-//! Paths are [`RelPath`]s beneath the root and never leave it, whatever the tree's symbolic links
-//! say; a path that would leave it fails with [`PathEscapes`]. Errors name the file, this store's
-//! end and the cause with the system's message.
+//! Paths are [`RelPath`]s below the root. No call leaves the root, even if the tree contains
+//! symbolic links to other places. A path that would leave the root fails with [`PathEscapes`]. An
+//! error contains the file, the end of this store, and the system's message as the cause.
 //!
 //! [`PathEscapes`]: dray_core::ErrorKind::PathEscapes
 
@@ -27,28 +26,29 @@ use crate::types::{
 use dray_core::{ByteRange, Error, Layout, Metadata, Name, RelPath, Result, Sums};
 use rustix::fd::BorrowedFd;
 
-/// A tree of files, as the source or the sink of a transfer sees it. The module documentation shows
-/// the order of calls.
+/// A tree of files at the source or the sink of a transfer. The module documentation shows the
+/// order of calls.
 ///
-/// Every call may fail with any error kind of [`crate::errno`]: `NotFound`, `PermissionDenied`,
-/// `NotADirectory`, `NoSpace`, `ReadOnly`, `NameTooLong`, `PathEscapes`, `Io`, `Busy` and so on.
-/// The `# Errors` sections below list only the errors that callers distinguish.
+/// Every call may fail with any error kind of [`crate::errno`], such as `NotFound`,
+/// `PermissionDenied`, `NotADirectory`, `NoSpace`, `ReadOnly`, `NameTooLong`, `PathEscapes`, `Io`
+/// or `Busy`. The `# Errors` sections of the methods list only the errors that callers treat in a
+/// special way.
 pub trait Store: Send + Sync {
-    /// Returns the capabilities of this store. Constant for the life of the store; cheap.
+    /// Returns the capabilities of this store. They never change, and the call is cheap.
     fn capabilities(&self) -> Capabilities;
 
-    /// Returns the storage targets seen so far, by number. The list grows as folders on further
-    /// devices are seen.
+    /// Returns the storage targets seen so far, ordered by number. The list grows when the store
+    /// sees folders on other devices.
     fn targets(&self) -> Vec<Target>;
 
-    /// Returns the targets that hold the bytes of the file at `path`. For a file that does not
-    /// exist yet: its future targets. Its folder must exist.
+    /// Returns the targets that hold the bytes of the file at `path`. If the file does not exist
+    /// yet, returns the targets that it would get. The folder of the file must exist.
     ///
     /// # Errors
     /// `NotFound` if the folder does not exist.
     fn layout(&self, path: &RelPath) -> Result<Layout>;
 
-    /// Returns the free space of the storage under `path`, which need not exist.
+    /// Returns the free space of the storage that holds `path`. `path` need not exist.
     ///
     /// # Errors
     /// Errors of the store.
@@ -56,26 +56,26 @@ pub trait Store: Send + Sync {
 
     // ---- source ------------------------------------------------------------------------------
 
-    /// Lists `top` and everything beneath it, depth first, in memory that does not grow with the
-    /// number of entries. Dray's own names ([`Name::is_reserved`]) are left out, unless
-    /// [`ListOptions::own`] asks for them only.
+    /// Lists `top` and everything below it, depth first. The memory for the listing does not grow
+    /// with the number of entries. The listing leaves out dray's own names ([`Name::is_reserved`]).
+    /// With [`ListOptions::own`] it contains only these names.
     ///
     /// # Errors
-    /// If `top` itself cannot be listed at all (`NotFound`, `PermissionDenied`, ...). An error
-    /// further down is an item of the listing and does not end it.
+    /// An error if `top` itself cannot be listed (`NotFound`, `PermissionDenied`, ...). An error of
+    /// an entry below `top` is an item of the listing, and the listing continues.
     fn list(&self, top: &RelPath, options: &ListOptions) -> Result<Box<dyn Lister>>;
 
     /// Opens a file for reading.
     ///
     /// # Errors
-    /// `NotFound`, `IsADirectory`, `PathEscapes` if the path contains a symbolic link (and links
-    /// are not followed), `Unsupported` for sockets and devices (at the latest by
-    /// [`ReadHandle::state`]).
+    /// `NotFound`; `IsADirectory`; `PathEscapes` if the path contains a symbolic link and links are
+    /// not followed. `Unsupported` for sockets and devices; some stores report this error later, in
+    /// [`ReadHandle::state`].
     fn open_read(&self, path: &RelPath, purpose: ReadPurpose) -> Result<Box<dyn ReadHandle>>;
 
-    /// Opens for a transfer a file that was listed with this size and time. Where several servers
-    /// have versions of it, opens the listed version, if one server still has it. The reader
-    /// compares the state.
+    /// Opens a file that was listed with the size and time in `listed`. If several servers have
+    /// different versions of the file, the store opens the listed version, if a server still has
+    /// it. The caller must compare the state of the open file with the listing.
     ///
     /// # Errors
     /// As [`Store::open_read`].
@@ -86,25 +86,25 @@ pub trait Store: Send + Sync {
 
     // ---- sink --------------------------------------------------------------------------------
 
-    /// Returns the state of the entry at `path` without following links; `None` if it (or its
-    /// folder) does not exist.
+    /// Returns the state of the entry at `path`, without following links. Returns `None` if the
+    /// entry or its folder does not exist.
     ///
     /// # Errors
-    /// `NotADirectory` if a file exists in the place of one of its folders.
+    /// `NotADirectory` if one of the folders on the path is a file.
     fn stat(&self, path: &RelPath) -> Result<Option<FileState>>;
 
-    /// Checks that the root is still where it was when the store was opened, so that a user learns
-    /// of a destination folder that was moved.
+    /// Checks that the root is still at the path at which the store was opened. A user can then be
+    /// told that the destination folder was moved.
     ///
     /// # Errors
-    /// `NotFound` names the former and the present path.
+    /// `NotFound`. The error contains the former and the present path.
     fn check_place(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Returns the creation time of the file at `path`, in nanoseconds since 1970, without
-    /// following links. It distinguishes successive files with the same inode number. Returns 0 if
-    /// the store does not know it, or if no entry exists there.
+    /// Returns the creation time of the file at `path` in nanoseconds since 1970, without following
+    /// links. The creation time distinguishes two files that had the same inode number one after
+    /// the other. Returns 0 if the store does not know the time, or if no entry exists at `path`.
     ///
     /// # Errors
     /// Errors of the store.
@@ -113,8 +113,8 @@ pub trait Store: Send + Sync {
         Ok(0)
     }
 
-    /// Returns the allocated size and the last change of the file or link at `path`, without
-    /// following links; `None` if no entry exists there.
+    /// Returns the allocated size and the time of the last change of the file or link at `path`,
+    /// without following links. Returns `None` if no entry exists at `path`.
     ///
     /// # Errors
     /// As [`Store::stat`].
@@ -126,43 +126,47 @@ pub trait Store: Send + Sync {
         }))
     }
 
-    /// Returns the checksums kept with a published file (see [`Attributes::sums`]), if the file
-    /// still has the size and time recorded with them; `None` if none are known.
+    /// Returns the checksums stored with a published file (see [`Attributes::sums`]), if the file
+    /// still has the size and time that were stored with them. Returns `None` if no valid checksums
+    /// are stored.
     ///
     /// # Errors
-    /// Errors of the store; a missing file is `NotFound`.
+    /// `NotFound` if the file does not exist; other errors of the store.
     fn known_sums(&self, path: &RelPath) -> Result<Option<Sums>>;
 
-    /// Makes one folder (its parent must exist), accessible to its owner only until
-    /// [`Store::set_directory`]. A repeated call changes nothing, except that the owner may again
-    /// make entries in the folder until then.
+    /// Creates one folder. Its parent must exist. Only the owner can access the folder until
+    /// [`Store::set_directory`]. If the folder exists, the call only makes sure that the owner can
+    /// create entries in it.
     ///
     /// # Errors
-    /// `NotADirectory` if another entry exists there, including a symbolic link.
+    /// `NotADirectory` if the path is another kind of entry, also a symbolic link.
     fn make_dir(&self, path: &RelPath) -> Result<MadeDir>;
 
-    /// Sets a folder's mode, time and, if given, extended attributes. Called after everything in it
-    /// is published; idempotent.
+    /// Sets the mode, the modification time and, if given, the extended attributes of a folder. The
+    /// sink calls this after all entries of the folder are published. A repeated call has no
+    /// further effect.
     ///
     /// # Errors
     /// Errors of the store.
     fn set_directory(&self, path: &RelPath, metadata: &Metadata) -> Result<()>;
 
-    /// Sets the mode (the low nine bits) and these extended attributes of the file at `path`. Keeps
-    /// its content, its time and its other attributes. Returns true if anything changed.
+    /// Sets the low nine bits of the mode and the given extended attributes of the file at `path`.
+    /// Does not change the content, the modification time or other attributes. Returns true if a
+    /// value was changed.
     ///
     /// # Errors
-    /// Errors of the store; `NotFound` when no regular file exists there.
+    /// `NotFound` if no regular file exists at `path`; other errors of the store.
     fn set_file(&self, path: &RelPath, metadata: &Metadata) -> Result<bool> {
         let _ = (path, metadata);
         Ok(false)
     }
 
-    /// Makes a symbolic link at `path` with the target `text`, atomically: it is made as `partial`
-    /// in the same folder and renamed. The text is neither followed nor checked.
+    /// Creates a symbolic link at `path` with the target `text`, in one atomic step. The link is
+    /// created with the name `partial` in the same folder and then renamed. The target is not
+    /// followed or checked.
     ///
     /// # Errors
-    /// As [`Partial::publish`]; `Busy` if the partial name is taken; `Unsupported` without
+    /// As [`Partial::publish`]; `Busy` if the partial name exists; `Unsupported` without
     /// [`Capabilities::symlinks`].
     fn make_symlink(
         &self,
@@ -173,15 +177,15 @@ pub trait Store: Send + Sync {
         how: Publish,
     ) -> Result<()>;
 
-    /// Starts, or continues, a file of `size_bytes`: a partial file with the requested name in the
-    /// folder of `path`. A new one has its full size immediately and reads as zeros, without taking
-    /// space; only its owner can read it. An existing entry of that name is never replaced: only
-    /// the caller knows whether a log refers to it.
+    /// Creates a partial file of `size_bytes` in the folder of `path`, or opens the partial file of
+    /// an earlier run. A new partial file has its full size immediately, reads as zeros, takes no
+    /// space, and only its owner can read it. An existing entry with the same name is never
+    /// replaced, because only the caller knows if an object log refers to that entry.
     ///
     /// # Errors
-    /// When starting: `AlreadyExists` if the name is taken. When continuing: `NotFound` if the
-    /// named partial file is gone or is not the one meant (another inode): then none of its ranges
-    /// is durable.
+    /// For a new file: `AlreadyExists` if the name exists. For an earlier file: `NotFound` if the
+    /// name does not exist or refers to another file (another inode). In this case none of the
+    /// ranges in the log is durable.
     fn begin(
         &self,
         path: &RelPath,
@@ -189,13 +193,13 @@ pub trait Store: Send + Sync {
         request: &PartialRequest,
     ) -> Result<Box<dyn Partial>>;
 
-    /// Writes a whole small file under the partial name, sets its attributes and closes it. Returns
-    /// its identity. It is not durable yet. `bytes` is the complete content. The ranges in `holes`
-    /// (in order, disjoint, within it) are zeros, which a store with [`Capabilities::holes`] does
-    /// not allocate.
+    /// Writes a whole small file with the partial name, sets its attributes, closes it and returns
+    /// its identity. The file is not durable yet. `bytes` is the complete content. The ranges in
+    /// `holes` are zeros; they are in order, do not overlap, and lie within the content. A store
+    /// with [`Capabilities::holes`] does not allocate space for them.
     ///
     /// # Errors
-    /// `AlreadyExists` if the name is taken; errors of the store. A failed call leaves no file
+    /// `AlreadyExists` if the name exists; errors of the store. A failed call leaves no file
     /// behind.
     fn write_small(
         &self,
@@ -219,8 +223,8 @@ pub trait Store: Send + Sync {
         how: Publish,
     ) -> Result<()>;
 
-    /// Calls [`Store::write_small`] for several files and returns one result for each, in order. A
-    /// store with [`Capabilities::takes_many`] handles them concurrently.
+    /// Calls [`Store::write_small`] for several files and returns one result for each file, in the
+    /// same order. A store with [`Capabilities::takes_many`] writes the files concurrently.
     fn write_small_each(&self, files: &[SmallFile<'_>]) -> Vec<Result<PartialId>> {
         let write = |file: &SmallFile<'_>| {
             let SmallFile {
@@ -235,35 +239,38 @@ pub trait Store: Send + Sync {
         files.iter().map(write).collect()
     }
 
-    /// Calls [`Store::publish_small`] for several files, as [`Store::write_small_each`] does.
+    /// Calls [`Store::publish_small`] for several files and returns one result for each file, in
+    /// the same order.
     fn publish_small_each(&self, files: &[SmallName<'_>]) -> Vec<Result<()>> {
         let publish =
             |file: &SmallName<'_>| self.publish_small(file.path, file.partial, file.id, file.how);
         files.iter().map(publish).collect()
     }
 
-    /// Removes the partial file of that name in the folder of `path`; with `only`, if it is that
-    /// file: another writer's file of the same name stays. A missing file is not an error.
+    /// Deletes the partial file `partial` in the folder of `path`. If `only` is given, deletes the
+    /// file only if it has that identity, so that another writer's file with the same name is kept.
+    /// A missing file is not an error.
     ///
     /// # Errors
     /// Errors of the store.
     fn discard(&self, path: &RelPath, partial: &Name, only: Option<PartialId>) -> Result<()>;
 
     /// Makes all items durable: contents of files and partial files, and the names in folders.
-    /// Returns one result for each item, in order. `Ok` means that the item is on stable storage.
-    /// `Err` means that the item is missing, is not of the expected kind or may not be opened, and
-    /// does not concern the other items. Few items are synced one by one, many by one call for the
-    /// whole file system. In the second case a file missing from an existing folder may get `Ok`.
+    /// Returns one result for each item, in the same order. `Ok` means that the item is on stable
+    /// storage. `Err` means that the item is missing, has the wrong kind or cannot be opened. Such
+    /// an error does not concern the other items. A few items are synced one by one. Many items are
+    /// synced with one call for the whole file system, and in this case a missing file in an
+    /// existing folder may get `Ok`.
     ///
-    /// A name is durable when its *folder* was synced after the rename.
+    /// The name of a file is durable when its *folder* was synced after the rename.
     ///
     /// # Errors
-    /// If a sync itself failed, or the host or the storage lacked the resources for an open: none
-    /// of the items counts as durable. `Io` if the device lost writes; the store stays failed for
-    /// its life, because the system reports such a loss only once.
+    /// An error if a sync failed, or if the host or the storage had too few resources to open an
+    /// item. Then none of the items counts as durable. `Io` if the device lost writes. After such a
+    /// loss every later call of this store fails too, because the system reports a loss only once.
     fn sync_each(&self, items: &[SyncItem<'_>]) -> Result<Vec<Result<()>>>;
 
-    /// Removes a file, a link or an empty folder. A missing one is not an error.
+    /// Deletes a file, a link or an empty folder. A missing entry is not an error.
     ///
     /// # Errors
     /// `AlreadyExists` if the folder is not empty.
@@ -271,69 +278,72 @@ pub trait Store: Send + Sync {
 
     // ---- log and lease -----------------------------------------------------------------------
 
-    /// Opens a control file: an object log, a lease. With [`ControlMode::Create`] the store makes
-    /// the file, and its folder, if missing, accessible to their owner only.
+    /// Opens a control file: an object log or a lease. With [`ControlMode::Create`] the store
+    /// creates the file and its folder if they are missing. Only the owner can access them.
     ///
     /// # Errors
     /// `NotFound` with [`ControlMode::Existing`]; `Unsupported` without
     /// [`Capabilities::can_hold_log`].
     fn open_control(&self, path: &RelPath, mode: ControlMode) -> Result<Box<dyn ControlFile>>;
 
-    /// Removes a control file, durably. A missing one is not an error.
+    /// Deletes a control file and makes the deletion durable. A missing file is not an error.
     ///
     /// # Errors
     /// Errors of the store.
     fn remove_control(&self, path: &RelPath) -> Result<()>;
 
-    /// Returns the names in a control folder, in no order; empty if the folder does not exist.
+    /// Returns the names in a control folder, in any order. Returns an empty list if the folder
+    /// does not exist.
     ///
     /// # Errors
-    /// `LimitExceeded` past [`crate::CONTROL_NAMES_MAX`] names.
+    /// `LimitExceeded` if the folder has more than [`crate::CONTROL_NAMES_MAX`] names.
     fn list_control(&self, folder: &RelPath) -> Result<Vec<Name>>;
 }
 
-/// A listing in progress. Items come depth first: a folder's [`Directory`] item, its files and
-/// links, its folders one after the other, its [`DirectoryEnd`]. An `Err` item is one entry (or the
-/// rest of one folder) that cannot be listed; the listing continues.
+/// A listing in progress. The listing is depth first. A folder has a [`Directory`] item, then items
+/// for its files and links, then the items of its folders one after the other, then a
+/// [`DirectoryEnd`] item. An `Err` item reports an entry, or the remaining entries of a folder,
+/// that cannot be listed. The listing continues after an `Err` item.
 ///
 /// [`Directory`]: dray_core::EntryKind::Directory
 /// [`DirectoryEnd`]: dray_core::EntryKind::DirectoryEnd
 pub trait Lister: Iterator<Item = Result<Listed>> + Send {
-    /// Leaves out the folder of the last `Directory` item, including its end. Does nothing after
-    /// any other item.
+    /// Skips the contents and the end of the folder whose `Directory` item was returned last. Does
+    /// nothing if the last item was of another kind.
     fn skip_folder(&mut self);
 
-    /// Returns true if the last error may concern a whole folder, whose entries are then missing,
-    /// and false if it concerns a single entry.
+    /// Returns true if the last error may concern all entries of a folder, which are then missing
+    /// from the listing. Returns false if the error concerns one entry.
     fn failed_at_folder(&self) -> bool {
         true
     }
 }
 
-/// A file open for reading. Several threads use it concurrently.
+/// A file open for reading. Several threads use the handle concurrently.
 pub trait ReadHandle: Send + Sync {
-    /// Reads at `offset` into `buffer` and returns the number of bytes: at least one, unless the
-    /// file ends there or the buffer is empty. A short read is no sign of the end
-    /// ([`crate::ReadExt::read_full_at`] continues).
+    /// Reads at `offset` into `buffer` and returns the number of bytes read. Returns 0 only at the
+    /// end of the file or if the buffer is empty. A result below the buffer length does not mean
+    /// the end of the file ([`crate::ReadExt::read_full_at`] reads on).
     ///
     /// # Errors
-    /// `Io` and the like; `IsADirectory`.
+    /// `Io` and similar errors; `IsADirectory`.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
 
-    /// Returns true if reads come from the storage without read-ahead: then one long read is faster
-    /// than several short ones.
+    /// Returns true if the reads use the storage directly, without read-ahead. One long read is
+    /// then faster than several short reads.
     fn is_direct(&self) -> bool {
         false
     }
 
-    /// Returns the open file, if its store can share its blocks with copies ([`Partial::share`]).
+    /// Returns the descriptor of the open file, if the store can share blocks between this file and
+    /// copies ([`Partial::share`]).
     fn shareable(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Called before the first read of a file whose blocks may be shared with copies. After it
-    /// every change of the file also changes its modification time, including writes through memory
-    /// that was mapped and dirtied before.
+    /// Prepares a file whose blocks may be shared with copies. Called before the first read. After
+    /// this call, every change of the file also changes its modification time, including a write
+    /// through a memory mapping that already had dirty pages.
     ///
     /// # Errors
     /// `Io`.
@@ -341,14 +351,16 @@ pub trait ReadHandle: Send + Sync {
         Ok(())
     }
 
-    /// Returns the file's current size and time. Called after a read: if they differ from those of
-    /// the listing, the bytes read belong to no known version.
+    /// Returns the current size and modification time of the file. The caller compares them with
+    /// the listing after a read. If they differ, the file has changed, and the bytes read must not
+    /// be used.
     ///
     /// # Errors
-    /// `Unsupported` if it is not a regular file.
+    /// `Unsupported` if the entry is not a regular file.
     fn state(&self) -> Result<ReadState>;
 
-    /// As [`ReadHandle::state`], with the inode's other fields where the store has them.
+    /// Returns the result of [`ReadHandle::state`] and, if the store has inodes, the other fields
+    /// of the inode.
     ///
     /// # Errors
     /// As [`ReadHandle::state`].
@@ -356,8 +368,9 @@ pub trait ReadHandle: Send + Sync {
         Ok((self.state()?, None))
     }
 
-    /// Returns a record that later shows whether the content was changed and the modification time
-    /// set back; `None` if the store has no such record. Makes no call to a server.
+    /// Returns a record for a later comparison. The record shows if a program changed the content
+    /// and then set the modification time back. Returns `None` if the store has no such record.
+    /// Makes no call to a server.
     ///
     /// # Errors
     /// As [`ReadHandle::state`].
@@ -365,39 +378,43 @@ pub trait ReadHandle: Send + Sync {
         Ok(None)
     }
 
-    /// Returns the first data range (not a hole) at or after `offset`; `None` if only a hole
-    /// follows. Stores without [`Capabilities::holes`] return the whole rest of the file.
+    /// Returns the first range at or after `offset` that is data and not a hole. Returns `None` if
+    /// only a hole follows. A store without [`Capabilities::holes`] returns the whole rest of the
+    /// file.
     ///
     /// # Errors
     /// Errors of the store.
     fn next_data(&self, offset: u64) -> Result<Option<ByteRange>>;
 
-    /// As [`Store::known_sums`], for this open file, whichever file has its name now.
+    /// Does the same as [`Store::known_sums`] for this open file, even if another file has its name
+    /// now.
     ///
     /// # Errors
     /// Errors of the store.
     fn known_sums(&self) -> Result<Option<Sums>>;
 }
 
-/// A partial file being written. Several threads use it concurrently. Dropping it leaves the
-/// partial file in place, to be continued by a later [`Store::begin`].
+/// A partial file open for writing. Several threads use the handle concurrently. Dropping the
+/// handle does not delete the partial file, and [`Store::begin`] can open it again.
 pub trait Partial: Send + Sync {
-    /// Returns the identity that a log records to find this file again.
+    /// Returns the identity of the file. The object log records it, so that a later run can find
+    /// the file.
     fn id(&self) -> PartialId;
 
-    /// Writes all of `bytes` at `offset`. Idempotent: the same bytes may be written at the same
-    /// offset any number of times. Not durable before [`Partial::sync`].
+    /// Writes all of `bytes` at `offset`. The same bytes may be written several times. They are not
+    /// durable before [`Partial::sync`].
     ///
     /// # Errors
-    /// `NoSpace`; part of the bytes may have been written. A [`dray_core::Status::Temporary`] error
-    /// permits a retry. An error that may belong to an earlier write, and is reported once, is not
-    /// temporary: then no write since the last successful sync counts as done.
+    /// `NoSpace`; in this case a part of the bytes may have been written. After a
+    /// [`dray_core::Status::Temporary`] error the caller may retry. Some systems report the failure
+    /// of an earlier write in a later call, and only once. Such an error is not temporary, and no
+    /// write since the last successful sync counts as done.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 
-    /// Makes `range` equal the bytes of `from` at `offset` by sharing blocks between both files: no
-    /// bytes are copied. Returns `false` if the store cannot do that, or not with this file; any
-    /// part of the range may have changed then, and the caller writes all of it. Like
-    /// [`Partial::write_at`], idempotent and not durable before [`Partial::sync`].
+    /// Makes `range` equal to the bytes of `from` at `offset` by sharing blocks. No bytes are
+    /// copied. Returns `false` if the blocks cannot be shared. In this case a part of the range may
+    /// have changed, and the caller must write the whole range. As with [`Partial::write_at`], the
+    /// call may be repeated, and the range is not durable before [`Partial::sync`].
     ///
     /// # Errors
     /// `NoSpace`, `Io`.
@@ -405,9 +422,9 @@ pub trait Partial: Send + Sync {
         Ok(false)
     }
 
-    /// Allocates the space of all `size_bytes` of a new file now, so that a full storage is
-    /// detected before the bytes travel. Returns `false` if the store was not opened for that, or
-    /// cannot do it. Unwritten ranges still read as zeros, but are not holes any more.
+    /// Allocates the space for all `size_bytes` of a new file, so that a lack of space is detected
+    /// before the bytes are sent. Returns `false` if preallocation is not enabled or not supported.
+    /// Unwritten ranges still read as zeros, but they are no longer holes.
     ///
     /// # Errors
     /// `NoSpace`.
@@ -415,19 +432,19 @@ pub trait Partial: Send + Sync {
         Ok(false)
     }
 
-    /// Returns true if the store writes to a file in memory, one call at a time: a second writer
-    /// would only wait.
+    /// Returns true if the store executes only one write to a file at a time, as a copy to memory.
+    /// A second writer for the same file would only wait.
     fn takes_one_writer(&self) -> bool {
         false
     }
 
-    /// Makes a range read as zeros, as a hole where the store has holes.
+    /// Makes a range read as zeros. A store that supports holes makes the range a hole.
     ///
     /// # Errors
-    /// `NoSpace` where zeros must be written.
+    /// `NoSpace` if zeros must be written.
     fn punch_hole(&self, range: ByteRange) -> Result<()>;
 
-    /// Reads back. As [`ReadHandle::read_at`].
+    /// Reads back written bytes, as [`ReadHandle::read_at`] does.
     ///
     /// # Errors
     /// Errors of the store.
@@ -439,16 +456,17 @@ pub trait Partial: Send + Sync {
     /// `NoSpace`.
     fn set_len(&self, size_bytes: u64) -> Result<()>;
 
-    /// Makes durable all data written before the call began, and the metadata needed to read it.
-    /// After an error no write since the last successful sync counts as durable.
+    /// Makes all data durable that was written before the call began, and the metadata needed to
+    /// read it. After an error, no write since the last successful sync counts as durable.
     ///
     /// # Errors
-    /// `Io`; the system may report the loss only once, so the caller starts the file again.
+    /// `Io`. The system may report a loss only once, so the caller must write the file again from
+    /// the start.
     fn sync(&self) -> Result<()>;
 
-    /// Performs the slow, invisible part of [`Partial::publish`]. The caller passes the same
-    /// attributes and checks its lease between the two calls. A store without such a part does
-    /// nothing.
+    /// Does the slow part of [`Partial::publish`] that readers cannot see. The caller passes the
+    /// same attributes to both calls and checks its lease between them. A store may do nothing
+    /// here.
     ///
     /// # Errors
     /// As [`Partial::publish`].
@@ -456,29 +474,30 @@ pub trait Partial: Send + Sync {
         Ok(())
     }
 
-    /// Sets the attributes and gives the file its final name in one atomic step. Before it no
-    /// reader finds the file there, after it the complete file. An existing file is replaced or
-    /// kept, never damaged. Durable after [`Store::sync_each`] of the folder.
+    /// Sets the attributes and gives the file its final name in one atomic step. A reader sees
+    /// either no new file or the complete new file with this name. An existing file is replaced or
+    /// kept, but never damaged. The name is durable after [`Store::sync_each`] of the folder.
     ///
-    /// If the outcome of an earlier attempt is unknown, [`Store::stat`] shows it: the final name
-    /// then has this partial file's inode.
+    /// If the outcome of an earlier call is unknown, the caller uses [`Store::stat`]. If the call
+    /// succeeded, the final name has the inode of this partial file.
     ///
     /// # Errors
-    /// `AlreadyExists` ([`Publish::IfAbsent`]) and `IsADirectory` (a folder exists there): the
-    /// partial file still exists then. `NotFound` if the partial file is gone.
+    /// `AlreadyExists` with [`Publish::IfAbsent`], and `IsADirectory` if a folder has the final
+    /// name. In both cases the partial file still exists. `NotFound` if the partial file does not
+    /// exist any more.
     fn publish(&self, how: Publish, attributes: &Attributes<'_>) -> Result<()>;
 
-    /// Removes the partial file. A missing one is not an error, and another writer's file of the
-    /// same name stays.
+    /// Deletes the partial file. A missing file is not an error. If another writer's file has the
+    /// name, that file is kept.
     ///
     /// # Errors
     /// Errors of the store.
     fn abort(&self) -> Result<()>;
 }
 
-/// A control file: an object log or a lease, beside the data.
+/// A control file: an object log or a lease, stored near the data.
 pub trait ControlFile: Send + Sync {
-    /// Returns the size in bytes.
+    /// Returns the size of the file in bytes.
     ///
     /// # Errors
     /// Errors of the store.
@@ -498,19 +517,21 @@ pub trait ControlFile: Send + Sync {
     /// Errors of the store.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
 
-    /// Writes at `offset`, extending the file if needed.
+    /// Writes at `offset` and extends the file if necessary.
     ///
     /// # Errors
-    /// `NoSpace`; part of the bytes may have been written.
+    /// `NoSpace`; in this case a part of the bytes may have been written.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 
-    /// Writes at the end. Only one writer may append at a time.
+    /// Writes at the end of the file. Only one thread may append at a time.
     ///
     /// # Errors
-    /// `NoSpace`; the file may end with a torn tail then, which the caller truncates.
+    /// `NoSpace`; in this case the file may end with a part of the bytes, and the caller must
+    /// truncate it.
     fn append(&self, bytes: &[u8]) -> Result<()>;
 
-    /// Makes the file durable, and at the first call its name as well.
+    /// Makes the content of the file durable. The first call also makes the name of the file
+    /// durable.
     ///
     /// # Errors
     /// `Io`; as [`Partial::sync`].
@@ -522,29 +543,29 @@ pub trait ControlFile: Send + Sync {
     /// Errors of the store.
     fn truncate(&self, size_bytes: u64) -> Result<()>;
 
-    /// Replaces the whole content with `bytes`, atomically and durably: after a crash the file has
-    /// the old or the new content. This handle then refers to the new file. A lock held on the old
-    /// one is lost: only a file that is never replaced should be locked.
+    /// Replaces the whole content with `bytes`, atomically and durably. After a crash the file has
+    /// either the old or the new content. The handle then refers to the new file. A lock on the old
+    /// file is lost, so do not lock a file that is replaced.
     ///
     /// # Errors
-    /// `NoSpace`; the old file still exists then.
+    /// `NoSpace`; in this case the file has its old content.
     fn replace(&self, bytes: &[u8]) -> Result<()>;
 
-    /// Takes the exclusive lock on the file; returns `false` if another handle holds it, in this
-    /// process or another. Closing the handle, or the end of the process, releases it.
+    /// Takes the exclusive lock on the file. Returns `false` if another handle, in this or another
+    /// process, holds the lock. The lock is released when the handle is closed or the process ends.
     ///
     /// # Errors
-    /// `Unsupported` where the file system has no locks.
+    /// `Unsupported` if the file system has no locks.
     fn try_lock(&self) -> Result<bool>;
 
-    /// Releases the lock. Does nothing without a lock.
+    /// Releases the lock. Does nothing if this handle does not hold the lock.
     ///
     /// # Errors
     /// Errors of the store.
     fn unlock(&self) -> Result<()>;
 }
 
-/// Returns the error of a backend for an unsupported operation.
+/// Returns the error for an operation that a backend does not support.
 #[must_use]
 pub fn unsupported(end: dray_core::End, operation: &str, path: &RelPath, cause: &str) -> Error {
     Error::new(dray_core::ErrorKind::Unsupported, end, operation)

@@ -1,4 +1,4 @@
-//! Finds the storage target of a folder: by configuration, else by device.
+//! Determines the storage target of a folder, by configuration or by device.
 
 use crate::types::Target;
 use dray_core::lock::RwLockExt;
@@ -6,16 +6,16 @@ use dray_core::{RelPath, TargetId};
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
 
-/// The configured map from folders to target names. The longest folder that contains a path
-/// applies.
+/// A configured map from folders to target names. For a path, the entry with the longest folder
+/// that contains the path applies.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TargetMap {
-    /// Folders and target names, longest folder first.
+    /// Folders and their target names. The longest folder comes first.
     folders: Vec<(RelPath, String)>,
 }
 
 impl TargetMap {
-    /// Returns a map of these folders, given in any order. Several folders may have one target.
+    /// Creates a map from folders in any order. Several folders may belong to one target.
     #[must_use]
     pub fn new(folders: impl IntoIterator<Item = (RelPath, String)>) -> Self {
         let mut folders: Vec<_> = folders.into_iter().collect();
@@ -29,7 +29,7 @@ impl TargetMap {
         self.folders.is_empty()
     }
 
-    /// Returns the target name of the folder at `path`.
+    /// Returns the name of the target to which the folder at `path` belongs.
     #[must_use]
     pub fn name_of(&self, path: &RelPath) -> Option<&str> {
         let at = self.index_of(path.as_bytes())?;
@@ -46,21 +46,21 @@ impl TargetMap {
     }
 }
 
-/// The target numbers of a store: dense, from zero, in order of first use; the configured targets
-/// come first.
+/// The target numbers of a store. Numbers start at zero and have no gaps. Configured targets have
+/// the first numbers, and other targets get numbers in the order in which the store sees them.
 #[derive(Debug)]
 pub struct Targets {
     map: TargetMap,
-    /// Target numbers in the order of the map's folders.
+    /// Target numbers of the configured folders, in the order of the map.
     mapped: Vec<TargetId>,
     names: RwLock<Vec<String>>,
     devices: RwLock<HashMap<u64, TargetId>>,
-    /// First device seen for each target.
+    /// For each target, the first device that was seen.
     first_devices: RwLock<HashMap<TargetId, u64>>,
 }
 
 impl Targets {
-    /// Returns the target numbers of a configured map.
+    /// Creates target numbers for a configured map.
     #[must_use]
     pub fn new(map: TargetMap) -> Self {
         let mut names = Vec::new();
@@ -78,7 +78,8 @@ impl Targets {
         }
     }
 
-    /// Returns the target of the folder at `path` (bytes, names joined by slashes) on `device`.
+    /// Returns the target of the folder at `path` on `device`. `path` is a string of names joined
+    /// by slashes.
     #[must_use]
     pub fn of(&self, path: &[u8], device: u64) -> TargetId {
         if let Some(at) = self.map.index_of(path) {
@@ -108,7 +109,7 @@ impl Targets {
         devices.entry(id).or_insert(device);
     }
 
-    /// Returns the number of the target with this name; assigns a new one to an unknown name.
+    /// Returns the number of the target named `name`. An unknown name gets a new number.
     #[must_use]
     pub fn named(&self, name: &str) -> TargetId {
         let mut names = self.names.write_unpoisoned();

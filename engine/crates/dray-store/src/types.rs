@@ -1,4 +1,4 @@
-//! Arguments and results of a [`crate::Store`].
+//! Arguments and results of the methods of [`crate::Store`].
 
 pub use dray_core::FileKind;
 use dray_core::options::Links;
@@ -7,63 +7,64 @@ use dray_core::{
 };
 use std::time::Duration;
 
-/// Capabilities of a store. Callers ask for a capability, never for a backend's name.
+/// Capabilities of a store. Callers test capabilities and never the name of a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Writes may go to any offset in any order. Without it the engine writes each file front to
-    /// back.
+    /// The store accepts writes at any offset in any order. Otherwise the engine writes each file
+    /// from start to end.
     pub random_write: bool,
-    /// A file appears under its final name in one step; readers never see an intermediate state.
+    /// A file gets its final name in one step. Readers never see an intermediate state.
     pub atomic_rename: bool,
-    /// [`Publish::IfAbsent`] is atomic.
+    /// [`Publish::IfAbsent`] is supported and atomic.
     pub publish_if_absent: bool,
-    /// [`Publish::Replace`] works.
+    /// [`Publish::Replace`] is supported.
     pub publish_replace: bool,
-    /// Minimum size in bytes of every write except the last of a file (multipart uploads); 1
-    /// without a minimum.
+    /// Minimum size in bytes of every write except the last write of a file, as in multipart
+    /// uploads; 1 if there is no minimum.
     pub minimal_part_bytes: u64,
-    /// Writes begin and end at multiples of this many bytes, except at the end of a file; 1 without
-    /// alignment.
+    /// Writes must begin and end at multiples of this number of bytes, except at the end of a file;
+    /// 1 if no alignment is needed.
     pub write_alignment_bytes: u64,
     /// The store can hold control files (object log, lease).
     pub can_hold_log: bool,
-    /// Files and folders get the modification time that the sink asks for. Without it they have the
-    /// time of their last change at the store; only [`crate::Store::stat`] of a file then returns
-    /// the requested time, from a note that the store keeps.
+    /// The store sets the modification time that the sink requests. Otherwise files and folders
+    /// have the time of their last change at the store, and only [`crate::Store::stat`] of a file
+    /// returns the requested time, from a note that the store keeps.
     pub sets_times: bool,
-    /// Step of modification times in nanoseconds: 1 on most file systems, 10^9 on old ones.
+    /// Resolution of modification times in nanoseconds: 1 on most file systems, 10^9 on old ones.
     pub time_precision_nanoseconds: u32,
-    /// The store keeps holes, and [`crate::ReadHandle::next_data`] finds them.
+    /// The store supports holes, and [`crate::ReadHandle::next_data`] finds them.
     pub holes: bool,
     /// The store lists and sets extended attributes.
     pub xattrs: bool,
-    /// The store can list and make symbolic links.
+    /// The store can list and create symbolic links.
     pub symlinks: bool,
-    /// The store lists and keeps permission bits. A store without them lists 0o644 for files, 0o755
-    /// for folders.
+    /// The store lists and stores permission bits. Otherwise it lists 0o644 for files and 0o755 for
+    /// folders.
     pub mode: bool,
-    /// Bytes that no name may contain, besides the slash and the zero. Calls with such a name are
-    /// refused ([`Unsupported`](dray_core::ErrorKind::Unsupported)).
+    /// Bytes, other than the slash and the zero byte, that a name must not contain. A call with
+    /// such a name fails with [`Unsupported`](dray_core::ErrorKind::Unsupported).
     pub refused_name_bytes: &'static [u8],
     /// Maximum length of a name in bytes.
     pub name_bytes_max: usize,
-    /// Maximum length of a path beneath the root in bytes.
+    /// Maximum length of a path below the root in bytes.
     pub path_bytes_max: usize,
-    /// The store discards all writes: no range of it may be called durable.
+    /// The store discards all writes, so no range of a file counts as durable.
     pub keeps_nothing: bool,
-    /// The server of the files also computes checksums, and the store compares them: it needs
-    /// [`Attributes::sums`].
+    /// The server also computes checksums, and the store compares them with [`Attributes::sums`],
+    /// which the caller must pass.
     pub compares_sums: bool,
-    /// Each call costs a round trip: the sink passes many small files per call.
+    /// Each call costs a network round trip, so the sink passes many small files in one call.
     pub takes_many: bool,
-    /// Time after the loss of a lease during which a call of its former holder may still change a
-    /// name. A new holder waits that long if the former one may be alive. Zero where the lease is
-    /// released after all calls.
+    /// Time after the loss of a lease during which a call of the former holder may still change a
+    /// name. A new holder waits this long if the former holder may still run. Zero if the lease is
+    /// released only after all calls have ended.
     pub late_calls: Duration,
 }
 
 impl Capabilities {
-    /// The capabilities of the weakest store: a base for `..Capabilities::MINIMAL`.
+    /// The capabilities of a store that supports nothing optional. Use it as a base:
+    /// `..Capabilities::MINIMAL`.
     pub const MINIMAL: Self = Self {
         random_write: false,
         atomic_rename: false,
@@ -91,39 +92,39 @@ impl Capabilities {
 /// A storage target and its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Number of the target at this store.
+    /// Number of the target in this store.
     pub id: TargetId,
-    /// Name from the configuration, or `device 8:1`.
+    /// Name of the target from the configuration, or a name such as `device 8:1`.
     pub name: String,
-    /// Device (`st_dev`) of the target's first seen folder, if the store has devices.
+    /// Device number (`st_dev`) of the first folder seen on this target, if the store has devices.
     pub device: Option<u64>,
 }
 
-/// Free and total size of the storage under a path.
+/// Free and total size of the storage that holds a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FreeSpace {
     /// Bytes that this user may still write.
     pub free_bytes: u64,
-    /// Total bytes.
+    /// Total size in bytes.
     pub total_bytes: u64,
 }
 
 /// Options of a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListOptions {
-    /// Enters folders. Otherwise a folder is an `IsADirectory` item.
+    /// List folders recursively. Otherwise a folder is an `IsADirectory` error item.
     pub recursive: bool,
-    /// Leaves out the top folder itself: its contents have depth 0. The root has no name and is
-    /// always listed this way.
+    /// List only the contents of the top folder, with depth 0, and not the folder itself. The root
+    /// has no name and is always listed in this way.
     pub contents: bool,
-    /// Treatment of symbolic links. [`Links::Follow`] follows them within the store's
-    /// [`crate::LinkScope`]; a link that leads to one of its own parent folders, or out of the
-    /// root, is an error item.
+    /// Treatment of symbolic links. [`Links::Follow`] follows links within the store's
+    /// [`crate::LinkScope`]. A link that leads to one of its parent folders or out of the root is
+    /// an error item.
     pub links: Links,
-    /// Lists extended attributes.
+    /// List extended attributes.
     pub xattrs: bool,
-    /// Lists dray's own files and links ([`Name::is_reserved`]) instead of all others. Folders are
-    /// listed and entered whatever their names.
+    /// List only dray's own files and links ([`Name::is_reserved`]). Folders with any name are
+    /// listed and entered.
     pub own: bool,
 }
 
@@ -142,31 +143,34 @@ impl Default for ListOptions {
 /// One item of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// Number of folders between this entry and the top of the listing; 0 at the top. A folder's
-    /// [`EntryKind::DirectoryEnd`] has the depth of its [`EntryKind::Directory`].
+    /// Depth of the entry: the number of folders between the entry and the top of the listing, 0
+    /// for the top. An [`EntryKind::DirectoryEnd`] has the same depth as its
+    /// [`EntryKind::Directory`].
     pub depth: usize,
     /// Name of the entry in its folder.
     pub name: Name,
     /// Kind of the entry.
     pub kind: EntryKind,
-    /// Attributes of the entry. Those of a folder are complete in its [`EntryKind::DirectoryEnd`]
-    /// only.
+    /// Attributes of the entry. The attributes of a folder are complete only in its
+    /// [`EntryKind::DirectoryEnd`].
     pub metadata: Metadata,
-    /// Targets that hold the entry's bytes. For a folder: the default targets of its files.
+    /// Targets that hold the bytes of the file. For a folder, the default targets of the files in
+    /// it.
     pub layout: Layout,
-    /// The store's own name of this version of the content (entity tag); empty if the store has
-    /// none.
+    /// Identifier that the store has for this version of the content (entity tag); empty if the
+    /// store has no such identifier.
     pub identity: Vec<u8>,
 }
 
 /// Purpose of opening a file for reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReadPurpose {
-    /// The file is sent.
+    /// The file is read to be sent.
     #[default]
     Transfer,
-    /// The file is verified after it was written: reads come from the storage, not from a cache of
-    /// this host. Where the system supports it for such reads, unsynced data is written back first.
+    /// The file is read to be verified after it was written. Reads come from the storage and not
+    /// from a cache of this host. If the system supports it for such reads, unsynced data is
+    /// written back first.
     ReadBack,
 }
 
@@ -179,33 +183,34 @@ pub struct ReadState {
     pub modified: ModifiedTime,
 }
 
-/// Inode fields of an open file, other than its size and modification time.
+/// Fields of the inode of an open file, without its size and modification time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InodeState {
-    /// Time of the last change of content or attributes (ctime). No program can set it back.
+    /// Time of the last change of content or attributes (ctime). No program can set this time back.
     pub changed: ModifiedTime,
-    /// Permission bits, the low twelve.
+    /// Permission bits: the low twelve bits of the mode.
     pub mode: u32,
-    /// User and group.
+    /// Numeric user and group.
     pub owner: (u32, u32),
     /// Number of hard links.
     pub links: u64,
 }
 
-/// An inode together with a hash of its extended attributes, which also change its ctime.
+/// Fields of an inode and a hash of its extended attributes. The hash is needed because a change of
+/// an extended attribute also changes the ctime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Noted {
-    /// The inode.
+    /// Fields of the inode.
     pub inode: InodeState,
-    /// Hash of the names and values of its extended attributes: servers keep checksums in them
-    /// while the file is read.
+    /// Hash of the names and values of the extended attributes. Some servers store checksums in
+    /// attributes while the file is read, so an attribute may change without the content.
     pub attributes: u64,
 }
 
 impl InodeState {
-    /// Returns true if the content may differ from the state `before` although its modification
-    /// time is the same: the ctime has changed, but mode, owner and number of names have not. The
-    /// caller compares extended attributes ([`Noted`]).
+    /// Returns true if the content may have changed since `before`, although its modification time
+    /// is the same. This is the case if the ctime has changed, and the mode, the owner and the
+    /// number of names have not. The caller compares extended attributes ([`Noted`]).
     #[must_use]
     pub fn may_differ_from(&self, before: &Self) -> bool {
         let attributes = |state: &Self| (state.mode, state.owner, state.links);
@@ -213,7 +218,7 @@ impl InodeState {
     }
 }
 
-/// State of the entry at a path of the sink.
+/// State of an entry at the sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileState {
     /// Kind of the entry.
@@ -222,58 +227,61 @@ pub struct FileState {
     pub size: u64,
     /// Time of the last modification.
     pub modified: ModifiedTime,
-    /// Permission bits, the low twelve.
+    /// Permission bits: the low twelve bits of the mode.
     pub mode: u32,
-    /// Inode number; 0 where the store has none.
+    /// Inode number; 0 if the store has no inodes.
     pub inode: u64,
-    /// Device number of the file system; 0 where the store has none.
+    /// Device number of the file system; 0 if the store has no devices.
     pub device: u64,
 }
 
-/// Space that a file takes, and time of its last change.
+/// Allocated space and time of the last change of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holding {
-    /// Bytes allocated on the storage, without holes; the size where the allocation is not known.
+    /// Bytes allocated on the storage, without holes. If the allocation is unknown, the size of the
+    /// file.
     pub bytes: u64,
-    /// Time of the last change of content or attributes. Unlike the modification time, no program
-    /// can set it back, provided that the store keeps a ctime.
+    /// Time of the last change of content or attributes. If the store has a ctime, no program can
+    /// set this time back.
     pub changed: ModifiedTime,
 }
 
-/// Outcome of [`crate::Store::make_dir`].
+/// Result of [`crate::Store::make_dir`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MadeDir {
-    /// The call made the folder: it is empty, so no entry needs to be looked up.
+    /// The call created the folder. The folder is empty, so the caller need not look up entries in
+    /// it.
     Created,
-    /// The folder existed.
+    /// The folder already existed.
     Existed,
 }
 
 /// Name and identity of a partial file to begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartialRequest {
-    /// Name of the partial file, in the final file's folder. One of dray's own
+    /// Name of the partial file in the folder of the final file. It is one of dray's own names
     /// ([`Name::is_reserved`]).
     pub name: Name,
-    /// Continue this partial file instead of starting a new one.
+    /// Identity of an earlier partial file to continue; `None` for a new partial file.
     pub reuse: Option<PartialId>,
 }
 
-/// Identifies one partial file. Another file may take its name; inode, device and birth time
-/// identify the file meant.
+/// Identity of a partial file. The name alone does not suffice, because another file may get the
+/// same name. Inode, device and creation time identify the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PartialId {
     /// Inode number.
     pub inode: u64,
     /// Device number of the file system.
     pub device: u64,
-    /// Creation time, as [`crate::Store::born`] returns it; 0 if unknown. It distinguishes
-    /// successive files that had the same inode number.
+    /// Creation time in nanoseconds since 1970, from [`crate::Store::born`]; 0 if unknown. It
+    /// distinguishes files that had the same inode number one after the other.
     pub born: u64,
 }
 
 impl PartialId {
-    /// Returns true if both identify one file. An unknown birth time matches any.
+    /// Returns true if both identities belong to one file. An unknown creation time matches any
+    /// creation time.
     #[must_use]
     pub const fn is(&self, other: &Self) -> bool {
         self.inode == other.inode
@@ -282,27 +290,27 @@ impl PartialId {
     }
 }
 
-/// Treatment of an existing entry at the final name.
+/// Action if an entry with the final name exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Publish {
-    /// Fail with `AlreadyExists`.
+    /// Fail with `AlreadyExists` if the entry exists.
     IfAbsent,
-    /// Replace the entry, unless it is a folder.
+    /// Replace an existing entry. A folder is not replaced.
     Replace,
 }
 
 /// Attributes of a published file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attributes<'a> {
-    /// Mode, time, extended attributes.
+    /// Mode, modification time and extended attributes.
     pub metadata: &'a Metadata,
-    /// Checksums to keep with the file; given only with [`Capabilities::xattrs`] or
+    /// Checksums to store with the file. Given only with [`Capabilities::xattrs`] or
     /// [`Capabilities::compares_sums`].
     pub sums: Option<Sums>,
 }
 
 impl<'a> Attributes<'a> {
-    /// Returns these attributes with other metadata, if given.
+    /// Returns these attributes with the metadata `others`, if given.
     #[must_use]
     pub fn with(self, others: Option<&'a Metadata>) -> Self {
         Self {
@@ -311,7 +319,7 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// Returns attributes with metadata only.
+    /// Returns attributes that have only metadata.
     #[must_use]
     pub const fn of(metadata: &'a Metadata) -> Self {
         Self {
@@ -324,13 +332,13 @@ impl<'a> Attributes<'a> {
 /// A small file for [`crate::Store::write_small_each`].
 #[derive(Debug, Clone, Copy)]
 pub struct SmallFile<'a> {
-    /// Final path.
+    /// Final path of the file.
     pub path: &'a RelPath,
     /// Name of the partial file in the same folder.
     pub partial: &'a Name,
-    /// Complete content.
+    /// Complete content of the file.
     pub bytes: &'a [u8],
-    /// Ranges of zeros in the content.
+    /// Ranges of the content that are zeros.
     pub holes: &'a [ByteRange],
     /// Attributes of the file.
     pub attributes: Attributes<'a>,
@@ -339,13 +347,13 @@ pub struct SmallFile<'a> {
 /// A small file for [`crate::Store::publish_small_each`].
 #[derive(Debug, Clone, Copy)]
 pub struct SmallName<'a> {
-    /// Final path.
+    /// Final path of the file.
     pub path: &'a RelPath,
     /// Name of the partial file in the same folder.
     pub partial: &'a Name,
     /// Identity of the partial file.
     pub id: PartialId,
-    /// Treatment of an existing entry.
+    /// Action if an entry with the final name exists.
     pub how: Publish,
 }
 
@@ -356,25 +364,25 @@ pub enum SyncItem<'a> {
     File(&'a RelPath),
     /// Content of a partial file of `path`.
     Partial {
-        /// Final path.
+        /// Final path of the file.
         path: &'a RelPath,
         /// Name of the partial file in the same folder.
         name: &'a Name,
     },
-    /// The names in a folder, and the folder's own attributes.
+    /// The names in a folder, and the attributes of the folder itself.
     Folder(&'a RelPath),
 }
 
-/// Mode in which to open a control file.
+/// Says how to open a control file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ControlMode {
-    /// The file must exist; it is opened for reading and writing.
+    /// Open an existing file for reading and writing.
     Existing,
-    /// The file must exist; it is opened for reading only.
+    /// Open an existing file only for reading.
     ReadOnly,
-    /// The file is created if missing.
+    /// Open the file for reading and writing. Create it if it is missing.
     Create,
-    /// The file must not exist (`AlreadyExists`).
+    /// Create the file. Fail with `AlreadyExists` if it exists.
     CreateNew,
 }
 

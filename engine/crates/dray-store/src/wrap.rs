@@ -1,8 +1,8 @@
-//! Stores around stores, with the same trait: limit, trace, chaos.
+//! Wrappers around a store that are stores themselves: limit, trace, chaos.
 //!
-//! All three are a [`Hook`] in the one forwarding store [`Around`]. A hook is informed before and
-//! after each call, and may delay it, fail it, shorten it or corrupt its bytes. Only [`wrap`]
-//! decides their order.
+//! Each wrapper is a [`Hook`] in the forwarding store [`Around`]. A hook is called before and after
+//! each call of the store. The hook can delay the call, make it fail, shorten a read or change the
+//! bytes. [`wrap`] determines the order of the wrappers.
 
 mod around;
 pub mod chaos;
@@ -17,19 +17,20 @@ use limit::LimitOptions;
 use std::sync::Arc;
 use trace::TraceSink;
 
-/// Wrappers for a store.
+/// Wrappers to put around a store.
 #[derive(Clone, Default)]
 pub struct WrapOptions {
     /// Rate limits in bytes per second.
     pub limit: Option<LimitOptions>,
-    /// Deliberate faults.
+    /// Deliberate faults to inject.
     pub chaos: Option<ChaosOptions>,
     /// Receiver of the trace.
     pub trace: Option<TraceSink>,
 }
 
-/// Puts wrappers around a store. From the inside out: chaos (faults belong to the storage), limit
-/// (a failed call has used its share too), trace (reports what the caller saw, including waits).
+/// Puts wrappers around a store. Chaos is the innermost wrapper, because the faults are those of
+/// the storage. Limit is in the middle, because a failed call uses its share of the rate too. Trace
+/// is the outermost wrapper, so its times include the waits that the caller sees.
 #[must_use]
 pub fn wrap(store: Arc<dyn Store>, options: WrapOptions) -> Arc<dyn Store> {
     let mut store = store;

@@ -1,4 +1,4 @@
-//! Open files: one handle for reading, writing and control.
+//! Open files of a memory store. One type of handle serves reading, writing and control files.
 
 use super::tree::{self, Body, Content, Inode, Key, above, now};
 use super::{DEVICE, MemoryStore, set};
@@ -14,11 +14,12 @@ use std::sync::{Arc, RwLock};
 pub(super) struct MemoryHandle {
     store: MemoryStore,
     path: RelPath,
-    /// Key of the name it was opened by; for a partial file, the partial name.
+    /// Key of the name with which the file was opened. For a partial file, this is the partial
+    /// name.
     key: Key,
-    /// Identifies the handle as the holder of a lock.
+    /// Number that identifies this handle as the holder of a lock.
     number: u64,
-    /// Exchanged when a control file is replaced.
+    /// Content of the file. Replacing a control file exchanges the inode.
     inode: RwLock<Arc<Inode>>,
 }
 
@@ -40,8 +41,8 @@ impl MemoryHandle {
 
     fn change(&self, operation: &str, end: u64, work: impl FnOnce(&mut Content)) -> Result<()> {
         let inode = self.inode();
-        // A file in memory has at most 1 GiB. That is enough for a test, and a peer that announces a
-        // huge file cannot exhaust the host's memory.
+        // Limit a file in memory to 1 GiB, because a peer that announces a huge file must not
+        // exhaust the host's memory. No test needs a larger file.
         if end > 1 << 30 {
             return Err(self.store.error(ErrorKind::NoSpace, operation, &self.path));
         }
@@ -81,7 +82,8 @@ impl MemoryHandle {
     fn sync(&self) {
         let mut tree = self.store.write();
         self.inode().sync();
-        // Make the name durable only if it still refers to this inode.
+        // Another file may have taken the name. Make the name durable only if it still refers to
+        // this inode.
         let named = tree.names.get(&self.key).map(|inode| inode.number);
         if named == Some(self.inode().number) {
             tree.sync_file(&self.key);

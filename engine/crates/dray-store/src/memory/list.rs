@@ -1,4 +1,5 @@
-//! Walks the names in key order with one look-up per item and without holding names.
+//! Lists a memory store in key order. Each item costs one look-up, and the lister stores no list of
+//! names.
 
 use super::tree::{Body, Inode, Key, above, is_in, key_of, path_of};
 use super::{DEVICE, MemoryStore};
@@ -11,14 +12,14 @@ use std::sync::Arc;
 pub(super) struct MemoryLister {
     store: MemoryStore,
     options: ListOptions,
-    /// Folder that contains all listed entries, or the single listed entry.
+    /// Top of the listing: the folder that contains all listed entries, or the only listed entry.
     top: Key,
-    /// Folders begun and not ended.
+    /// Folders whose start was returned and whose end was not.
     open: Vec<Key>,
-    /// The last visited name, and true if its contents are left out.
+    /// The name returned last, and true if the contents of that folder are skipped.
     last: Key,
     skips: bool,
-    /// The top itself, if it is listed.
+    /// The top, if the options request an item for the top itself.
     first: Option<Arc<Inode>>,
     entered: bool,
 }
@@ -121,7 +122,7 @@ impl MemoryLister {
         Some(self.listed(&key, depth, name, EntryKind::DirectoryEnd, metadata))
     }
 
-    /// Returns the next name of the walk that the options include.
+    /// Returns the next name in key order that the options do not exclude.
     fn step(&self) -> Option<(Key, Arc<Inode>)> {
         let tree = self.store.read();
         let mut last = self.last.clone();

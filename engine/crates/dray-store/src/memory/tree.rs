@@ -1,4 +1,5 @@
-//! The names and contents of a memory store, as they are and as they would be after a crash.
+//! Names and contents of a memory store. The tree holds the current state and the state that a
+//! crash would leave.
 
 use dray_core::lock::{LockExt, RwLockExt};
 use dray_core::{Metadata, ModifiedTime, RelPath, Sums};
@@ -8,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A path with zeros for slashes. Zero sorts before every byte of a name, so byte order is the
-/// order of a walk: each folder comes right before its contents.
+/// A path with zero bytes in place of slashes. Zero sorts before every byte of a name, so in byte
+/// order each folder comes directly before its contents, as in a depth-first listing.
 pub(super) type Key = Vec<u8>;
 
 pub(super) fn key_of(path: &RelPath) -> Key {
@@ -40,7 +41,7 @@ pub(super) fn beside(key: &[u8], name: &[u8]) -> Key {
     }
 }
 
-/// Content of a name.
+/// Content of an inode: a file, a folder or a link.
 #[derive(Debug)]
 pub(super) enum Body {
     Folder,
@@ -48,7 +49,7 @@ pub(super) enum Body {
     Link(Vec<u8>),
 }
 
-/// The bytes of a file. The durable bytes are shared until the next write.
+/// The bytes of a file. Until the next write, the current and the durable bytes share one buffer.
 #[derive(Debug, Default)]
 pub(super) struct Content {
     pub(super) bytes: Arc<Vec<u8>>,
@@ -70,11 +71,11 @@ impl Content {
     }
 }
 
-/// Attributes.
+/// Attributes of an inode.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Meta {
     pub(super) metadata: Metadata,
-    /// Kept checksums, with the size and modification time they belong to.
+    /// Stored checksums, with the size and modification time for which they are valid.
     pub(super) sums: Option<(Sums, u64, ModifiedTime)>,
 }
 
@@ -84,9 +85,9 @@ pub(super) struct Inode {
     pub(super) number: u64,
     pub(super) body: Body,
     meta: Mutex<Meta>,
-    /// The attributes after a crash.
+    /// Attributes that remain after a crash.
     durable_meta: Mutex<Meta>,
-    /// Number of the handle that holds the lock; 0 without a lock.
+    /// Number of the handle that holds the lock; 0 if no handle holds it.
     pub(super) locked_by: AtomicU64,
 }
 
@@ -121,7 +122,8 @@ impl Inode {
         }
     }
 
-    /// Returns the kept checksums if size and modification time have not changed since.
+    /// Returns the stored checksums if the size and modification time have not changed since they
+    /// were stored.
     pub(super) fn known_sums(&self) -> Option<Sums> {
         let size = self.size();
         let meta = self.meta();
@@ -133,7 +135,7 @@ impl Inode {
         matches!(self.body, Body::Folder)
     }
 
-    /// Makes content and attributes durable.
+    /// Makes the content and attributes durable.
     pub(super) fn sync(&self) {
         let meta = self.meta().clone();
         *self.durable_meta() = meta;
@@ -157,7 +159,7 @@ impl Inode {
     }
 }
 
-/// Names and their inodes.
+/// Names and the inodes to which they refer.
 #[derive(Debug)]
 pub(super) struct Tree {
     pub(super) names: BTreeMap<Key, Arc<Inode>>,
@@ -176,7 +178,7 @@ impl Tree {
         }
     }
 
-    /// Puts a new inode at `key` and replaces an existing one.
+    /// Creates an inode with the key `key`. An existing entry with this key is replaced.
     pub(super) fn put(&mut self, key: Key, body: Body, mode: u32) -> Arc<Inode> {
         let inode = Arc::new(Inode::new(self.next_number, body, mode));
         self.next_number += 1;
@@ -184,7 +186,7 @@ impl Tree {
         inode
     }
 
-    /// Returns the first name after `key` in the order of a walk.
+    /// Returns the first name after `key` in key order.
     pub(super) fn after(&self, key: &[u8]) -> Option<(&Key, &Arc<Inode>)> {
         self.names
             .range::<[u8], _>((Bound::Excluded(key), Bound::Unbounded))
@@ -193,7 +195,7 @@ impl Tree {
 
     /// Returns the first name after all contents of the folder `key`.
     pub(super) fn after_folder(&self, key: &[u8]) -> Option<(&Key, &Arc<Inode>)> {
-        // Keys of the folder's contents begin with its key and a zero.
+        // The keys of the folder's contents start with the folder's key and a zero byte.
         let end = [key, &[1]].concat();
         self.names
             .range::<[u8], _>((Bound::Included(end.as_slice()), Bound::Unbounded))
@@ -204,9 +206,9 @@ impl Tree {
         self.after(key).is_some_and(|(name, _)| is_in(name, key))
     }
 
-    /// Makes the names in a folder durable, and the folder itself, but not the attributes of its
-    /// files. This is stricter than file systems with a journal, which keep the attributes set
-    /// before a durable rename.
+    /// Makes a folder and the names in it durable, but not the attributes of its files. Journalling
+    /// file systems keep attributes that were set before a durable rename. This store is stricter,
+    /// so that tests find missing syncs.
     pub(super) fn sync_folder(&mut self, key: &[u8]) {
         self.keep_folders(key);
         if let Some(folder) = self.names.get(key) {
@@ -226,7 +228,8 @@ impl Tree {
         }
     }
 
-    /// Makes a file's content durable, and its name if it is new, as journalling file systems do.
+    /// Makes a file's content durable. The name of a new file becomes durable too, as in
+    /// journalling file systems.
     pub(super) fn sync_file(&mut self, key: &[u8]) {
         if let Some(inode) = self.names.get(key).cloned() {
             inode.sync();
@@ -248,7 +251,7 @@ impl Tree {
         }
     }
 
-    /// Discards everything that is not durable.
+    /// Discards all data that is not durable.
     pub(super) fn crash(&mut self) {
         let durable = std::mem::take(&mut self.durable);
         self.names.clear();
@@ -275,7 +278,7 @@ pub(super) fn write(content: &RwLock<Content>) -> std::sync::RwLockWriteGuard<'_
     content.write_unpoisoned()
 }
 
-/// Returns the wall-clock time, as a file system would record it.
+/// Returns the wall-clock time as a modification time.
 pub(super) fn now() -> ModifiedTime {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let since = since.unwrap_or_default();

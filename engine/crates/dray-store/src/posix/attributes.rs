@@ -1,4 +1,5 @@
-//! Mode, time, extended attributes, and the checksums kept in one of them.
+//! Sets and reads mode, modification time and extended attributes. One extended attribute stores
+//! the checksums of a file.
 
 use super::{mode_of, size_of, time_of};
 use crate::types::Attributes;
@@ -14,14 +15,15 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// Extended attribute that holds the checksums of a published file.
 const SUMS_NAME: &str = "user.dray.sums";
 
-/// Maximum bytes of attribute names, and of one value, that are read (the kernel's own limits,
-/// `XATTR_LIST_MAX` and `XATTR_SIZE_MAX`).
+/// Maximum size in bytes of the list of attribute names, and of one attribute value. These are the
+/// limits of the kernel (`XATTR_LIST_MAX` and `XATTR_SIZE_MAX`).
 const XATTR_BYTES_MAX: usize = 64 * 1024;
 
-/// Sets all attributes of an open file or folder. `mode_is_set` is true if the mode is already
-/// right.
+/// Sets all attributes of an open file or folder. `mode_is_set` is true if the file already has its
+/// final mode.
 ///
-/// The mode is set last: a mode that forbids writing would also forbid setting attributes.
+/// The mode is set last, because a mode without write permission would prevent the other attributes
+/// from being set.
 pub(super) fn set(
     fd: BorrowedFd<'_>,
     attributes: &Attributes<'_>,
@@ -30,9 +32,9 @@ pub(super) fn set(
 ) -> Result<()> {
     let metadata = attributes.metadata;
     for (name, value) in &metadata.xattrs {
-        // The sink has already dropped attributes that a peer may not set. A program of this host
-        // may keep a checksum for its storage system here, so only names that grant rights are
-        // refused again.
+        // The sink has already dropped the attributes that a peer must not set. A local program may
+        // use this store to save a checksum for its storage system. So refuse only the names that
+        // grant rights.
         if attribute_rule(name) == AttributeRule::Reserved {
             return Err(Errno::PERM);
         }
@@ -41,7 +43,7 @@ pub(super) fn set(
     }
     rustix::fs::futimens(fd, &times(metadata.modified))?;
     if let Some(sums) = attributes.sums {
-        // Read the time back: the file system may round it.
+        // Read the modification time back, because the file system may have rounded it.
         let stat = rustix::fs::fstat(fd)?;
         let value = sums_text(sums, size_of(&stat), time_of(&stat));
         rustix::fs::fsetxattr(fd, SUMS_NAME, value.as_bytes(), XattrFlags::empty())?;
@@ -52,11 +54,11 @@ pub(super) fn set(
     Ok(())
 }
 
-/// The set-group-ID bit: entries made in the folder get the folder's group.
+/// The set-group-ID bit. New entries in a folder with this bit get the group of the folder.
 const SET_GROUP_ID: u32 = 0o2000;
 
-/// Sets a folder's attributes. Keeps a set-group-ID bit that the folder inherited from its parent,
-/// so that files made in it later also get its group.
+/// Sets the attributes of a folder. Keeps a set-group-ID bit that the folder has inherited from its
+/// parent, so that files created later in the folder also get its group.
 pub(super) fn set_folder(fd: BorrowedFd<'_>, metadata: &Metadata, refused: &Refused) -> Result<()> {
     let inherited = mode_of(&rustix::fs::fstat(fd)?) & SET_GROUP_ID;
     if inherited != 0 && metadata.mode & SET_GROUP_ID == 0 {
@@ -66,7 +68,7 @@ pub(super) fn set_folder(fd: BorrowedFd<'_>, metadata: &Metadata, refused: &Refu
             ..metadata.clone()
         };
         match set(fd, &Attributes::of(&with_group), false, refused) {
-            // A sandbox may forbid a service to set that bit (RestrictSUIDSGID).
+            // The sandbox of a service may forbid setting this bit (RestrictSUIDSGID in systemd).
             Err(Errno::PERM) => {}
             set => return set,
         }
@@ -74,8 +76,8 @@ pub(super) fn set_folder(fd: BorrowedFd<'_>, metadata: &Metadata, refused: &Refu
     set(fd, &Attributes::of(metadata), false, refused)
 }
 
-/// Sets the low nine mode bits and the extended attributes of an existing file where they differ.
-/// Returns true if anything changed.
+/// Sets the low nine mode bits and the extended attributes of an existing file, if they differ.
+/// Returns true if a value was changed.
 pub(super) fn set_file(
     folder: BorrowedFd<'_>,
     name: &[u8],
@@ -88,7 +90,7 @@ pub(super) fn set_file(
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(Errno::NOENT);
     }
-    // Use the descriptor: another file may have taken the name.
+    // Use the path of the open descriptor, because another file may have taken the name.
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let mut is_changed = false;
     for (name, value) in &metadata.xattrs {
@@ -111,12 +113,12 @@ pub(super) fn set_file(
     Ok(is_changed)
 }
 
-/// An attribute that the file system refused. It needs its own message, because the error number
-/// means a full disk.
+/// An attribute that the file system refused. `ENOSPC` for an attribute usually does not mean that
+/// the disk is full, so this error has its own message.
 #[derive(Debug, Default)]
 pub(super) struct Refused(RefCell<Option<Error>>);
 
-/// With at least this many free bytes the disk is not full.
+/// If at least this many bytes are free, the disk does not count as full.
 const FREE_BYTES: u64 = 1 << 20;
 
 impl Refused {
@@ -145,7 +147,7 @@ impl Refused {
         self.0.replace(Some(error));
     }
 
-    /// Returns the error of the attribute, if there is one; else `error`.
+    /// Returns the error for the refused attribute if there is one; otherwise returns `error`.
     pub(super) fn or(self, error: Error) -> Error {
         match (self.0.into_inner(), &error.file) {
             (Some(told), Some(file)) => told.file(file).at(error.end),
@@ -154,14 +156,14 @@ impl Refused {
     }
 }
 
-/// Sets the mode of a file or folder. `fd` may be an `O_PATH` descriptor: the mode may forbid the
-/// owner to open the entry in any other way.
+/// Sets the mode of a file or folder. `fd` may be an `O_PATH` descriptor, because the current mode
+/// may forbid the owner to open the entry for reading or writing.
 pub(super) fn set_mode(fd: BorrowedFd<'_>, mode: u32) -> Result<()> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     rustix::fs::chmod(path, Mode::from_raw_mode(mode & 0o7777))
 }
 
-/// Returns timestamps that set the modification time and keep the access time.
+/// Returns timestamps that set the modification time and do not change the access time.
 pub(super) fn times(modified: ModifiedTime) -> Timestamps {
     Timestamps {
         last_access: Timespec {
@@ -184,7 +186,8 @@ pub(super) fn metadata(stat: &Stat) -> Metadata {
     }
 }
 
-/// Returns the attributes of an open file or folder that a transfer carries, sorted by name.
+/// Returns the extended attributes of an open file or folder that a transfer copies, sorted by
+/// name.
 pub(super) fn xattrs(fd: BorrowedFd<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut names = vec![0; XATTR_BYTES_MAX];
     let length = match rustix::fs::flistxattr(fd, names.as_mut_slice()) {
@@ -200,7 +203,7 @@ pub(super) fn xattrs(fd: BorrowedFd<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         }
         match value(fd, name) {
             Ok(value) => found.push((name.to_vec(), value)),
-            // Removed since the names were listed.
+            // The attribute was removed after the names were listed.
             Err(Errno::NODATA) => {}
             Err(errno) => return Err(errno),
         }
@@ -209,10 +212,10 @@ pub(super) fn xattrs(fd: BorrowedFd<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     Ok(found)
 }
 
-/// Returns a hash of all names and values, including those that a transfer does not carry; 0
-/// without any.
+/// Returns a hash of the names and values of all extended attributes, also of attributes that are
+/// not copied. Returns 0 if there are no attributes.
 pub(super) fn fingerprint(fd: BorrowedFd<'_>) -> u64 {
-    // Attributes that cannot be listed cannot be compared.
+    // If the attributes cannot be listed, they cannot be compared either.
     let length = rustix::fs::flistxattr_query(fd);
     if length.unwrap_or(0) == 0 {
         return 0;
@@ -241,12 +244,13 @@ fn value(fd: BorrowedFd<'_>, name: &[u8]) -> Result<Vec<u8>> {
     Ok(value)
 }
 
-/// Returns true if the file system has extended attributes.
+/// Returns true if the file system supports extended attributes.
 pub(super) fn are_supported(fd: BorrowedFd<'_>) -> bool {
     !matches!(value(fd, SUMS_NAME.as_bytes()), Err(Errno::OPNOTSUPP))
 }
 
-/// Returns the checksums kept with an open file, if they belong to its present size and time.
+/// Returns the checksums stored with an open file, if the file still has the size and modification
+/// time stored with them.
 pub(super) fn known_sums(fd: BorrowedFd<'_>) -> Result<Option<Sums>> {
     let text = match value(fd, SUMS_NAME.as_bytes()) {
         Ok(text) => text,
@@ -256,8 +260,7 @@ pub(super) fn known_sums(fd: BorrowedFd<'_>) -> Result<Option<Sums>> {
     let stat = rustix::fs::fstat(fd)?;
     let sums = std::str::from_utf8(&text).ok().and_then(parse_sums);
     Ok(sums.filter(|sums| {
-        // Format again and compare the whole text: size and time must be those stored with the
-        // sums.
+        // The stored text contains the size and time. Comparing the whole text checks both.
         sums_text(*sums, size_of(&stat), time_of(&stat)).as_bytes() == text
     }))
 }

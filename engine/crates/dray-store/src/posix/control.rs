@@ -1,4 +1,4 @@
-//! Control files: the object log and the lease beside the data.
+//! Control files: the object log and the lease, stored near the data.
 
 use super::folders::Folders;
 use super::read::{read_at, write_all_at};
@@ -19,10 +19,10 @@ use std::sync::{Arc, RwLock};
 const PRIVATE_FILE: Mode = Mode::from_raw_mode(0o600);
 const PRIVATE_FOLDER: Mode = Mode::from_raw_mode(0o700);
 
-/// Maximum attempts to create the folder of control files for one file (guess, revisit).
+/// Maximum number of attempts to create the folder for a control file (guess, revisit).
 const FOLDER_TRIES: u32 = 100;
 
-/// Suffix of a control file's replacement while it is written.
+/// Suffix of the name under which the new content of a control file is written.
 const NEXT_SUFFIX: &[u8] = b".next";
 
 impl PosixStore {
@@ -43,7 +43,8 @@ impl PosixStore {
             })
         };
         let mut opened = open();
-        // The last transfer that ends removes the folder, even one that was just made.
+        // Retry, because a transfer that ends removes the empty folder, perhaps immediately after
+        // this call created it.
         for _ in 0..FOLDER_TRIES {
             if !is_made || !matches!(opened, Err(Errno::NOENT)) {
                 break;
@@ -77,7 +78,7 @@ impl PosixStore {
         let own = path.name();
         let next = own.and_then(|own| Name::new(&[own.as_bytes(), NEXT_SUFFIX].concat()).ok());
         let removed = self.folders.beside(path.as_bytes(), |folder, name| {
-            // Left by a process that died during a replacement.
+            // Remove the file of a process that ended while it replaced the content.
             if let Some(next) = &next {
                 unlink(folder, next)?;
             }
@@ -95,7 +96,8 @@ impl PosixStore {
     pub(super) fn control_names(&self, path: &RelPath) -> Result<Vec<Name>> {
         let place = self.place(path);
         let operation = "list the control folder";
-        // A separate descriptor: the cached one has one position for all threads.
+        // Open a new descriptor for listing. The cached descriptor has one read position that all
+        // threads share.
         let flags = super::resolve::FOLDER;
         let fd = match self.root.open(path.as_bytes(), flags) {
             Err(Errno::NOENT) => return Ok(Vec::new()),
@@ -106,7 +108,7 @@ impl PosixStore {
         let mut entries = RawDir::new(&fd, buffer.spare_capacity_mut());
         while let Some(entry) = entries.next() {
             let entry = entry.map_err(|errno| place.error(operation, errno))?;
-            // Neither "." nor ".." is a Name.
+            // "." and ".." are not valid as a `Name` and are skipped here.
             let Ok(name) = Name::new(entry.file_name().to_bytes()) else {
                 continue;
             };
@@ -125,7 +127,7 @@ impl PosixStore {
 /// An open control file of a [`PosixStore`].
 #[derive(Debug)]
 pub(super) struct PosixControl {
-    /// Exchanged when the content is replaced.
+    /// The open file. Replacing the content exchanges the descriptor.
     file: RwLock<Arc<OwnedFd>>,
     is_name_durable: AtomicBool,
     folders: Arc<Folders>,
@@ -154,8 +156,8 @@ impl PosixControl {
             unsafe_code,
             reason = "rustix has no locks that belong to the open file"
         )]
-        // SAFETY: the descriptor is open as long as `file` lives, and F_OFD_SETLK only reads the
-        // structure, which outlives the call.
+        // SAFETY: the descriptor stays open as long as `file` lives. F_OFD_SETLK only reads the
+        // structure, and the structure outlives the call.
         let status = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
         if status == 0 {
             return Ok(());
@@ -223,12 +225,13 @@ impl ControlFile for PosixControl {
                 Ok((file, sync_folder(folder)))
             })
             .map_err(self.named(operation))?;
-        // The name refers to the new file now, durable or not.
+        // The name already refers to the new file, even if the rename is not durable yet.
         *self.file.write_unpoisoned() = Arc::new(file);
         self.is_name_durable
             .store(synced.is_ok(), Ordering::Release);
         synced.map_err(|errno| match errno {
-            // `NoSpace` would mean that the old content still exists.
+            // Report `Io` instead of `NoSpace`, because after `NoSpace` callers assume that the
+            // file has its old content.
             Errno::NOSPC | Errno::DQUOT => self.named(operation)(Errno::IO),
             errno => self.named(operation)(errno),
         })
@@ -238,7 +241,7 @@ impl ControlFile for PosixControl {
         match self.lock(libc::F_WRLCK) {
             Ok(()) => Ok(true),
             Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
-            // The file system has no lock manager.
+            // The file system does not support locks.
             Err(Errno::INVAL | Errno::NOLCK) => {
                 Err(self.place.error("lock the control file", Errno::OPNOTSUPP))
             }

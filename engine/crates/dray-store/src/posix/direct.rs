@@ -1,30 +1,31 @@
-//! Direct I/O (`open(2)`, `O_DIRECT`): moves the bytes of large files between the storage and the
-//! engine's buffers without the page cache. It serves storage that is faster than a copy in memory,
-//! and hosts whose cache other programs need.
+//! Direct I/O (`O_DIRECT` of `open(2)`) moves the bytes of large files between the storage and the
+//! engine's buffers without the page cache. It is useful if the storage is faster than a copy in
+//! memory, or if other programs need the page cache.
 //!
-//! The store opens a large enough file a second time with `O_DIRECT`. Unaligned parts, such as a
-//! file's last bytes, go through the cache and the first descriptor; the kernel keeps both
-//! consistent. Where the file system has no direct I/O, all bytes go through the cache.
+//! The store opens a large file a second time with `O_DIRECT`. Unaligned parts, such as the last
+//! bytes of a file, are read and written through the page cache with the first descriptor. The
+//! kernel keeps both views consistent. On file systems without direct I/O, all bytes pass through
+//! the page cache.
 
 use super::size_of;
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-/// Offsets, lengths and memory addresses are multiples of this: no device in use requires more.
+/// Alignment of offsets, lengths and memory addresses in bytes. No device in use requires more.
 pub(super) const ALIGNMENT: usize = 4096;
 
-/// Minimum size in bytes for a second descriptor: smaller files travel in packs, or end before
-/// direct I/O pays off.
+/// Minimum size in bytes of a file with a second descriptor. Smaller files are sent in packs, or
+/// are too short for direct I/O to save time.
 const LARGE: u64 = 1 << 20;
 
-/// The second descriptor of a file.
+/// The descriptor of a file for direct I/O.
 #[derive(Debug)]
 pub(super) struct Direct(OwnedFd);
 
 impl Direct {
-    /// Opens the file of `fd` again for direct I/O. Returns `None` if that fails, if `fd` is not a
-    /// regular file, or if the file is not large.
+    /// Opens the file of `fd` again for direct I/O. Returns `None` if the open fails, if `fd` is
+    /// not a regular file, or if the file is smaller than [`LARGE`].
     pub(super) fn of(fd: BorrowedFd<'_>, access: OFlags) -> Option<Self> {
         let stat = rustix::fs::fstat(fd).ok()?;
         if size_of(&stat) < LARGE {
@@ -33,11 +34,11 @@ impl Direct {
         Self::of_any_size(fd, access)
     }
 
-    /// As [`Self::of`], for a file of any size.
+    /// Does the same as [`Self::of`] for a file of any size.
     pub(super) fn of_any_size(fd: BorrowedFd<'_>, access: OFlags) -> Option<Self> {
         let stat = rustix::fs::fstat(fd).ok()?;
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        // Opening another kind of file might block until its peer opens it.
+        // Opening a pipe or a device could block.
         if !is_file {
             return None;
         }
@@ -47,8 +48,8 @@ impl Direct {
         opened.ok().map(Self)
     }
 
-    /// Reads the aligned part of `buffer`. Returns `None` if no part is aligned, or if the storage
-    /// requires a larger alignment.
+    /// Reads the aligned part of `buffer`. Returns `None` if `buffer` has no aligned part, or if
+    /// the storage requires a larger alignment.
     pub(super) fn read_at(
         &self,
         offset: u64,
@@ -60,8 +61,8 @@ impl Direct {
         (read != Err(Errno::INVAL)).then_some(read)
     }
 
-    /// Writes the aligned part of `bytes` and returns its length; 0 if the storage requires a
-    /// larger alignment.
+    /// Writes the aligned part of `bytes` and returns the number of bytes written. Returns 0 if the
+    /// storage requires a larger alignment.
     pub(super) fn write_at(&self, offset: u64, bytes: &[u8]) -> rustix::io::Result<usize> {
         let Some(length) = aligned(offset, bytes) else {
             return Ok(0);
@@ -70,9 +71,11 @@ impl Direct {
         while written < length {
             let rest = &bytes[written..length];
             match rustix::io::pwrite(&self.0, rest, offset + written as u64) {
-                // The caller continues through the cache, which reports whether this is an error.
+                // The caller writes the remaining bytes through the page cache. If the storage has
+                // a real error, that write reports it.
                 Ok(0) | Err(Errno::INVAL) => return Ok(written),
-                // A write that ends inside a block cannot be continued here.
+                // After a write that ended inside a block, the next offset is not aligned, so
+                // direct I/O cannot continue.
                 Ok(count) if count % ALIGNMENT != 0 => return Ok(written + count),
                 Ok(count) => written += count,
                 Err(Errno::INTR) => {}
@@ -83,7 +86,7 @@ impl Direct {
     }
 }
 
-/// Returns the length of the prefix of `bytes` that direct I/O can write at `offset`.
+/// Returns the length of the first part of `bytes` that direct I/O can write at `offset`.
 fn aligned(offset: u64, bytes: &[u8]) -> Option<usize> {
     let length = bytes.len() - bytes.len() % ALIGNMENT;
     let is_aligned =

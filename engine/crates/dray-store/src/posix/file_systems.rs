@@ -1,5 +1,5 @@
-//! The file systems that a store has seen. Each is watched from the first use on, so that a loss of
-//! writes is noticed.
+//! File systems that a store uses. The store keeps a descriptor of each file system open from the
+//! first use, so that the kernel reports lost writes to it.
 
 use super::ErrorContext;
 use dray_core::lock::LockExt;
@@ -9,17 +9,17 @@ use rustix::fs::{Mode, OFlags};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex};
 
-/// A file system that this store has seen.
+/// A file system that this store uses.
 #[derive(Debug)]
 pub(super) struct FileSystem {
-    /// Kept open from the first use on: `syncfs` reports a loss of writes once to each descriptor
-    /// that was open at the time.
+    /// A descriptor that stays open from the first use. `syncfs` reports lost writes once to each
+    /// descriptor that was open when the writes were lost.
     fd: OwnedFd,
     /// True if `syncfs` makes the data durable and reports lost writes.
     syncs_whole: bool,
-    /// True after a reported loss. The loss may concern any file, so no later sync counts as
-    /// durable. The lock is held during `syncfs`, so that no thread gets "durable" while another
-    /// gets the loss.
+    /// True after a reported loss of writes. The loss may concern any file, so no later sync counts
+    /// as durable. The lock is held during `syncfs`. Otherwise one thread could report success
+    /// while another thread gets the error.
     has_failed: Mutex<bool>,
 }
 
@@ -28,7 +28,7 @@ impl FileSystem {
         self.syncs_whole
     }
 
-    /// Syncs the whole file system, for the entry at `place`.
+    /// Syncs the whole file system. Errors report the entry at `place`.
     pub(super) fn sync(&self, place: &ErrorContext) -> Result<()> {
         let mut has_failed = self.has_failed.lock_unpoisoned();
         if *has_failed {
@@ -41,12 +41,12 @@ impl FileSystem {
     }
 }
 
-/// File systems whose `syncfs` has the effect of `fsync` of each of their files: ext2 to ext4, XFS,
-/// btrfs, f2fs and tmpfs (linux/magic.h). On FUSE, Lustre and others it may return immediately,
-/// with nothing committed.
+/// File systems on which `syncfs` has the same effect as `fsync` of every file: ext2 to ext4, XFS,
+/// btrfs, f2fs and tmpfs (linux/magic.h). On FUSE, Lustre and other file systems, `syncfs` may
+/// return before any data is durable.
 const SYNC_WHOLE: [u64; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
 
-/// First kernel version whose `syncfs` reports lost writes.
+/// First kernel version in which `syncfs` reports lost writes.
 const SYNCFS_SAYS: (u32, u32) = (5, 8);
 
 fn can_sync_whole(fd: BorrowedFd<'_>) -> bool {
@@ -61,15 +61,16 @@ fn can_sync_whole(fd: BorrowedFd<'_>) -> bool {
     *KERNEL_SAYS && kind.is_ok_and(|kind| SYNC_WHOLE.contains(&kind))
 }
 
-/// All file systems that a store has seen, by device number.
+/// All file systems that a store uses, by device number.
 #[derive(Debug, Default)]
 pub(super) struct FileSystems {
     known: Mutex<HashMap<u64, Arc<FileSystem>>>,
 }
 
 impl FileSystems {
-    /// Returns the file system `device`, watched from now on. Called for each folder that is
-    /// opened, so before any write there. Returns `None` if no folder of it could be read so far.
+    /// Returns the file system of the device number `device`, and keeps a descriptor of it open
+    /// from now on. The store calls this function for each folder that it opens, before it writes
+    /// there. Returns `None` if no folder of the file system could be opened for reading yet.
     pub(super) fn of(&self, folder: BorrowedFd<'_>, device: u64) -> Option<Arc<FileSystem>> {
         let mut known = self.known.lock_unpoisoned();
         if let Some(found) = known.get(&device) {

@@ -1,5 +1,4 @@
-//! A cache of open folders: a call for a file is relative to its folder, without a walk from the
-//! root.
+//! A cache of open folders. With an open folder, a look-up of a file does not start at the root.
 
 use super::file_systems::{FileSystem, FileSystems};
 use super::resolve::{Root, split};
@@ -13,27 +12,29 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Maximum number of folders kept open: a quarter of the usual soft limit of 1024 open files.
+/// Maximum number of folders kept open: a quarter of 1024, the usual soft limit on open files.
 const FOLDERS_MAX: usize = 256;
 
-/// Number of locks over the cached folders, so that I/O threads rarely contend (guess, revisit).
+/// Number of parts of the cache, each with its own lock. Several parts reduce contention between
+/// I/O threads (guess, revisit).
 const SHARDS: usize = 16;
 
-/// Maximum age of a cached folder. Writes follow a moved folder for at most this time (guess,
-/// revisit).
+/// Maximum age of a cached folder. If a folder is moved, writes still reach it at its new path for
+/// at most this time (guess, revisit).
 const AGE_MAX: Duration = Duration::from_secs(1);
 
 /// An open folder.
 #[derive(Debug)]
 pub(super) struct Folder {
     fd: OwnedFd,
-    /// Device number of its file system.
+    /// Device number of the file system of this folder.
     pub(super) device: u64,
-    /// Target of the files in it.
+    /// Storage target of the files in this folder.
     pub(super) target: TargetId,
-    /// True if opened for reading; otherwise the descriptor only serves look-ups.
+    /// True if the folder is open for reading. Otherwise the descriptor can be used only for
+    /// look-ups.
     pub(super) is_readable: bool,
-    /// File system to sync for all entries of the folder.
+    /// File system that is synced for the entries of this folder.
     pub(super) system: Option<Arc<FileSystem>>,
     has_default_acl: OnceLock<bool>,
 }
@@ -56,8 +57,8 @@ impl Folder {
         self.fd.as_fd()
     }
 
-    /// Returns true if files made here get their mode from an access control list instead of the
-    /// umask. Queried once per folder.
+    /// Returns true if a default access control list, and not the umask, determines the mode of new
+    /// files in this folder. The file system is asked once for each folder.
     pub(super) fn has_default_acl(&self) -> bool {
         *self.has_default_acl.get_or_init(|| {
             let name = c"system.posix_acl_default";
@@ -87,7 +88,7 @@ pub(super) struct Folders {
     file_systems: FileSystems,
     hasher: RandomState,
     shards: [Shard; SHARDS],
-    /// Time of the last sweep of old folders.
+    /// Time when old folders were last closed.
     swept: Mutex<Instant>,
 }
 
@@ -124,9 +125,9 @@ impl Folders {
     }
 
     /// Calls `work` with the folder of `path` and the last name of `path`. If the folder was
-    /// removed since it was opened, looks it up again.
+    /// removed after it was opened, looks the folder up again and repeats the call.
     ///
-    /// The root has no folder: `EISDIR`.
+    /// The root has no containing folder and gives `EISDIR`.
     pub(super) fn beside<T>(
         &self,
         path: &[u8],
@@ -146,13 +147,14 @@ impl Folders {
         }
     }
 
-    /// Removes the folder at `path` from the cache: it was removed or replaced.
+    /// Removes the folder at `path` from the cache, because it was deleted or replaced.
     pub(super) fn forget(&self, path: &[u8]) {
         self.shard(path).remove(path);
     }
 
-    /// Closes folders that are too old to be used again, at most once per [`AGE_MAX`]. Open folders
-    /// would hold the space of a removed folder, and keep its mount busy.
+    /// Closes folders that are older than [`AGE_MAX`], at most once in that time. An open folder
+    /// would keep the space of a deleted folder allocated and would keep its file system from being
+    /// unmounted.
     fn sweep(&self, now: Instant) {
         let mut swept = self.swept.lock_unpoisoned();
         if now.duration_since(*swept) < AGE_MAX {

@@ -1,9 +1,10 @@
-//! Lists a tree, depth first, in bounded memory.
+//! Lists a tree depth first, in bounded memory.
 //!
-//! The lister reads a folder in batches. It takes names from `getdents` until a batch is full and
-//! stats the batch's files and links in inode order (roughly their order on the disk). It returns
-//! them sorted by name, then enters the batch's folders one after the other, then reads the next
-//! batch. So a folder of a million files holds one batch, and a small folder is returned sorted.
+//! The lister reads a folder in batches. For each batch it does four steps. It reads names with
+//! `getdents` until the batch is full. It calls `stat` for the files and links in inode order,
+//! which is roughly their order on the disk. It returns the items of the batch sorted by name. Then
+//! it lists the folders of the batch one after the other. So memory holds only one batch of a
+//! folder with a million files, and a small folder is returned completely sorted.
 
 use super::read::special;
 use super::resolve::{FOLDER, Root, split};
@@ -23,20 +24,20 @@ use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-/// Maximum number of names in a batch. A batch of files with their attributes takes about 200 bytes
-/// per name.
+/// Maximum number of names in a batch. A batch of files with their attributes needs about 200 bytes
+/// of memory per name.
 const BATCH_NAMES_MAX: usize = 4096;
-/// Minimum number of names in a batch deep in the tree.
+/// Minimum number of names in a batch, used deep in the tree.
 const BATCH_NAMES_MIN: usize = 64;
 
-/// Names held by all open folders together above which batches shrink.
+/// If all open folders together hold more names than this, the lister uses smaller batches.
 const HELD_NAMES_MAX: usize = 4 * BATCH_NAMES_MAX;
 
-/// Maximum number of folders kept open on the way down; the lister reopens those further up on the
-/// way back.
+/// Maximum number of folders kept open. In a deeper tree, the lister closes the folders nearest the
+/// top and reopens them when it returns to them.
 const OPEN_FOLDERS_MAX: usize = 64;
 
-/// Bytes read from a folder in one call: the size that the C library uses.
+/// Size in bytes of the buffer for `getdents`. The C library uses the same size.
 const BUFFER_BYTES: usize = 32 * 1024;
 
 impl PosixStore {
@@ -75,8 +76,8 @@ impl PosixStore {
     }
 }
 
-/// File systems whose files report size 0 and have content: proc, cgroup, cgroup2, debugfs, tracefs
-/// and securityfs (`linux/magic.h`).
+/// File systems whose files report size 0 although they have content: proc, cgroup, cgroup2,
+/// debugfs, tracefs and securityfs (`linux/magic.h`).
 const SIZELESS: [u64; 6] = [
     0x9fa0,
     0x0027_e0eb,
@@ -86,52 +87,54 @@ const SIZELESS: [u64; 6] = [
     0x7363_6673,
 ];
 
-/// A folder on the way down.
+/// A folder between the top and the current folder.
 struct Frame {
-    /// `None` while closed because too many are open.
+    /// Descriptor of the folder. `None` while the folder is closed because too many folders are
+    /// open.
     fd: Option<OwnedFd>,
-    /// Directory position at which reading resumes after a reopen.
+    /// Position in the folder at which reading continues after the folder is reopened.
     position: u64,
     device: u64,
     inode: u64,
     target: TargetId,
     metadata: Metadata,
-    /// Name of the folder; `None` if the frame has no items of its own.
+    /// Name of the folder. `None` if the listing has no items for the start and end of this folder.
     name: Option<Name>,
-    /// Length of its parent's path in bytes.
+    /// Length in bytes of the path of the parent folder.
     parent_length: usize,
-    /// Depth of its entries.
+    /// Depth of the entries of this folder.
     depth: usize,
     is_read: bool,
-    /// Items of the current batch, last first.
+    /// Items of the current batch in reverse order, so that the next item is the last.
     items: Vec<Result<Listed>>,
     folders: Vec<(Name, bool)>,
 }
 
-/// A listing under way.
+/// A listing in progress.
 pub(super) struct PosixLister {
     root: Arc<Root>,
     targets: Arc<Targets>,
     end: End,
     options: ListOptions,
-    /// Path of the last frame's folder.
+    /// Path of the folder of the last frame.
     path: Vec<u8>,
     frames: Vec<Frame>,
-    /// Number of folder names waiting in all frames.
+    /// Total number of folder names that wait in all frames.
     held_names: usize,
-    /// The only item of a listing whose top is not a folder.
+    /// The only item of the listing, if the top is not a folder.
     top: Option<Result<Listed>>,
-    /// True if the last item was a folder's beginning.
+    /// True if the last item was the start of a folder.
     entered: bool,
-    /// True if the last error may concern a whole folder.
+    /// True if the last error may concern all entries of a folder.
     failed_at_folder: bool,
-    /// A device, and true if its files report no useful size.
+    /// Result of the last check of a device: the device number, and true if its files report no
+    /// useful size.
     sizeless: Cell<Option<(u64, bool)>>,
     buffer: Vec<u8>,
 }
 
 impl PosixLister {
-    /// Prepares the item of the top itself.
+    /// Prepares the item for the top of the listing.
     fn start_at(&mut self, top: &RelPath, place: &ErrorContext) -> Result<()> {
         let (above, name) = split(top.as_bytes());
         let name = Name::new(name)?;
@@ -145,7 +148,7 @@ impl PosixLister {
         let kind = FileType::from_raw_mode(stat.st_mode);
         let is_link = kind == FileType::Symlink;
         if kind == FileType::Directory || (is_link && self.options.links == Links::Follow) {
-            // `next` enters it from a frame that holds no other entry.
+            // `next` enters the top from a frame that has no other entry.
             self.frames.push(Frame {
                 fd: Some(folder),
                 position: 0,
@@ -201,7 +204,8 @@ impl PosixLister {
         self.close_far_up();
     }
 
-    /// Limits the number of open folders at any depth of the tree.
+    /// Closes folders nearest the top, so that the number of open folders is limited at any depth
+    /// of the tree.
     fn close_far_up(&mut self) {
         let Some(far) = self.frames.len().checked_sub(OPEN_FOLDERS_MAX + 1) else {
             return;
@@ -212,7 +216,8 @@ impl PosixLister {
         }
     }
 
-    /// Reopens the last frame's folder, if it was closed, at the position where reading stopped.
+    /// Reopens the folder of the last frame, if it was closed, and sets the position at which
+    /// reading stopped.
     fn reopen(&mut self) -> Result<(), Errno> {
         let Some(frame) = self.frames.last_mut() else {
             return Ok(());
@@ -229,7 +234,7 @@ impl PosixLister {
         Ok(())
     }
 
-    /// Reads the next batch of the last frame's folder.
+    /// Reads the next batch of names from the folder of the last frame.
     fn fill(&mut self) -> Result<(), Errno> {
         self.reopen()?;
         let wanted = HELD_NAMES_MAX
@@ -248,8 +253,8 @@ impl PosixLister {
         let mut entries = RawDir::new(fd, buffer);
         let mut count = 0;
         let mut has_ended = false;
-        // Take all entries that are already in the buffer, so that reading can resume at the
-        // folder's own position.
+        // Take all entries in the buffer, so that reading can continue at the position that the
+        // kernel has for the folder.
         while count < wanted || !entries.is_buffer_empty() {
             let Some(entry) = entries.next() else {
                 has_ended = true;
@@ -265,7 +270,8 @@ impl PosixLister {
             };
             let bytes = entry.file_name().to_bytes();
             let is_own = bytes.starts_with(RESERVED_PREFIX);
-            // For other files use only the kind: a stat of each would cost too much.
+            // For files that are not dray's own, use only the file type from `getdents`. A `stat`
+            // of each file would cost too much.
             let is_wanted = match (self.options.own, entry.file_type()) {
                 (false, _) => !is_own,
                 (true, FileType::Directory | FileType::Unknown) => true,
@@ -288,7 +294,7 @@ impl PosixLister {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Stats all entries of a batch that are not known to be folders, and sorts the batch.
+    /// Calls `stat` for all entries of a batch that may be files or links, and sorts the batch.
     fn look_at_all(&mut self, mut others: Vec<(u64, Name)>) {
         let Some(mut frame) = self.frames.pop() else {
             return;
@@ -306,7 +312,7 @@ impl PosixLister {
                 };
                 let kind = FileType::from_raw_mode(stat.st_mode);
                 let is_followed = kind == FileType::Symlink && self.options.links == Links::Follow;
-                // Some file systems do not return the kind with the name.
+                // Some file systems do not return the file type with the name.
                 if kind == FileType::Directory || is_followed {
                     frame.folders.push((name, is_followed));
                     continue;
@@ -325,8 +331,8 @@ impl PosixLister {
         self.frames.push(frame);
     }
 
-    /// Returns true if the size of a file is meaningless: the file would arrive empty. Queried once
-    /// for each device.
+    /// Returns true if the reported size of a file cannot be used, because the copy would be empty.
+    /// The file system is asked once for each device.
     fn tells_no_size(&self, folder: &OwnedFd, stat: &Stat) -> bool {
         let device = device_of(stat);
         match self.sizeless.get() {
@@ -402,7 +408,8 @@ impl PosixLister {
             .map_err(|errno| self.named("read the attributes of the file", name, errno))
     }
 
-    /// Opens a folder (or a followed link) of the last frame and makes it the last frame.
+    /// Opens a folder of the last frame, or the target of a link there, and makes it the new last
+    /// frame.
     fn enter(&mut self, name: Name, is_link: bool) -> Result<Listed> {
         let operation = if is_link {
             "follow the link"
@@ -412,7 +419,7 @@ impl PosixLister {
         let (fd, stat) = match self.open_child(&name, is_link) {
             Ok(opened) => opened,
             Err(errno) => {
-                // A broken link is a single entry.
+                // A link without a target is an error of one entry, not of a folder.
                 self.failed_at_folder = !(is_link && errno == Errno::NOENT);
                 return Err(self.named(operation, &name, errno));
             }
@@ -455,8 +462,8 @@ impl PosixLister {
 
     fn open_child(&mut self, name: &Name, is_link: bool) -> Result<(OwnedFd, Stat), Errno> {
         let fd = if is_link {
-            // Open the path from the root: the link must stay beneath the root. `O_PATH` only,
-            // since it may lead to a pipe or a device.
+            // Open the path from the root, because the link target must be checked to be below the
+            // root. Use `O_PATH`, because the target may be a pipe or a device.
             let mut path = self.path.clone();
             if !path.is_empty() {
                 path.push(b'/');
@@ -488,7 +495,7 @@ impl PosixLister {
         }
         let mut metadata = attributes::metadata(stat);
         if self.options.xattrs {
-            // The descriptor is `O_PATH`; attributes need the file itself.
+            // An `O_PATH` descriptor cannot read attributes, so open the file itself.
             let path = self.path_of(&name)?;
             let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
             metadata.xattrs = self
@@ -519,7 +526,7 @@ impl PosixLister {
         }
     }
 
-    /// Leaves the last frame and returns its end item, if it has one.
+    /// Removes the last frame. Returns the item for the end of its folder, if the folder has items.
     fn leave(&mut self) -> Option<Listed> {
         let frame = self.frames.pop()?;
         self.held_names -= frame.folders.len();
@@ -592,7 +599,7 @@ fn file_kind(stat: &Stat) -> EntryKind {
     let size = size_of(stat);
     EntryKind::File {
         size,
-        // `st_blocks` counts 512 bytes, whatever the file system's block size.
+        // `st_blocks` counts units of 512 bytes on every file system.
         sparse: u64::try_from(stat.st_blocks).unwrap_or(0) * 512 < size,
     }
 }

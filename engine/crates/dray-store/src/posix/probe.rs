@@ -1,4 +1,4 @@
-//! Probes the capabilities of the file system under a root.
+//! Determines the capabilities of the file system of a root.
 
 use super::{attributes, size_of, time_of};
 use crate::types::Capabilities;
@@ -8,14 +8,15 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::{Errno, Result};
 
-/// A time with digits in every place, so that rounding is visible; an odd second for file systems
-/// with a resolution of two seconds.
+/// Time for the test of the time resolution. It has a nonzero digit in every place, so that
+/// rounding is visible. Its second is odd, because some file systems have a resolution of two
+/// seconds.
 const TIME: ModifiedTime = ModifiedTime {
     seconds: 1_234_567_891,
     nanoseconds: 123_456_789,
 };
 
-/// Bytes of the file that tests holes: larger than any block size in use.
+/// Size in bytes of the file for the test of holes. It is larger than any block size in use.
 const HOLE_BYTES: u64 = 1 << 20;
 
 const POSIX: Capabilities = Capabilities {
@@ -41,13 +42,14 @@ const POSIX: Capabilities = Capabilities {
     late_calls: std::time::Duration::ZERO,
 };
 
-/// Returns the capabilities of the file system that holds `root`. A source is not written to: its
-/// time precision does not matter, since the engine compares times at the coarser end's precision.
+/// Returns the capabilities of the file system of `root`. The store does not write to a source, so
+/// the time precision of a source is not tested. This is harmless, because the engine compares
+/// times at the precision of the less precise end.
 pub(super) fn capabilities(root: BorrowedFd<'_>, end: End) -> Capabilities {
     let mut found = POSIX;
     found.xattrs = attributes::are_supported(root);
     if end == End::Sink {
-        // If the root is not writable, the first real write fails with the reason.
+        // If the root is not writable, the test fails, and the first real write reports the reason.
         if let Ok((precision, holes)) = try_out(root) {
             found.time_precision_nanoseconds = precision;
             found.holes = holes;
@@ -66,7 +68,7 @@ fn try_out(root: BorrowedFd<'_>) -> Result<(u32, bool)> {
     Ok((precision(kept), taken < size_of(&stat)))
 }
 
-/// Opens a file without a name, which the system removes on close.
+/// Creates a file without a name. The system deletes the file when it is closed.
 fn nameless(root: BorrowedFd<'_>) -> Result<OwnedFd> {
     let mode = Mode::from_raw_mode(0o600);
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
@@ -82,7 +84,8 @@ fn nameless(root: BorrowedFd<'_>) -> Result<OwnedFd> {
     Ok(file)
 }
 
-/// Returns the resolution of times in nanoseconds, derived from the stored value of [`TIME`].
+/// Returns the resolution of modification times in nanoseconds. `kept` is the value that the file
+/// system stored for [`TIME`].
 fn precision(kept: ModifiedTime) -> u32 {
     if kept.seconds != TIME.seconds {
         return 2_000_000_000;

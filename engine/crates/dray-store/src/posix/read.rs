@@ -1,4 +1,4 @@
-//! Reading files.
+//! Reads files.
 
 use super::direct::Direct;
 use super::share::may_share;
@@ -11,8 +11,8 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
-/// Flags to open a file without following a link as its last name, and without waiting for a pipe's
-/// writer.
+/// Flags to open a file. If the last name is a link, the open fails. Opening a pipe does not wait
+/// for a writer.
 const FILE: OFlags = OFlags::RDONLY
     .union(OFlags::CLOEXEC)
     .union(OFlags::NONBLOCK)
@@ -28,7 +28,8 @@ impl PosixStore {
             })
         });
         let fd = match opened {
-            // The last name is a link, and links may be followed: the kernel checks its target.
+            // The last name is a link, and the options permit links. Open it again, and let the
+            // kernel check the target.
             Err(Errno::LOOP) if *self.root.scope() != super::LinkScope::Never => {
                 self.root.open(path.as_bytes(), FILE)
             }
@@ -57,7 +58,7 @@ impl PosixStore {
 pub(super) struct PosixRead {
     fd: OwnedFd,
     direct: Option<Direct>,
-    /// Reads bypass every cache of this host.
+    /// True if reads bypass all caches of this host.
     is_uncached: bool,
     shares_blocks: bool,
     place: ErrorContext,
@@ -88,8 +89,9 @@ impl ReadHandle for PosixRead {
         if !self.shares_blocks {
             return Ok(());
         }
-        // Writes to a dirty mapped page do not update the modification time; after a write-back
-        // the next write to each page does. Sharing the blocks would write them back as well.
+        // Write dirty mapped pages back first. Writing to a dirty mapped page does not change the
+        // modification time, but after a write-back the next write to the page does. Sharing the
+        // blocks would also write the pages back.
         rustix::io::retry_on_intr(|| rustix::fs::fdatasync(&self.fd))
             .map_err(|errno| self.place.error("read the file", errno))
     }
@@ -115,8 +117,9 @@ impl ReadHandle for PosixRead {
     }
 
     fn noted(&self) -> Result<Option<Noted>> {
-        // Hash the attributes before reading the ctime: an attribute set in between then shows in
-        // both or in neither.
+        // Hash the attributes before reading the ctime. If an attribute is set between the two
+        // calls, the new ctime is recorded with the old hash, and a later comparison shows the
+        // change of the hash too.
         let attributes = attributes::fingerprint(self.fd.as_fd());
         let inode = self.full_state()?.1;
         Ok(inode.map(|inode| Noted { inode, attributes }))
@@ -126,9 +129,9 @@ impl ReadHandle for PosixRead {
         let found = match rustix::fs::seek(&self.fd, SeekFrom::Data(offset)) {
             Ok(start) => rustix::fs::seek(&self.fd, SeekFrom::Hole(start))
                 .map(|end| Some(ByteRange::between(start, end))),
-            // Only a hole follows, or the end.
+            // Only a hole follows `offset`, or the file has ended.
             Err(Errno::NXIO) => Ok(None),
-            // The file system cannot search for holes.
+            // The file system cannot search for holes, so report the rest of the file as data.
             Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOTTY) => rustix::fs::fstat(&self.fd)
                 .map(|stat| ByteRange::between(offset, size_of(&stat)))
                 .map(|rest| (!rest.is_empty()).then_some(rest)),
@@ -143,7 +146,7 @@ impl ReadHandle for PosixRead {
     }
 }
 
-/// Returns the error for an entry that is neither a file, a folder nor a link.
+/// Returns the error for an entry that is not a file, folder or link.
 pub(super) fn special(end: End, path: &RelPath, kind: FileType) -> dray_core::Error {
     let what = match kind {
         FileType::Fifo => "a named pipe",
@@ -158,16 +161,17 @@ pub(super) fn read_at(fd: &OwnedFd, offset: u64, buffer: &mut [u8]) -> rustix::i
     rustix::io::retry_on_intr(|| rustix::io::pread(fd, &mut *buffer, offset))
 }
 
-/// Maximum bytes that one call writes into the page cache.
+/// Maximum number of bytes that one call writes to the page cache.
 ///
 /// File systems with large folios (ext4 from Linux 6.16, XFS) allocate page cache in pieces as long
-/// as a call's write. On a virtual machine whose free memory the host reclaims, pieces of 512 KiB
-/// and more are memory that was never touched: each causes a fault that the host handles, and one
-/// write of 1 MiB took twice as long as four of 256 KiB (docs/design/throughput.md, "What bounds a
-/// transfer on one host").
+/// as the write. Consider a virtual machine whose free memory is reclaimed by the host. Pieces of
+/// 512 KiB and more then come from memory that was never touched, and the host handles a fault for
+/// each piece. One write of 1 MiB took twice as long as four writes of 256 KiB
+/// (docs/design/throughput.md, "What bounds a transfer on one host").
 const PIECE: u64 = 256 << 10;
 
-/// Writes all of `bytes`, in pieces that end at multiples of [`PIECE`].
+/// Writes all of `bytes`. Each call writes at most one piece, which ends at a multiple of
+/// [`PIECE`].
 pub(super) fn write_all_at(
     fd: BorrowedFd<'_>,
     mut offset: u64,
@@ -176,7 +180,7 @@ pub(super) fn write_all_at(
     while !bytes.is_empty() {
         let piece = (PIECE - offset % PIECE).min(bytes.len() as u64) as usize;
         match rustix::io::pwrite(fd, &bytes[..piece], offset) {
-            // The device accepts no bytes and returns no error.
+            // The device accepted no bytes and reported no error.
             Ok(0) => return Err(Errno::IO),
             Ok(count) => {
                 bytes = &bytes[count..];

@@ -1,9 +1,9 @@
-//! Opens a path beneath the root without ever leaving the root.
+//! Opens paths below the root and never leaves the root.
 //!
-//! The kernel resolves the path (`openat2` with `RESOLVE_BENEATH`), in pieces if the path is too
-//! long for one call. Where `openat2` is missing or forbidden (Linux before 5.6, some sandboxes),
-//! each component is opened separately with `O_NOFOLLOW`: this is slower and follows no link at
-//! all.
+//! The kernel resolves the path (`openat2` with `RESOLVE_BENEATH`). A path that is too long for one
+//! call is resolved in pieces. Linux before 5.6 and some sandboxes do not permit `openat2`. In this
+//! case each component is opened separately with `O_NOFOLLOW`. This method is slower and does not
+//! follow any link.
 
 use super::{LinkScope, place_of};
 use dray_core::{Name, RelPath};
@@ -14,23 +14,23 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Component;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Maximum length of a path passed to the kernel in one call: `PATH_MAX` (4096) with its final
-/// zero, less a margin.
+/// Maximum length in bytes of a path passed to the kernel in one call. The limit of the kernel is
+/// `PATH_MAX` (4096), including the final zero.
 const PIECE_BYTES_MAX: usize = 4000;
 
-/// Flags to open a folder in the middle or at the end of a path.
+/// Flags to open a folder on a path, or at the end of a path.
 pub(super) const FOLDER: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::CLOEXEC)
     .union(OFlags::NONBLOCK);
 
-/// Flags to open a folder for look-ups only.
+/// Flags to open a folder only for look-ups.
 const PASSAGE: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Follows no link and stays beneath the root.
+/// Flags for a resolution that follows no link and stays below the root.
 const STRAIGHT: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
 
-/// An exported root.
+/// The root of a store.
 #[derive(Debug)]
 pub(super) struct Root {
     fd: OwnedFd,
@@ -55,8 +55,9 @@ impl Root {
         &self.scope
     }
 
-    /// Opens the folder at `path` (names joined by slashes, empty for the root), for reading if
-    /// permitted, else for look-ups only. The second value is true if it is readable.
+    /// Opens the folder at `path`, which is a string of names joined by slashes, or empty for the
+    /// root. The folder is opened for reading if its mode permits reading, otherwise only for
+    /// look-ups. The second result is true if the folder is open for reading.
     pub(super) fn open_folder(&self, path: &[u8]) -> Result<(OwnedFd, bool)> {
         match self.open(path, FOLDER) {
             Ok(fd) => Ok((fd, true)),
@@ -65,18 +66,19 @@ impl Root {
         }
     }
 
-    /// Opens the entry at `path`, following links within this root's scope.
+    /// Opens the entry at `path`. Follows the links that the scope of this root permits.
     pub(super) fn open(&self, path: &[u8], flags: OFlags) -> Result<OwnedFd> {
         match &self.scope {
             LinkScope::Never => self.open_from(None, path, flags, STRAIGHT),
             LinkScope::Anywhere => self.open_from(None, path, flags, ResolveFlags::empty()),
             LinkScope::Beneath(tops) => {
                 let within = |top| Some((top, beneath(RelPath::as_bytes(top), path)?));
-                // The requested path itself, and entries outside it, are opened without links.
+                // Links are not followed outside the listed paths, or on the way to a listed path.
                 let Some((top, rest)) = tops.iter().find_map(within) else {
                     return self.open_from(None, path, flags, STRAIGHT);
                 };
-                // Usually no link is on the path, and then no link target needs a check.
+                // Try without following links first. Usually the path has no link, and then no link
+                // target must be checked.
                 if !rest.split(|byte| *byte == b'/').any(is_own) {
                     match self.open_from(None, path, flags, STRAIGHT) {
                         Err(Errno::LOOP) => {}
@@ -91,10 +93,11 @@ impl Root {
         }
     }
 
-    /// Refuses a link target among dray's own files: unfinished files of others must not be read.
-    /// Names of folders above the root do not count.
+    /// Refuses the target of a link if it is one of dray's own files, because unfinished files of
+    /// other users must not be read. The check ignores names of folders above the root.
     fn refuse_own(&self, fd: &OwnedFd) -> Result<()> {
-        // Without /proc the location is unknown, which is not the link's fault.
+        // Without /proc the path of the target is unknown. Report a missing system feature, because
+        // the link is not at fault.
         let place = |fd| place_of(fd).ok_or(Errno::NOSYS);
         let (root, place) = (place(self.fd.as_fd())?, place(fd.as_fd())?);
         let behind = place.strip_prefix(&root).unwrap_or(&place);
@@ -105,7 +108,7 @@ impl Root {
         }
     }
 
-    /// Opens the entry at `path` beneath `base`, or beneath the root.
+    /// Opens the entry at `path` relative to `base`, or relative to the root if `base` is `None`.
     fn open_from(
         &self,
         mut base: Option<OwnedFd>,
@@ -115,7 +118,7 @@ impl Root {
     ) -> Result<OwnedFd> {
         let mut rest = path;
         while rest.len() > PIECE_BYTES_MAX {
-            // A name has at most 255 bytes, so the piece contains a slash.
+            // A name has at most 255 bytes, so this part of the path contains a slash.
             let cut = rest[..PIECE_BYTES_MAX]
                 .iter()
                 .rposition(|b| *b == b'/')
@@ -143,8 +146,8 @@ impl Root {
         if self.has_openat2.load(Ordering::Relaxed) {
             let opened = rustix::io::retry_on_intr(|| {
                 match rustix::fs::openat2(base, path, flags, Mode::empty(), resolve) {
-                    // A concurrent rename left the kernel unsure that the path stays beneath the
-                    // root; its manual advises a retry.
+                    // During a concurrent rename, the kernel cannot prove that the path stays below
+                    // the root. The manual page of `openat2` advises a retry.
                     Err(Errno::AGAIN) if resolve.contains(ResolveFlags::BENEATH) => {
                         Err(Errno::INTR)
                     }
@@ -153,8 +156,8 @@ impl Root {
             });
             match opened {
                 Err(Errno::NOSYS) => {}
-                // A sandbox may forbid the call with EPERM, but EPERM can also concern the file. A
-                // call on the root itself distinguishes the two.
+                // EPERM may mean that a sandbox forbids `openat2`, or it may concern this file. A
+                // call for the root itself shows which.
                 Err(Errno::PERM) if !self.openat2_works() => {}
                 other => return other,
             }
@@ -178,7 +181,7 @@ impl Root {
     }
 }
 
-/// Returns the rest of `path` beneath `top`, or `None` if it lies elsewhere.
+/// Returns the part of `path` after `top`; `None` if `path` is not below `top`.
 fn beneath<'a>(top: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
     match top {
         b"" => (!path.is_empty()).then_some(path),
@@ -186,12 +189,12 @@ fn beneath<'a>(top: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
     }
 }
 
-/// Returns true if a name is dray's own.
+/// Returns true if `name` is one of dray's own names.
 fn is_own(name: &[u8]) -> bool {
     Name::new(name).is_ok_and(|name| name.is_reserved())
 }
 
-/// Opens a path component by component without following links.
+/// Opens each component of a path in turn and follows no links.
 fn walk(base: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd> {
     let mut names = path.split(|b| *b == b'/').peekable();
     let mut folder: Option<OwnedFd> = None;
@@ -209,8 +212,8 @@ fn walk(base: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd> {
     }
 }
 
-/// Returns `ELOOP` for a link, as `openat2` does: `O_DIRECTORY | O_NOFOLLOW` on a link fails with
-/// `ENOTDIR`.
+/// Returns `ELOOP` for a link, as `openat2` does. An open with `O_DIRECTORY | O_NOFOLLOW` fails
+/// with `ENOTDIR` for a link.
 fn name_link(at: BorrowedFd<'_>, name: &[u8], errno: Errno) -> Errno {
     if errno != Errno::NOTDIR {
         return errno;
@@ -221,7 +224,7 @@ fn name_link(at: BorrowedFd<'_>, name: &[u8], errno: Errno) -> Errno {
     }
 }
 
-/// Splits a path into its folder and its last name.
+/// Splits a path into the path of its folder and its last name.
 pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|b| *b == b'/') {
         Some(slash) => (&path[..slash], &path[slash + 1..]),

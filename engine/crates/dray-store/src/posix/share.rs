@@ -1,25 +1,25 @@
-//! Shares blocks between two files: where the file system has reflinks, a copy within it moves no
-//! bytes. The request is `copy_file_range(2)`.
+//! Shares blocks between two files. On a file system with reflinks, a copy within the file system
+//! moves no bytes. The system call is `copy_file_range(2)`.
 //!
-//! Other file systems copy in the kernel instead, which is no faster than writing bytes from the
-//! processor's cache; the store does not ask them. It does not ask file servers (NFS, SMB) either:
-//! they copy their own version, while this host reads from its cache, so the checksums may belong
-//! to another version.
+//! On other local file systems the kernel would copy the bytes, which is no faster than writing
+//! bytes from the processor's cache. So the store does not use the call there. The store does not
+//! use it on NFS and SMB either, because the file server copies its own version of the file. This
+//! host may have computed the checksums from cached bytes of another version.
 
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 
-/// File systems that can share blocks (`statfs(2)`): XFS, btrfs, bcachefs.
+/// File systems that can share blocks (`f_type` of `statfs(2)`): XFS, btrfs, bcachefs.
 const CAN_SHARE: [u64; 3] = [0x5846_5342, 0x9123_683E, 0xCA45_1A4E];
 
-/// Returns true if this kind of file system (`f_type`) can share blocks.
+/// Returns true if a file system of type `kind` (`f_type`) can share blocks.
 pub(super) fn may_share(kind: u64) -> bool {
     CAN_SHARE.contains(&kind)
 }
 
-/// Makes `length` bytes of `to`, at `to_offset`, equal those of `from` at `from_offset`. Returns
-/// `false` if sharing is impossible: another file system, unaligned blocks, a file that is too
-/// short.
+/// Makes `length` bytes of the file `to` at `to_offset` share the blocks of the file `from` at
+/// `from_offset`. Returns `false` if the blocks cannot be shared, because the files are on
+/// different file systems, the range is not aligned to blocks, or `from` is too short.
 pub(super) fn share(
     (from, mut from_offset): (BorrowedFd<'_>, u64),
     (to, mut to_offset): (BorrowedFd<'_>, u64),
@@ -34,8 +34,8 @@ pub(super) fn share(
             Ok(count) => rest -= count as u64,
             Err(Errno::INTR) => {}
             Err(errno @ (Errno::NOSPC | Errno::DQUOT)) => return Err(errno),
-            // Ignore the cause: the caller writes the bytes instead, and that write reports its own
-            // error.
+            // Ignore the cause. The caller writes the bytes instead, and a real error occurs there
+            // again.
             Err(_) => return Ok(false),
         }
     }

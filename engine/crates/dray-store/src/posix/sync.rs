@@ -1,9 +1,9 @@
 //! Makes many files durable in one call.
 //!
-//! Few items are synced one by one. Many are synced by one `syncfs` per file system: each `fsync`
-//! is a commit of the file system's journal and a flush of the device's cache, and a group of small
-//! files needs only one of both. `syncfs` also writes the dirty data of other programs, so it is
-//! not always better.
+//! A few items are synced one by one. Many items are synced with one `syncfs` for each file system.
+//! Each `fsync` commits the file system's journal and flushes the device's cache, and one commit
+//! and one flush suffice for a group of small files. `syncfs` also writes the dirty data of other
+//! programs, so it can be slower than a few calls of `fsync`.
 
 use super::PosixStore;
 use super::folders::Folder;
@@ -16,16 +16,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Maximum number of items of one file system that are synced one by one. Measured with
-/// `examples/small_files.rs` on ext4, files of 16 KiB, host under load: one `fsync` takes 3 to 5
-/// ms, one `syncfs` 4 to 9 ms for 1 to 64 files, so time alone would give 2. The value is higher
-/// because `syncfs` also waits for all other dirty data of that file system.
+/// `examples/small_files.rs` on ext4 with files of 16 KiB on a loaded host: one `fsync` takes 3 to
+/// 5 ms, and one `syncfs` takes 4 to 9 ms for 1 to 64 files. By time alone the limit would be 2. It
+/// is higher because `syncfs` also waits for all other dirty data of the file system.
 pub(super) const SYNC_EACH_MAX: usize = 4;
 
-/// An item with the folder it lies in.
+/// An item and the folder that contains it.
 struct ItemInFolder<'a> {
     path: &'a RelPath,
     folder: Arc<Folder>,
-    /// Name to sync in the folder; `None` for the folder itself.
+    /// Name of the item in the folder; `None` if the item is the folder itself.
     name: Option<&'a [u8]>,
 }
 
@@ -66,8 +66,8 @@ impl PosixStore {
     /// Returns the result for an item that could not be opened.
     ///
     /// # Errors
-    /// If the error does not concern the item: no data may be lost at all, and the other items
-    /// would hardly succeed.
+    /// An error that concerns the host or the storage and not only this item. It fails the whole
+    /// call, because the other items would probably fail too.
     fn answer(&self, path: &RelPath, errno: Errno) -> Result<Result<()>> {
         let error = self.place(path).error("sync", errno);
         match errno {
@@ -97,7 +97,8 @@ impl PosixStore {
             match found.open() {
                 Ok(file) => rustix::io::retry_on_intr(|| rustix::fs::fsync(file.fd()))
                     .map_err(|errno| self.place(found.path).error("sync", errno))?,
-                // The mode forbids opening the file: sync the whole file system, where that counts.
+                // The mode of the file forbids opening it. Sync the whole file system instead, if
+                // `syncfs` makes data durable there.
                 Err(Errno::ACCESS) if found.syncs_whole() => self.sync_file_system(found)?,
                 Err(Errno::ACCESS) => {
                     return Err(self.place(found.path).error("sync", Errno::ACCESS));
@@ -123,7 +124,7 @@ fn path_of<'a>(item: &SyncItem<'a>) -> &'a RelPath {
     }
 }
 
-/// Target of an `fsync`.
+/// The descriptor or folder on which `fsync` is called.
 enum ToSync<'a> {
     File(OwnedFd),
     Folder(BorrowedFd<'a>),
@@ -154,10 +155,10 @@ impl ItemInFolder<'_> {
         };
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         match rustix::fs::openat(folder, name, flags, Mode::empty()) {
-            // A symbolic link has no content except its text, which becomes durable with its
+            // A symbolic link has no content except its target. The target becomes durable with the
             // folder.
             Err(Errno::LOOP) => Ok(ToSync::Folder(folder)),
-            // The file may only be written.
+            // The mode permits only writing, so open the file for writing.
             Err(Errno::ACCESS) => {
                 let flags = flags.difference(OFlags::RDONLY) | OFlags::WRONLY;
                 rustix::fs::openat(folder, name, flags, Mode::empty()).map(ToSync::File)

@@ -1,14 +1,15 @@
-//! Reads from the storage itself, not from this host's page cache.
+//! Reads bytes from the storage and not from this host's page cache.
 //!
-//! After a failed write-back the page cache shows bytes that the disk never got, and a later sync
-//! succeeds (ext4 keeps the blocks marked as unwritten). A read through the cache is therefore no
-//! proof.
+//! After a failed write-back, the page cache still contains bytes that the disk never received, and
+//! a later sync succeeds (ext4 keeps such blocks marked as unwritten). So a read through the page
+//! cache does not prove that the bytes are on the disk.
 //!
-//! Invariant: each byte returned here was read from below the page cache, except on file systems
-//! that lie in memory. Cached pages are dropped first. Then reads are direct where the file system
-//! has direct reads; some file systems (ext4 with journalled data) silently use the cache all the
-//! same. Without direct reads the next page is first requested without waiting: if the system
-//! returns it, the page is still cached, and the read is refused.
+//! Invariant: each byte returned by this module was read from below the page cache, except on file
+//! systems in memory. The module first drops the cached pages of the range. Then it uses direct
+//! reads if the file system supports them. Some file systems silently use the page cache for direct
+//! reads (ext4 with journalled data). Without direct reads, the module first requests the page with
+//! a read that does not wait. If this read returns bytes, the page is still in the cache, and the
+//! read fails.
 
 use super::ErrorContext;
 use super::direct::{ALIGNMENT, Direct};
@@ -19,20 +20,20 @@ use rustix::io::{Errno, ReadWriteFlags};
 use std::io::IoSliceMut;
 use std::num::NonZeroU64;
 
-/// Size of the aligned buffer for reads into unaligned memory.
+/// Size in bytes of the aligned buffer, which is used if the caller's memory is not aligned.
 const BOUNCE_BYTES: usize = 256 << 10;
 
-/// Maximum attempts to write back and drop cached pages before the read fails: another process that
-/// has just read them may hold them briefly.
+/// Maximum number of attempts to write back and drop cached pages. A retry can succeed, because
+/// another process that has just read a page holds it only briefly.
 const TRIES: u32 = 3;
 
-/// File systems that lie in memory: tmpfs, ramfs, hugetlbfs (linux/magic.h).
+/// File systems in memory: tmpfs, ramfs, hugetlbfs (linux/magic.h).
 const IN_MEMORY: [u64; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
 
-/// Error for pages that cannot be dropped from the cache.
+/// Error number for pages that stay in the page cache.
 const HELD: Errno = Errno::BUSY;
 
-/// Reads at `offset`, bypassing the cache. Like `pread`, returns 0 at the end of the file.
+/// Reads at `offset` without the page cache. Returns 0 at the end of the file, like `pread`.
 pub(super) fn read_at(
     fd: BorrowedFd<'_>,
     direct: Option<&Direct>,
@@ -54,14 +55,16 @@ pub(super) fn read_at(
     read_dropped(fd, offset, buffer)
 }
 
-/// Drops whole pages: pages that are only partly in the range would stay.
+/// Drops the cached pages of a range. The range is extended to whole pages, because the kernel
+/// keeps pages that are only partly in the range.
 fn drop_cached(fd: BorrowedFd<'_>, offset: u64, length: u64) {
     let start = offset - offset % ALIGNMENT as u64;
     let length = NonZeroU64::new((offset - start + length).next_multiple_of(ALIGNMENT as u64));
     let _ = rustix::fs::fadvise(fd, start, length, Advice::DontNeed);
 }
 
-/// Reads through aligned memory; returns `None` if the storage requires a larger alignment.
+/// Reads into aligned memory and copies the bytes to `buffer`. Returns `None` if the storage
+/// requires a larger alignment.
 fn bounce(direct: &Direct, offset: u64, buffer: &mut [u8]) -> Option<rustix::io::Result<usize>> {
     let skip = (offset % ALIGNMENT as u64) as usize;
     let wanted = (skip + buffer.len().min(BOUNCE_BYTES)).next_multiple_of(ALIGNMENT);
@@ -77,7 +80,7 @@ fn bounce(direct: &Direct, offset: u64, buffer: &mut [u8]) -> Option<rustix::io:
     }))
 }
 
-/// Reads through the cache, after a check that the page is not in it.
+/// Reads through the page cache after checking that the page is not cached.
 fn read_dropped(fd: BorrowedFd<'_>, offset: u64, buffer: &mut [u8]) -> rustix::io::Result<usize> {
     let is_in_memory = rustix::fs::fstatfs(fd)
         .is_ok_and(|kind| IN_MEMORY.contains(&u64::try_from(kind.f_type).unwrap_or(0)));
@@ -93,15 +96,15 @@ fn read_dropped(fd: BorrowedFd<'_>, offset: u64, buffer: &mut [u8]) -> rustix::i
     rustix::io::retry_on_intr(|| rustix::io::pread(fd, &mut *buffer, offset))
 }
 
-/// Returns true if the page at `offset` is cached. If the file system cannot tell, the page counts
-/// as not cached.
+/// Returns true if the page at `offset` is in the page cache. Returns false if the file system
+/// cannot report this.
 fn is_cached(fd: BorrowedFd<'_>, offset: u64) -> bool {
     let mut byte = [0; 1];
     let mut slices = [IoSliceMut::new(&mut byte)];
     rustix::io::preadv2(fd, &mut slices, offset, ReadWriteFlags::NOWAIT).is_ok_and(|got| got > 0)
 }
 
-/// Returns the error of a read that bypasses the cache.
+/// Returns the error for a failed read from the storage.
 pub(super) fn error(place: &ErrorContext, errno: Errno) -> Error {
     let error = place.error("read the file back", errno);
     if errno == HELD {
@@ -122,7 +125,7 @@ mod tests {
 
     #[test]
     fn any_part_of_any_file_is_read_past_the_cache() {
-        // In the source folder, which is more often on a disk than the host's temporary folder.
+        // Use the source folder, because the temporary folder of the host is more often in memory.
         let on_disk = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder");
         let in_memory = tempfile::tempdir_in("/dev/shm").expect("a folder");
         let content: Vec<u8> = (0..1_000_077_u32).map(|at| (at % 251) as u8).collect();

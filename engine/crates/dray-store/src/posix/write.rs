@@ -1,4 +1,4 @@
-//! Partial files: written in any order, published in one step.
+//! Partial files. A partial file is written in any order and published in one atomic step.
 
 use super::attributes::{self, Refused};
 use super::direct::Direct;
@@ -14,15 +14,15 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Mode of a partial file until it is published: only its owner may read an incomplete file.
+/// Mode of a partial file until it is published. Only the owner may read an incomplete file.
 const PRIVATE: u32 = 0o600;
 
-/// File systems that hold a file's lock while they copy a write to memory (`statfs(2)`: ext2 to
-/// ext4, tmpfs, XFS, btrfs, overlayfs). Network file systems may wait for another host in a write,
-/// and some lock ranges.
+/// File systems that hold a lock on the file while they copy the bytes of a write to memory
+/// (`f_type` of `statfs(2)`: ext2 to ext4, tmpfs, XFS, btrfs, overlayfs). Network file systems are
+/// not in this list, because a write may wait for another host, and some of them lock only ranges.
 const TAKE_ONE_WRITER: [u64; 5] = [0xEF53, 0x0102_1994, 0x5846_5342, 0x9123_683E, 0x794C_7630];
 
-/// Zeros per write where holes cannot be punched.
+/// Zeros to write if the file system cannot punch holes.
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
 impl PosixStore {
@@ -45,7 +45,8 @@ impl PosixStore {
         let takes_one = kind.is_ok_and(|kind| TAKE_ONE_WRITER.contains(&kind));
         let may_share = self.shares_blocks && kind.is_ok_and(share::may_share);
         Ok(PosixPartial {
-            // Direct I/O copies nothing to memory under the lock.
+            // Direct I/O does not copy bytes to memory while it holds the lock, so several writers
+            // are useful.
             takes_one_writer: takes_one && direct.is_none(),
             direct,
             may_share: AtomicBool::new(may_share),
@@ -80,7 +81,7 @@ impl PosixStore {
         match prepare() {
             Ok(id) => Ok((fd, id)),
             Err(errno) => {
-                // Ignore a failed cleanup: the first error is more useful.
+                // Ignore an error of the cleanup, because the first error is more useful.
                 let _ = unlink(&folder, name);
                 Err(place.error("begin the file", errno))
             }
@@ -107,14 +108,16 @@ impl PosixStore {
             }
         });
         let fd = match opened {
-            // A link, a folder or a pipe is not the partial file that was left here.
+            // The name refers to a link, a folder or a pipe, so it is not the partial file of the
+            // earlier run.
             Err(Errno::LOOP | Errno::ISDIR | Errno::NXIO) => return Err(gone(place, operation)),
             other => other.map_err(|errno| place.error(operation, errno))?,
         };
         let stat = rustix::fs::fstat(&fd).map_err(|errno| place.error(operation, errno))?;
         let found = id_of(&fd).map_err(|errno| place.error(operation, errno))?;
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        // Through a second name another user could read or keep an unpublished file.
+        // Require exactly one name: with a second hard link, another user could read or keep an
+        // unpublished file.
         if !is_file || stat.st_nlink != 1 || !found.is(&id) {
             return Err(gone(place, operation));
         }
@@ -138,7 +141,8 @@ impl PosixStore {
         let is_plain = attributes.metadata.xattrs.is_empty() && attributes.sums.is_none();
         self.folders
             .beside(path.as_bytes(), |folder, _| {
-                // Saves one call if the mode given at creation is the final mode.
+                // If the file system applies the mode at creation unchanged, no second call is
+                // needed to set the mode.
                 let mode_is_set = is_plain && self.mode_holds(folder, mode);
                 let first_mode = if mode_is_set { mode } else { PRIVATE };
                 let fd = create(folder, partial, first_mode)?;
@@ -154,7 +158,7 @@ impl PosixStore {
             .map_err(|errno| refused.or(self.place(path).error("write the file", errno)))
     }
 
-    /// Returns true if a file created with `mode` in `folder` gets exactly that mode.
+    /// Returns true if a file created with `mode` in `folder` gets exactly this mode.
     fn mode_holds(&self, folder: &Folder, mode: u32) -> bool {
         mode & !0o777 == 0 && mode & self.umask == 0 && !folder.has_default_acl()
     }
@@ -171,7 +175,8 @@ impl PosixStore {
             .beside(path.as_bytes(), |folder, name| {
                 let partial_bytes = partial.as_bytes();
                 match rustix::fs::symlinkat(text, folder.fd(), partial_bytes) {
-                    // Not `EXIST`: that concerns the final name.
+                    // Do not report `EEXIST`, because callers would take it for an error about the
+                    // final name.
                     Err(Errno::EXIST) => return Err(Errno::BUSY),
                     other => other?,
                 }
@@ -188,7 +193,7 @@ impl PosixStore {
     }
 }
 
-/// Writes a new file's content except its holes.
+/// Writes the content of a new file, and leaves out its holes.
 fn write_around(fd: BorrowedFd<'_>, bytes: &[u8], holes: &[ByteRange]) -> rustix::io::Result<()> {
     let mut at = 0;
     for hole in holes {
@@ -205,8 +210,8 @@ fn write_around(fd: BorrowedFd<'_>, bytes: &[u8], holes: &[ByteRange]) -> rustix
     Ok(())
 }
 
-/// Converts an offset to an index in a small file's content; saturates, since an offset beyond
-/// `usize` is past the end too.
+/// Converts an offset to an index in the content of a small file. An offset that does not fit in
+/// `usize` becomes the maximum, which is also past the end.
 fn index_of(offset: u64) -> usize {
     usize::try_from(offset).unwrap_or(usize::MAX)
 }
@@ -218,7 +223,7 @@ pub(super) struct PosixPartial {
     direct: Option<Direct>,
     id: PartialId,
     takes_one_writer: bool,
-    /// True until the file system refuses.
+    /// True until the file system refuses to share blocks.
     may_share: AtomicBool,
     preallocates: bool,
     name: Name,
@@ -231,18 +236,18 @@ impl PosixPartial {
         move |errno| self.place.error(operation, errno)
     }
 
-    /// As [`Self::named`], for calls that change the file's bytes.
+    /// Returns a function that makes errors for calls that change the bytes of the file.
     fn unwritten(&self, operation: &str) -> impl Fn(Errno) -> Error {
         move |errno| not_repeated(self.place.error(operation, errno), errno)
     }
 }
 
-/// Returns the error of a write. File systems that write behind (FUSE, network ones) may report the
-/// failure of an earlier write, and only once. A retry of this call alone could then leave a gap in
-/// a file that looks complete.
+/// Returns the error of a failed write. On file systems that write later (FUSE, network file
+/// systems), the error may belong to an earlier write and is reported only once. If only this call
+/// were retried, the file could look complete and have a gap.
 fn not_repeated(error: Error, errno: Errno) -> Error {
     match (errno, error.status) {
-        // The system did not accept this call.
+        // The system rejected this call itself, so no earlier write is affected.
         (Errno::AGAIN | Errno::INTR | Errno::NOMEM | Errno::NOBUFS, _) => error,
         (_, Status::Temporary) => error.status(Status::Exhausted),
         _ => error,
@@ -276,13 +281,13 @@ impl Partial for PosixPartial {
     }
 
     fn take_space(&self, size_bytes: u64) -> Result<bool> {
-        // A file that shares its blocks with another needs no blocks of its own.
+        // A file that shares its blocks with another file needs no space for them.
         if !self.preallocates || self.may_share.load(Ordering::Relaxed) {
             return Ok(false);
         }
         let named = self.named("take the space of the file");
-        // Check the free space first: a failing `fallocate` may briefly take all free space, and
-        // other programs could not write meanwhile.
+        // Check the free space first. A `fallocate` that fails may take all free space for a
+        // moment, and other programs could not write during this time.
         let state = rustix::fs::fstatvfs(&self.fd).map_err(&named)?;
         if state.f_bavail.saturating_mul(state.f_frsize) < size_bytes {
             return Err(named(Errno::NOSPC));
@@ -355,14 +360,14 @@ impl PosixPartial {
     }
 }
 
-/// Makes a new file; fails if the name exists.
+/// Creates a file. Fails if the name exists.
 fn create(folder: &Folder, name: &Name, mode: u32) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(mode);
     rustix::fs::openat(folder.fd(), name.as_bytes(), flags, mode)
 }
 
-/// Makes a new file and removes an existing one of that name.
+/// Creates a file. If the name exists, the existing file is deleted first.
 pub(super) fn create_over(folder: &Folder, name: &Name, mode: u32) -> rustix::io::Result<OwnedFd> {
     match create(folder, name, mode) {
         Err(Errno::EXIST) => {
@@ -373,8 +378,8 @@ pub(super) fn create_over(folder: &Folder, name: &Name, mode: u32) -> rustix::io
     }
 }
 
-/// Permits the owner to write to a partial file that already has its final mode, set by a run that
-/// ended before publishing.
+/// Lets the owner write to a partial file that already has its final mode. An earlier run set the
+/// mode and ended before it published the file.
 fn let_owner_write(folder: &Folder, name: &Name, id: &PartialId) -> rustix::io::Result<()> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let found = rustix::fs::openat(folder.fd(), name.as_bytes(), flags, Mode::empty())?;
@@ -386,13 +391,13 @@ fn let_owner_write(folder: &Folder, name: &Name, id: &PartialId) -> rustix::io::
     }
 }
 
-/// Returns true if the file of this name is the one meant.
+/// Returns true if `name` in `folder` refers to the file with the identity `id`.
 fn is_that(folder: &Folder, name: &Name, id: PartialId) -> rustix::io::Result<bool> {
     id_at(folder.fd(), name.as_bytes()).map(|found| found.is(&id))
 }
 
-/// Gives this partial file its final name. Never renames another writer's file of the same name,
-/// nor a file in a folder that was moved.
+/// Gives this partial file its final name. If another writer's file has the name of the partial
+/// file, or the folder was moved, the call fails and renames nothing.
 pub(super) fn publish(
     folders: &Folders,
     place: &ErrorContext,
@@ -413,23 +418,24 @@ pub(super) fn publish(
     }
 }
 
-/// Closes a file. File systems that write behind (FUSE) report lost writes here, once.
+/// Closes a file. File systems that write later (FUSE) may report lost writes here, and only once.
 fn close(fd: OwnedFd) -> rustix::io::Result<()> {
     match nix::unistd::close(fd) {
-        // The descriptor is closed all the same.
+        // After EINTR the descriptor is closed too.
         Ok(()) | Err(nix::errno::Errno::EINTR) => Ok(()),
         Err(errno) => Err(Errno::from_raw_os_error(errno as i32)),
     }
 }
 
-/// Gives a partial file its final name in the same folder.
+/// Renames a partial file to its final name in the same folder.
 fn rename(folder: &Folder, partial: &Name, name: &[u8], how: Publish) -> rustix::io::Result<()> {
     let (fd, partial) = (folder.fd(), partial.as_bytes());
     let renamed = match how {
         Publish::Replace => rustix::fs::renameat(fd, partial, fd, name),
         Publish::IfAbsent => {
             match rustix::fs::renameat_with(fd, partial, fd, name, RenameFlags::NOREPLACE) {
-                // The file system lacks this rename: a second hard link is equally atomic.
+                // The file system cannot rename without replacing. A second hard link has the same
+                // effect and is also atomic.
                 Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                     rustix::fs::linkat(fd, partial, fd, name, AtFlags::empty())
                         .and_then(|()| rustix::fs::unlinkat(fd, partial, AtFlags::empty()))
@@ -439,8 +445,8 @@ fn rename(folder: &Folder, partial: &Name, name: &[u8], how: Publish) -> rustix:
         }
     };
     match renamed {
-        // Source and destination are in the same folder, so `EXDEV` means that the file system
-        // cannot rename.
+        // Both names are in the same folder, so `EXDEV` means that the file system does not support
+        // this rename.
         Err(Errno::XDEV) => Err(Errno::OPNOTSUPP),
         Err(Errno::EXIST) if is_folder(folder, name) => Err(Errno::ISDIR),
         other => other,
@@ -459,7 +465,7 @@ pub(super) fn unlink(folder: &Folder, name: &Name) -> rustix::io::Result<()> {
     }
 }
 
-/// Removes a partial file; with `only`, if it is that one.
+/// Deletes a partial file. If `only` is given, deletes the file only if it has that identity.
 pub(super) fn discard(
     folders: &Folders,
     place: &ErrorContext,
@@ -471,7 +477,7 @@ pub(super) fn discard(
         _ => unlink(folder, partial),
     });
     match removed {
-        // The file is already gone, perhaps with its folder.
+        // The file, and perhaps its folder, has already been deleted.
         Err(Errno::NOENT) => Ok(()),
         other => other.map_err(|errno| place.error("remove the partial file", errno)),
     }
@@ -489,7 +495,8 @@ fn id_of(fd: &OwnedFd) -> rustix::io::Result<PartialId> {
     id_at(fd.as_fd(), b"")
 }
 
-/// Returns the identity of the file with this name; with an empty name, of the open file itself.
+/// Returns the identity of the file with this name, or of the open file itself if the name is
+/// empty.
 fn id_at(folder: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<PartialId> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH;
     let wanted = StatxFlags::INO | StatxFlags::BTIME;
@@ -499,7 +506,7 @@ fn id_at(folder: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<PartialId> {
             device: rustix::fs::makedev(state.stx_dev_major, state.stx_dev_minor),
             born: birth_of(&state),
         }),
-        // The kernel, or a sandbox, lacks `statx`.
+        // The kernel has no `statx`, or a sandbox forbids it.
         Err(Errno::NOSYS | Errno::PERM) => {
             let stat = rustix::fs::statat(folder, name, flags)?;
             Ok(PartialId {

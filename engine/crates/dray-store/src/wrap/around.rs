@@ -1,4 +1,4 @@
-//! A store that forwards every call to another one and informs a hook.
+//! A store that forwards every call to another store and calls a hook for it.
 
 mod control;
 
@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 
 macro_rules! operations {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
-        /// The called function.
+        /// The method that is called.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Operation { $($(#[$doc])* $name,)* }
 
         impl Operation {
-            /// All operations.
+            /// All operations of a store and its handles.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
             /// Returns the name of the operation in a trace.
@@ -80,7 +80,7 @@ operations! {
     Discard = "discard";
     /// [`Store::write_small`].
     WriteSmall = "write_small";
-    /// [`Store::sync_each`]; the path is the first item's.
+    /// [`Store::sync_each`]. The path of the call is that of the first item.
     SyncEach = "sync_each";
     /// [`Store::remove`].
     Remove = "remove";
@@ -104,42 +104,43 @@ operations! {
     ControlLock = "control_lock";
 }
 
-/// One call.
+/// A call of a store, as a hook sees it.
 #[derive(Debug, Clone, Copy)]
 pub struct Call<'a> {
-    /// Called function.
+    /// The method that is called.
     pub operation: Operation,
-    /// File or folder of the call.
+    /// File or folder that the call uses.
     pub path: &'a RelPath,
-    /// Byte range of the call; empty if the call is not about bytes.
+    /// Byte range of the call; empty if the call moves no bytes.
     pub range: ByteRange,
-    /// Layout of the file, if known without a call.
+    /// Layout of the file; `None` if it is not known without another call.
     pub layout: Option<&'a Layout>,
 }
 
-/// A hook that is informed of each call.
+/// Functions that are called before and after each call of a store.
 pub trait Hook: Send + Sync + 'static {
-    /// Set if the layout of each opened file is to be looked up.
+    /// True if the layout of each opened file must be looked up for the hook.
     const WANTS_LAYOUT: bool = false;
 
-    /// Set if the hook may delay a call beyond the store's own time. Then several concurrent calls
-    /// to one file are useful even where the store takes one writer.
+    /// True if the hook may delay a call longer than the store itself. Then several concurrent
+    /// writes to one file are useful, even if the store executes only one write to a file at a
+    /// time.
     const DELAYS: bool = false;
 
-    /// Called before the call. May wait.
+    /// Called before the call of the store. The function may wait.
     ///
     /// # Errors
-    /// The call fails with the error and is not made.
+    /// The call fails with this error, and the store is not called.
     fn before(&self, _call: &Call<'_>) -> Result<()> {
         Ok(())
     }
 
-    /// Returns the maximum number of bytes a read may return; at least 1.
+    /// Returns the maximum number of bytes that a read may return; at least 1.
     fn read_limit(&self, _call: &Call<'_>) -> usize {
         usize::MAX
     }
 
-    /// Called after a read with the bytes read.
+    /// Called after a read. `bytes` are the bytes read, and the hook may change them.
     fn read_done(&self, _call: &Call<'_>, _bytes: &mut [u8]) {}
 
     /// Returns the bytes to write instead of `bytes`.
@@ -147,11 +148,12 @@ pub trait Hook: Send + Sync + 'static {
         Cow::Borrowed(bytes)
     }
 
-    /// Returns replacement metadata for publishing a file, or `None` to keep it. May wait: this is
-    /// the last moment at which a complete file, with known checksums, can still be refused.
+    /// Returns metadata to use when a file is published, or `None` to use the metadata of the
+    /// caller. The function may wait. It is the last chance to refuse a complete file with known
+    /// checksums.
     ///
     /// # Errors
-    /// The file is not published.
+    /// The file is not published, and the call fails with this error.
     fn to_publish(
         &self,
         _call: &Call<'_>,
@@ -160,14 +162,14 @@ pub trait Hook: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Set if the hook needs `after`.
+    /// True if [`Hook::after`] must be called.
     const WANTS_AFTER: bool = false;
 
-    /// Called after the call.
+    /// Called after the call of the store.
     fn after(&self, _call: &Call<'_>, _error: Option<&Error>, _started: Instant, _took: Duration) {}
 }
 
-/// A store with a hook on its calls.
+/// A store that calls a hook for each of its calls.
 pub struct Around<H> {
     inner: Arc<dyn Store>,
     hook: Arc<H>,
@@ -557,7 +559,7 @@ impl<H: Hook> Partial for Handle<dyn Partial, H> {
     }
 
     fn punch_hole(&self, range: ByteRange) -> Result<()> {
-        // Without a length: no bytes move.
+        // Report no length, because a hole moves no bytes.
         self.call(Operation::PunchHole, |inner| inner.punch_hole(range))
     }
 

@@ -1,8 +1,8 @@
-//! Deliberate faults drawn from a seed: errors, short reads, flipped bits, delays.
+//! Injects faults that depend on a seed: errors, short reads, flipped bits, delays.
 //!
 //! The fault of a call depends on the seed, the rule, the operation, the path, the offset and the
-//! number of earlier calls of that kind - not on the order of threads. A rerun of the same calls
-//! meets the same faults.
+//! number of earlier calls of the same kind. It does not depend on the order of threads. So the
+//! same calls have the same faults in every run.
 
 use super::{Call, Hook, Operation};
 use crate::null::mix;
@@ -11,55 +11,55 @@ use std::borrow::Cow;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Number of counters of repeated calls. Two calls may share a counter, which only shifts the
-/// draws.
+/// Number of counters of repeated calls. Two kinds of calls may share a counter, which changes only
+/// the random numbers that they get.
 const COUNTERS: usize = 4096;
 
 /// Kinds of faults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// The call fails with this kind and is not made.
+    /// The call fails with this kind of error, and the store is not called.
     Error(ErrorKind),
-    /// A read returns half of the requested bytes, at least one.
+    /// A read returns half of the requested bytes, but at least one byte.
     ShortRead,
-    /// One bit is flipped (reads and writes).
+    /// One bit of the bytes read or written is flipped.
     FlipBit,
-    /// The call waits first.
+    /// The call waits before the store is called.
     Delay(Duration),
 }
 
-/// A fault and its conditions.
+/// A fault and the calls that it affects.
 #[derive(Debug, Clone)]
 pub struct Rule {
-    /// Affected operations; empty for every call to which the fault applies.
+    /// Affected operations. If empty, all operations for which the fault is possible.
     pub operations: Vec<Operation>,
-    /// Affected paths: `*` matches any bytes, slashes included.
+    /// Affected paths. `*` matches any bytes, including slashes.
     pub pattern: Vec<u8>,
-    /// Probability, from 0 to 1.
+    /// Probability that an affected call has the fault, from 0 to 1.
     pub probability: f64,
-    /// The fault.
+    /// The fault to inject.
     pub fault: Fault,
 }
 
-/// Seed and rules. Every rule draws for each call; the first error ends the call.
+/// Seed and rules. Each rule is applied to each call independently. The first error ends the call.
 #[derive(Debug, Clone)]
 pub struct ChaosOptions {
-    /// Seed of all draws.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// The rules.
+    /// Rules for the injected faults.
     pub rules: Vec<Rule>,
-    /// End that the errors report.
+    /// End of the transfer that injected errors report.
     pub end: End,
 }
 
-/// The hook.
+/// A hook that injects faults.
 pub struct Chaos {
     options: ChaosOptions,
     counters: Box<[AtomicU32]>,
 }
 
 impl Chaos {
-    /// Returns a hook with faults by these rules.
+    /// Creates a hook that injects faults by these rules.
     #[must_use]
     pub fn new(options: ChaosOptions) -> Self {
         Self {
@@ -68,8 +68,8 @@ impl Chaos {
         }
     }
 
-    /// Returns the rules that affect this call and whose fault is `wanted`, each with a number for
-    /// drawing details.
+    /// Returns the rules that affect this call and whose fault is of the kind `wanted`. Each rule
+    /// comes with a random number for the details of its fault.
     fn struck<'a>(
         &'a self,
         call: &'a Call<'_>,
@@ -84,7 +84,7 @@ impl Chaos {
                 return None;
             }
             let draw = self.draw(index, call);
-            // The upper 53 bits give a number from 0 to 1 that a double represents exactly.
+            // The upper 53 bits give a number in `0 .. 1` that a double represents exactly.
             let share = (draw >> 11) as f64 / (1u64 << 53) as f64;
             (share < rule.probability).then(|| (&rule.fault, mix(draw)))
         })
@@ -159,7 +159,7 @@ fn flip(bytes: &mut [u8], draw: u64) {
     }
 }
 
-/// Returns true if `text` matches `pattern`, in which `*` matches any bytes.
+/// Returns true if `text` matches `pattern`. `*` in the pattern matches any bytes.
 fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let mut parts = pattern.split(|b| *b == b'*');
     let first = parts.next().unwrap_or_default();

@@ -1,5 +1,6 @@
-//! Limits the bytes per second of a whole store or of single targets: it emulates a slow disk on a
-//! fast machine, or a share of a fast one. The wrapper waits: the calling thread sleeps.
+//! Limits the rate of a whole store or of single targets. The limit makes a fast machine behave
+//! like one with a slow disk, or leaves a part of the rate to other programs. The wrapper lets the
+//! calling thread sleep.
 
 use super::{Call, Hook, Operation};
 use crate::store::Store;
@@ -10,27 +11,27 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::{Duration, Instant};
 
-/// Burst after a pause, as time at the full rate: long enough that the coarseness of a sleep costs
-/// no throughput (guess, revisit).
+/// Maximum burst after a pause, as time at the full rate. It is long enough that inexact sleeps do
+/// not reduce the throughput (guess, revisit).
 const BURST: Duration = Duration::from_millis(20);
 
-/// Limits in bytes per second.
+/// Rate limits in bytes per second.
 #[derive(Debug, Clone, Default)]
 pub struct LimitOptions {
-    /// Limit of all targets together.
+    /// Limit on the total rate of all targets.
     pub whole: Option<BytesPerSecond>,
-    /// Limits of single targets, by name.
+    /// Limits on the rate of single targets, by target name.
     pub targets: BTreeMap<String, RateInTime>,
 }
 
-/// A rate that changes over time, as that of a target that other programs use too. Time begins with
-/// the first byte that passes the store's limits.
+/// A rate that changes over time, as if other programs used the same target. Time starts when the
+/// first byte is moved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RateInTime {
     first: BytesPerSecond,
-    /// Later rates, each with its start since the beginning, in order.
+    /// Later rates in order. Each rate has the time at which it starts.
     later: Vec<(Duration, BytesPerSecond)>,
-    /// Additional time of each call, independent of the number of concurrent calls.
+    /// Additional time of each call. It does not depend on the number of concurrent calls.
     each: Duration,
 }
 
@@ -45,11 +46,12 @@ impl From<BytesPerSecond> for RateInTime {
 }
 
 impl RateInTime {
-    /// Parses `RATE[,RATE@SECONDS...][,+SECONDS]`: the first rate, later rates with their start in
-    /// seconds, and after a plus the additional time of each read or write.
+    /// Parses `RATE[,RATE@SECONDS...][,+SECONDS]`. The first rate applies from the start. Each
+    /// later rate has its start in seconds. The number after the plus is the additional time of
+    /// each read or write in seconds.
     ///
     /// # Errors
-    /// A message that describes the mistake.
+    /// A message with the reason.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut parts = text.split(',');
         let first = parts.next().unwrap_or_default();
@@ -71,7 +73,7 @@ impl RateInTime {
         Ok(read)
     }
 
-    /// Returns the rate at the time `after` the beginning.
+    /// Returns the rate at the time `after` since the start.
     fn at(&self, after: Duration) -> BytesPerSecond {
         let begun = self.later.iter().rfind(|(from, _)| *from <= after);
         let rate = begun.map_or(self.first, |(_, rate)| *rate);
@@ -85,19 +87,19 @@ fn read_seconds(text: &str) -> Result<Duration, String> {
     seconds.ok_or_else(|| format!("{text:?} is not a number of seconds"))
 }
 
-/// The hook.
+/// A hook that limits rates.
 pub struct Limit {
     whole: Option<Bucket>,
     targets: BTreeMap<String, Arc<Bucket>>,
     /// Buckets by target number; `None` for a target without a limit.
     numbers: RwLock<HashMap<TargetId, Option<Arc<Bucket>>>>,
     store: Arc<dyn Store>,
-    /// Time at which the first byte passed.
+    /// Time at which the first byte was moved.
     begin: OnceLock<Instant>,
 }
 
 impl Limit {
-    /// Returns limits on `store`, which supplies the names of targets.
+    /// Creates a hook with limits for `store`. `store` supplies the names of its targets.
     #[must_use]
     pub fn new(options: LimitOptions, store: Arc<dyn Store>) -> Self {
         let bucket = |(name, rate)| (name, Arc::new(Bucket::new(rate)));
@@ -153,7 +155,8 @@ impl Hook for Limit {
     }
 }
 
-/// Bytes as time: each take advances the time at which the bucket is empty again.
+/// A token bucket that counts in time. Each take moves the time at which the bucket is empty to a
+/// later time.
 struct Bucket {
     rate: RateInTime,
     even: Mutex<Instant>,
@@ -167,8 +170,8 @@ impl Bucket {
         }
     }
 
-    /// Waits until `bytes` may pass. Concurrent takes wait one after the other, each at the rate in
-    /// force at its turn.
+    /// Waits until `bytes` may be moved. Concurrent takes wait one after the other. Each take uses
+    /// the rate that applies when its turn comes.
     fn take(&self, bytes: u64, begin: Instant) {
         let now = Instant::now();
         let go = {
@@ -179,8 +182,7 @@ impl Bucket {
             *even = start + rate.time_for(bytes).unwrap_or_default();
             *even
         };
-        // The wait includes the bytes' own time, so that a single take cannot exceed the rate
-        // either.
+        // Wait for the time of these bytes too. Otherwise a single take could exceed the rate.
         std::thread::sleep(go.saturating_duration_since(now) + self.rate.each);
     }
 }
@@ -200,7 +202,7 @@ mod tests {
                 scope.spawn(|| (0..10).for_each(|_| bucket.take(5_000, started)));
             }
         });
-        // 200 000 bytes at 1 MB/s, less one burst.
+        // 200 000 bytes at 1 MB/s take 200 ms, minus one burst of 20 ms.
         let took = started.elapsed();
         assert!(took >= Duration::from_millis(175), "{took:?}");
         assert!(took < Duration::from_secs(2), "{took:?}");
@@ -244,8 +246,8 @@ mod tests {
         ] {
             assert!(RateInTime::parse(wrong).is_err(), "{wrong}");
         }
-        // The first three take a tenth of a second each, less one burst; the fourth takes one
-        // second.
+        // The first three takes need 0.1 s each, minus one burst. The fourth take needs 1 s at the
+        // lower rate.
         let bucket = Bucket::new(RateInTime::parse("1MB,100KB@0.2").expect("good"));
         let begin = Instant::now();
         (0..4).for_each(|_| bucket.take(100_000, begin));

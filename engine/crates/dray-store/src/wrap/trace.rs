@@ -1,4 +1,4 @@
-//! Reports each call: operation, file, byte range, time, duration and outcome.
+//! Reports each call of a store: operation, file, byte range, time, duration and outcome.
 
 use super::{Call, Hook};
 use dray_core::Error;
@@ -7,30 +7,30 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// One completed call.
+/// A call of a store that has ended.
 #[derive(Debug, Clone, Copy)]
 pub struct Event<'a> {
-    /// The call.
+    /// The call that ended.
     pub call: Call<'a>,
-    /// Time since the trace began.
+    /// Time at which the call started, since the start of the trace.
     pub at: Duration,
     /// Duration of the call.
     pub took: Duration,
-    /// Error of the call, if it failed.
+    /// Error of the call; `None` if the call succeeded.
     pub error: Option<&'a Error>,
 }
 
-/// Receives the events on the thread that made the call.
+/// Function that receives the events. It runs on the thread that made the call.
 pub type TraceSink = Arc<dyn Fn(&Event<'_>) + Send + Sync>;
 
-/// The hook.
+/// A hook that reports calls.
 pub struct Trace {
     began: Instant,
     sink: TraceSink,
 }
 
 impl Trace {
-    /// Returns a trace that reports to `sink`, with times from now on.
+    /// Creates a hook that reports calls to `sink`. The trace starts now.
     #[must_use]
     pub fn new(sink: TraceSink) -> Self {
         Self {
@@ -53,8 +53,8 @@ impl Hook for Trace {
     }
 }
 
-/// Returns a sink that writes one JSON object per line: `at_us`, `took_us`, `operation`, `path`,
-/// and where present `offset`, `length`, `error`. Write errors are ignored.
+/// Returns a sink that writes one JSON object per line with the fields `at_us`, `took_us`,
+/// `operation`, `path`, and, if known, `offset`, `length`, `error`. Write errors are ignored.
 #[must_use]
 pub fn json_lines(writer: impl Write + Send + 'static) -> TraceSink {
     let writer = Mutex::new(writer);
@@ -74,7 +74,8 @@ pub fn json_lines(writer: impl Write + Send + 'static) -> TraceSink {
             line["error"] = error.to_string().into();
         }
         let mut writer = writer.lock_unpoisoned();
-        // One write per line keeps lines whole; a trace must not fail a transfer.
+        // Write each line with one call, so that lines of several threads do not mix. Ignore
+        // errors, because a trace must not make a transfer fail.
         let _ = writer.write_all(format!("{line}\n").as_bytes());
     })
 }

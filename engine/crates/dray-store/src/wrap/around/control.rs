@@ -1,4 +1,4 @@
-//! Control files whose calls pass a hook.
+//! Control files of a wrapped store. The hook sees each call.
 
 use super::{Handle, Hook, Operation};
 use crate::store::ControlFile;
