@@ -1,5 +1,5 @@
-//! Sends requests and receives answers: kept connections, redirects, and errors with the server's
-//! own message.
+//! Sends requests and receives answers. Keeps connections open, follows redirects, and makes errors
+//! that contain the server's message.
 
 use crate::credentials::Credentials;
 use crate::names::Capitals;
@@ -17,23 +17,23 @@ use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::{Connector as _, DefaultConnector};
 
-/// Maximum time to connect; a server that takes longer counts as unreachable.
+/// Maximum time to connect. After it the server counts as unreachable.
 const CONNECT_MAX: Duration = Duration::from_secs(15);
 
-/// Maximum time without any byte on a connection before it counts as lost. A server may compute a
-/// checksum or fetch a file from a tape's buffer before it answers (guess, revisit).
+/// Maximum time without a received byte before a connection counts as lost. Some servers compute a
+/// checksum, or fetch a file from a tape system, before they answer (guess, revisit).
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(120);
 
-/// Maximum number of successive redirects.
+/// Maximum number of redirects in a row.
 const REDIRECTS_MAX: usize = 10;
 
-/// Maximum number of connections kept for later requests.
+/// Maximum number of connections kept open for later requests.
 const KEPT_MAX: usize = 256;
 
-/// Maximum idle time of a kept connection: servers close theirs after about as long.
+/// Maximum idle time of a connection. Servers close idle connections after a similar time.
 const KEPT_FOR: Duration = Duration::from_secs(10);
 
-/// Bytes of an error page that are searched for the cause.
+/// Number of bytes of an error page that are searched for the cause.
 const REASON_BYTES: u64 = 512;
 
 /// One request.
@@ -42,32 +42,32 @@ pub(crate) struct Ask<'a> {
     pub(crate) place: &'a RequestTarget,
     pub(crate) headers: &'a [(&'a str, &'a str)],
     pub(crate) body: &'static str,
-    /// Description of the request for errors: an infinitive, and the file.
+    /// Description of the request for errors: an infinitive such as "list".
     pub(crate) operation: &'static str,
     pub(crate) file: &'a RelPath,
 }
 
-/// A server's answer with any status.
+/// A server's answer with any HTTP status.
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    /// Resource that answered: after redirects it differs from the requested one.
+    /// Resource that answered. After a redirect, it differs from the requested resource.
     pub(crate) place: RequestTarget,
     response: http::Response<ureq::Body>,
 }
 
 impl Answer {
-    /// Returns the text of a header.
+    /// Returns the value of a header as text.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.response.headers().get(name)?.to_str().ok()
     }
 
-    /// Returns true if the answer comes from XRootD's own server.
+    /// Returns true if XRootD's own HTTP server sent the answer.
     fn is_of_xrootd(&self) -> bool {
         let server = self.header("server").unwrap_or_default();
         server.to_ascii_lowercase().starts_with("xrootd")
     }
 
-    /// Returns the announced length of the whole body in bytes.
+    /// Returns the length in bytes that the server announced for the body.
     pub(crate) fn length(&self) -> Option<u64> {
         self.header("content-length")?.trim().parse().ok()
     }
@@ -78,11 +78,11 @@ impl Answer {
     }
 }
 
-/// Sends requests to one server, and to those it redirects to.
+/// Sends requests to one server and to the servers to which it redirects.
 #[derive(Debug)]
 pub(crate) struct Client {
     agent: ureq::Agent,
-    /// Agent that bypasses every proxy.
+    /// HTTP agent that uses no proxy.
     direct: ureq::Agent,
     home: Origin,
     credentials: Credentials,
@@ -91,7 +91,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Returns a client of `home`, the only server that gets the credentials.
+    /// Creates a client for the server `home`. Only this server gets the credentials.
     pub(crate) fn new(home: Origin, credentials: Credentials, end: End) -> Self {
         let tls = TlsConfig::builder()
             .root_certs(RootCerts::Specific(Arc::new(authorities())))
@@ -127,15 +127,16 @@ impl Client {
         }
     }
 
-    /// Sends a request and follows redirects. Returns an answer with any status.
+    /// Sends a request and follows redirects. Returns the answer, whatever its status.
     ///
     /// # Errors
-    /// If no answer comes, or redirects form a loop.
+    /// An error if no answer comes, or if there are too many redirects.
     pub(crate) fn ask(&self, ask: &Ask<'_>) -> Result<Answer> {
         self.follow(ask, &mut |ask, place| self.ask_once(ask, place))
     }
 
-    /// Sends a request with `once`, and again to each place it is redirected to.
+    /// Sends a request with the function `once`. After each redirect, sends the request to the new
+    /// place.
     ///
     /// # Errors
     /// As [`Self::ask`].
@@ -209,7 +210,8 @@ impl Client {
             .remedy("name the file where it lies"))
     }
 
-    /// Sends a request to one place, and repeats it while the server is busy and patience lasts.
+    /// Sends a request to one place. Repeats the request while the server is busy, for a limited
+    /// time.
     fn patiently(
         &self,
         ask: &Ask<'_>,
@@ -235,8 +237,8 @@ impl Client {
         }
     }
 
-    /// Refuses encoded content: its bytes are not the file's, and the request did not ask for an
-    /// encoding.
+    /// Rejects an encoded body. The request did not ask for an encoding, and the bytes of the body
+    /// are not those of the file.
     fn refuse_coded(&self, ask: &Ask<'_>, answer: &Answer) -> Result<()> {
         let coding = answer.header("content-encoding").unwrap_or_default().trim();
         let is_plain = coding.is_empty() || coding.eq_ignore_ascii_case("identity");
@@ -252,15 +254,15 @@ impl Client {
             .remedy("configure the server to send it unencoded, or use another program"))
     }
 
-    /// Returns a request to `place`, with the credentials for that server.
+    /// Returns a request to `place`. It contains the credentials if `place` is on the home server.
     fn head(&self, ask: &Ask<'_>, place: &RequestTarget) -> Result<http::request::Builder> {
         let uri = format!("{}{}", place.origin, place.target);
         let mut request = http::Request::builder().method(ask.method).uri(uri);
         for (name, value) in ask.headers {
             request = request.header(*name, *value);
         }
-        // Other servers get no credentials: the home server put what they need into the redirect's
-        // URL.
+        // Send no credentials to other servers. The home server puts the needed permission into the
+        // URL of the redirect.
         if place.origin.is(&self.home) {
             let is_private = place.origin.is_secure || place.origin.is_loopback();
             for (name, value) in self.credentials.for_server(is_private)? {
@@ -270,8 +272,8 @@ impl Client {
         Ok(request)
     }
 
-    /// Returns the agent for a server: with the proxy of the environment, except for loopback
-    /// addresses, since a proxy's loopback is its own host's.
+    /// Returns the HTTP agent for a server. The agent uses the proxy of the environment, except for
+    /// loopback addresses: for a proxy, a loopback address would be its own host.
     fn agent_for(&self, origin: &Origin) -> &ureq::Agent {
         match origin.is_loopback() {
             true => &self.direct,
@@ -289,7 +291,7 @@ impl Client {
         self.answered(ask, place, answered)
     }
 
-    /// Sends a body to one place and returns its answer, which may be a redirect.
+    /// Sends a body to one place and returns the answer, which may be a redirect.
     ///
     /// # Errors
     /// As [`Self::ask`].
@@ -328,7 +330,7 @@ impl Client {
         })
     }
 
-    /// Returns the error of a request without an answer, or with an answer that broke off.
+    /// Returns the error for a request without a complete answer.
     fn no_answer(&self, ask: &Ask<'_>, server: &Origin, error: &ureq::Error) -> Error {
         if let ureq::Error::Io(error) = error
             && let Some(lack) = too_many_open(End::Here, ask.operation, error)
@@ -356,7 +358,7 @@ impl Client {
         }
         match kind {
             ErrorKind::InvalidRequest => fault.remedy("check the address"),
-            // A later attempt may reach a server that speaks HTTP.
+            // The error is temporary, because a later request may reach a server that uses HTTP.
             ErrorKind::Protocol => fault
                 .status(Status::Temporary)
                 .remedy("check that a web server answers there"),
@@ -364,14 +366,14 @@ impl Client {
         }
     }
 
-    /// Returns the error of a body that broke off.
+    /// Returns the error for a body that ended too early.
     pub(crate) fn cut_off(&self, ask: &Ask<'_>, server: &Origin, error: &std::io::Error) -> Error {
         self.fault(kind_of(error), ask)
             .cause(format!("{server}: {}", io_words(error)))
             .remedy("check the server")
     }
 
-    /// Returns the error for an answer's status.
+    /// Returns the error for the HTTP status of an answer.
     pub(crate) fn refused(&self, ask: &Ask<'_>, answer: Answer) -> Error {
         let status = answer.status;
         let (kind, remedy) = meaning(status);
@@ -391,7 +393,7 @@ impl Client {
         }
     }
 
-    /// Returns an error about the request.
+    /// Returns an error for the request `ask`.
     pub(crate) fn fault(&self, kind: ErrorKind, ask: &Ask<'_>) -> Error {
         Error::new(kind, self.end, ask.operation).file(ask.file)
     }
@@ -404,7 +406,7 @@ fn kind_of(error: &std::io::Error) -> ErrorKind {
     }
 }
 
-/// Returns kind and remedy of a status (RFC 9110, section 15).
+/// Returns the error kind and the remedy for an HTTP status (RFC 9110, section 15).
 fn meaning(status: u16) -> (ErrorKind, &'static str) {
     match status {
         401 => (
@@ -432,10 +434,10 @@ fn meaning(status: u16) -> (ErrorKind, &'static str) {
     }
 }
 
-/// Returns the first plain-text line of an error page.
+/// Returns the first line of plain text in an error page.
 fn reason(body: impl Read) -> String {
     let mut bytes = Vec::new();
-    // An unreadable body gives no reason.
+    // Ignore an error. If the body cannot be read, the error has no cause from the server.
     let _ = body.take(REASON_BYTES).read_to_end(&mut bytes);
     let text = String::from_utf8_lossy(&bytes);
     let line = text.lines().map(str::trim).find(|line| !line.is_empty());
@@ -445,8 +447,8 @@ fn reason(body: impl Read) -> String {
     line.chars().filter(|c| !c.is_control()).take(200).collect()
 }
 
-/// Returns the trusted certificate authorities: the system's (or those of `SSL_CERT_FILE` and
-/// `SSL_CERT_DIR`), and those of `X509_CERT_DIR`, where the grid keeps its own.
+/// Returns the trusted certificate authorities: those of the system (or of `SSL_CERT_FILE` and
+/// `SSL_CERT_DIR`), and those in `X509_CERT_DIR`, the folder for authorities of the grid.
 fn authorities() -> Vec<Certificate<'static>> {
     let mut found = rustls_native_certs::load_native_certs().certs;
     if let Some(folder) = std::env::var_os("X509_CERT_DIR") {
@@ -466,7 +468,8 @@ mod tests {
     use dray_core::{End, ErrorKind, RelPath, Result};
     use ureq::http;
 
-    /// Sends a request to a fake server that redirects to `to`, which answers. Makes no connection.
+    /// Sends a request to a fake server that redirects to `to`. The fake server answers the second
+    /// request. No connection is made.
     fn redirected(from: &str, to: &str) -> Result<u16> {
         redirected_by("a server", from, to)
     }

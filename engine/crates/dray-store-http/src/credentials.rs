@@ -1,4 +1,4 @@
-//! Credentials: headers for one server only. They are never shown.
+//! Credentials: headers for one server only. dray never prints them.
 
 use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result};
@@ -8,16 +8,18 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Interval between reads of the token's file: renewing programs replace the token in time.
+/// Interval between reads of the token file. A program that renews the token replaces the file long
+/// before the token expires.
 const FILE_FRESH: Duration = Duration::from_secs(30);
 
-/// Maximum length of a token; tokens in use have one to four KiB.
+/// Maximum length of a token in bytes. Real tokens have one to four KiB.
 const TOKEN_BYTES_MAX: usize = 64 * 1024;
 
-/// The credentials of requests. [`Credentials::for_server`] decides which server gets them.
+/// The credentials of requests. The client decides which server gets them
+/// ([`Credentials::for_server`]).
 #[derive(Default)]
 pub struct Credentials {
-    /// Headers for the server, as given.
+    /// Headers for the server, as the user gave them.
     headers: Vec<(String, String)>,
     token: Option<Token>,
 }
@@ -41,17 +43,17 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// Returns empty credentials.
+    /// Returns credentials without headers and without a token.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Returns credentials of these headers, which the user meant for this server.
+    /// Returns credentials that consist of headers. The user gave these headers for one server.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`] names a header whose value cannot be sent, or that the caller
-    /// may not set.
+    /// [`ErrorKind::InvalidRequest`] if the value of a header cannot be sent, or if the caller must
+    /// not set the header. The error contains the name of the header.
     pub fn of_headers(headers: Vec<(String, String)>) -> Result<Self> {
         for (name, value) in &headers {
             let is_name = !name.is_empty()
@@ -72,9 +74,9 @@ impl Credentials {
         })
     }
 
-    /// Returns the bearer token of the environment: `BEARER_TOKEN`, else the content of the file
-    /// that `BEARER_TOKEN_FILE` names, which is read again periodically. `variable` looks up a
-    /// variable.
+    /// Returns the bearer token of the environment. This is the value of `BEARER_TOKEN`, or the
+    /// content of the file whose path is in `BEARER_TOKEN_FILE`. The file is read again
+    /// periodically. `variable` returns the value of an environment variable.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidRequest`] for an invalid token.
@@ -97,12 +99,12 @@ impl Credentials {
         })
     }
 
-    /// Returns the headers for the server that these credentials belong to. A token of the
-    /// environment was not given for one server: it is sent only if nobody else can listen
-    /// (`is_private`: TLS, or this host).
+    /// Returns the headers for the server to which these credentials belong. `is_private` is true
+    /// if the connection uses TLS or stays on this host. A token of the environment is sent only
+    /// over a private connection, because the user did not give it for a particular server.
     ///
     /// # Errors
-    /// If the token's file cannot be read.
+    /// An error if the token file cannot be read.
     pub(crate) fn for_server(&self, is_private: bool) -> Result<Vec<(&str, String)>> {
         let given = self.headers.iter();
         let mut headers: Vec<(&str, String)> = given

@@ -1,4 +1,4 @@
-//! Parses a WebDAV server's answers about a folder and its entries (RFC 4918, PROPFIND).
+//! Parses the answers of a WebDAV server about a folder and its entries (PROPFIND of RFC 4918).
 
 use crate::url::{decode, read_path};
 use dray_core::{ModifiedTime, RelPath};
@@ -6,7 +6,7 @@ use quick_xml::events::Event;
 use quick_xml::name::ResolveResult;
 use quick_xml::reader::NsReader;
 
-/// Namespace of WebDAV.
+/// XML namespace of WebDAV.
 const NAMESPACE: &str = "DAV:";
 
 /// Body of a PROPFIND request.
@@ -14,10 +14,10 @@ pub(crate) const QUESTION: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\
 <D:propfind xmlns:D=\"DAV:\"><D:prop><D:resourcetype/><D:getcontentlength/><D:getlastmodified/>\
 <D:getetag/></D:prop></D:propfind>";
 
-/// One file or folder of an answer.
+/// A file or folder in an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DavEntry {
-    /// Path beneath the server's root.
+    /// Path below the server's root.
     pub(crate) path: RelPath,
     pub(crate) is_folder: bool,
     pub(crate) size: Option<u64>,
@@ -34,10 +34,10 @@ struct Response {
     tag: String,
 }
 
-/// Parses an answer. `is_raw` is true if the server writes paths without escapes.
+/// Parses an answer. `is_raw` is true if the server does not escape the paths in its answers.
 ///
 /// # Errors
-/// The reason why the answer is invalid.
+/// The reason why the answer is not valid.
 pub(crate) fn read(answer: &str, is_raw: bool) -> Result<Vec<DavEntry>, String> {
     let mut reader = NsReader::from_str(answer);
     let mut found = Vec::new();
@@ -101,7 +101,7 @@ fn is_folder(response: Option<&mut Response>) {
 
 fn close(response: Response, is_raw: bool) -> Result<DavEntry, String> {
     let text = response.href.as_bytes();
-    // `href` is an absolute URL or a path on this server.
+    // `href` is either an absolute URL or a path on this server.
     let path = match response.href.split_once("://") {
         Some((_, rest)) if !response.href.starts_with('/') => {
             let slash = rest.find('/').unwrap_or(rest.len());
@@ -131,7 +131,7 @@ fn read_raw(text: &[u8]) -> Result<RelPath, String> {
     RelPath::parse(&joined).map_err(|error| error.cause)
 }
 
-/// Parses an HTTP date (RFC 9110, section 5.6.7); its resolution is one second.
+/// Parses an HTTP date (RFC 9110, section 5.6.7). The resolution is one second.
 pub(crate) fn read_time(text: &str) -> Option<ModifiedTime> {
     let time = httpdate::parse_http_date(text).ok()?;
     let since = time.duration_since(std::time::UNIX_EPOCH).ok()?;
@@ -141,14 +141,14 @@ pub(crate) fn read_time(text: &str) -> Option<ModifiedTime> {
     })
 }
 
-/// Returns a strong entity tag, which identifies the exact bytes; `None` for a weak one (RFC 9110,
-/// section 8.8.1).
+/// Returns a strong entity tag, which identifies the exact bytes. Returns `None` for a weak tag
+/// (RFC 9110, section 8.8.1).
 pub(crate) fn strong(text: &str) -> Option<String> {
     let is_quoted = text.len() >= 2 && text.starts_with('"') && text.ends_with('"');
     is_quoted.then(|| text.to_owned())
 }
 
-/// Returns an entity tag, weak or strong, without the prefix of a weak one.
+/// Returns a weak or strong entity tag, without the prefix of a weak tag.
 pub(crate) fn opaque(text: &str) -> Option<String> {
     let text = text.trim();
     strong(text.strip_prefix("W/").unwrap_or(text))

@@ -1,18 +1,17 @@
-//! Reads files of a web server by ranges: `http`, `https`, `dav` and `davs`.
+//! Reads byte ranges of files on a web server: `http`, `https`, `dav` and `davs`.
 //!
-//! Purpose: [`HttpStore`], a source for any transfer. Size, time and entity tag come from PROPFIND
-//! or HEAD; objects are ranges, each one GET on a kept connection, from any number of threads.
-//! Folders are listed where the server speaks WebDAV (XRootD's does). [`Credentials`] are sent only
-//! to the server they belong to, and are never shown.
+//! [`HttpStore`] is a source for transfers. It gets the size, time and entity tag of a file by
+//! PROPFIND or HEAD. It reads each object as a range with one GET on a kept connection, and any
+//! number of threads can read. It lists folders if the server supports WebDAV, as XRootD's HTTP
+//! server does. [`Credentials`] are sent only to the server to which they belong, and are never
+//! printed. [`HttpStore::put`] sends one file to a server, for third-party copies.
 //!
-//! [`HttpStore::put`] sends one file to a server, for third-party copies.
+//! This crate does not cache, does not write files in pieces, and retries only if a server is busy.
+//! It refuses files whose changes cannot be detected.
 //!
-//! Non-goals: retries (except for busy servers), caches, writing in pieces. Files whose changes
-//! cannot be detected are refused.
-//!
-//! Invariant owned here: bytes of two versions of a file are never mixed. Every answer is compared
-//! with the state at the opening of the file. If answers carry no version, the store queries the
-//! server again: once a second during reads, and after the last read.
+//! Invariant: bytes of two versions of a file are never mixed. The store compares every answer with
+//! the state of the file when it was opened. If answers contain no version, the store asks the
+//! server again once a second during reads, and after the last read.
 
 mod client;
 mod credentials;

@@ -1,4 +1,4 @@
-//! Lists a server's folders by PROPFIND, one request each.
+//! Lists folders of a server with one PROPFIND request for each folder.
 
 use crate::dav::DavEntry;
 use crate::server::{Server, or_unknown};
@@ -9,20 +9,21 @@ use std::sync::Arc;
 /// Name of the operation in errors.
 const OPERATION: &str = "list";
 
-/// The folders of a server.
+/// Lists the folders of a server.
 pub(crate) struct Folders(Arc<Server>);
 
 /// Lists `top`.
 ///
 /// # Errors
-/// Errors of the server; [`ErrorKind::NotADirectory`] if the contents of a file are requested.
+/// Errors of the server; [`ErrorKind::NotADirectory`] if the options request the contents of `top`
+/// and `top` is a file.
 pub(crate) fn list(
     server: Arc<Server>,
     top: &RelPath,
     options: &ListOptions,
 ) -> Result<FolderLister<Folders>> {
     let folders = Folders(server);
-    // dray keeps no files of its own on a read-only server.
+    // A read-only server has no files of dray's own, so the list is empty.
     if options.own {
         return Ok(FolderLister::from_contents(
             top,
@@ -31,7 +32,8 @@ pub(crate) fn list(
             folders,
         ));
     }
-    // The contents show whether the top is a folder: one request instead of two.
+    // Request the contents directly. The answer also shows if `top` is a folder, so one request
+    // suffices.
     if options.contents || top.is_root() {
         let contents = folders.contents(top)?;
         return Ok(FolderLister::from_contents(top, contents, options, folders));
@@ -57,7 +59,7 @@ impl Folders {
                 .cause("the server does not call it a folder")
                 .remedy("name it without a slash at the end"));
         }
-        // Drop all other entries that the server lists: they are not in the folder.
+        // Some servers also list other entries. Keep only the entries of this folder.
         found.retain(|found| found.path.parent().as_ref() == Some(folder));
         found.sort_by(|one, other| one.path.cmp(&other.path));
         found.dedup_by(|one, other| one.path == other.path);

@@ -1,17 +1,19 @@
-//! Writes the names of header fields with capitals, as clients did for twenty years.
+//! Changes the names of header fields in requests to the form with capitals, such as
+//! `Content-Length`.
 //!
-//! Field names are case-insensitive (RFC 9110, section 5.1), and the client library sends lower
-//! case. XRootD's server up to 5.5 knows `Range` and `Content-Length` with capitals only: it sends
-//! the whole file for `range`, and takes the body after `content-length` for the next request. This
-//! module therefore rewrites outgoing names in place: the case of a letter changes no length.
+//! Names of header fields are case-insensitive (RFC 9110, section 5.1), and the HTTP library sends
+//! lower case. But XRootD's HTTP server up to version 5.5 recognises `Range` and `Content-Length`
+//! only with capitals. It sends the whole file if the field is named `range`, and treats a body
+//! after `content-length` as the next request. So this module changes the case of letters in
+//! outgoing requests, which does not change their length.
 
 use ureq::Error;
 use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTimeout, Transport};
 
-/// Maximum length of an examined name; the relevant one is shorter.
+/// Maximum length in bytes of a name that is examined. The names that matter are shorter.
 const NAME_BYTES: usize = 32;
 
-/// Wraps every connection.
+/// Wraps every connection of the HTTP library.
 #[derive(Debug)]
 pub(crate) struct Capitals;
 
@@ -30,7 +32,7 @@ impl<In: Transport> Connector<In> for Capitals {
     }
 }
 
-/// A connection that writes the names of its requests with capitals.
+/// A connection that changes the names in its requests to capitals.
 #[derive(Debug)]
 pub(crate) struct Capitalised<In> {
     inner: In,
@@ -53,21 +55,20 @@ impl<In: Transport> Transport for Capitalised<In> {
         loop {
             let has_more = self.inner.await_input(timeout)?;
             let input = self.inner.buffers().input();
-            // Otherwise the input is the head or body of a final answer, which may begin with any
-            // bytes.
+            // The input is not an interim answer. It may be the head or body of a final answer,
+            // which can start with any bytes.
             if !self.writer.expects || input.is_empty() {
                 return Ok(has_more);
             }
             let begun = interim(input);
             self.writer.expects = begun == Interim::Unfinished;
             match begun {
-                // The rest of the interim answer is still to come.
+                // The rest of the interim answer has not arrived yet.
                 Interim::Unfinished if has_more => {}
                 Interim::Fields(length) => {
                     let buffers = self.inner.buffers();
                     buffers.input_consume(length);
-                    // If the final answer is already here, the library needs no `100 Continue`
-                    // before it.
+                    // If the final answer has already arrived, the library needs no `100 Continue`.
                     if buffers.input().is_empty() {
                         let room = buffers.input_append_buf();
                         if let Some(room) = room.get_mut(..CONTINUE.len()) {
@@ -91,23 +92,23 @@ impl<In: Transport> Transport for Capitalised<In> {
     }
 }
 
-/// An interim answer in the form that the library accepts.
+/// An interim answer in the form that the HTTP library accepts.
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// Start of its status line.
+/// First bytes of an interim answer.
 const INTERIM: &[u8] = b"HTTP/1.1 100";
 
-/// Maximum length of an interim answer.
+/// Maximum length of an interim answer in bytes.
 const INTERIM_BYTES_MAX: usize = 4096;
 
-/// Start of an input.
+/// Kind of the bytes at the start of the input.
 #[derive(Debug, PartialEq, Eq)]
 enum Interim {
-    /// No interim answer, or one without fields.
+    /// Not an interim answer, or an interim answer without header fields.
     Plain,
-    /// A part of an interim answer.
+    /// The first part of an interim answer.
     Unfinished,
-    /// An interim answer with fields; its length in bytes.
+    /// An interim answer with header fields. Contains its length in bytes.
     Fields(usize),
 }
 
@@ -136,21 +137,21 @@ enum At {
         is_word_start: bool,
     },
     Value,
-    /// At the line feed of the empty line.
+    /// The next byte is the line feed of the empty line after the head.
     HeadEnd,
     Body {
         left: u64,
     },
 }
 
-/// Follows successive requests and writes capitals.
+/// Follows the requests on a connection and changes the names of their fields.
 #[derive(Debug, Default)]
 struct Writer {
     at: At,
     name: Vec<u8>,
-    /// Length of the body, once its header was seen. dray sends no chunked bodies.
+    /// Length of the body in bytes, from its header field. dray does not send chunked bodies.
     length: u64,
-    /// Set if the request expects an interim answer and no answer has come yet.
+    /// True if the request expects an interim answer and no answer has arrived.
     expects: bool,
 }
 

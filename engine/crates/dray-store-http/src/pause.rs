@@ -1,7 +1,8 @@
-//! Decides when to repeat a request that a server refused for now (429, 503).
+//! Decides when to repeat a request that a busy server refused (status 429 or 503).
 //!
-//! The server's `Retry-After` is honoured (RFC 9110, section 10.2.3). Without one, pauses double.
-//! While the pause of any reader lasts, no reader of the same client sends requests to that server.
+//! The pause is the server's `Retry-After` (RFC 9110, section 10.2.3). Without this header, the
+//! pause doubles each time. During a pause, no thread of the same client sends requests to the
+//! server.
 
 use crate::url::Origin;
 use dray_core::lock::LockExt;
@@ -10,17 +11,17 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
 
-/// The first pause without `Retry-After`; later pauses double.
+/// First pause without `Retry-After`. Each later pause is twice as long.
 const FIRST: Duration = Duration::from_millis(500);
 
-/// The longest pause without `Retry-After`.
+/// Maximum pause without `Retry-After`.
 const LONGEST: Duration = Duration::from_secs(8);
 
 /// Maximum number of pauses without `Retry-After` for one request.
 const UNASKED_MAX: u32 = 5;
 
-/// Maximum total pause of one request. If a server asks for more, the error is `Busy`, and the
-/// caller decides.
+/// Maximum total pause of one request. If the server demands a longer pause, the request fails with
+/// `Busy`, and the caller decides.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Returns true if the status means that the same request may succeed later.
@@ -28,7 +29,7 @@ pub(crate) const fn is_busy(status: u16) -> bool {
     matches!(status, 429 | 503)
 }
 
-/// The pauses of one request.
+/// Pauses that one request has made so far.
 #[derive(Debug, Default)]
 pub(crate) struct Patience {
     waited: Duration,
@@ -36,7 +37,7 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// Returns the wait after one more busy answer; `None` once patience is used up.
+    /// Returns the next pause after a busy answer; `None` if the maximum is exceeded.
     pub(crate) fn next(&mut self, asked: Option<Duration>) -> Option<Duration> {
         let wait = match asked {
             Some(asked) => spread(asked.max(FIRST)),
@@ -52,15 +53,16 @@ impl Patience {
     }
 }
 
-/// Returns a wait up to a tenth longer, so that readers do not repeat their requests
-/// simultaneously.
+/// Makes a pause longer by up to a tenth at random, so that several threads do not repeat their
+/// requests simultaneously.
 fn spread(wait: Duration) -> Duration {
     let draw = RandomState::new().hash_one(0) >> 32;
     let part = u32::try_from(draw).unwrap_or_default();
     wait + wait.mul_f64(0.1 * f64::from(part) / f64::from(u32::MAX))
 }
 
-/// Parses `Retry-After`: seconds, or a time by the server's own clock (its `Date`).
+/// Parses the value of `Retry-After`: a number of seconds, or a time by the clock of the server,
+/// which its `Date` header shows.
 pub(crate) fn read_retry_after(text: &str, date: Option<&str>) -> Option<Duration> {
     let text = text.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -72,12 +74,12 @@ pub(crate) fn read_retry_after(text: &str, date: Option<&str>) -> Option<Duratio
     Some(until.duration_since(now).unwrap_or_default())
 }
 
-/// The end of each server's pause.
+/// The time at which the pause of each server ends.
 #[derive(Debug, Default)]
 pub(crate) struct Pauses(Mutex<HashMap<String, Instant>>);
 
 impl Pauses {
-    /// Begins a pause of a server.
+    /// Starts a pause for a server.
     pub(crate) fn begin(&self, server: &Origin, wait: Duration) {
         let Some(until) = Instant::now().checked_add(wait) else {
             return;
@@ -87,7 +89,7 @@ impl Pauses {
         *held = until.max(*held);
     }
 
-    /// Waits until the pause of a server is over.
+    /// Waits until the pause for a server has ended.
     pub(crate) fn sit_out(&self, server: &Origin) {
         loop {
             let left = {
@@ -130,7 +132,7 @@ mod tests {
         ] {
             assert_eq!(seconds(time, date), Some(10), "{time}");
         }
-        // The time is already past, by the server's clock or by ours.
+        // The time is in the past, by the clock of the server or by the clock of this host.
         assert_eq!(seconds("Sun, 06 Nov 1994 08:49:27 GMT", date), Some(0));
         assert_eq!(seconds("Sun, 06 Nov 1994 08:49:27 GMT", None), Some(0));
         for wrong in ["", "-1", "1.5", "soon", "+3"] {

@@ -1,4 +1,4 @@
-//! Sends one file to a web server, front to back, with PUT.
+//! Sends one file to a web server with PUT, from start to end.
 
 use crate::client::Ask;
 use crate::redirect::RequestTarget;
@@ -12,31 +12,32 @@ use std::io::{Read, Seek, SeekFrom};
 /// Name of the operation in errors.
 const OPERATION: &str = "send the file";
 
-/// Verification of a sent file by the server's checksum.
+/// Says if a sent file is verified with a checksum of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verify {
-    /// A server without a checksum is an error: nothing has verified the file.
+    /// Compare the checksum. A server without a checksum is an error, because the file is then not
+    /// verified.
     Required,
-    /// Compares the checksum if the server has one.
+    /// Compare the checksum if the server has one.
     Offered,
-    /// Does not request a checksum.
+    /// Do not request a checksum.
     Never,
 }
 
-/// One file to send.
+/// A file to send.
 #[derive(Debug)]
 pub struct Sending<'a> {
     /// The file, open for reading.
     pub file: &'a File,
     /// Path of the file on the server.
     pub path: &'a RelPath,
-    /// Permits replacing an existing file.
+    /// True if an existing file may be replaced.
     pub may_overwrite: bool,
-    /// See [`Verify`].
+    /// Says if the file is verified after it was sent.
     pub verify: Verify,
 }
 
-/// Checksums and counts the bytes read.
+/// Reads a file, and computes the checksums and the number of the bytes read.
 struct Counted<'a> {
     file: &'a File,
     left: u64,
@@ -64,12 +65,13 @@ impl Read for Counted<'_> {
 }
 
 impl HttpStore {
-    /// Sends a file, and compares the server's checksum with the sent one. `tell` receives the
-    /// number of bytes sent. A retry starts from the beginning: HTTP cannot resume a PUT.
+    /// Sends a file, and compares the server's checksum with that of the bytes sent. `tell` is
+    /// called with the number of bytes sent so far. A retry starts from the beginning, because HTTP
+    /// cannot resume a PUT.
     ///
     /// # Errors
-    /// `AlreadyExists`; `ChecksumMismatch` if the server has other bytes than were read;
-    /// `SourceChanged`; errors of the server.
+    /// `AlreadyExists`; `ChecksumMismatch` if the server stored other bytes; `SourceChanged`;
+    /// errors of the server.
     pub fn put(&self, sending: &Sending<'_>, tell: &(dyn Fn(u64) + Sync)) -> Result<()> {
         let server = self.server();
         let path = sending.path;
@@ -99,7 +101,7 @@ impl HttpStore {
     }
 }
 
-/// Sends the whole file and follows redirects.
+/// Sends the whole file, and follows redirects.
 fn send(
     server: &Server,
     sending: &Sending<'_>,
@@ -107,12 +109,13 @@ fn send(
     tell: &(dyn Fn(u64) + Sync),
 ) -> Result<Sums> {
     let announced = length.to_string();
-    // With `Expect`, a server that redirects the file answers before it receives any byte.
+    // With `Expect`, a server that redirects the request answers before it receives any bytes of
+    // the file.
     let headers = [
         ("Content-Length", announced.as_str()),
         ("Expect", "100-continue"),
     ];
-    // `Expect` is invalid without a body (RFC 9110, section 10.1.1).
+    // `Expect` is not valid for a request without a body (RFC 9110, section 10.1.1).
     let headers = &headers[..if length > 0 { 2 } else { 1 }];
     let mut sums = Sums::EMPTY;
     let mut body = |ask: &Ask<'_>, place: RequestTarget| {

@@ -1,4 +1,4 @@
-//! Reads one file by ranges. Every answer is checked for the version of the file.
+//! Reads one file by byte ranges, and checks the version of the file in every answer.
 
 use crate::client::{Answer, Ask};
 use crate::redirect::RequestTarget;
@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Maximum age of the server's size and time during reads, for answers that do not carry them: a
-/// query after each object would cost a round trip each. After the last read the server is always
-/// queried (guess, revisit).
+/// Maximum age of the size and time that the server sent, while reads are in progress. Used if the
+/// answers do not contain a time or a tag. A query after each object would cost one round trip per
+/// object. After the last read, the server is always asked again (guess, revisit).
 const STATE_AGE: Duration = Duration::from_secs(1);
 
 /// A file open for reading.
@@ -23,7 +23,7 @@ pub(crate) struct HttpFile {
     /// State of the file when it was opened.
     known: FileVersion,
     last: Mutex<Last>,
-    /// Held by the first request until its answer comes.
+    /// Locked by the first request until its answer arrives.
     settling: Mutex<()>,
     /// Number of reads in progress.
     busy: AtomicU32,
@@ -33,23 +33,23 @@ pub(crate) struct HttpFile {
 
 #[derive(Default)]
 struct Last {
-    /// Target of the last redirect: requested first the next time.
+    /// Place to which the last request was redirected. The next request goes there first.
     place: Option<RequestTarget>,
-    /// Set when the first request has ended.
+    /// True after the first request has ended.
     is_settled: bool,
-    /// True if all answers so far carried a version; `None` without an answer. Many threads share
-    /// one handle: one answer with a version must not stand for another without.
+    /// True if every answer so far contained a version, false if one did not; `None` before the
+    /// first answer. Many threads share one handle, so all answers must be checked.
     are_known: Option<bool>,
-    /// Result of the last state query, if there was one.
+    /// Result of the last query for the state, if there was a query.
     asked: Option<Asked>,
 }
 
-/// Size and time from a state query.
+/// Size and time from a query for the state.
 #[derive(Clone, Copy)]
 struct Asked {
     state: ReadState,
     at: Instant,
-    /// Number of reads completed before the query.
+    /// Number of reads that had ended before the query.
     ended: u64,
 }
 
@@ -70,9 +70,9 @@ impl HttpFile {
         self.last.lock_unpoisoned()
     }
 
-    /// Requests a range, first from the place of the last answer, and from the home server if that
-    /// redirect has expired. Until the first answer only one request is sent: a cluster might
-    /// redirect each to another server, whose files may differ.
+    /// Requests a range from the place of the last answer. If that redirect has expired, requests
+    /// the range from the home server. Until the first answer arrives, only one request is sent,
+    /// because a cluster could redirect each request to another server with a different file.
     fn get(&self, range: &str) -> Result<Answer> {
         let is_settled = self.last().is_settled;
         let _first = (!is_settled).then(|| {
@@ -100,7 +100,8 @@ impl HttpFile {
         }
         let answer = ask(&home);
         let mut last = self.last();
-        // Also after a failure, so that the waiting requests do not fail one after the other.
+        // Set this after a failure too, so that the waiting requests do not fail one after the
+        // other.
         last.is_settled = true;
         let answer = answer?;
         if !answer.place.origin.is(&home.origin) && answer.status == 206 {
@@ -120,7 +121,7 @@ impl HttpFile {
         }
     }
 
-    /// Checks the version of an answer; refuses any other version than the opened one.
+    /// Checks the version of an answer. Rejects every version except the one that was opened.
     fn note(&self, answer: &Answer, size: u64) -> Result<()> {
         let seen = FileVersion::of_answer(answer, Some(size));
         if let (Some(known), Some(seen)) = (&self.known.tag, &seen.tag)
@@ -128,7 +129,7 @@ impl HttpFile {
         {
             return Err(self.changed("its entity tag changed after it was opened"));
         }
-        // An equal weak tag proves nothing; a different one means another version.
+        // Two different weak tags mean two versions. Two equal weak tags prove nothing.
         if !self
             .server
             .is_as_said(&self.path, &Validators::of_answer(answer))
@@ -138,7 +139,8 @@ impl HttpFile {
         if seen.modified.is_some() && seen.modified != self.known.modified {
             return Err(self.changed("its modification time changed after it was opened"));
         }
-        // A time or tag in the answer equals the opened version's: others were refused above.
+        // The time or tag in the answer equals that of the opened version, because other values
+        // were rejected above.
         let is_known = seen.modified.is_some() || (seen.tag.is_some() && self.known.tag.is_some());
         let mut last = self.last();
         last.are_known = Some(is_known && last.are_known.unwrap_or(true));
@@ -146,7 +148,7 @@ impl HttpFile {
     }
 
     fn changed(&self, cause: &str) -> dray_core::Error {
-        // The next opening gets the version that exists then.
+        // Forget the old state, so that the next opening gets the current version.
         self.server.forget(&self.path);
         let home = self.server.place(&self.path);
         let fault = self
@@ -158,14 +160,14 @@ impl HttpFile {
             .remedy("run the same command again when no program writes to the file")
     }
 
-    /// Returns the known state, if no new query is needed. A state other than `opened` is final:
-    /// the version of the bytes read is then unknown.
+    /// Returns the last state from the server, if no new query is needed. If this state differs
+    /// from `opened`, it is final, because the version of the bytes read is unknown.
     fn still_holds(&self, opened: ReadState) -> Option<ReadState> {
         let asked = self.last().asked?;
         if asked.state != opened {
             return Some(asked.state);
         }
-        // Readers in progress will query at their end.
+        // The reads in progress ask for the state when they end.
         let are_others = self.busy.load(Ordering::SeqCst) > 0;
         let is_judged = self.ended.load(Ordering::SeqCst) == asked.ended;
         let is_young = asked.at.elapsed() < STATE_AGE;
@@ -185,7 +187,7 @@ impl HttpFile {
         let ask = self.ask(&place);
         let told = match answer.status {
             206 => self.told_by_range(&answer, offset, end)?.min(wanted),
-            // The whole file was requested.
+            // The range is the whole file, so this answer is correct.
             200 if offset == 0 && end == self.known.size => {
                 if answer.length().is_some_and(|size| size != self.known.size) {
                     return Err(self.changed("its size has changed since it was opened"));
@@ -209,11 +211,12 @@ impl HttpFile {
             }
         };
         self.note(&answer, self.known.size)?;
-        // Bytes beyond the range in `Content-Range` are dropped.
+        // Drop bytes that exceed the range in `Content-Range`.
         self.read_body(answer, &mut buffer[..told])
     }
 
-    /// The bytes that a partial answer announces, checked against what was asked for.
+    /// Returns the number of bytes that a partial answer announces, after a check against the
+    /// requested range.
     fn told_by_range(&self, answer: &Answer, offset: u64, end: u64) -> Result<usize> {
         let place = &answer.place;
         let refuse = |cause: String| {
@@ -243,7 +246,7 @@ impl HttpFile {
         Ok(usize::try_from(last - first + 1).unwrap_or(usize::MAX))
     }
 
-    /// Fills the buffer from the body, and reads the body's end.
+    /// Fills the buffer from the body, and reads to the end of the body.
     fn read_body(&self, answer: Answer, buffer: &mut [u8]) -> Result<usize> {
         let announced = answer.length();
         let is_whole = answer.status == 200;
@@ -260,7 +263,8 @@ impl HttpFile {
             }
         }
         if filled == 0 {
-            // The head was right. A proxy that lost its own server ends an answer like this: retry.
+            // The head of the answer was correct. A proxy that lost its connection to the server
+            // sends such an answer, so a retry can succeed.
             let fault = self.server.client.fault(ErrorKind::Unreachable, &ask);
             let cause = match announced {
                 Some(bytes) => format!("{} sends none of {bytes} bytes", place.origin),
@@ -268,7 +272,7 @@ impl HttpFile {
             };
             return Err(fault.cause(cause).remedy("check the server"));
         }
-        // The connection is kept only if its end is read.
+        // Read the end of the body. Otherwise the HTTP library does not keep the connection.
         let more = body.read(&mut [0]);
         if is_whole && (matches!(more, Ok(1)) || filled < buffer.len()) {
             return Err(self.changed("its size has changed since it was opened"));
@@ -281,8 +285,8 @@ impl ReadHandle for HttpFile {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         self.busy.fetch_add(1, Ordering::SeqCst);
         let read = self.read(offset, buffer);
-        // Count before the read counts as idle: a thread that finds no reads in progress then sees
-        // all completed reads.
+        // Count the read before it is no longer in progress. A thread that sees no reads in
+        // progress then sees the number of all completed reads.
         self.ended.fetch_add(1, Ordering::SeqCst);
         self.busy.fetch_sub(1, Ordering::SeqCst);
         read
@@ -297,11 +301,11 @@ impl ReadHandle for HttpFile {
             size: self.known.size,
             modified: or_unknown(self.known.modified),
         };
-        // Each answer was compared on arrival.
+        // Every answer contained a version and was compared when it arrived, so no query is needed.
         if self.last().are_known == Some(true) {
             return Ok(opened);
         }
-        // Answers without time and tag (XRootD's among them) require a query.
+        // Some servers, such as XRootD's, send answers without time and tag. Ask for the state.
         if let Some(state) = self.still_holds(opened) {
             return Ok(state);
         }
@@ -315,7 +319,7 @@ impl ReadHandle for HttpFile {
             self.server.forget(&self.path);
         }
         let mut last = self.last();
-        // A late answer does not replace one that showed a change.
+        // Do not replace a result that showed a change by a result that arrives later.
         if last.asked.is_none_or(|asked| asked.state == opened) {
             let state = now;
             last.asked = Some(Asked { state, at, ended });

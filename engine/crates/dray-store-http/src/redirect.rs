@@ -1,13 +1,13 @@
-//! Places of requests, and the targets of redirects.
+//! Targets of requests, and targets of redirects.
 
 use crate::url::{HttpUrl, Origin, decode, encode, mended};
 use dray_core::RelPath;
 
-/// A resource on a server, as a request names it.
+/// A resource on a server, in the form of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestTarget {
     pub(crate) origin: Origin,
-    /// Path and query.
+    /// Path and query of the resource.
     pub(crate) target: String,
 }
 
@@ -23,7 +23,7 @@ impl RequestTarget {
         }
     }
 
-    /// Returns the place with a slash at the end of its path, as a folder is named.
+    /// Returns the target with a slash at the end of its path, which is the form for a folder.
     pub(crate) fn into_folder(mut self) -> Self {
         let at = self.target.find('?').unwrap_or(self.target.len());
         if !self.target[..at].ends_with('/') {
@@ -38,12 +38,12 @@ impl RequestTarget {
         decode(path.as_bytes()).unwrap_or_default()
     }
 
-    /// Returns true if both name the same file, on any server.
+    /// Returns true if both targets name the same file, on any server.
     pub(crate) fn names_as(&self, other: &Self) -> bool {
         self.named() == other.named()
     }
 
-    /// Returns true if the unescaped name is also the escaped form of another file's name.
+    /// Returns true if the unescaped name is also the escaped form of another name.
     pub(crate) fn may_be_confused(&self) -> bool {
         let name = self.named();
         let is_escape = |part: &[u8]| {
@@ -52,9 +52,9 @@ impl RequestTarget {
         name.windows(3).any(is_escape) || name.contains(&b'#')
     }
 
-    /// Corrects a redirect's location: XRootD's servers, up to 5.5, send names without escapes. If
-    /// the location contains exactly the requested name, none of its bytes is an escape or a
-    /// delimiter.
+    /// Corrects the location of a redirect. XRootD's servers up to version 5.5 do not escape names
+    /// in locations. If the location contains exactly the requested name, all bytes of the name are
+    /// taken literally.
     pub(crate) fn meant(&self, location: &[u8]) -> String {
         let (head, rest) = location.split_at(start_of_path(location));
         let named = self.named();
@@ -103,7 +103,7 @@ impl RequestTarget {
 }
 
 impl RequestTarget {
-    /// Resolves a location without a server and without a leading slash (RFC 3986, section 5.2).
+    /// Resolves a location that has no server and no leading slash (RFC 3986, section 5.2).
     fn relative(&self, location: &str) -> Option<Self> {
         let location = location.split('#').next().unwrap_or_default();
         let path = self.target.split('?').next().unwrap_or_default();
@@ -124,7 +124,7 @@ impl RequestTarget {
     }
 }
 
-/// Returns true if a location names its scheme.
+/// Returns true if a location starts with a scheme.
 fn has_scheme(location: &str) -> bool {
     let head = location.split(['/', '?', '#']).next().unwrap_or_default();
     head.split_once(':').is_some_and(|(scheme, _)| {
@@ -135,7 +135,7 @@ fn has_scheme(location: &str) -> bool {
     })
 }
 
-/// Removes `.` and `..` from a path; `..` at the root stays at the root.
+/// Removes `.` and `..` from a path. `..` at the root has no effect.
 fn without_dots(path: &str) -> String {
     let mut kept: Vec<&str> = Vec::new();
     let mut parts = path.trim_start_matches('/').split('/').peekable();
@@ -156,10 +156,10 @@ fn without_dots(path: &str) -> String {
     format!("/{}", kept.join("/"))
 }
 
-/// Returns the index at which the path begins in a location.
+/// Returns the index in a location at which its path starts.
 fn start_of_path(location: &[u8]) -> usize {
     let scheme = location.windows(3).position(|part| part == b"://");
-    // A location without a server is all path, even if it contains `://`.
+    // A location that starts with a slash has no server, even if it contains `://`.
     let Some(scheme) = scheme.filter(|_| !location.starts_with(b"/")) else {
         return 0;
     };
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn a_redirect_to_a_bare_name_leads_to_that_name() {
         for (asked, location, wanted) in [
-            // A server that escapes names, and one that does not.
+            // The first server escapes names, and the second does not.
             ("/my%2520file", "http://b:1/my%2520file", "/my%2520file"),
             ("/my%2520file", "http://b:1/my%20file", "/my%2520file"),
             ("/my%20file", "http://b:1/my file?x=%2F", "/my%20file?x=%2F"),

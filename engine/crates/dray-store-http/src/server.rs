@@ -1,4 +1,5 @@
-//! Requests to a web server about the state of paths. Remembers which methods the server supports.
+//! Requests for the state of paths on a web server. This module also remembers which methods the
+//! server supports.
 
 use crate::client::{Answer, Ask, Client, SILENCE_MAX};
 use crate::credentials::Credentials;
@@ -13,34 +14,35 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// Maximum length of an answer about one folder: a few hundred thousand files (guess, revisit).
+/// Maximum length in bytes of an answer about one folder. It suffices for a few hundred thousand
+/// files (guess, revisit).
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
 
-/// Maximum number of requests for one file's checksum to a server that does not answer: an hour in
-/// all, as each request waits two minutes (guess, revisit).
+/// Maximum number of requests for one file's checksum if the server does not answer. Each request
+/// waits two minutes, so the total is one hour (guess, revisit).
 const QUESTIONS_MAX: u32 = 30;
 
-/// Maximum number of files remembered between listing and opening.
+/// Maximum number of files whose state is remembered from the listing to the opening.
 const REMEMBERED_MAX: usize = 1 << 16;
 
-/// Returns true if a range was refused because the file is empty.
+/// Returns true if the server refused a range because the file is empty.
 fn is_empty(answer: &Answer) -> bool {
     let range = answer.header("content-range");
     range.is_some_and(|range| range.trim() == "bytes */0")
 }
 
-/// State of a file that identifies its version.
+/// Properties of a file that identify its version.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct FileVersion {
     pub(crate) size: u64,
     pub(crate) modified: Option<ModifiedTime>,
-    /// Strong entity tag of the file.
+    /// Strong entity tag of the file; `None` if the server sends no strong tag.
     pub(crate) tag: Option<String>,
 }
 
 impl FileVersion {
-    /// Returns the state in an answer's head; `size` replaces `Content-Length` where the caller
-    /// knows better.
+    /// Returns the state in the head of an answer. `size` replaces `Content-Length` if the caller
+    /// knows the size.
     pub(crate) fn of_answer(answer: &Answer, size: Option<u64>) -> Self {
         Self {
             size: size.or_else(|| answer.length()).unwrap_or_default(),
@@ -50,13 +52,13 @@ impl FileVersion {
     }
 }
 
-/// Version information in answers, in addition to size, time and strong tag. A difference means
-/// another version; equality proves nothing.
+/// Further properties in answers: weak tags and digests. If they differ, the answers belong to two
+/// versions. If they are equal, the versions may still differ.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Validators {
-    /// Entity tag, weak or strong, without the prefix of a weak one.
+    /// Weak or strong entity tag, without the prefix of a weak tag.
     tag: Option<String>,
-    /// Digest of the whole file (RFC 9530, RFC 3230), as written.
+    /// Digest of the whole file (RFC 9530, RFC 3230), as text.
     digest: Option<String>,
 }
 
@@ -71,7 +73,7 @@ impl Validators {
         }
     }
 
-    /// Returns true if both can describe one version.
+    /// Returns true if both values can belong to the same version.
     fn may_be(&self, other: &Self) -> bool {
         let same = |one: &Option<String>, other: &Option<String>| match (one, other) {
             (Some(one), Some(other)) => one == other,
@@ -80,28 +82,28 @@ impl Validators {
         same(&self.tag, &other.tag) && same(&self.digest, &other.digest)
     }
 
-    /// Adds fields that only the other one has.
+    /// Adds the fields that `self` does not have and `other` has.
     fn learn(&mut self, other: &Self) {
         self.tag = self.tag.take().or_else(|| other.tag.clone());
         self.digest = self.digest.take().or_else(|| other.digest.clone());
     }
 }
 
-/// State shared by all handles of a store.
+/// State that all handles of a store share.
 pub(crate) struct Server {
     pub(crate) client: Client,
     origin: Origin,
     query: Option<String>,
     pub(crate) end: End,
-    /// False once the server has shown that it does not support PROPFIND.
+    /// False after the server has shown that it does not support PROPFIND.
     is_dav: AtomicBool,
     remembered: Mutex<HashMap<RelPath, FileVersion>>,
-    /// Version information of files that are being read, shared by all handles.
+    /// Further version properties of files that are being read.
     said: Mutex<HashMap<RelPath, Validators>>,
 }
 
 impl Server {
-    /// Returns the server of `url`. Sends no request yet.
+    /// Creates the state for the server of `url`. Sends no request.
     pub(crate) fn new(url: &HttpUrl, credentials: Credentials, end: End) -> Self {
         Self {
             client: Client::new(url.origin.clone(), credentials, end),
@@ -118,7 +120,7 @@ impl Server {
         RequestTarget::new(&self.origin, path, self.query.as_deref())
     }
 
-    /// Remembers a file's state from a listing until the file is opened.
+    /// Remembers the state of a file from the listing until the file is opened.
     pub(crate) fn remember(&self, path: &RelPath, known: FileVersion) {
         let mut remembered = self.remembered.lock_unpoisoned();
         if remembered.len() >= REMEMBERED_MAX {
@@ -127,8 +129,8 @@ impl Server {
         remembered.insert(path.clone(), known);
     }
 
-    /// Forgets the remembered state of a changed file: requests with the old state would fail again
-    /// and again.
+    /// Forgets the remembered state of a file that has changed. With the old state, all later
+    /// requests for the file would fail.
     pub(crate) fn forget(&self, path: &RelPath) {
         let mut remembered = self.remembered.lock_unpoisoned();
         remembered.remove(path);
@@ -136,7 +138,7 @@ impl Server {
         said.remove(path);
     }
 
-    /// Returns true if an answer is consistent with earlier answers about the file.
+    /// Returns true if an answer agrees with earlier answers about the file.
     pub(crate) fn is_as_said(&self, path: &RelPath, now: &Validators) -> bool {
         if *now == Validators::default() {
             return true;
@@ -157,8 +159,8 @@ impl Server {
         remembered.get(path).cloned()
     }
 
-    /// Returns a folder and its entries, or the file at `path` alone; `None` if the server does not
-    /// support PROPFIND.
+    /// Returns a folder and its entries, or only the file at `path`. Returns `None` if the server
+    /// does not support PROPFIND.
     pub(crate) fn propfind(
         &self,
         path: &RelPath,
@@ -183,16 +185,16 @@ impl Server {
         let answer = self.client.ask(&ask)?;
         match answer.status {
             207 => {}
-            // The server does not speak WebDAV.
+            // The server does not support WebDAV.
             200 | 400 | 405 | 501 => {
                 self.is_dav.store(false, Ordering::Relaxed);
                 return Ok(None);
             }
-            // A server that only permits reading files answers with this, too.
+            // A server that permits only reading files also answers with this status.
             403 => return Ok(None),
             _ => return Err(self.client.refused(&ask, answer)),
         }
-        // XRootD's server writes paths without escapes.
+        // XRootD's HTTP server does not escape the paths in its answers.
         let is_raw = answer
             .header("server")
             .is_some_and(|server| server.to_ascii_lowercase().starts_with("xrootd"));
@@ -222,7 +224,7 @@ impl Server {
     /// Returns the entry at `path`.
     pub(crate) fn look(&self, path: &RelPath, operation: &'static str) -> Result<DavEntry> {
         if let Some(found) = self.propfind(path, "0", operation)? {
-            // After a redirect the single entry may have another name.
+            // If the answer has only one entry, use it. After a redirect, its name may differ.
             let is_alone = found.len() == 1;
             let own = found
                 .into_iter()
@@ -235,8 +237,8 @@ impl Server {
         self.head(path, operation)
     }
 
-    /// Returns the state in the head of a file. If only reads are permitted, as by a signed URL,
-    /// requests the first byte.
+    /// Returns the state from the answer to HEAD. If the server permits only reads, as with a
+    /// signed URL, requests the first byte of the file instead.
     fn head(&self, path: &RelPath, operation: &'static str) -> Result<DavEntry> {
         let place = self.place(path);
         let ask = Ask {
@@ -262,7 +264,7 @@ impl Server {
                     .and_then(read_content_range)
                     .and_then(|range| range.2),
                 200 => answer.length(),
-                // An empty file has no first byte; request the whole file.
+                // An empty file has no first byte, so request the whole file.
                 416 if is_empty(&answer) => {
                     answer = self.client.ask(&Ask {
                         headers: &[],
@@ -294,7 +296,7 @@ impl Server {
         })
     }
 
-    /// Returns the state of a found file, if its changes can be detected.
+    /// Returns the state of a file. Fails if changes of the file cannot be detected.
     pub(crate) fn as_file(&self, found: DavEntry, operation: &'static str) -> Result<FileVersion> {
         let fault = |kind| Error::new(kind, self.end, operation).file(&found.path);
         if found.is_folder {
@@ -316,8 +318,9 @@ impl Server {
         })
     }
 
-    /// Returns the server's checksum of a file, if it has one. A server that reads the file first
-    /// sends no answer meanwhile; the request is repeated as long as `waits` returns true.
+    /// Returns the server's checksum of a file; `None` if the server has no checksum. Some servers
+    /// read the whole file before they answer. If the request times out, it is repeated while
+    /// `waits` returns true.
     pub(crate) fn digest(
         &self,
         path: &RelPath,
@@ -327,7 +330,8 @@ impl Server {
         loop {
             let asked = Instant::now();
             let said = self.digest_once(path);
-            // Not an immediate answer that a server behind it takes too long.
+            // Distinguish a server that does not answer from a gateway that immediately reports a
+            // timeout of another server.
             let is_silent = matches!(&said, Err(error) if error.kind == ErrorKind::TimedOut)
                 && asked.elapsed() >= SILENCE_MAX / 2;
             if !is_silent || questions >= QUESTIONS_MAX || !waits() {
@@ -355,7 +359,8 @@ impl Server {
     }
 }
 
-/// Returns the adler32 among the digests of RFC 3230, eight hexadecimal digits or fewer.
+/// Returns the adler32 in a list of digests (RFC 3230). The value has at most eight hexadecimal
+/// digits.
 fn read_digest(text: &str) -> Option<Checksum> {
     text.split(',').find_map(|one| {
         let (algorithm, value) = one.trim().split_once('=')?;
@@ -364,8 +369,8 @@ fn read_digest(text: &str) -> Option<Checksum> {
     })
 }
 
-/// Parses the first byte, the last byte and, if present, the size of the whole file (RFC 9110,
-/// section 14.4).
+/// Parses a `Content-Range`: the first byte, the last byte and, if present, the size of the whole
+/// file (RFC 9110, section 14.4).
 pub(crate) fn read_content_range(text: &str) -> Option<(u64, u64, Option<u64>)> {
     let (range, size) = text.trim().strip_prefix("bytes ")?.split_once('/')?;
     let (first, last) = range.split_once('-')?;
@@ -376,7 +381,7 @@ pub(crate) fn read_content_range(text: &str) -> Option<(u64, u64, Option<u64>)> 
     Some((first.trim().parse().ok()?, last.trim().parse().ok()?, size))
 }
 
-/// Returns the modification time, or 0 if it is unknown.
+/// Returns the modification time; the time 0 if it is unknown.
 pub(crate) const fn or_unknown(time: Option<ModifiedTime>) -> ModifiedTime {
     match time {
         Some(time) => time,

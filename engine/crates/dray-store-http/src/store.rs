@@ -1,4 +1,4 @@
-//! A web server as a store.
+//! A store that reads files of a web server.
 
 use crate::credentials::Credentials;
 use crate::list::list;
@@ -13,7 +13,8 @@ use dray_store::{
 };
 use std::sync::Arc;
 
-/// A web server's files, from its root. Wrap it in [`dray_store::ReadOnly`].
+/// The files of a web server. Paths start at the server's root. Wrap this store in
+/// [`dray_store::ReadOnly`].
 #[derive(Clone)]
 pub struct HttpStore {
     server: Arc<Server>,
@@ -21,8 +22,8 @@ pub struct HttpStore {
 }
 
 impl HttpStore {
-    /// Returns a store of the server of `url` with these credentials. The URL's query is part of
-    /// every request. Sends no request yet.
+    /// Creates a store for the server of `url`. The query of the URL is part of every request.
+    /// Sends no request.
     #[must_use]
     pub fn new(url: &HttpUrl, credentials: Credentials, end: End) -> Self {
         let name = url.origin.to_string();
@@ -36,7 +37,7 @@ impl HttpStore {
         &self.server
     }
 
-    /// Queries size and time of a file now.
+    /// Asks the server for the current size and time of a file.
     ///
     /// # Errors
     /// Errors of the server; `Unsupported` if changes of the file cannot be detected.
@@ -49,8 +50,9 @@ impl HttpStore {
         })
     }
 
-    /// Returns the server's checksum of a whole file, if dray can compare its algorithm. A server
-    /// without a stored checksum reads the file before it answers.
+    /// Returns the server's checksum of a whole file; `None` if dray does not support its
+    /// algorithm. A server without a stored checksum reads the file before it answers. The request
+    /// is repeated while `waits` returns true.
     ///
     /// # Errors
     /// Errors of the server.

@@ -1,23 +1,23 @@
-//! URLs of files on a web server (RFC 3986), in the subset that a transfer needs: a server, and a
-//! path on it, as bytes after decoding.
+//! URLs of files on a web server (RFC 3986), in the subset that a transfer needs. A URL has a
+//! server and a path, which is stored as decoded bytes.
 
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
 use std::fmt;
 
-/// Digits of escapes.
+/// Hexadecimal digits for escapes.
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
-/// A server: the peer of a connection, and the scope of credentials.
+/// A server. Connections are made to it, and credentials belong to it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Origin {
     /// True if connections use TLS.
     pub is_secure: bool,
-    /// `host[:port]`, as written, in lower case.
+    /// Server as `host[:port]` in lower case. The port is present only if the URL has one.
     pub authority: String,
 }
 
 impl Origin {
-    /// Returns the host only, an IPv6 address without its brackets.
+    /// Returns the host without the port. An IPv6 address is returned without brackets.
     #[must_use]
     pub fn host(&self) -> &str {
         let authority = self.authority.as_str();
@@ -27,7 +27,7 @@ impl Origin {
         }
     }
 
-    /// Returns `host:port`, with the default port if none is written.
+    /// Returns `host:port`. If the URL has no port, returns the default port of the scheme.
     #[must_use]
     pub fn server(&self) -> String {
         let after = self.authority.rsplit(']').next().unwrap_or_default();
@@ -37,22 +37,22 @@ impl Origin {
         }
     }
 
-    /// Returns true if it is this host, so that nobody else can listen.
+    /// Returns true if the host is this host, so that no other host can read the traffic.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
         let address: Option<std::net::IpAddr> = self.host().parse().ok();
         self.host() == "localhost" || address.is_some_and(|address| address.is_loopback())
     }
 
-    /// Returns true if connections to it stay on this host: its name is a loopback name, or
-    /// resolves to a loopback address. Resolves the name.
+    /// Returns true if connections to this server stay on this host: its name is a loopback name or
+    /// resolves to a loopback address. The call resolves the name.
     pub(crate) fn leads_here(&self) -> bool {
         use std::net::ToSocketAddrs as _;
         if self.is_loopback() {
             return true;
         }
         let port = self.port().parse().unwrap_or(0);
-        // A name that does not resolve is not this host.
+        // A name that cannot be resolved is not this host.
         let mut found = (self.host(), port).to_socket_addrs().into_iter().flatten();
         found.any(|address| {
             let address = address.ip().to_canonical();
@@ -60,7 +60,7 @@ impl Origin {
         })
     }
 
-    /// Returns the port, or the scheme's default.
+    /// Returns the port, or the default port of the scheme.
     fn port(&self) -> &str {
         let after = self.authority.rsplit(']').next().unwrap_or_default();
         match after.rsplit_once(':') {
@@ -70,7 +70,7 @@ impl Origin {
         }
     }
 
-    /// Returns true if both are one server.
+    /// Returns true if both values are the same server.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         self.is_secure == other.is_secure
@@ -86,25 +86,25 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A file or folder on a server.
+/// URL of a file or folder on a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HttpUrl {
-    /// The server.
+    /// Server of the file or folder.
     pub origin: Origin,
-    /// Decoded path beneath the server's root.
+    /// Decoded path below the server's root.
     pub path: RelPath,
-    /// True if the path ends with a slash: it means the contents of a folder.
+    /// True if the path ends with a slash. The URL then refers to the contents of a folder.
     pub is_folder: bool,
-    /// Query as written. It may be a secret and is never shown.
+    /// Query of the URL, not decoded. It may be a secret and is never printed.
     pub query: Option<String>,
 }
 
 impl HttpUrl {
-    /// Parses `http://`, `https://`, `dav://` (as http) or `davs://` (as https); returns `None` for
-    /// another scheme.
+    /// Parses a URL with the scheme `http://`, `https://`, `dav://` (as http) or `davs://` (as
+    /// https). Returns `None` for another scheme.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`] for an unusable URL; the message omits the query.
+    /// [`ErrorKind::InvalidRequest`] if the URL is not valid. The message omits the query.
     pub fn read(text: &[u8]) -> Result<Option<Self>> {
         let schemes: [(&[u8], bool); 4] = [
             (b"http://", false),
@@ -133,7 +133,7 @@ impl HttpUrl {
         let (authority, path) = place.split_at(slash.unwrap_or(place.len()));
         let authority = std::str::from_utf8(authority).map_err(|_| bad("the host is not text"))?;
         if authority.contains('@') {
-            // The message omits the text: before the sign stands a password.
+            // The message omits the text of the URL, because a password may precede the `@`.
             return Err(
                 Error::new(ErrorKind::InvalidRequest, End::Here, "read the address")
                     .cause("it holds a user or a password before the host")
@@ -164,7 +164,7 @@ impl HttpUrl {
 }
 
 impl fmt::Display for HttpUrl {
-    /// Omits the query.
+    /// Formats the URL without its query.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let slash = if self.is_folder && !self.path.is_root() {
             "/"
@@ -175,7 +175,7 @@ impl fmt::Display for HttpUrl {
     }
 }
 
-/// Returns the text after `scheme`, which is matched in any case.
+/// Returns the text after `scheme`, which is compared without regard to case.
 fn strip<'a>(text: &'a [u8], scheme: &[u8]) -> Option<&'a [u8]> {
     let (head, rest) = text.split_at_checked(scheme.len())?;
     head.eq_ignore_ascii_case(scheme).then_some(rest)
@@ -194,14 +194,14 @@ fn is_authority(text: &str) -> bool {
     };
     let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:%".contains(&byte);
     let is_port = match port.strip_prefix(':') {
-        // An empty port is the scheme's default (RFC 3986, section 3.2.3).
+        // An empty port means the default port of the scheme (RFC 3986, section 3.2.3).
         Some(port) => port.is_empty() || port.parse::<u16>().is_ok(),
         None => port.is_empty(),
     };
     !host.is_empty() && host.bytes().all(is_host) && is_port
 }
 
-/// Parses the path of a URL: successive slashes count as one.
+/// Parses the path of a URL. Several slashes in a row count as one slash.
 pub(crate) fn read_path(text: &[u8]) -> Result<RelPath, String> {
     let mut path = RelPath::root();
     for part in text.split(|byte| *byte == b'/') {
@@ -215,7 +215,7 @@ pub(crate) fn read_path(text: &[u8]) -> Result<RelPath, String> {
     Ok(path)
 }
 
-/// Decodes escapes; returns `None` for a malformed one.
+/// Decodes escapes. Returns `None` for a malformed escape.
 pub(crate) fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.iter();
@@ -231,7 +231,7 @@ pub(crate) fn decode(text: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Encodes a path for a URL: escapes every byte that has or may get a meaning.
+/// Encodes a path for a URL. Escapes every byte that can have a meaning in a URL.
 #[must_use]
 pub(crate) fn encode(path: &RelPath) -> String {
     let mut text = String::with_capacity(path.as_bytes().len());
@@ -245,8 +245,8 @@ pub(crate) fn encode(path: &RelPath) -> String {
     text
 }
 
-/// Escapes a URL that a server sent unescaped: XRootD's, up to 5.5, redirect to raw names. Existing
-/// escapes stay.
+/// Escapes a URL that a server sent without escapes. XRootD's servers up to version 5.5 redirect to
+/// such URLs. Existing escapes are kept.
 pub(crate) fn mended(location: &[u8]) -> String {
     let mut text = String::with_capacity(location.len());
     for (at, byte) in location.iter().enumerate() {
