@@ -1,11 +1,11 @@
-//! Makes names durable at a server whose protocol has no such request: none of its requests syncs a
-//! folder.
+//! Makes names durable at an XRootD server. The protocol has no request that syncs a folder.
 //!
-//! The sink extends a barrier file beside the names and syncs it. File systems that journal in
-//! order (ext4, XFS, ZFS) have then made durable every earlier change of names. The file must grow:
-//! a write that changes no metadata of the file need not reach the journal. There must also be a
-//! write: a server ignores a sync of a handle without writes. A file system does not sync the names
-//! of another one, so the sink keeps one barrier file for each.
+//! The sink therefore keeps a barrier file on the same file system as the names. It extends the
+//! barrier file and syncs it. File systems that journal in order (ext4, XFS, ZFS) then make all
+//! earlier changes of names durable too. The barrier file must grow, because a write that changes
+//! no metadata need not reach the journal. A write is also needed because a server ignores a sync
+//! of a handle without writes. A sync does not cover the names of another file system, so the sink
+//! keeps one barrier file for each file system.
 
 use crate::client::{Mode, RemoteFile, client};
 use crate::server::{OWN_MODE, Server, random};
@@ -14,7 +14,7 @@ use dray_core::{Name, RelPath, Result};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
-/// The barrier file; it is already unlinked.
+/// A barrier file. Its name is already deleted.
 struct Barrier {
     file: RemoteFile,
     length: u64,
@@ -23,11 +23,13 @@ struct Barrier {
 impl Barrier {
     fn new(server: &Server, folder: &RelPath) -> Result<Self> {
         let number = random();
-        // A partial file's name, so that the cleanup of leftovers recognises it.
+        // Use the form of a partial file's name, so that the sweep of leftovers recognises the
+        // file.
         let name = Name::new(format!(".dray-{number:016x}.part").as_bytes())?;
         let path = folder.join(&name)?;
         let file = server.open_file(&path, 0, Mode::New(OWN_MODE))?;
-        // Unlinked now, so that it disappears with the handle, also if this process dies.
+        // Delete the name now. The file then disappears when the handle is closed, even if this
+        // process ends unexpectedly.
         let removed = server
             .asked(&path)
             .and_then(|asked| client()?.remove(&server.login(), &asked, false));
@@ -50,11 +52,12 @@ impl Barriers {
         }
     }
 
-    /// Makes durable all names given, taken and removed before in these folders, and in others of
-    /// their file systems. Returns the folders that do not exist.
+    /// Makes all earlier changes of names in these folders durable: created, renamed and deleted
+    /// entries. Other folders on the same file systems are covered too. Returns the folders that do
+    /// not exist.
     ///
     /// # Errors
-    /// Errors of the server; then none of the names counts as durable.
+    /// Errors of the server. Then none of the names counts as durable.
     pub(crate) fn settle_names<'a>(
         &self,
         folders: impl IntoIterator<Item = &'a RelPath>,
@@ -62,7 +65,7 @@ impl Barriers {
         let mut settled = HashSet::new();
         let mut missing = Vec::new();
         for folder in folders {
-            // Query each time: a folder may have been replaced since.
+            // Ask for the file system each time, because the folder may have been replaced.
             let Some(found) = self.server.look(folder)? else {
                 missing.push(folder);
                 continue;
@@ -77,7 +80,7 @@ impl Barriers {
 
     fn settle_device(&self, device: u32, folder: &RelPath) -> Result<()> {
         let mut barriers = self.by_device.lock_unpoisoned();
-        // A failed barrier is not used again.
+        // Take the barrier out of the map. If it fails, it is not used again.
         let mut made = match barriers.remove(&device) {
             Some(made) => made,
             None => Barrier::new(&self.server, folder)?,

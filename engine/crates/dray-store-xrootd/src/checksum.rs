@@ -1,19 +1,20 @@
-//! Requests a server's checksum of a file, to compare a copy with.
+//! Requests a server's checksum of a file, so that a copy can be compared with it.
 
 use crate::client::client;
 use crate::url::{Url, asked};
 use dray_core::{Checksum, ErrorKind, RelPath, Result};
 
-/// Algorithms to request by name, in this order, if dray does not compute the server's default
+/// Names of algorithms to request, in this order, if dray does not support the server's default
 /// algorithm.
 pub(crate) const NAMES: &[&str] = &["adler32", "crc32c"];
 
-/// Requests the server's checksum of the file at `path`. Without a stored checksum the server reads
-/// the whole file, so this may take as long. Returns `None` if the server has none that dray
-/// computes.
+/// Requests the server's checksum of the file at `path`. A server without a stored checksum reads
+/// the whole file first, so the call may take as long as such a read. Returns `None` if the server
+/// has no checksum of an algorithm that dray supports.
 ///
 /// # Errors
-/// Errors of the server, if it does not answer at all or refuses; errors of loading the client.
+/// Errors of the server, if it refuses the request or does not answer; errors of loading the client
+/// library.
 pub fn checksum(url: &Url, path: &RelPath) -> Result<Option<Checksum>> {
     let ask = |name: Option<&str>| {
         let name = name.map(|name| format!("cks.type={name}"));
@@ -21,7 +22,7 @@ pub fn checksum(url: &Url, path: &RelPath) -> Result<Option<Checksum>> {
         client()?.checksum(&url.login(0), &query)
     };
     let mut refused = None;
-    // The server's default algorithm first: its checksum is stored.
+    // Request the default algorithm first, because the server usually stores its checksum.
     for name in [None].into_iter().chain(NAMES.iter().copied().map(Some)) {
         match ask(name) {
             Ok(answer) => {
@@ -30,7 +31,7 @@ pub fn checksum(url: &Url, path: &RelPath) -> Result<Option<Checksum>> {
                 }
             }
             Err(error) if has_none(error.kind) => {}
-            // Another algorithm would fail likewise.
+            // The error does not depend on the algorithm, so another request would fail too.
             Err(error) => {
                 refused = Some(error);
                 break;
@@ -40,17 +41,17 @@ pub fn checksum(url: &Url, path: &RelPath) -> Result<Option<Checksum>> {
     refused.map_or(Ok(None), Err)
 }
 
-/// Returns true if a refusal may concern the algorithm.
+/// Returns true if the server may have refused because of the algorithm.
 const fn has_none(kind: ErrorKind) -> bool {
     is_unknown(kind) || matches!(kind, ErrorKind::ChecksumMismatch)
 }
 
-/// Returns true if a refusal concerns the algorithm, and not this file.
+/// Returns true if the server refused because of the algorithm, and not because of this file.
 pub(crate) const fn is_unknown(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Unsupported | ErrorKind::InvalidRequest)
 }
 
-/// Parses "adler32 37dc018b"; returns `None` for an algorithm that dray does not compute.
+/// Parses text such as "adler32 37dc018b". Returns `None` if dray does not support the algorithm.
 pub(crate) fn read(answer: &str) -> Option<Checksum> {
     let mut words = answer.split_ascii_whitespace();
     let (name, value) = (words.next()?, words.next()?);

@@ -1,30 +1,32 @@
-//! Chooses the replica of the next read. Pure: the state of each replica and the time are
-//! arguments.
+//! Chooses the replica for the next read. The functions do no I/O; the states of the replicas and
+//! the time are arguments.
 //!
-//! The scheduler's layout assigns each part of the file to one replica ([`crate::located`]). A part
-//! is read from its assigned replica unless another would be clearly sooner. So a slow server
-//! delays only its reads in progress, not all parts assigned to it, and a stalled one gets no
-//! further reads. A failed replica rests for a while; one with another version is excluded for
-//! good.
+//! The layout assigns each part of the file to one replica ([`crate::located`]). A part is read
+//! from its assigned replica, unless another replica is expected to be much faster. So a slow
+//! server delays only its reads in progress, and not all parts assigned to it. A stalled server
+//! gets no more reads. A failed replica is not used for some time. A replica with another version
+//! of the file is not used again.
 
 use std::time::{Duration, Instant};
 
-/// Maximum ratio of the assigned replica's expected time to the best one's. The scheduler, which
-/// knows all reads in progress, handles smaller differences by its order of reads. Here and below
-/// as in `dray_sched::congestion`.
+/// Maximum ratio of the expected time of the assigned replica to the expected time of the best
+/// replica. The scheduler knows all reads in progress and handles smaller differences by the order
+/// of reads. This value and the next ones are those of `dray_sched::congestion`.
 const SOONER_TIMES: u32 = 3;
 
-/// Expected times below this are never slow.
+/// A replica whose expected time is below this value is never slow.
 const SLOW_MIN: Duration = Duration::from_millis(2);
 
-/// Divisor of the moving average: each read has the weight 1/4.
+/// Divisor of the moving average. Each read has the weight 1/4.
 const WEIGHT: u32 = 4;
 
-/// Time for which an idle replica counts as slow: then one read measures it again (guess, revisit).
+/// Time for which an idle replica still counts as slow. After it, one read measures the replica
+/// again (guess, revisit).
 const BELIEF: Duration = Duration::from_secs(1);
 
-/// Rest of a failed replica while there are others: a restarting server returns after about this
-/// time, and each attempt at a dead one costs its full timeout (guess, revisit).
+/// Time for which a failed replica is not used if there are other replicas. A server needs about
+/// this time to restart, and each attempt to use a dead server takes a full timeout (guess,
+/// revisit).
 pub(crate) const REST: Duration = Duration::from_secs(60);
 
 fn is_young(seen: Instant, now: Instant) -> bool {
@@ -36,14 +38,14 @@ fn is_young(seen: Instant, now: Instant) -> bool {
 pub(crate) struct Track {
     /// Start times of the reads in progress.
     under_way: Vec<Instant>,
-    /// Average duration of a read, and time of the last measurement; `None` before the first read
+    /// Average duration of a read, and time of the last measurement. `None` until the first read
     /// has ended.
     pace: Option<(Duration, Instant)>,
-    /// End of the rest after a failure.
+    /// Time until which the replica is not used after a failure.
     rests_until: Option<Instant>,
     /// Number of failures.
     failures: u32,
-    /// Set if the replica holds another version of the file.
+    /// True if the replica has another version of the file.
     is_other: bool,
 }
 
@@ -53,15 +55,15 @@ impl Track {
         self.under_way.push(now);
     }
 
-    /// Records the end of the read that started at `began`: with data after `took`, or with an
-    /// error. `took` excludes opening the file, which would make the first opened replica seem
-    /// slow.
+    /// Records the end of the read that started at `began`. `took` is the duration of a read that
+    /// returned data, or `None` for an error. The duration excludes the opening of the file.
+    /// Otherwise the first opened replica would seem slow.
     pub(crate) fn end(&mut self, began: Instant, took: Option<Duration>, now: Instant) {
         if let Some(at) = self.under_way.iter().position(|other| *other == began) {
             self.under_way.swap_remove(at);
         }
         if let Some(took) = took {
-            // An expired average has no weight.
+            // An old average has no weight.
             let known = self.pace.filter(|(_, seen)| is_young(*seen, began));
             let pace = known.map_or(took, |(pace, _)| pace - pace / WEIGHT + took / WEIGHT);
             self.pace = Some((pace, now));
@@ -69,7 +71,7 @@ impl Track {
         }
     }
 
-    /// Records a failure.
+    /// Records a failure. The replica is not used for the time [`REST`].
     pub(crate) fn rest(&mut self, now: Instant) {
         self.rests_until = Some(now + REST);
         self.failures = self.failures.saturating_add(1);
@@ -80,7 +82,7 @@ impl Track {
         self.failures
     }
 
-    /// Records that the replica holds another version.
+    /// Records that the replica has another version of the file.
     pub(crate) const fn leave(&mut self) {
         self.is_other = true;
     }
@@ -89,8 +91,8 @@ impl Track {
         self.rests_until.is_some_and(|until| now < until)
     }
 
-    /// Returns the expected time until one more read would end. A read in progress for longer than
-    /// usual shows that the replica has become slower.
+    /// Returns the expected time until another read would end. If a read in progress takes longer
+    /// than usual, the replica has become slower.
     fn expected(&self, usual: Duration, now: Instant) -> Duration {
         let waits = self
             .under_way
@@ -100,7 +102,7 @@ impl Track {
         let known = self.pace.filter(|(_, seen)| is_believed(*seen));
         let pace = known.map_or(usual, |(pace, _)| pace);
         let pace = pace.max(waits.max().unwrap_or_default()).max(SLOW_MIN);
-        // The number of reads is small: it is limited by the number of readers.
+        // The number of reads is small, because it is limited by the number of reader threads.
         pace.saturating_mul(
             u32::try_from(self.under_way.len())
                 .unwrap_or(u32::MAX)
@@ -109,10 +111,11 @@ impl Track {
     }
 }
 
-/// Returns the replica to read: the one `meant`, unless another would be sooner. The last one, the
-/// manager, is read only if no other is left and no replica was of another version. Those in
-/// `tried` have failed for this read. If all replicas rest, one of them is read once all the same.
-/// Returns `None` if no replica is left.
+/// Returns the number of the replica to read. This is the assigned replica `meant`, unless another
+/// replica is expected to be much faster. The last entry is the manager. It is used only if no
+/// other replica is left and no replica had another version. Replicas in `tried` have failed for
+/// this read and are not chosen. If all replicas are in the pause after a failure, one of them is
+/// used once. Returns `None` if no replica is left.
 pub(crate) fn choose(
     tracks: &[Track],
     meant: usize,
@@ -139,8 +142,8 @@ pub(crate) fn choose(
         })
     };
     let up = soonest(&mut (0..last).filter(is_up));
-    // The server that the manager chooses has a modification time of its own: once a replica has
-    // changed, that server may have the changed version too, undetected.
+    // The server that the manager chooses has its own modification time. After one replica has
+    // changed, that server may have the changed version too, and the change could not be detected.
     let is_one_version = tracks.iter().all(|track| !track.is_other);
     let resort = Some(last).filter(|last| is_one_version && is_up(last));
     up.or(resort).or_else(|| match tried {

@@ -1,4 +1,5 @@
-//! The XRootD client, as described in plugins/xrootd/xrdcl/dray_xrdcl.h. Only this module calls it.
+//! Bindings to the XRootD client library. plugins/xrootd/xrdcl/dray_xrdcl.h describes its
+//! functions. No other module calls the library.
 
 mod change;
 mod file;
@@ -19,30 +20,32 @@ use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
-/// Environment variable with the path of the library, if it does not lie beside the program.
+/// Environment variable with the path of the library, if the library is not in the folder of the
+/// program.
 pub const LIBRARY_VARIABLE: &str = "DRAY_XRDCL";
 
 const LIBRARY: &str = "libdray-xrdcl.so";
-/// `DRAY_XRDCL_VERSION`.
+/// Value of `DRAY_XRDCL_VERSION` in the header.
 const VERSION: u32 = 5;
-/// `DRAY_XRDCL_DIRECTORY`.
+/// Value of `DRAY_XRDCL_DIRECTORY` in the header.
 const DIRECTORY: u32 = 1;
-/// `DRAY_XRDCL_SPECIAL`.
+/// Value of `DRAY_XRDCL_SPECIAL` in the header.
 const SPECIAL: u32 = 2;
-/// Kind of an error structure without an error.
+/// Kind in an error structure that contains no error.
 const NO_ERROR: i32 = -1;
-/// `DRAY_XRDCL_LOCKED`.
+/// Value of `DRAY_XRDCL_LOCKED` in the header.
 const LOCKED: i32 = 17;
-/// `DRAY_XRDCL_NO_ATTRIBUTE`.
+/// Value of `DRAY_XRDCL_NO_ATTRIBUTE` in the header.
 const NO_ATTRIBUTE: i32 = 18;
-/// Bytes of `dray_xrdcl_error.words`.
+/// Size in bytes of the field `dray_xrdcl_error.words`.
 const WORDS_BYTES: usize = 1020;
-/// Name of the opening operation in errors.
+/// Name of the operation in errors of opening a file.
 const OPEN: &str = "open the file";
-/// Maximum bytes of an answer to a checksum request: a name of 16, a value of 128.
+/// Maximum length in bytes of the answer to a checksum request. A name has at most 16 bytes, and a
+/// value at most 128.
 const ANSWER_BYTES: u32 = 512;
 
-/// `struct dray_xrdcl_error`.
+/// The structure `dray_xrdcl_error` of the header.
 #[repr(C)]
 struct RawError {
     kind: i32,
@@ -62,7 +65,7 @@ impl RawError {
     }
 }
 
-/// `struct dray_xrdcl_state`.
+/// The structure `dray_xrdcl_state` of the header.
 #[repr(C)]
 #[derive(Default)]
 struct RawState {
@@ -73,7 +76,7 @@ struct RawState {
     id: u64,
 }
 
-/// `struct dray_xrdcl_file`.
+/// The structure `dray_xrdcl_file` of the header.
 #[repr(C)]
 struct RawFile {
     _opaque: [u8; 0],
@@ -81,14 +84,14 @@ struct RawFile {
 
 type Take = extern "C" fn(*mut c_void, *const c_char, u64, *const RawState) -> i32;
 
-/// State of the entry at a path of a server.
+/// State of the entry at a path on a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RemoteState {
     pub(crate) size: u64,
     pub(crate) modified: ModifiedTime,
     pub(crate) is_folder: bool,
     pub(crate) is_special: bool,
-    /// Number of the file at its server; 0 if the server sends none.
+    /// Number of the file at its server; 0 if the server does not send one.
     pub(crate) id: u64,
 }
 
@@ -112,12 +115,13 @@ impl RemoteState {
     }
 }
 
-/// Entries of a folder, and an error if the list may be incomplete.
+/// The entries of a folder. The error is set if the list may be incomplete.
 pub(crate) type Entries = (Vec<(Result<Name>, RemoteState)>, Option<Error>);
 
 type Words<'a> = *const c_char;
 
-/// Entry points of the loaded library. It stays loaded, since its threads outlive every call.
+/// Functions of the loaded library. The library is never unloaded, because its threads run until
+/// the process ends.
 pub(crate) struct Client {
     _library: Library,
     set: unsafe extern "C" fn(Words<'_>, i32) -> i32,
@@ -162,31 +166,33 @@ pub(crate) struct Client {
     ) -> i32,
 }
 
-/// A request with a text as its answer.
+/// Type of a library function that sends a request and returns text.
 type Asked =
     unsafe extern "C" fn(*const c_char, *const c_char, *mut c_char, u32, *mut RawError) -> i32;
 
 static CLIENT: OnceLock<Result<Client>> = OnceLock::new();
 
-/// Number of the client's attempts to reach a server, the last one without a wait, and seconds of
-/// each attempt. The client's defaults of five times two minutes would leave a user with a wrong
-/// port without a message for eight minutes, and signals without effect. The environment
-/// (`XRD_CONNECTIONRETRY`, `XRD_CONNECTIONWINDOW`) takes precedence.
+/// Settings of the client: the number of attempts to connect to a server, and the seconds of each
+/// attempt. The client waits after each attempt except the last. With the defaults of the client
+/// (five attempts of two minutes), a user with a wrong port would wait eight minutes for a message,
+/// and signals would have no effect. The environment variables `XRD_CONNECTIONRETRY` and
+/// `XRD_CONNECTIONWINDOW` override these settings.
 const REACHING: [(&CStr, i32); 2] = [(c"ConnectionRetry", 2), (c"ConnectionWindow", 15)];
 
-/// Returns the client; loads it at the first call.
+/// Returns the client. The first call loads the library.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] names what to build or install.
+/// [`ErrorKind::Unsupported`]. The error says which software must be built or installed.
 pub(crate) fn client() -> Result<&'static Client> {
     CLIENT.get_or_init(load).as_ref().map_err(Clone::clone)
 }
 
-/// Sets the number of data streams per login connection, for servers that permit it. Call it before
-/// the first URL is used. With 0 or 1 the login connection carries all data.
+/// Sets the number of data streams for each login connection. They are used with servers that
+/// permit them. Call this function before the first URL is used. With 0 or 1, all data uses the
+/// login connection.
 ///
 /// # Errors
-/// If the client cannot be loaded.
+/// An error if the library cannot be loaded.
 pub fn set_substreams(count: u32) -> Result<()> {
     let name = words("SubStreamsPerChannel")?;
     let count = streams::of_channel(count);
@@ -197,22 +203,22 @@ pub fn set_substreams(count: u32) -> Result<()> {
 }
 
 unsafe extern "C" {
-    /// `_exit(2)`: it has no demands.
+    /// The system call `_exit(2)`. It is safe, because it has no preconditions.
     safe fn _exit(status: c_int) -> !;
 }
 
-/// Ends the process. If the client was loaded, no exit handlers run: XrdCl's handlers destroy objects
-/// that its threads and abandoned calls still use.
+/// Ends the process. If the library was loaded, no exit handlers run, because the handlers of XrdCl
+/// destroy objects that its threads and unfinished calls still use.
 pub fn end_process(code: u8) -> ! {
     if CLIENT.get().is_none() {
         std::process::exit(code.into());
     }
-    // No later code could write what this flush cannot.
+    // Ignore an error, because no later code could write the output either.
     let _ = std::io::stdout().flush();
     _exit(code.into())
 }
 
-/// Returns the possible paths of the library, in order.
+/// Returns the possible paths of the library, in the order in which they are tried.
 fn places() -> Vec<PathBuf> {
     if let Some(named) = std::env::var_os(LIBRARY_VARIABLE).filter(|named| !named.is_empty()) {
         return vec![named.into()];
@@ -226,7 +232,7 @@ fn places() -> Vec<PathBuf> {
             places.push(above.join("lib").join(LIBRARY));
         }
     }
-    // Without a slash: the loader searches the system's library folders.
+    // A name without a slash. The loader searches for it in the library folders of the system.
     places.push(LIBRARY.into());
     places
 }
@@ -238,8 +244,8 @@ fn load() -> Result<Client> {
             tried.push(format!("{}: not there", place.display()));
             continue;
         }
-        // SAFETY: the library is ours or named by whoever runs this; what it runs when it is loaded
-        // is XrdCl's own start.
+        // SAFETY: the library is dray's own, or the user of this process has named it. Loading it
+        // runs only the initialisation of XrdCl.
         match unsafe { Library::new(&place) } {
             Ok(library) => return from(library, &place.into_os_string()),
             Err(error) => tried.push(error.to_string()),
@@ -259,10 +265,10 @@ fn unusable(cause: String) -> Error {
 
 fn from(library: Library, place: &OsString) -> Result<Client> {
     let wrong = |error: libloading::Error| unusable(format!("{}: {error}", place.display()));
-    // SAFETY: the type is that of the header; it is the same in all versions.
+    // SAFETY: the type is that in the header, and it is the same in all versions of the header.
     let version: unsafe extern "C" fn() -> u32 =
         unsafe { *library.get(b"dray_xrdcl_version").map_err(wrong)? };
-    // SAFETY: it has no demands.
+    // SAFETY: the function has no preconditions.
     let found = unsafe { version() };
     if found != VERSION {
         let cause = format!("{}: version {found}, not {VERSION}", place.display());
@@ -270,7 +276,7 @@ fn from(library: Library, place: &OsString) -> Result<Client> {
     }
     macro_rules! entry {
         ($name:literal) => {
-            // SAFETY: the types above are those of the header of this version.
+            // SAFETY: the types in this file are those in this version of the header.
             unsafe { *library.get($name).map_err(wrong)? }
         };
     }
@@ -316,7 +322,7 @@ fn words(text: impl AsRef<[u8]>) -> Result<CString> {
     })
 }
 
-/// Calls the client with an error buffer and converts the result.
+/// Calls a library function with an error structure, and converts the result.
 fn call(operation: &str, call: impl FnOnce(*mut RawError) -> i64) -> Result<u64> {
     let mut raw = RawError::none();
     let answer = call(&raw mut raw);
@@ -348,7 +354,8 @@ fn failed(operation: &str, raw: &RawError) -> Error {
     };
     let said = CStr::from_bytes_until_nul(&raw.words).map(CStr::to_string_lossy);
     let said = said.unwrap_or_default();
-    // One line; the mark at the start of XrdCl's message is of no use to dray's users.
+    // Make one line of the message. Remove the mark at its start, because it has no meaning for
+    // users of dray.
     let said = said
         .trim()
         .trim_start_matches("[ERROR] ")
@@ -372,39 +379,40 @@ fn failed(operation: &str, raw: &RawError) -> Error {
     }
 }
 
-/// Mode in which to open a file.
+/// Says how to open a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// For reading. Fails for a file that another client writes ([`ErrorKind::Busy`]).
+    /// For reading. Fails with [`ErrorKind::Busy`] if another client has the file open for writing.
     Read,
-    /// For reading, even if another client writes it.
+    /// For reading, even if another client has the file open for writing.
     ReadShared,
-    /// For reading and writing, exclusively: fails if any client has it open.
+    /// For reading and writing, exclusively. Fails if any client has the file open.
     Update,
     /// For reading and writing, even if other clients have it open.
     UpdateShared,
-    /// Created with these permission bits; it must not exist.
+    /// Create the file with these permission bits. The file must not exist.
     New(u32),
-    /// For reading from one of several servers with the file: its calls take at most about this
-    /// many seconds, and the client does not reopen it after a lost connection.
+    /// For reading one of several replicas. Each call takes at most about this number of seconds,
+    /// and the client does not reopen the file after a lost connection.
     Replica(u32),
 }
 
 impl Mode {
-    /// Returns the header's numbers for mode and permission bits.
+    /// Returns the numbers in the header for the mode and the permission bits.
     const fn numbers(self) -> (u32, u32) {
         match self {
             Self::Read => (0, 0),
             Self::ReadShared => (4, 0),
             Self::Update => (1, 0),
             Self::UpdateShared => (1 | 4, 0),
-            // Shared, so that creation reports an existing file even if a client has it open.
+            // Open the file as shared. Otherwise the server would report an open file as locked,
+            // and not as existing.
             Self::New(mode) => (2 | 4, mode),
             Self::Replica(_) => (8, 0),
         }
     }
 
-    /// Returns the maximum duration of a call in seconds; 0 for the client's own settings.
+    /// Returns the maximum duration of a call in seconds; 0 means the client's own setting.
     const fn seconds(self) -> u32 {
         match self {
             Self::Replica(seconds) => seconds,
@@ -416,12 +424,12 @@ impl Mode {
 /// Result of opening a file exclusively.
 pub(crate) enum Alone {
     Opened(RemoteFile),
-    /// Other clients have the file open; the server's message names them.
+    /// Other clients have the file open. Contains the server's message about these clients.
     Locked(String),
 }
 
 impl Client {
-    /// Opens a file. If the file is to be created and another client has it open, the error is
+    /// Opens a file. If the file must be created and another client has it open, the error is
     /// `AlreadyExists`.
     pub(crate) fn open(&'static self, url: &[u8], how: Mode) -> Result<RemoteFile> {
         match self.open_raw(url, how)? {
@@ -437,8 +445,8 @@ impl Client {
         }
     }
 
-    /// Opens a file for writing, exclusively. Only a file that others have open is `Locked`: an
-    /// overloaded server gives another error.
+    /// Opens a file for writing, exclusively. The result is `Locked` only if other clients have the
+    /// file open. An overloaded server gives another error.
     pub(crate) fn open_alone(&'static self, url: &[u8]) -> Result<Alone> {
         match self.open_raw(url, Mode::Update)? {
             Ok(file) => Ok(Alone::Opened(file)),
@@ -447,7 +455,7 @@ impl Client {
         }
     }
 
-    /// Returns the handle, or the client's own error.
+    /// Returns the handle of the opened file, or the error structure of the client.
     fn open_raw(
         &'static self,
         url: &[u8],
@@ -458,7 +466,7 @@ impl Client {
         let ((how, mode), seconds) = (how.numbers(), how.seconds());
         let mut raw = Box::new(RawError::none());
         let (to, error) = (&raw mut file, &raw mut *raw);
-        // SAFETY: text and room for the answers live until the call returns.
+        // SAFETY: the text and the buffers for the results live until the call returns.
         let opened = unsafe { (self.open)(url.as_ptr(), how, mode, seconds, to, error) };
         if opened < 0 {
             return Ok(Err(raw));
@@ -474,13 +482,13 @@ impl Client {
         }
     }
 
-    /// Returns the state of a path on the server; the path may contain a question mark and
+    /// Returns the state of a path on the server. The path may contain a question mark and
     /// parameters.
     pub(crate) fn look(&self, server: &str, path: &[u8]) -> Result<RemoteState> {
         let (server, path) = (words(server)?, words(path)?);
         let mut state = RawState::default();
         call("look at the file", |error| {
-            // SAFETY: texts and room for the answers live until the call returns.
+            // SAFETY: the texts and the buffers for the results live until the call returns.
             let looked =
                 unsafe { (self.look)(server.as_ptr(), path.as_ptr(), &raw mut state, error) };
             looked.into()
@@ -488,15 +496,15 @@ impl Client {
         Ok(RemoteState::of(&state))
     }
 
-    /// Lists one folder, in the server's order. An error beside entries means that some servers of
-    /// a cluster have not answered, and the folder may contain more.
+    /// Lists one folder in the order of the server. If the error is set, some servers of a cluster
+    /// have not answered, and the list may be incomplete.
     pub(crate) fn list(&self, server: &str, path: &[u8]) -> Result<Entries> {
         let (server, path) = (words(server)?, words(path)?);
         let mut entries: Vec<(Result<Name>, RemoteState)> = Vec::new();
         let context = (&raw mut entries).cast::<c_void>();
         let listed = call("list the folder", |error| {
-            // SAFETY: `take` is given back `context`, which is `entries` and nobody else's until the
-            // call returns; the texts live as long.
+            // SAFETY: the library passes `context` to `take`. `context` is `entries`, which no
+            // other code uses until the call returns. The texts live until the call returns.
             let listed =
                 unsafe { (self.list)(server.as_ptr(), path.as_ptr(), take, context, error) };
             listed.into()
@@ -507,22 +515,23 @@ impl Client {
         }
     }
 
-    /// Returns the server's answer to a checksum request: "NAME VALUE".
+    /// Returns the server's answer to a checksum request, as "NAME VALUE".
     pub(crate) fn checksum(&self, server: &str, query: &[u8]) -> Result<String> {
         ask("ask for the checksum", self.checksum, server, query)
     }
 }
 
-/// Sends a request that is answered with a text.
+/// Sends a request whose answer is text.
 fn ask(operation: &str, asked: Asked, server: &str, query: impl AsRef<[u8]>) -> Result<String> {
     let (server, query) = (words(server)?, words(query)?);
     said(operation, |to, error| {
-        // SAFETY: `to` has ANSWER_BYTES bytes; the texts live until the call returns.
+        // SAFETY: `to` has ANSWER_BYTES bytes. The texts live until the call returns.
         unsafe { asked(server.as_ptr(), query.as_ptr(), to, ANSWER_BYTES, error) }
     })
 }
 
-/// Calls the client with a text buffer of ANSWER_BYTES bytes.
+/// Calls a library function that writes text to a buffer of ANSWER_BYTES bytes, and returns the
+/// text.
 fn said(operation: &str, ask: impl FnOnce(*mut c_char, *mut RawError) -> i32) -> Result<String> {
     let mut answer = vec![0_u8; ANSWER_BYTES as usize];
     call(operation, |error| {
@@ -532,7 +541,7 @@ fn said(operation: &str, ask: impl FnOnce(*mut c_char, *mut RawError) -> i32) ->
     Ok(text.unwrap_or_default().trim().to_owned())
 }
 
-/// Appends an entry of a folder to the vector behind `context`.
+/// Callback that appends an entry of a folder to the vector in `context`.
 extern "C" fn take(
     context: *mut c_void,
     name: *const c_char,
@@ -545,11 +554,12 @@ extern "C" fn take(
     ) else {
         return 1;
     };
-    // SAFETY: `list` hands in a vector of its own, and waits.
+    // SAFETY: `context` is the vector of `list`, which does not use the vector until the library
+    // call returns.
     let entries = unsafe { &mut *context.cast::<Vec<(Result<Name>, RemoteState)>>() };
-    // SAFETY: the client gives as many bytes as it says, until this returns.
+    // SAFETY: `name` has `length` bytes, and they live until this function returns.
     let name = unsafe { std::slice::from_raw_parts(name.cast::<u8>(), length) };
-    // SAFETY: as the name.
+    // SAFETY: the state lives until this function returns.
     let state = unsafe { &*state };
     entries.push((Name::new(name), RemoteState::of(state)));
     0

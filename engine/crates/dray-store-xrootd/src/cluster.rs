@@ -1,8 +1,9 @@
-//! The replicas of a file, if a store's URL names a cluster's manager: all replicas of the file
-//! that the URL names, and for other files the listed one.
+//! The replicas of files in a cluster, if the store's URL names the manager of the cluster. For the
+//! file that the URL names, the store uses all replicas. For other files, it uses one replica that
+//! has the listed state.
 //!
-//! Non-goals: reading a file of a folder from several servers. No program compares its checksum,
-//! and only a checksum shows that two replicas of one size are equal.
+//! A file below a folder is never read from several servers, because no program compares its
+//! checksum. Only a checksum shows that two replicas of the same size are equal.
 
 use crate::checksum;
 use crate::client::{RemoteState, client};
@@ -12,53 +13,57 @@ use dray_core::{ErrorKind, Layout, RelPath, Result, TargetId};
 use dray_store::{ReadState, Target, TargetMap, Targets};
 use std::sync::{Arc, OnceLock};
 
-/// Smaller files are read from the server that the manager chooses. A query for a file's servers
-/// costs a round trip or two, and a login at each further one takes four or more: at one gigabit
-/// and a round-trip time of 50 ms one server has sent the file by then.
+/// Minimum size in bytes of a file that is read from several servers. A smaller file is read from
+/// the server that the manager chooses. The query for the servers of a file takes one or two round
+/// trips, and a login at each further server takes four or more. In this time, at one gigabit per
+/// second and a round-trip time of 50 ms, one server has sent the file.
 const BYTES_MIN: u64 = 64 << 20;
 
-/// Maximum number of servers to read one file from: each costs connections and readers (guess,
-/// revisit).
+/// Maximum number of servers from which one file is read. Each server costs connections and reader
+/// threads (guess, revisit).
 const REPLICAS_MAX: usize = 8;
 
-/// Maximum number of a folder's servers that are queried for one file (guess, revisit).
+/// Maximum number of servers of a folder that are asked for one file (guess, revisit).
 const SERVERS_MAX: usize = 64;
 
-/// A manager that has no recent information about a file makes clients wait for its servers'
-/// answers: five seconds by default (`cms.delay lookup`). dray waits as long as the file's bytes
-/// take at this rate, which is a negligible part of the whole transfer.
+/// Rate that determines the maximum wait for a manager. A manager without recent information about
+/// a file makes clients wait until its servers answer: five seconds by default (`cms.delay
+/// lookup`). dray waits as long as the file's bytes would take at this rate, which is a small part
+/// of the whole transfer.
 const BYTES_PER_SECOND_OF_WAITING: u64 = 1 << 30;
 const WAIT_SECONDS_MAX: u64 = 10;
 
-/// Maximum seconds for the servers to answer a query of a file's state, sent to all concurrently.
+/// Maximum seconds for a query of a file's state. The query is sent to all servers concurrently.
 const LOOK_SECONDS: u32 = 5;
 
-/// The server of a store, which may be a cluster's manager, and the result of the search for
-/// replicas.
+/// The server of a store, and the result of the search for replicas. The server may be the manager
+/// of a cluster.
 pub(crate) struct Cluster {
     pub(crate) files: Files,
     /// True if the file that the URL names may be read from several servers.
     may_locate: bool,
     targets: Targets,
-    /// Set once, at the first query, and for good: a copy from several servers must not become one
-    /// from the server that the manager chooses, which has another time.
+    /// Replicas of the file that the URL names. Set once, at the first query, and not changed
+    /// later. A copy that began with several servers must not continue with only the server that
+    /// the manager chooses, because that server reports another modification time.
     located: OnceLock<Option<Arc<Located>>>,
-    /// True if the server is a cluster's manager.
+    /// True if the server is the manager of a cluster.
     is_cluster: OnceLock<bool>,
 }
 
-/// Returns true if a server's role is to redirect clients to others.
+/// Returns true if the role of a server is to redirect clients to other servers.
 fn is_manager(role: &str) -> bool {
     role.contains("manager") || role.contains("supervisor")
 }
 
-/// Returns the maximum seconds a manager may take to find a file of this size.
+/// Returns the maximum number of seconds that a manager may take to find a file of this size.
 fn wait_seconds(bytes: u64) -> u32 {
     let seconds = (bytes / BYTES_PER_SECOND_OF_WAITING).clamp(1, WAIT_SECONDS_MAX);
     u32::try_from(seconds).unwrap_or(1)
 }
 
-/// Layout of a file on one server, and of a cluster's file without located replicas: one target.
+/// Layout with one target: for a file on one server, and for a file in a cluster without known
+/// replicas.
 pub(crate) const fn whole() -> Layout {
     Layout::Single(TargetId(0))
 }
@@ -79,22 +84,22 @@ impl Cluster {
         self.targets.all()
     }
 
-    /// Returns the storage target of a server of the cluster.
+    /// Returns the storage target for a server of the cluster.
     fn target(&self, server: &str) -> TargetId {
         self.targets
             .named(&self.files.url.with_host(server).server())
     }
 
-    /// Returns true if the file is read from several servers.
+    /// Returns true if the file that the URL names is read from several servers.
     pub(crate) fn is_from_several(&self) -> bool {
         matches!(self.located.get(), Some(Some(_)))
     }
 
-    /// Returns the state and the layout of the file at `path`: those of its replicas, if there are
-    /// several, else those that the server sent.
+    /// Returns the state and the layout of the file at `path`. If several replicas are known, they
+    /// determine both. Otherwise the state is `found`, which the server sent.
     ///
     /// # Errors
-    /// If replicas were found before and have changed, or if none of their servers answers.
+    /// An error if the replicas found earlier have changed, or if no server of a replica answers.
     pub(crate) fn examine(
         &self,
         path: &RelPath,
@@ -105,8 +110,8 @@ impl Cluster {
             return Ok((found, whole()));
         };
         if is_known {
-            // Keep the state at the start of the copy, although the oldest replica may be gone by
-            // now.
+            // Keep the state from the start of the copy, even if the oldest replica has been
+            // deleted since then.
             self.stand(path, &located)?;
         }
         let found = RemoteState {
@@ -126,8 +131,8 @@ impl Cluster {
         known.filter(|_| path == self.files.url.path())
     }
 
-    /// Finds the replicas, once. A failure here is not the file's fault: it is then read from the
-    /// server that the manager chooses.
+    /// Finds the replicas once. If the search fails, the file is read from the server that the
+    /// manager chooses, because the failure does not concern the file itself.
     fn locate(&self, path: &RelPath, found: &RemoteState) -> Option<Arc<Located>> {
         let is_large = found.size >= BYTES_MIN && !found.is_folder && !found.is_special;
         if !self.may_locate || !is_large || path != self.files.url.path() {
@@ -145,8 +150,9 @@ impl Cluster {
         Ok(self.has_sums(&located).then_some(located))
     }
 
-    /// Returns a server whose replica has the listed state; `None` without such a replica, or
-    /// without a cluster. Fails if a server that may have it does not answer.
+    /// Returns a server whose replica has the listed state. Returns `None` if no replica has this
+    /// state, or if the server is not a manager. Fails if a server that may have the replica does
+    /// not answer.
     pub(crate) fn server_that_has(
         &self,
         path: &RelPath,
@@ -155,8 +161,9 @@ impl Cluster {
         if !self.is_cluster()? {
             return Ok(None);
         }
-        // A manager without recent information about a file names only the servers that answer
-        // first. It knows the servers of the file's folder, because that was listed.
+        // Ask for the servers of the file, and then for the servers of its folder. A manager
+        // without recent information about a file names only the servers that answer first. It has
+        // recent information about the folder, because the folder was listed.
         let mut silent = None;
         for asked in [Some(path.clone()), path.parent()].into_iter().flatten() {
             for (server, found) in self.found_where(&asked, path, listed.size, SERVERS_MAX)? {
@@ -167,12 +174,12 @@ impl Cluster {
                 }
             }
         }
-        // A server that does not answer may have the replica.
+        // Fail if a server did not answer, because that server may have the replica.
         silent.map_or(Ok(None), Err)
     }
 
-    /// Returns the file's state on each of its servers; empty without a cluster. `bytes` is the
-    /// file's size.
+    /// Returns the state of the file on each of its servers. Returns an empty list if the server is
+    /// not a manager. `bytes` is the size of the file.
     fn found_at_each(&self, path: &RelPath, bytes: u64) -> Result<Vec<(String, RemoteState)>> {
         if !self.is_cluster()? {
             return Ok(Vec::new());
@@ -184,8 +191,8 @@ impl Cluster {
         Ok(answered.collect())
     }
 
-    /// Returns the state of the file at `path` on the servers that have `asked` (the first `most`
-    /// by name), including those that do not answer.
+    /// Returns the state of the file at `path` on the servers that have the path `asked`, in the
+    /// order of their names and at most `most` of them. Servers that do not answer are included.
     fn found_where(
         &self,
         asked: &RelPath,
@@ -202,8 +209,8 @@ impl Cluster {
         Ok(servers.into_iter().zip(answers).collect())
     }
 
-    /// Returns true if the server redirects its clients to others. A failed query is not
-    /// remembered.
+    /// Returns true if the server redirects clients to other servers. A failed query is repeated at
+    /// the next call.
     fn is_cluster(&self) -> Result<bool> {
         if let Some(known) = self.is_cluster.get() {
             return Ok(*known);
@@ -212,8 +219,8 @@ impl Cluster {
         Ok(*self.is_cluster.get_or_init(|| is_cluster))
     }
 
-    /// Returns true if a server of the file offers checksums: data read from several servers is
-    /// compared with one.
+    /// Returns true if a server of the file offers checksums. Data read from several servers is
+    /// compared with such a checksum.
     fn has_sums(&self, located: &Located) -> bool {
         let first = located
             .replicas
@@ -226,7 +233,7 @@ impl Cluster {
         checksum::NAMES.iter().any(|name| said.contains(name))
     }
 
-    /// Checks that the replicas have not changed.
+    /// Checks that the replicas have not changed since they were found.
     fn stand(&self, path: &RelPath, located: &Located) -> Result<()> {
         let servers = located
             .replicas
@@ -250,7 +257,7 @@ impl Cluster {
         Err(error.cause(cause).remedy(remedy))
     }
 
-    /// Returns the file's state on each server; `None` for a server that does not answer.
+    /// Returns the state of the file on each server; `None` for a server that does not answer.
     fn look_at_each<'a>(
         &self,
         path: &RelPath,

@@ -1,9 +1,10 @@
-//! Log and lease at a server.
+//! Object log and lease on an XRootD server.
 //!
-//! The lock is the server's own rule that a file has either one writer or readers. A client that
-//! opens a file for writing, exclusively, holds the lock until the handle closes; the handle closes
-//! with the connection, and so with the process. Readers ignore the lock. A handle is opened only
-//! for use, since an open one blocks clients that want the lock.
+//! The lock on a control file uses a rule of the server: a file has either one writer or any number
+//! of readers. A client that opens a file for writing, exclusively, has the lock until its handle
+//! is closed. The handle is closed when the connection ends, and therefore also when the process
+//! ends. Readers of control files do not need the lock. A handle is kept open only while it is
+//! used, because an open handle prevents other clients from getting the lock.
 
 use crate::barrier::Barriers;
 use crate::client::{Alone, Mode, RemoteFile};
@@ -15,21 +16,21 @@ use std::sync::{Arc, Mutex};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Maximum duration and interval of attempts to take a lock while other clients only read the file.
-/// A read is one request and its answer.
+/// Maximum duration of the attempts to take a lock while other clients read the file, and the pause
+/// between attempts. A read by another client is short: one request and its answer.
 const LOOK_PATIENCE: Duration = Duration::from_secs(2);
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
 
-/// State of the file's handle.
+/// State of the handle of a control file.
 enum Handle {
     None,
     Reading(Arc<RemoteFile>),
     Writing(Arc<RemoteFile>),
-    /// Open for writing, exclusively.
+    /// The handle is open for writing, exclusively.
     Locked(Arc<RemoteFile>),
 }
 
-/// A control file at a server.
+/// A control file on a server.
 pub(crate) struct RemoteControl {
     server: Arc<Server>,
     barriers: Arc<Barriers>,
@@ -38,7 +39,7 @@ pub(crate) struct RemoteControl {
 }
 
 impl RemoteControl {
-    /// Opens a control file, or makes it.
+    /// Opens a control file, and creates it if the mode permits.
     pub(crate) fn open(
         (server, barriers): (&Arc<Server>, &Arc<Barriers>),
         path: &RelPath,
@@ -56,7 +57,7 @@ impl RemoteControl {
             ControlMode::Create => {
                 if server.look(path)?.is_none() {
                     match make() {
-                        // Another client has just made it.
+                        // Another client has just created the file, so open it.
                         Err(error) if error.kind != ErrorKind::AlreadyExists => return Err(error),
                         _ => {}
                     }
@@ -95,8 +96,8 @@ impl RemoteControl {
         Ok(file)
     }
 
-    /// Opens the file that has the name now. A server may return the handle of a replaced file by
-    /// its old name, as long as another client keeps that one open.
+    /// Opens the file that has the name now. If another client keeps a replaced file open, the
+    /// server may return the handle of the replaced file for the name.
     fn named(&self, how: Mode) -> Result<RemoteFile> {
         let until = Instant::now() + LOOK_PATIENCE;
         loop {
@@ -124,17 +125,17 @@ impl RemoteControl {
         Ok(Server::is_that(&found, Server::id(&opened)))
     }
 
-    /// Opens the file for writing, exclusively; `None` while another client holds it, or if it is
-    /// gone.
+    /// Opens the file for writing, exclusively. Returns `None` if another client has the lock, or
+    /// if the file does not exist any more.
     fn take(&self) -> Result<Option<RemoteFile>> {
         let until = Instant::now() + LOOK_PATIENCE;
         loop {
             match self.server.open_alone(&self.path) {
                 Ok(Alone::Opened(file)) => return Ok(Some(file)),
-                // The former holder has removed it.
+                // The former holder has deleted the file.
                 Err(error) if error.kind == ErrorKind::NotFound => return Ok(None),
                 Err(error) => return Err(error),
-                // A writer holds it; readers close it soon.
+                // A writer has the lock. Readers would close the file soon.
                 Ok(Alone::Locked(who)) if !who.contains("reader") => return Ok(None),
                 Ok(Alone::Locked(_)) if Instant::now() >= until => return Ok(None),
                 Ok(Alone::Locked(_)) => {}
@@ -143,8 +144,8 @@ impl RemoteControl {
         }
     }
 
-    /// Checks that the server enforces locks: it may be configured to let every client write
-    /// everything (`nolock`).
+    /// Checks that the server enforces locks. A server can be configured to let several clients
+    /// write to one file (`nolock`).
     fn check_locks(&self) -> Result<()> {
         let mut has_locks = self.server.has_locks.lock_unpoisoned();
         if *has_locks {
@@ -192,7 +193,7 @@ impl ControlFile for RemoteControl {
     }
 
     fn sync(&self) -> Result<()> {
-        // Sync by the handle that has written: a server makes nothing durable by another.
+        // Sync the handle that has written, because a server ignores a sync of another handle.
         match &*self.handle.lock_unpoisoned() {
             Handle::Writing(file) | Handle::Locked(file) => self.about(file.sync()),
             Handle::None | Handle::Reading(_) => Ok(()),
@@ -208,7 +209,7 @@ impl ControlFile for RemoteControl {
         let other = beside(&self.path)?;
         let asked = self.server.asked(&other)?;
         let client = Server::client()?;
-        // A replacement that an earlier run did not rename.
+        // Delete the replacement of an earlier run, which ended before the rename.
         self.about(client.remove(&self.server.login(), &asked, false))?;
         let file = self.server.open_file(&other, 0, Mode::New(OWN_MODE))?;
         let written = file
@@ -218,7 +219,7 @@ impl ControlFile for RemoteControl {
         let which = Server::id(&self.about(file.state(true))?);
         drop(file);
         let mut handle = self.handle.lock_unpoisoned();
-        // The next opening gets the new file.
+        // Close the handle. The next call opens the new file.
         *handle = Handle::None;
         self.server
             .give_name(&self.path, &other, which, Publish::Replace)?;
@@ -237,7 +238,8 @@ impl ControlFile for RemoteControl {
         let Some(file) = self.take()? else {
             return Ok(false);
         };
-        // A lock on a replaced or removed file excludes nobody.
+        // Check the name, because a lock on a replaced or deleted file does not exclude other
+        // writers.
         match self.has_name(&file) {
             Ok(true) => {}
             Ok(false) => return Ok(false),
@@ -261,7 +263,7 @@ impl ControlFile for RemoteControl {
     }
 }
 
-/// Returns the path under which a control file's replacement is written.
+/// Returns the path at which the replacement of a control file is written.
 fn beside(path: &RelPath) -> Result<RelPath> {
     let name = path.name().ok_or_else(|| {
         Error::new(

@@ -1,14 +1,14 @@
-//! Requests to a server about its paths, for reading.
+//! Read requests about paths on a server.
 
 use crate::client::{Entries, RemoteState, client};
 use crate::url::{OWN, Url, asked};
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
 
-/// The files of a server, or of a cluster.
+/// The files of a server or of a cluster.
 #[derive(Debug, Clone)]
 pub(crate) struct Files {
     pub(crate) url: Url,
-    /// The end of the transfer that errors name.
+    /// End of the transfer that errors report.
     pub(crate) end: End,
 }
 
@@ -17,7 +17,7 @@ impl Files {
         Error::new(kind, self.end, operation).file(path)
     }
 
-    /// Returns a path in the form of the server's file system calls.
+    /// Returns a path in the form of the server's file system requests.
     pub(crate) fn asked(&self, path: &RelPath) -> Result<Vec<u8>> {
         asked(path, [Some(self.url.cgi())])
     }

@@ -1,29 +1,33 @@
-//! Opens a file by the key of a third-party copy, whose answer the server may lose.
+//! Opens a file with the key of a third-party copy. The server may lose the answer to such a
+//! request.
 
 use crate::client::{Mode, RemoteFile, client};
 use dray_core::{End, Error, ErrorKind, Result};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// Time after which an answer counts as lost (guess: a client that sends the key to one server
-/// sends it to the other within a second or two; the server itself drops the key after a minute).
+/// Time after which an answer counts as lost. A client that sends the key to one server sends it to
+/// the other server within a second or two, and a server deletes a key after a minute (guess,
+/// revisit).
 const LOST: Duration = Duration::from_secs(10);
 
-/// Opens a file by a key.
+/// Opens a file with a key.
 ///
-/// A server makes a client wait if it comes before the user's client has registered the key. If the
-/// registration happens between that decision and the answer "wait", XRootD (5.5,
-/// `XrdOfsTPCInfo::Reply`) drops its answer: the key is valid, and nobody is informed. A second
-/// request succeeds. The first request waits in parallel: a server that must fetch the file first
-/// no longer knows the key, and answers the first one. If the user's client has not registered the
-/// key by then, the server takes the second request for a stranger's and refuses both.
+/// A server lets the reading client wait if the user's client has not registered the key yet.
+/// XRootD has a race here (5.5, `XrdOfsTPCInfo::Reply`). If the key is registered just before the
+/// server sends the answer "wait", the server later drops its final answer. The key is then valid,
+/// and the reading client is not informed. A second request succeeds in this case.
+///
+/// The first request continues to wait in parallel. If the server must fetch the file first, it has
+/// already used up the key and answers the first request. If the user's client has not registered
+/// the key by then, the server treats the second request as one of a stranger and refuses both.
 pub(crate) fn open(url: &[u8]) -> Result<RemoteFile> {
     let url = url.to_owned();
     ask_again(LOST, move || client()?.open(&url, Mode::Read))
 }
 
-/// Returns the result of one of two openings; the second begins if the first has not answered
-/// within `lost`. If both fail, returns the error of the first.
+/// Returns the result of one of two attempts to open a file. The second attempt starts if the first
+/// has not answered within `lost`. If both fail, returns the error of the first.
 fn ask_again<T: Send + 'static>(
     lost: Duration,
     open: impl Fn() -> Result<T> + Clone + Send + 'static,
@@ -31,7 +35,7 @@ fn ask_again<T: Send + 'static>(
     let (tell, heard) = channel();
     let begin = |number: u32| {
         let (told, open) = (tell.clone(), open.clone());
-        // A late file is dropped, which closes it.
+        // A file that arrives later is dropped, which closes it.
         let begun = std::thread::Builder::new().spawn(move || told.send((number, open())).is_ok());
         if let Err(error) = begun {
             let error = Error::new(ErrorKind::Busy, End::Source, "open the file")
@@ -44,7 +48,8 @@ fn ask_again<T: Send + 'static>(
     match heard.recv_timeout(lost) {
         Ok((_, opened)) => return opened,
         Err(RecvTimeoutError::Timeout) => begin(2),
-        // The thread has panicked: an error of a second opening is more useful.
+        // The thread of the first attempt has panicked. Open the file again, because an error of
+        // the second attempt is more useful.
         Err(RecvTimeoutError::Disconnected) => return open(),
     }
     drop(tell);
@@ -77,8 +82,8 @@ mod tests {
         Error::new(ErrorKind::PermissionDenied, End::Source, what.to_owned())
     }
 
-    /// Runs `ask_again` with `what`, which gets the number of the opening; returns the result and
-    /// the number of openings.
+    /// Runs `ask_again` with `what`, whose argument is the number of the attempt. Returns the
+    /// result and the number of attempts.
     fn run(what: fn(u32) -> Result<u32>) -> (Result<u32>, u32) {
         let count = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&count);
@@ -104,7 +109,7 @@ mod tests {
             Ok(number)
         });
         assert_eq!(opened.0.expect("opened"), 2);
-        // The key is used up: the first request has it, and its server fetches the file.
+        // The key is used up: the first request has used it, and its server fetches the file.
         let opened = run(|number| match number {
             1 => {
                 std::thread::sleep(4 * LOST);

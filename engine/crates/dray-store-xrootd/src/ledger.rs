@@ -1,36 +1,37 @@
 //! Records which changes of a file a sync makes durable.
 //!
-//! Invariant: a sync never covers a change that the server had not answered when the sync began,
-//! whenever the change reached the server: over another connection it may have arrived after the
-//! sync.
+//! Invariant: a sync covers only changes that the server answered before the sync began. A change
+//! that was sent earlier, over another connection, may reach the server after the sync.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The changes that a sync starting now makes durable.
+/// State of the counter at the start of a sync. The sync makes the changes before this state
+/// durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark(u64);
 
-/// A counter of a file's changes: see the module documentation.
+/// A counter of the changes of a file. The module documentation describes its use.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    /// Incremented when a change is sent and again when it is answered.
+    /// Incremented when a change is sent and again when the server answers.
     changes: AtomicU64,
-    /// Value of `changes` that is durable.
+    /// Value of `changes` up to which all changes are durable.
     durable: AtomicU64,
 }
 
 impl Ledger {
-    /// Records that a change of the file is sent, or that its answer came, good or bad.
+    /// Records that a change of the file is sent, or that the server has answered, with success or
+    /// with an error.
     pub(crate) fn changed(&self) {
         self.changes.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Returns the mark of a sync; called before the sync is sent.
+    /// Returns the current state of the counter. Called before a sync is sent.
     pub(crate) fn mark(&self) -> Mark {
         Mark(self.changes.load(Ordering::SeqCst))
     }
 
-    /// Records that a sync that began at the mark has succeeded.
+    /// Records that a sync has succeeded. `mark` is the state of the counter when the sync began.
     pub(crate) fn settled(&self, mark: Mark) {
         self.durable.fetch_max(mark.0, Ordering::SeqCst);
     }
@@ -51,7 +52,7 @@ mod tests {
         assert!(ledger.is_clean());
         ledger.changed();
         assert!(!ledger.is_clean());
-        // The write is sent before the sync and answered before the sync ends.
+        // The write is sent after the mark, and the server answers it before the sync ends.
         let mark = ledger.mark();
         ledger.changed();
         ledger.settled(mark);

@@ -1,16 +1,20 @@
 //! Reads and writes files of XRootD servers (`root://`, `roots://`).
 //!
-//! Purpose: a [`Readable`](dray_store::Readable) over the XRootD client, [`XrootdStore`]; a store
-//! that writes to one folder, [`XrootdSink`]; the URL of a file on a server, [`Url`]; a server's
-//! checksums of its files, [`checksum`].
+//! Contents: [`XrootdStore`], which reads through the XRootD client; [`XrootdSink`], a store that
+//! writes to one folder; [`Url`], the URL of a file on a server; [`checksum`], which requests a
+//! server's checksum of a file.
 //!
-//! Non-goals: the protocol itself (XrdCl speaks it), retries beyond XrdCl's own.
+//! XrdCl implements the protocol. This crate does not retry beyond XrdCl's own retries.
 //!
-//! Invariants owned here: the client is loaded when the first URL is used and not before, from a
-//! library with a plain C interface (plugins/xrootd/xrdcl), so that dray builds and runs without
-//! XRootD; a file authorised for one opening is opened once, unless the answer is lost (`key`);
-//! messages contain no secret of a URL; a process ends without the client's exit handlers
-//! ([`end_process`]). In prose: docs/design/xrootd.md.
+//! Invariants:
+//!
+//! - The client library is loaded when the first URL is used. It has a plain C interface
+//!   (plugins/xrootd/xrdcl), so dray builds and runs without XRootD.
+//! - A file with authorisation for one opening is opened once, unless the answer is lost (`key`).
+//! - Messages contain no secret of a URL.
+//! - The process ends without the exit handlers of the client ([`end_process`]).
+//!
+//! docs/design/xrootd.md describes the design.
 
 mod barrier;
 mod checksum;

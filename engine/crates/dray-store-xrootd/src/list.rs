@@ -1,4 +1,4 @@
-//! Lists a server's folders, with one request per folder.
+//! Lists folders of a server with one request for each folder.
 
 use crate::client::RemoteState;
 use crate::cluster::{Cluster, whole};
@@ -7,7 +7,7 @@ use dray_core::{End, Name, RelPath, Result};
 use dray_store::{EntryState, FolderEntries, FolderSource, unsupported};
 use std::sync::Arc;
 
-/// The folders of a server.
+/// Lists the folders of a server.
 pub(crate) struct Folders(pub(crate) Arc<Cluster>);
 
 impl FolderSource for Folders {
@@ -52,8 +52,8 @@ impl FolderSource for Folders {
     }
 }
 
-/// Merges entries of the same name: a cluster's servers may each have the same folder, and replicas
-/// of one file.
+/// Merges entries with the same name. In a cluster, several servers may have the same folder, or
+/// replicas of the same file.
 fn merged(mut entries: Vec<(Result<Name>, RemoteState)>) -> Vec<(Result<Name>, RemoteState)> {
     entries.sort_by_cached_key(|(name, found)| {
         let name = name.as_ref().map(|name| name.as_bytes().to_vec());

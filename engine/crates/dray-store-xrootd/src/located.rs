@@ -1,43 +1,44 @@
-//! Selects the valid replicas of a cluster's file, and derives the file's size and time from them.
-//! Pure.
+//! Selects the valid replicas of a file in a cluster, and derives the size and time of the file
+//! from them. The functions do no I/O.
 //!
-//! Invariant: size and time of a file depend on its existing replicas, never on which of them was
-//! queried or read.
+//! Invariant: the size and time of a file depend on all its existing replicas, and not on the
+//! replica that was asked or read.
 
 use crate::client::RemoteState;
 use dray_core::{Layout, ModifiedTime, TargetId};
 
-/// Bytes read from one replica before the next one's turn: more than an object usually has, and
-/// little enough that the smallest file read from several servers has a part for each (guess,
-/// revisit).
+/// Number of bytes assigned to one replica before the next replica. It is larger than most objects.
+/// It is small enough that the smallest file read from several servers has a part for each server
+/// (guess, revisit).
 pub(crate) const STRIPE_BYTES: u64 = 8 << 20;
 
-/// One valid replica.
+/// A valid replica of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Replica {
-    /// Its server, as host and port.
+    /// Server of the replica, as host and port.
     pub(crate) server: String,
-    /// Its modification time, by its server's own clock.
+    /// Modification time of the replica by the clock of its server.
     pub(crate) modified: ModifiedTime,
 }
 
-/// A file that several servers have.
+/// A file with replicas on several servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Located {
     pub(crate) size: u64,
-    /// Reported modification time of the file.
+    /// Modification time to report for the file.
     pub(crate) modified: ModifiedTime,
-    /// Replicas by name of the server; never empty.
+    /// Replicas sorted by the name of the server; never empty.
     pub(crate) replicas: Vec<Replica>,
 }
 
 impl Located {
-    /// Selects replicas from their states and from the state that the cluster's manager sent, which
-    /// comes from any one of them. Drops those of another size than the majority; in a tie the
-    /// manager's size wins. Returns `None` if no replica is valid.
+    /// Selects the valid replicas. `manager` is the state that the manager sent, and it is the
+    /// state of an arbitrary replica. A replica is valid if its size is that of most replicas. If
+    /// two sizes are equally frequent, the size in `manager` wins. Returns `None` if no replica is
+    /// valid.
     ///
-    /// Times are not compared: each replica has its own time of arrival. The oldest time is
-    /// reported, which no later replica changes.
+    /// Modification times are not compared, because each replica has the time at which it was
+    /// created. The reported time is the oldest one, because a later replica does not change it.
     pub(crate) fn of(manager: &RemoteState, found: Vec<(String, RemoteState)>) -> Option<Self> {
         let files = found.into_iter();
         let mut files: Vec<_> = files
@@ -65,14 +66,14 @@ impl Located {
         })
     }
 
-    /// Returns the index of the replica assigned to the byte at `offset`, consistent with
-    /// [`Self::layout`].
+    /// Returns the index of the replica that is assigned to the byte at `offset`. The result agrees
+    /// with [`Self::layout`].
     pub(crate) fn meant(&self, offset: u64) -> usize {
         let count = self.replicas.len().max(1) as u64;
         usize::try_from(offset / STRIPE_BYTES % count).unwrap_or(0)
     }
 
-    /// Returns the assignment of byte ranges to targets, which are in the order of the replicas.
+    /// Returns the assignment of byte ranges to targets. `targets` is in the order of the replicas.
     pub(crate) fn layout(targets: Vec<TargetId>) -> Layout {
         match targets.as_slice() {
             [one] => Layout::Single(*one),
@@ -83,7 +84,7 @@ impl Located {
         }
     }
 
-    /// Returns true if the replicas that answer now are unchanged. Returns `None` if no server
+    /// Returns true if all replicas whose servers answer are unchanged. Returns `None` if no server
     /// answers.
     pub(crate) fn still_stands(&self, answers: &[Option<RemoteState>]) -> Option<bool> {
         let pairs = self.replicas.iter().zip(answers);
@@ -96,10 +97,11 @@ impl Located {
     }
 }
 
-/// Returns the state to list for a name that several servers have listed: of the majority's size,
-/// the oldest, in any order of answers. Returns `None` for an empty list.
+/// Returns the state to list for a name that several servers have. This is the state with the
+/// oldest time among the entries with the most frequent size. The result does not depend on the
+/// order of the answers. Returns `None` for an empty list.
 pub(crate) fn listed(found: &[RemoteState]) -> Option<RemoteState> {
-    // Special entries count only if there are no others.
+    // Count special entries only if there are no other entries.
     let said: Vec<&RemoteState> = found.iter().filter(|found| !found.is_special).collect();
     if said.is_empty() {
         return found.first().copied();
@@ -110,7 +112,8 @@ pub(crate) fn listed(found: &[RemoteState]) -> Option<RemoteState> {
     usual.min_by_key(|found| key(&found.modified)).copied()
 }
 
-/// Returns the size of the most replicas; in a tie the manager's, or the larger.
+/// Returns the most frequent size. If two sizes are equally frequent, returns the manager's size,
+/// or the larger size.
 fn usual_size(sizes: &[u64], told: Option<u64>) -> Option<u64> {
     let count = |size: u64| sizes.iter().filter(|other| **other == size).count();
     let weight = |size: &u64| (count(*size), Some(*size) == told, *size);

@@ -1,29 +1,32 @@
-//! The note kept with a written file: the protocol can neither set a file's time nor identify its
-//! content, so an attribute of the file holds both.
+//! A note stored with each written file. The protocol can neither set the modification time of a
+//! file nor identify its content. So an extended attribute of the file stores the source's time and
+//! the checksums.
 
 use dray_core::{ModifiedTime, Sums};
 
-/// Name of the attribute, as clients use it.
+/// Name of the attribute in client requests.
 pub(crate) const ATTRIBUTE: &str = "dray.of";
 
-/// Attribute of a partial file that distinguishes it from a later file with the same number.
+/// Attribute of a partial file with a random number. It distinguishes the file from a later file
+/// with the same file number.
 pub(crate) const BIRTH: &str = "dray.born";
 
-/// First word of a note: its format version.
+/// First word of a note: the version of its format.
 const FORM: &str = "1";
 
-/// Origin of a file. It is valid while the file has the size, and the time at its server, recorded
-/// with it.
+/// Properties of the source file. The note is valid while the file has the size and server time
+/// that the note contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Note {
     pub(crate) size: u64,
-    /// Modification time at the source.
+    /// Modification time of the source file.
     pub(crate) modified: ModifiedTime,
     pub(crate) sums: Option<Sums>,
 }
 
 impl Note {
-    /// Returns the note without its last word, the file's time at the server in seconds.
+    /// Returns the text of the note without its last word. The last word is the file's time at the
+    /// server in seconds.
     pub(crate) fn text(&self) -> String {
         let (crc32c, adler32) = match self.sums {
             Some(sums) => (
@@ -40,8 +43,8 @@ impl Note {
         format!("{FORM} {size} {seconds} {nanoseconds} {crc32c} {adler32}")
     }
 
-    /// Parses the note of a file of this size and time; returns `None` for the note of another
-    /// state, or for a text that is no note.
+    /// Parses the note of a file with this size and time. Returns `None` if the note is for another
+    /// size or time, or if the text is not a note.
     pub(crate) fn read(text: &[u8], size: u64, at_server: i64) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?;
         let words: Vec<&str> = text.split(' ').collect();

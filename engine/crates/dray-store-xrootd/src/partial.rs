@@ -1,13 +1,14 @@
-//! A partial file of a server, written over several connections.
+//! A partial file on a server, written over several connections.
 //!
-//! Invariant: data counts as durable only by a sync of the handle that was open all the time. A
-//! server whose host restarted in between has lost the data, and a handle opened afterwards would
-//! not show it.
+//! Invariant: data counts as durable only after a sync of a handle that was open while all the data
+//! was written. If the server's host restarts in between, the data is lost, and a handle opened
+//! later would not show the loss.
 //!
-//! A server has one dirty flag per file, shared by all handles. A write sets the flag before its
-//! bytes reach the storage; a sync clears it and makes durable the bytes that have arrived. So the
-//! next sync would ignore bytes that arrived in between. Before each sync the sink therefore
-//! truncates the file to its present length, which sets the flag; only the sync then clears it.
+//! A server has one dirty flag for each file, which all handles share. A write sets the flag before
+//! its bytes reach the storage. A sync clears the flag and makes durable only the bytes that have
+//! reached the storage. If bytes arrive between these two steps, the next sync finds no flag and
+//! ignores them. So before each sync, the sink truncates the file to its current length, which sets
+//! the flag again.
 
 use crate::client::{Mode, RemoteFile, RemoteState};
 use crate::ledger::{Ledger, Mark};
@@ -19,43 +20,43 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-/// The partial files of a sink, by their paths.
+/// The partial files of a sink, by path.
 #[derive(Default)]
 pub(crate) struct Partials {
     /// Partial files with data that is not durable yet.
     pub(crate) dirty: Mutex<HashMap<RelPath, Arc<Open>>>,
-    /// Open partial files.
+    /// Partial files that are open.
     pub(crate) begun: Mutex<HashMap<RelPath, Weak<Open>>>,
-    /// Partial files whose data this process made durable.
+    /// Partial files whose data this process has made durable.
     pub(crate) clean: Mutex<HashSet<RelPath>>,
 }
 
-/// An open partial file: see the module documentation.
+/// An open partial file. The module documentation describes its syncs.
 pub(crate) struct Open {
     server: Arc<Server>,
     partials: Arc<Partials>,
-    /// Final path.
+    /// Final path of the file.
     path: RelPath,
-    /// Partial path.
+    /// Path of the partial file.
     partial: RelPath,
     id: PartialId,
-    /// The handle whose sync counts.
+    /// Handle whose sync makes data durable.
     first: Mutex<Option<Arc<RemoteFile>>>,
-    /// Further handles by the number of their login.
+    /// Further handles, by the number of their login.
     others: Mutex<Vec<Option<Arc<RemoteFile>>>>,
     ledger: Ledger,
     /// Length of the file in bytes.
     bytes: AtomicU64,
-    /// Set if written data may be lost.
+    /// True if written data may be lost.
     is_doubted: AtomicBool,
-    /// Held during a sync, and during a change of the length. A server answers a second sync
-    /// immediately while the first is in progress.
+    /// Locked during a sync and during a change of the length, because a server answers a second
+    /// sync immediately while the first is in progress.
     syncing: Mutex<()>,
-    /// Attributes with which the file was made ready for publishing.
+    /// Attributes with which the file was prepared for publishing.
     is_ready: Mutex<Option<Ready>>,
 }
 
-/// Attributes of a published file.
+/// Attributes for a published file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Ready {
     mode: u32,
@@ -105,7 +106,7 @@ impl Open {
         self.id
     }
 
-    /// Opens the same file again.
+    /// Opens the same file again with another login.
     fn reopen(&self, login: usize) -> Result<Arc<RemoteFile>> {
         open_same(&self.server, &self.path, &self.partial, self.id, login).map(Arc::new)
     }
@@ -128,7 +129,8 @@ impl Open {
     }
 
     fn by(&self, login: usize) -> Result<Arc<RemoteFile>> {
-        // Whichever handle writes, the first must be open to make the data durable.
+        // The first handle must be open during every write, because its sync makes the data
+        // durable.
         let first = self.first()?;
         if login == 0 {
             return Ok(first);
@@ -145,7 +147,7 @@ impl Open {
         Ok(opened)
     }
 
-    /// Drops a handle whose connection is lost.
+    /// Drops a handle whose connection was lost.
     fn forget(&self, login: usize) {
         if login == 0 {
             self.is_doubted.store(true, Ordering::SeqCst);
@@ -154,22 +156,23 @@ impl Open {
         }
     }
 
-    /// Records data to be made durable: when it is sent, and again when it is answered, since a
-    /// sync in between may have reached the server before it.
+    /// Records that the file has data that must be made durable. Called when a change is sent and
+    /// again when the server has answered, because a sync in between may reach the server before
+    /// the change.
     pub(crate) fn soil(self: &Arc<Self>) {
         self.ledger.changed();
         *self.is_ready.lock_unpoisoned() = None;
         let mut dirty = self.partials.dirty.lock_unpoisoned();
-        // Replaces an earlier file of the same name.
+        // The entry replaces an earlier file with the same name.
         dirty.insert(self.partial.clone(), Arc::clone(self));
         self.partials.clean.lock_unpoisoned().remove(&self.partial);
     }
 
-    /// Changes the file.
+    /// Sends a change of the file and records it.
     fn change(self: &Arc<Self>, change: impl FnOnce() -> Result<()>) -> Result<()> {
         self.soil();
         let changed = change();
-        // A failed change may have reached the server all the same.
+        // Record the change even after an error, because the change may have reached the server.
         self.soil();
         changed
     }
@@ -187,7 +190,7 @@ impl Open {
             }
         };
         let end = offset.saturating_add(bytes.len() as u64);
-        // A sync sends the length of the file: no write may extend the file meanwhile.
+        // A sync sends the length of the file, so no write may extend the file during a sync.
         let longer =
             (end > self.bytes.load(Ordering::SeqCst)).then(|| self.syncing.lock_unpoisoned());
         let written = self.change(|| file.write(offset, bytes, self.server.pages));
@@ -210,7 +213,8 @@ impl Open {
         }
     }
 
-    /// Returns the pending sync and its handle; `None` if all data is durable.
+    /// Starts a sync. Returns the handle and the state of the counter; `None` if all data is
+    /// already durable.
     fn start_sync(&self) -> Result<Option<Started<'_>>> {
         let one = self.syncing.lock_unpoisoned();
         if self.ledger.is_clean() {
@@ -218,8 +222,8 @@ impl Open {
         }
         let file = self.first()?;
         Ok(Some(Started {
-            // Take the mark before the call: the sync may not cover changes that are not answered
-            // by now.
+            // Take the mark before the sync is sent, because the sync may not cover changes that
+            // are not answered by then.
             mark: self.ledger.mark(),
             bytes: self.bytes.load(Ordering::SeqCst),
             file,
@@ -247,25 +251,25 @@ impl Open {
         Ok(())
     }
 
-    /// Closes the server's handles: while one is open, no other client may open the name.
+    /// Closes all handles, because no other client can open the name while a handle is open.
     fn close(&self) {
         *self.first.lock_unpoisoned() = None;
         self.others.lock_unpoisoned().clear();
     }
 
-    /// Removes the file from the partial files.
+    /// Removes the file from the list of partial files.
     fn forget_name(&self) {
         self.close();
         self.partials.dirty.lock_unpoisoned().remove(&self.partial);
         self.partials.clean.lock_unpoisoned().remove(&self.partial);
     }
 
-    /// Performs all of publishing except the renaming. May take as long as the server needs to read
-    /// the file.
+    /// Does all steps of publishing except the rename. May take long if the server must read the
+    /// whole file for its checksum.
     fn ready(self: &Arc<Self>, attributes: &Attributes<'_>) -> Result<()> {
         let wanted = Ready::of(attributes);
-        // Sync before the handle closes: a later handle would not know about the data. Sync before
-        // the note is set: a sync sets the file's time.
+        // Sync before the handle is closed, because a later handle could not make the data durable.
+        // Sync before the note is set, because a sync changes the file's time.
         sync_all(std::slice::from_ref(self))?;
         let found = self.found()?;
         if !self.server.has_mark(&self.partial, self.id)? {
@@ -286,7 +290,7 @@ impl Open {
         Ok(())
     }
 
-    /// Returns the state of the partial file, which must be this one.
+    /// Returns the state of the partial file. Fails if another file has its name.
     fn found(&self) -> Result<RemoteState> {
         let found = self.server.look(&self.partial)?;
         found
@@ -300,7 +304,8 @@ impl Open {
             self.ready(attributes)?;
         }
         self.close();
-        // The renaming comes last and alone: it checks again which file has the partial name.
+        // Rename last, in a separate request. The request checks again which file has the partial
+        // name.
         self.server
             .give_name(&self.path, &self.partial, self.id, how)?;
         self.forget_name();
@@ -317,7 +322,7 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         let mut begun = self.partials.begun.lock_unpoisoned();
-        // Another file may have its name by now.
+        // Another file may have the name now, so remove the entry only if it is this file.
         if begun
             .get(&self.partial)
             .is_some_and(|open| open.strong_count() == 0)
@@ -327,7 +332,7 @@ impl Drop for Open {
     }
 }
 
-/// A sync in progress: no other sync of that file begins meanwhile.
+/// A sync in progress. No other sync of the same file starts while this value exists.
 struct Started<'a> {
     file: Arc<RemoteFile>,
     bytes: u64,
@@ -335,12 +340,12 @@ struct Started<'a> {
     _one: MutexGuard<'a, ()>,
 }
 
-/// Makes durable the writes to each of these files, concurrently.
+/// Makes the writes to these files durable, concurrently.
 ///
 /// # Errors
-/// The first error; then none of the files counts as durable.
+/// The first error. Then none of the files counts as durable.
 pub(crate) fn sync_all(files: &[Arc<Open>]) -> Result<()> {
-    // Lock in a fixed order, so that no two calls wait for each other.
+    // Lock the files in a fixed order, so that two calls cannot wait for each other.
     let mut files: Vec<&Arc<Open>> = files.iter().collect();
     files.sort_by(|one, other| one.partial.as_bytes().cmp(other.partial.as_bytes()));
     let mut started: Vec<(&Arc<Open>, Started<'_>)> = Vec::new();
@@ -361,7 +366,7 @@ pub(crate) fn sync_all(files: &[Arc<Open>]) -> Result<()> {
             Ok(each) => each.get(number).cloned(),
             Err(error) => Some(Err(error.clone())),
         };
-        // Record the result of each file, also after another has failed.
+        // Record the result of each file, even after an earlier file has failed.
         let ended = open.end_sync(
             one.mark,
             answer.unwrap_or_else(|| Err(Server::unanswered())),
@@ -371,12 +376,13 @@ pub(crate) fn sync_all(files: &[Arc<Open>]) -> Result<()> {
     all
 }
 
-/// Returns the permission bits of a file, which always include the server's own user.
+/// Returns the permission bits for a file. The server's own user always gets read and write
+/// permission.
 pub(crate) const fn file_mode(mode: u32) -> u32 {
     (mode & 0o777) | 0o600
 }
 
-/// Opens a partial file to continue it, if it is the same file.
+/// Opens a partial file of an earlier run, if it is still the same file.
 pub(crate) fn open_same(
     server: &Arc<Server>,
     path: &RelPath,
@@ -384,7 +390,8 @@ pub(crate) fn open_same(
     id: PartialId,
     login: usize,
 ) -> Result<RemoteFile> {
-    // Shared: a handle of a process that has just died, or one of ours, may still be open.
+    // Open the file as shared, because a handle of a process that has just ended, or another handle
+    // of this process, may still be open.
     let opened = server
         .open_file(partial, login, Mode::UpdateShared)
         .map_err(|error| error.file(path))?;
@@ -396,7 +403,7 @@ pub(crate) fn open_same(
         .cause("another file has its partial file's name"))
 }
 
-/// The sink's handle of an open partial file.
+/// Handle of an open partial file, as a sink uses it.
 pub(crate) struct RemotePartial(pub(crate) Arc<Open>);
 
 impl Partial for RemotePartial {
@@ -412,7 +419,7 @@ impl Partial for RemotePartial {
     }
 
     fn punch_hole(&self, range: ByteRange) -> Result<()> {
-        // The protocol has no holes.
+        // The protocol has no holes, so write zeros.
         let zeros = vec![0; usize::try_from(range.length.min(ZEROS_BYTES)).unwrap_or(0)];
         let mut at = range.offset;
         while at < range.end() {
@@ -461,5 +468,5 @@ impl Partial for RemotePartial {
     }
 }
 
-/// Bytes of zeros in one write.
+/// Number of zeros in one write, in bytes.
 const ZEROS_BYTES: u64 = 1 << 20;

@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Maximum age of the server's size and time during reads: a query for each object would cost a
-/// round trip each. After the last read the server is always queried (guess, revisit).
+/// Maximum age of the size and time that the server sent, while reads are in progress. A query
+/// after each object would cost one round trip per object. After the last read, the server is
+/// always asked again (guess, revisit).
 const STATE_AGE: Duration = Duration::from_secs(1);
 
-/// One connection of a file: opened when all connections before it are busy.
+/// A connection of a file. It is opened when all earlier connections are busy.
 #[derive(Default)]
 struct Slot {
     file: Mutex<Option<Arc<RemoteFile>>>,
@@ -22,9 +23,10 @@ struct Slot {
     busy: AtomicU32,
     /// Number of completed reads.
     ended: AtomicU64,
-    /// Number of reads completed before the last query of size and time over this connection.
+    /// Number of completed reads at the last query of size and time over this connection.
     judged: AtomicU64,
-    /// Set if the connection has opened another version of the file; it is not used.
+    /// True if another version of the file was opened on this connection. The connection is then
+    /// not used.
     is_other: AtomicBool,
 }
 
@@ -34,25 +36,25 @@ impl Slot {
     }
 }
 
-/// Last size and time from the server.
+/// The last size and time that the server sent.
 struct LastState {
     found: RemoteState,
     at: Instant,
-    /// Set if the server has returned another state than at the opening: then the data read belongs
-    /// to no single version.
+    /// True if the server has sent a state that differs from the state at the opening. The bytes
+    /// read may then come from different versions.
     has_changed: bool,
 }
 
-/// Options for opening and reading a file.
+/// Options for reading a file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct How {
     /// Maximum number of connections.
     pub(crate) connections: u32,
-    /// Requests a checksum for each page.
+    /// True if the server must send a checksum for each page.
     pub(crate) pages: bool,
-    /// Permits only one opening of the file.
+    /// True if the file may be opened only once.
     pub(crate) is_once: bool,
-    /// Maximum duration of a call in seconds, where another server has the file too.
+    /// Maximum duration of a call in seconds. Set if another server has the file too.
     pub(crate) seconds: Option<u32>,
 }
 
@@ -62,7 +64,7 @@ impl How {
     }
 }
 
-/// A file of a server, open on one connection or more.
+/// A file on a server, open on one or more connections.
 pub(crate) struct RemoteReader {
     url: Url,
     path: RelPath,
@@ -72,7 +74,7 @@ pub(crate) struct RemoteReader {
 }
 
 impl RemoteReader {
-    /// Opens the file at the server of `url` on its first connection.
+    /// Opens the file at the server of `url` on the first connection.
     pub(crate) fn open(url: &Url, path: &RelPath, how: How) -> Result<Self> {
         let at = url.at(path, 0)?;
         let first = Arc::new(match how.is_once {
@@ -108,7 +110,7 @@ impl RemoteReader {
         })
     }
 
-    /// Returns size and time at the opening.
+    /// Returns the size and time of the file when it was opened.
     pub(crate) fn opened(&self) -> RemoteState {
         self.seen().found
     }
@@ -117,7 +119,8 @@ impl RemoteReader {
         self.seen.lock_unpoisoned()
     }
 
-    /// Returns the connection with the fewest reads in progress, the first of several.
+    /// Returns the connection with the fewest reads in progress. If several are equal, returns the
+    /// first.
     fn choose(&self) -> (usize, &Slot) {
         let mut best = (0, &self.slots[0]);
         let mut least = u32::MAX;
@@ -130,8 +133,8 @@ impl RemoteReader {
         best
     }
 
-    /// Returns the file as opened on a connection; opens it if needed. Returns `None` if the entry
-    /// is now another version than the one opened first, and this connection has read nothing.
+    /// Returns the file on a connection, and opens it if necessary. Returns `None` if the server
+    /// now has another version than the one opened first, and this connection has read nothing.
     fn file(&self, number: usize, slot: &Slot) -> Result<Option<Arc<RemoteFile>>> {
         let mut file = slot.file.lock_unpoisoned();
         if let Some(file) = &*file {
@@ -141,10 +144,10 @@ impl RemoteReader {
             return Err(lost());
         }
         let opened = Arc::new(client()?.open(&self.url.at(&self.path, number)?, self.how.mode())?);
-        // The state came with the opening: no further request is sent.
+        // The server sent the state with the answer to the opening, so this call sends no request.
         if !is_same(&opened.state(false)?, &self.seen().found) {
-            // The first connection still reads the version it opened; and each replica of a cluster
-            // has its own time.
+            // Do not use this connection. The first connection still reads the version that it
+            // opened, or reads another replica of a cluster, whose time differs.
             if number > 0 && slot.ended.load(Ordering::SeqCst) == 0 {
                 slot.is_other.store(true, Ordering::Relaxed);
                 return Ok(None);
@@ -155,13 +158,13 @@ impl RemoteReader {
         Ok(Some(opened))
     }
 
-    /// Marks the file as changed: later reads are invalid.
+    /// Marks the file as changed, so that later reads fail.
     fn changed(&self) -> Error {
         self.seen().has_changed = true;
         changed()
     }
 
-    /// Drops a failed connection: a retry opens another.
+    /// Drops the file of a failed connection. A retry opens it again.
     fn forget(slot: &Slot, failed: &Arc<RemoteFile>) {
         let mut file = slot.file.lock_unpoisoned();
         if file.as_ref().is_some_and(|file| Arc::ptr_eq(file, failed)) {
@@ -173,8 +176,9 @@ impl RemoteReader {
         self.by_any(|number, slot| self.read_by(number, slot, offset, buffer))
     }
 
-    /// Reads, and then queries size and time over the same connection before the data is returned.
-    /// Returns the duration as well, without the time to open a connection.
+    /// Reads, and then asks for the size and time over the same connection before it returns the
+    /// data. Returns the number of bytes and the duration, which excludes the opening of a
+    /// connection.
     pub(crate) fn read_and_ask(&self, offset: u64, buffer: &mut [u8]) -> Result<(usize, Duration)> {
         self.by_any(|number, slot| {
             if self.file(number, slot)?.is_none() {
@@ -189,7 +193,8 @@ impl RemoteReader {
         })
     }
 
-    /// Uses the least busy connection; another one if `read` returns `None`.
+    /// Calls `read` with the connection that is least busy. If `read` returns `None`, calls it with
+    /// another connection.
     fn by_any<T>(&self, mut read: impl FnMut(usize, &Slot) -> Result<Option<T>>) -> Result<T> {
         loop {
             let (number, slot) = self.choose();
@@ -202,7 +207,7 @@ impl RemoteReader {
         }
     }
 
-    /// Returns `None` if this connection cannot read the file.
+    /// Reads over one connection. Returns `None` if this connection cannot read the file.
     fn read_by(
         &self,
         number: usize,
@@ -214,16 +219,16 @@ impl RemoteReader {
             return Ok(None);
         };
         let read = file.read(offset, buffer, self.how.pages);
-        // Count before the read counts as idle: a thread that finds no reads in progress then sees
-        // all completed reads.
+        // Count the read before it is no longer in progress. A thread that sees no reads in
+        // progress then sees the number of all completed reads.
         slot.ended.fetch_add(1, Ordering::SeqCst);
         Self::forget_if_lost(slot, &file, &read);
         read.map(Some)
     }
 
-    /// Returns size and time after the last completed read, or with `anew` from a new query. While
-    /// other reads are in progress, which will query at their end, the values may be up to
-    /// [`STATE_AGE`] old.
+    /// Returns the size and time after the last completed read. If `anew` is true, asks the server.
+    /// While other reads are in progress, the result may be as old as [`STATE_AGE`], because these
+    /// reads ask again when they end.
     pub(crate) fn found(&self, anew: bool) -> Result<RemoteState> {
         let is_idle = |slot: &Slot| slot.busy.load(Ordering::SeqCst) == 0;
         let are_others = !self.slots.iter().all(is_idle);
@@ -239,8 +244,8 @@ impl RemoteReader {
             }
         }
         let asked = Instant::now();
-        // Query each connection: the client reopens a file after a lost connection, and may then
-        // have another version on that connection alone.
+        // Ask over each connection. The client reopens a file after a lost connection, and may then
+        // have another version on this connection only.
         for (number, slot) in self.slots.iter().enumerate() {
             if number == 0 || slot.has_unjudged() {
                 self.judge(number, slot)?;
@@ -254,7 +259,7 @@ impl RemoteReader {
         Ok(seen.found)
     }
 
-    /// Sends the server a question about the file, over the first connection's handle.
+    /// Sends a question about the file to a plug-in of the server, over the first connection.
     pub(crate) fn ask(&self, question: &str, wait: Duration) -> Result<String> {
         let Some(file) = self.file(0, &self.slots[0])? else {
             return Err(lost());
@@ -262,7 +267,8 @@ impl RemoteReader {
         file.ask(question, wait)
     }
 
-    /// Queries size and time over one connection, and compares them with those at the opening.
+    /// Asks for the size and time over one connection, and compares them with the state at the
+    /// opening.
     fn judge(&self, number: usize, slot: &Slot) -> Result<()> {
         let ended = slot.ended.load(Ordering::SeqCst);
         let Some(file) = self.file(number, slot)? else {
@@ -302,7 +308,7 @@ fn lost() -> Error {
         .remedy("request the copy again; it resumes from durable data")
 }
 
-/// A handle of a store; one opening may have many.
+/// A handle of a store. Several handles may share one open file.
 pub(crate) struct Handle(pub(crate) Arc<RemoteReader>);
 
 impl ReadHandle for Handle {
@@ -315,7 +321,8 @@ impl ReadHandle for Handle {
         read.map_err(|error| error.file(&reader.path))
     }
 
-    // One long read is one request to the server; its pieces would be as many round trips.
+    // One long read is one request to the server. Several short reads would cost one round trip
+    // each.
     fn is_direct(&self) -> bool {
         true
     }

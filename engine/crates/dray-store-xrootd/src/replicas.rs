@@ -1,8 +1,8 @@
 //! Reads one file from all servers that have it.
 //!
-//! Invariant: data is returned only after its server, queried over the same connection after the
-//! read, has reported the replica's original size and time. A lost or changed replica therefore
-//! does not invalidate data returned before: other replicas continue.
+//! Invariant: data of a replica is returned only if the server then reports the replica's original
+//! size and time over the same connection. So if a replica is lost or changes later, the data
+//! returned earlier stays valid, and the other replicas are read.
 
 use crate::choice::{Track, choose};
 use crate::located::Located;
@@ -14,8 +14,9 @@ use dray_store::{ReadHandle, ReadState};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// Maximum seconds of a server's call while others have the file: far beyond the time of an object,
-/// and below the minute after which XrdCl gives up a connection (guess, revisit).
+/// Maximum duration in seconds of a call to a server while other servers have the file. It is far
+/// longer than the time for an object, and shorter than the minute after which XrdCl gives up a
+/// connection (guess, revisit).
 const CALL_SECONDS: u32 = 20;
 
 /// A file with replicas on several servers.
@@ -24,14 +25,14 @@ pub(crate) struct ReplicaReader {
     path: RelPath,
     located: Arc<Located>,
     how: How,
-    /// Readers of the servers, and last of the manager, which is used if no server is left: it may
-    /// know others.
+    /// One reader for each server, and at the end one for the manager. The manager is used if no
+    /// server is left, because it may know other servers.
     readers: Vec<Mutex<Option<Arc<RemoteReader>>>>,
     tracks: Mutex<Vec<Track>>,
 }
 
 impl ReplicaReader {
-    /// Returns a reader. Opens nothing before the first read.
+    /// Creates a reader. The first read opens the file.
     pub(crate) fn new(url: &Url, path: &RelPath, located: Arc<Located>, how: How) -> Self {
         let count = located.replicas.len() + 1;
         Self {
@@ -44,17 +45,17 @@ impl ReplicaReader {
         }
     }
 
-    /// Returns the reader of a replica; opens it at first use. `failures` is the replica's number
-    /// of failures when it was chosen. An error of the kind `SourceChanged` means that the replica
-    /// holds another version.
+    /// Returns the reader of a replica, and opens it at the first use. `failures` is the replica's
+    /// number of failures when it was chosen. The error is `SourceChanged` if the replica has
+    /// another version.
     fn reader(&self, number: usize, failures: u32) -> Result<Arc<RemoteReader>> {
         let mut reader = self.readers[number].lock_unpoisoned();
         if let Some(reader) = &*reader {
             return Ok(Arc::clone(reader));
         }
         if self.tracks.lock_unpoisoned()[number].failures() != failures {
-            // Another thread tried while this one waited for the lock, and an opening may take
-            // long.
+            // Another thread tried to open the replica while this thread waited for the lock. Do
+            // not try again, because opening may take long.
             return Err(
                 Error::new(ErrorKind::Unreachable, End::Source, "open the file")
                     .cause("its server failed a moment ago"),
@@ -68,7 +69,8 @@ impl ReplicaReader {
         };
         let opened = Arc::new(RemoteReader::open(&url, &self.path, how)?);
         let found = opened.opened();
-        // The server that the manager chooses has a time of its own.
+        // Do not compare the time of the server that the manager chooses, because that server has
+        // its own time.
         let is_same_time = replica.is_none_or(|one| one.modified == found.modified);
         if found.size != self.located.size || !is_same_time {
             return Err(
@@ -80,9 +82,9 @@ impl ReplicaReader {
         Ok(opened)
     }
 
-    /// Drops a failed reader; the next opening is compared with the original state again.
+    /// Drops a failed reader. The next opening compares the file with the original state again.
     fn forget(&self, number: usize, failed: &Arc<RemoteReader>) {
-        // A thread that holds the lock is already replacing it.
+        // If the lock is held, another thread is already replacing the reader.
         if let Ok(mut reader) = self.readers[number].try_lock()
             && reader
                 .as_ref()
@@ -143,7 +145,7 @@ fn none_left() -> Error {
         .remedy("run the same command again when no program writes to the file")
 }
 
-/// A store's handle of such a file.
+/// Handle of a store for a file with several replicas.
 pub(crate) struct ReplicaHandle(pub(crate) ReplicaReader);
 
 impl ReadHandle for ReplicaHandle {
@@ -155,12 +157,12 @@ impl ReadHandle for ReplicaHandle {
         read.map_err(|error| error.file(&self.0.path))
     }
 
-    // As for one server.
+    // As for a file on one server.
     fn is_direct(&self) -> bool {
         true
     }
 
-    // Every read has already queried the state.
+    // Every read has already asked for the state, so send no request here.
     fn state(&self) -> Result<ReadState> {
         Ok(ReadState {
             size: self.0.located.size,

@@ -1,4 +1,4 @@
-//! The server that a sink writes to: paths beneath the destination folder, and requests.
+//! The server to which a sink writes: paths below the destination folder, and requests.
 
 use crate::checksum;
 use crate::client::{Alone, Client, Mode, RemoteFile, RemoteState, client};
@@ -14,62 +14,62 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::Mutex;
 
-/// Writes to the server. Each call is answered before its thread makes the next.
+/// Kind of calls that write. A thread waits for the answer to each call before its next call.
 pub(crate) const WRITES: Flow = Flow {
     direction: Direction::Write,
     waits: true,
 };
 
-/// Maximum number of concurrent calls on one connection: the client sends them in sequence (guess,
-/// revisit).
+/// Maximum number of concurrent calls on one connection. The client sends them one after the other
+/// (guess, revisit).
 const DEPTH: u32 = 16;
 
-/// Maximum number of requests for the checksum of one file: a server may need hours to read it
-/// (guess, revisit).
+/// Maximum number of requests for the checksum of one file. A server may need hours to read the
+/// file (guess, revisit).
 const QUESTIONS_MAX: u32 = 16;
 
-/// Bytes in names that the sink refuses. The client takes a question mark as the end of a path. A
-/// name with a line break would make its folder unlistable, for every client.
+/// Bytes that the sink rejects in names. The client treats a question mark as the end of a path. A
+/// folder with a name that contains a line break could not be listed by any client.
 pub(crate) const REFUSED_NAME_BYTES: &[u8] = b"?\n";
 
-/// Maximum length of a name in bytes: servers (5.5 at least) list a name of 255 bytes without its
-/// last one, so no client would find it.
+/// Maximum length of a name in bytes. Servers (at least version 5.5) list a name of 255 bytes
+/// without its last byte, so no client could find the file.
 pub(crate) const NAME_BYTES_MAX: usize = 254;
 
-/// Default mode of a file: the mode that a store without modes lists.
+/// Default mode of a file. A store without modes lists this mode for files.
 pub(crate) const FILE_MODE: u32 = 0o644;
-/// Mode of dray's own files and of incomplete ones: accessible to their owner only.
+/// Mode of dray's own files and of incomplete files. Only their owner can access them.
 pub(crate) const OWN_MODE: u32 = 0o600;
 /// Default mode of a folder.
 pub(crate) const FOLDER_MODE: u32 = 0o755;
 
-/// A server, and the destination folder.
+/// A server and the destination folder on it.
 pub(crate) struct Server {
     url: Url,
     base: RelPath,
-    /// Assigns writes to the client's logins; each login is a connection of its own.
+    /// Assigns writes to logins of the client. Each login has its own connection.
     pub(crate) logins: Connections<usize>,
     /// Number of logins.
     pub(crate) connections: usize,
     pub(crate) pages: bool,
-    /// Algorithm of the server's checksums, if dray knows it.
+    /// Algorithm of the server's checksums; `None` if dray does not support it.
     algorithm: Option<&'static str>,
-    /// Server of the files, as host and port.
+    /// Server that has the files, as host and port.
     data_server: Mutex<Option<String>>,
-    /// Set once the server has refused a second writer.
+    /// True after the server has refused a second writer.
     pub(crate) has_locks: Mutex<bool>,
 }
 
-/// Returns the error for a URL that does not name a single server.
+/// Returns the error for a URL that does not refer to a single server.
 fn not_one(url: &Url, what: &str) -> Error {
     Error::new(ErrorKind::Unsupported, End::Sink, "write to the server")
         .cause(format!("{} {what}", url.server()))
         .remedy("name one of its data servers by itself: `xrdfs HOST locate '*'` shows them")
 }
 
-/// Refuses managers and proxies: a manager places each file on any server, and a proxy's files are
-/// elsewhere. A file, its partial file and its log must be on one server, and synced data must be
-/// on that server.
+/// Refuses managers and proxies. A manager puts each file on any server, and a proxy stores its
+/// files on another server. But a file, its partial file and its log must be on the same server,
+/// and synced data must be on that server.
 fn check_role(url: &Url, role: &str) -> Result<()> {
     match role.trim() {
         "server" | "none" => Ok(()),
@@ -83,12 +83,13 @@ fn check_role(url: &Url, role: &str) -> Result<()> {
     }
 }
 
-/// Refuses names of several hosts: each login resolves the name separately and takes any address,
-/// so one host would sync what another has written. One host may have an IPv4 and an IPv6 address.
+/// Refuses a name that refers to several hosts. Each login resolves the name again and may use
+/// another host, so one host would sync data that another host has. One host may have an IPv4 and
+/// an IPv6 address.
 fn check_name(url: &Url) -> Result<()> {
     let found = (url.host_name(), 0).to_socket_addrs();
-    // A name that does not resolve here would not resolve for the client either, which has just
-    // connected.
+    // Ignore a name that does not resolve here. The client has just connected to this name, so it
+    // resolves there.
     let found: HashSet<IpAddr> = found.into_iter().flatten().map(|at| at.ip()).collect();
     check_addresses(url, &found)
 }
@@ -104,11 +105,11 @@ fn check_addresses(url: &Url, found: &HashSet<IpAddr>) -> Result<()> {
     Ok(())
 }
 
-/// Refuses names that the server or its client cannot handle.
+/// Rejects names that the server or the client cannot handle.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] for names with one of [`REFUSED_NAME_BYTES`],
-/// [`ErrorKind::NameTooLong`] beyond [`NAME_BYTES_MAX`].
+/// [`ErrorKind::Unsupported`] for names that contain one of [`REFUSED_NAME_BYTES`];
+/// [`ErrorKind::NameTooLong`] for names longer than [`NAME_BYTES_MAX`].
 fn check_names(path: &RelPath) -> Result<()> {
     let bytes = path.as_bytes();
     let refused = bytes.iter().find(|byte| REFUSED_NAME_BYTES.contains(byte));
@@ -133,7 +134,7 @@ fn check_names(path: &RelPath) -> Result<()> {
 }
 
 impl Server {
-    /// Opens the server of `url` and the folder there. Queries the server's role.
+    /// Opens the server and folder of `url`. Asks the server for its role.
     pub(crate) fn open(url: Url, connections: usize, pages: bool) -> Result<Self> {
         let client = client()?;
         let role = client.config(&url.login(0), "role")?;
@@ -150,7 +151,7 @@ impl Server {
             base: url.path().clone(),
             pages: pages || url.pages(),
             url,
-            // The client connects at the first call.
+            // The client connects at the first call, so this function need not connect.
             logins: Connections::new(&options, Ok),
             connections: connections.max(1),
             algorithm: algorithm.copied(),
@@ -180,7 +181,7 @@ impl Server {
         Error::new(ErrorKind::Internal, End::Sink, "write the files").cause("no answer came")
     }
 
-    /// Returns the path from the server's root.
+    /// Returns the path relative to the server's root.
     ///
     /// # Errors
     /// As [`check_names`].
@@ -189,12 +190,12 @@ impl Server {
         self.base.join_path(path)
     }
 
-    /// Returns the URL of a path, for one of the logins.
+    /// Returns the URL of a path for one of the logins.
     pub(crate) fn at(&self, path: &RelPath, login: usize) -> Result<Vec<u8>> {
         self.url.at(&self.full(path)?, login)
     }
 
-    /// Returns a path in the form of the server's file system calls.
+    /// Returns a path in the form of the server's file system requests.
     pub(crate) fn asked(&self, path: &RelPath) -> Result<Vec<u8>> {
         self.with(path, None)
     }
@@ -203,12 +204,12 @@ impl Server {
         asked(&self.full(path)?, [question, Some(self.url.cgi())])
     }
 
-    /// Returns an error with a path of this sink.
+    /// Returns an error for a path of this sink.
     pub(crate) fn error(kind: ErrorKind, operation: &str, path: &RelPath) -> Error {
         Error::new(kind, End::Sink, operation).file(path)
     }
 
-    /// Adds a path of this sink to the error of a client's call.
+    /// Adds a path of this sink to the error of a client call.
     pub(crate) fn about<T>(path: &RelPath, result: Result<T>) -> Result<T> {
         result.map_err(|error| error.file(path).at(End::Sink))
     }
@@ -220,7 +221,7 @@ impl Server {
         Self::about(path, opened.and_then(|file| self.check_server(file)))
     }
 
-    /// Checks that an opened file is on the same server as the first.
+    /// Checks that an opened file is on the same server as the first opened file.
     fn check_server(&self, file: RemoteFile) -> Result<RemoteFile> {
         let server = file.server()?;
         let mut known = self.data_server.lock_unpoisoned();
@@ -255,8 +256,8 @@ impl Server {
         }
     }
 
-    /// Returns the note of a found file, if it has a valid one. A server without attributes has no
-    /// notes.
+    /// Returns the note of an existing file, if the note is valid. A server without extended
+    /// attributes has no notes.
     pub(crate) fn note(&self, path: &RelPath, found: &RemoteState) -> Result<Option<Note>> {
         let asked = self.asked(path)?;
         match client()?.attribute(&self.login(), &asked, ATTRIBUTE) {
@@ -266,7 +267,8 @@ impl Server {
         }
     }
 
-    /// Sets the note about a file's origin, with the file's size and time at the server.
+    /// Sets the note about the source of a file. The note contains the file's size and time at the
+    /// server.
     pub(crate) fn set_note(
         &self,
         path: &RelPath,
@@ -282,22 +284,22 @@ impl Server {
         let asked = self.asked(path)?;
         match client()?.set_attribute(&self.login(), &asked, ATTRIBUTE, &text) {
             Err(error) if is_lost(&error) => Err(error.file(path).at(End::Sink)),
-            // Ignore a server without attributes: the file is kept, and a later copy sends it
-            // again.
+            // Ignore a server without extended attributes. The file stays, but a later run cannot
+            // adopt it and sends it again.
             _ => Ok(()),
         }
     }
 
-    /// Returns the request for a file's checksum, if the server computes one.
+    /// Returns the request for a file's checksum; `None` if the server computes no checksums.
     fn question(&self, path: &RelPath) -> Result<Option<Vec<u8>>> {
         let name = self.algorithm.map(|name| format!("cks.type={name}"));
         name.map(|name| self.with(path, Some(&name))).transpose()
     }
 
-    /// Requests the server's checksum of a file, and compares.
+    /// Requests the server's checksum of a file and compares it with `sums`.
     ///
     /// # Errors
-    /// [`ErrorKind::ChecksumMismatch`].
+    /// [`ErrorKind::ChecksumMismatch`] if the checksums differ.
     pub(crate) fn compare(&self, path: &RelPath, sums: &Sums) -> Result<()> {
         let Some(question) = self.question(path)? else {
             return Ok(());
@@ -306,9 +308,10 @@ impl Server {
         loop {
             match client()?.checksum(&self.login(), &question) {
                 Ok(answer) => return compare_answer(path, &answer, sums),
-                // The server does not know the algorithm after all: nothing is compared.
+                // The server does not support the algorithm, so no checksum is compared.
                 Err(error) if checksum::is_unknown(error.kind) => return Ok(()),
-                // The server is still reading: the client waits half an hour for each answer.
+                // The server is still reading the file. The client waits half an hour for each
+                // answer, so ask again.
                 Err(error) if error.kind == ErrorKind::TimedOut && questions < QUESTIONS_MAX => {
                     questions += 1;
                 }
@@ -317,26 +320,28 @@ impl Server {
         }
     }
 
-    /// Returns the identity of a found file for the log. The number of its file system changes when
-    /// the server's host restarts, so it is left out.
+    /// Returns the identity of a file for the object log. It leaves out the number of the file
+    /// system, because the number changes when the server's host restarts.
     pub(crate) const fn id(found: &RemoteState) -> PartialId {
         id_of(found.id)
     }
 
-    /// Returns the number of the file system of a found file, valid while the server's host runs.
+    /// Returns the number of the file system that contains a file. The number is valid until the
+    /// server's host restarts.
     #[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
     pub(crate) const fn device(found: &RemoteState) -> u32 {
         found.id as u32
     }
 
-    /// Returns true if the numbers show the same file. False if the server sends no numbers.
+    /// Returns true if the file `found` has the identity `id`. Returns false if the server sends no
+    /// file numbers.
     pub(crate) fn is_that(found: &RemoteState, id: PartialId) -> bool {
         let inode = Self::id(found).inode;
         inode != 0 && inode == id.inode
     }
 
-    /// Returns the mark that a file got when it was begun; 0 for a file without one, or at a server
-    /// without attributes.
+    /// Returns the random number that dray stored with a file when it created the file. Returns 0
+    /// if the file has no such number, or if the server has no extended attributes.
     pub(crate) fn birth(&self, path: &RelPath) -> Result<u64> {
         let asked = self.asked(path)?;
         match client()?.attribute(&self.login(), &asked, BIRTH) {
@@ -349,10 +354,11 @@ impl Server {
         }
     }
 
-    /// Marks a new file, so that a later file with the same number is not mistaken for it.
+    /// Stores a random number with a new file, so that a later file with the same file number is
+    /// not taken for it.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if the server does not identify files at all.
+    /// [`ErrorKind::Unsupported`] if the server has no file numbers.
     pub(crate) fn mark(&self, path: &RelPath, found: &RemoteState) -> Result<PartialId> {
         let id = Self::id(found);
         if id.inode == 0 {
@@ -372,13 +378,14 @@ impl Server {
         }
     }
 
-    /// Returns true if the file at `path` has the mark of `id`, or `id` has none.
+    /// Returns true if the file at `path` has the random number of `id`, or if `id` has no such
+    /// number.
     pub(crate) fn has_mark(&self, path: &RelPath, id: PartialId) -> Result<bool> {
         Ok(id.born == 0 || self.birth(path)? == id.born)
     }
 }
 
-/// Returns a different number each time; not for secrets.
+/// Returns a different number at each call. Not suitable for secrets.
 pub(crate) fn random() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
@@ -387,8 +394,8 @@ pub(crate) fn folder_of(path: &RelPath) -> RelPath {
     path.parent().unwrap_or_else(RelPath::root)
 }
 
-/// Returns the identity for a file's number at its server: the upper half is the inode's number,
-/// the lower one the file system's.
+/// Returns the identity for a file number of the server. The upper half of the number is the inode,
+/// and the lower half is the number of the file system.
 pub(crate) const fn id_of(number: u64) -> PartialId {
     PartialId {
         inode: number >> 32,
@@ -397,17 +404,18 @@ pub(crate) const fn id_of(number: u64) -> PartialId {
     }
 }
 
-/// The inverse of [`id_of`]; 0 for a file whose number is unknown.
+/// Returns the file number for an identity, without the number of the file system; 0 if the file
+/// number is unknown.
 pub(crate) const fn number_of(id: PartialId) -> u64 {
     id.inode << 32
 }
 
-/// Returns true if an error means that the connection to the server is lost.
+/// Returns true if the error means that the connection to the server was lost.
 pub(crate) const fn is_lost(error: &Error) -> bool {
     matches!(error.kind, ErrorKind::Unreachable | ErrorKind::TimedOut)
 }
 
-/// Compares a server's answer, "adler32 37dc018b", with the checksums of the written data.
+/// Compares a server's answer, such as "adler32 37dc018b", with the checksums of the written data.
 fn compare_answer(path: &RelPath, answer: &str, sums: &Sums) -> Result<()> {
     let Some(known) = checksum::read(answer) else {
         return Ok(());

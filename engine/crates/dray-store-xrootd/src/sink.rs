@@ -1,4 +1,4 @@
-//! A store that writes to a folder of a server.
+//! A store that writes to a folder on a server.
 
 use crate::barrier::Barriers;
 use crate::client::{Mode, RemoteFile};
@@ -29,7 +29,7 @@ use std::time::Duration;
 pub struct SinkOptions {
     /// Maximum number of connections.
     pub connections: usize,
-    /// Sends a checksum with each page of 4 KiB, which the server compares.
+    /// True if each page of 4 KiB is sent with a checksum, which the server compares.
     pub pages: bool,
 }
 
@@ -42,25 +42,25 @@ impl Default for SinkOptions {
     }
 }
 
-/// Maximum delay of a late call. The client gives up a renaming after `CHANGE_SECONDS`
-/// (plugins/xrootd/xrdcl/common.hh), which it checks every 15 seconds. Until then it may repeat the
-/// request after a lost connection, although the lease was lost with that connection.
+/// Maximum time by which a call can be late. The client gives up a rename after `CHANGE_SECONDS`
+/// (plugins/xrootd/xrdcl/common.hh), and checks this limit every 15 seconds. Until then it may
+/// repeat the rename after a lost connection, although the lease was lost with the connection.
 const LATE_CALLS: Duration = Duration::from_secs(15 + 15 + 2);
 
-/// A folder of a server, for writing.
+/// A folder on a server, open for writing.
 pub struct XrootdSink {
     server: Arc<Server>,
     partials: Arc<Partials>,
     barriers: Arc<Barriers>,
-    /// The same server from its root.
+    /// A store that reads from the root of the same server.
     reader: XrootdStore,
 }
 
 impl XrootdSink {
-    /// Opens the folder that `url` names. Queries the server's role; the folder need not exist.
+    /// Opens the folder of `url`. Asks the server for its role. The folder need not exist.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if the XRootD client cannot be loaded, or the server only
+    /// [`ErrorKind::Unsupported`] if the client library cannot be loaded, or if the server only
     /// redirects clients; errors of the server.
     pub fn open(url: Url, options: SinkOptions) -> Result<Self> {
         let reader = XrootdStore::open(url.clone(), End::Sink, XrootdOptions::default())?;
@@ -82,10 +82,10 @@ impl XrootdSink {
         Self::open(self.server.url().with_path(folder), options)
     }
 
-    /// Makes the folder and its missing parents.
+    /// Creates the folder and its missing parents.
     ///
     /// # Errors
-    /// [`ErrorKind::NotADirectory`] if another entry exists there; errors of the server.
+    /// [`ErrorKind::NotADirectory`] if the path is another kind of entry; errors of the server.
     pub fn make_root(&self) -> Result<()> {
         let root = RelPath::root();
         match self.server.look(&root)? {
@@ -115,9 +115,9 @@ impl XrootdSink {
         }
     }
 
-    /// Opens for reading the file that has the name now. A server gives the readers of a name one
-    /// handle, so while any client still reads a replaced file, a new reader gets that file too.
-    /// Clients that may write get another handle.
+    /// Opens the file that has the name now, for reading. A server shares one handle between all
+    /// readers of a name. So while a client still reads a replaced file, a new reader gets the
+    /// replaced file too. A client that opens the file for writing gets another handle.
     fn open_named(&self, path: &RelPath) -> Result<RemoteFile> {
         for how in [Mode::ReadShared, Mode::UpdateShared] {
             let file = self.server.open_file(path, 0, how)?;
@@ -139,7 +139,8 @@ impl XrootdSink {
 
 impl Drop for XrootdSink {
     fn drop(&mut self) {
-        // Each `Open` holds a reference to the map that holds it.
+        // Break the cycle of references: the map holds each `Open`, and each `Open` refers to the
+        // map.
         self.partials.dirty.lock_unpoisoned().clear();
     }
 }
@@ -243,7 +244,7 @@ impl Store for XrootdSink {
     }
 
     fn make_dir(&self, path: &RelPath) -> Result<MadeDir> {
-        // A server reports success for an existing folder.
+        // Check if the folder exists, because a server also reports success for an existing folder.
         match self.server.look(path)? {
             Some(found) if found.is_folder => return Ok(MadeDir::Existed),
             Some(_) => return Err(not_a_folder("make the folder", path)),
@@ -255,7 +256,7 @@ impl Store for XrootdSink {
     }
 
     fn set_directory(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {
-        // The mode always includes the server's own user.
+        // The server's own user must always have access.
         let mode = (metadata.mode & 0o777) | 0o700;
         if mode == FOLDER_MODE {
             return Ok(());
@@ -287,8 +288,8 @@ impl Store for XrootdSink {
         self.server.full(path)?;
         let partial = beside(path, &request.name)?;
         if let Some(id) = request.reuse {
-            // Return the open file with this process's writes that are not durable yet, if there is
-            // one.
+            // If this process has the file open with writes that are not durable yet, return that
+            // open file.
             if let Some(open) = self.partials.dirty.lock_unpoisoned().get(&partial)
                 && open.id().is(&id)
             {
@@ -320,7 +321,7 @@ impl Store for XrootdSink {
         if size_bytes > 0
             && let Err(error) = begun.set_len(size_bytes)
         {
-            // No other process knows of it.
+            // Delete the new partial file, because no other process knows of it.
             let _ = begun.abort();
             return Err(error);
         }
@@ -427,7 +428,7 @@ impl Store for XrootdSink {
                     .cause(format!("more than {CONTROL_NAMES_MAX} names")),
             );
         }
-        // An invalid name cannot belong to a log.
+        // Skip invalid names, because they cannot belong to a log.
         Ok(entries
             .into_iter()
             .filter_map(|(name, _)| name.ok())
@@ -435,14 +436,14 @@ impl Store for XrootdSink {
     }
 }
 
-/// Returns the single result.
+/// Returns the only result in `answers`.
 fn only<T>(path: &RelPath, answers: Vec<Result<T>>) -> Result<T> {
     let missing = || Server::error(ErrorKind::Internal, "write the file", path);
     let mut answers = answers.into_iter();
     answers.next().unwrap_or_else(|| Err(missing()))
 }
 
-/// A file opened for reading back.
+/// A file that is open to be read back.
 struct Reading {
     file: RemoteFile,
     path: RelPath,

@@ -1,4 +1,4 @@
-//! Batches of small files, renamings and removals.
+//! Batches of small files: writing, renaming and deleting.
 
 use crate::client::{Renaming, Small};
 use crate::note::{ATTRIBUTE, Note};
@@ -8,13 +8,13 @@ use dray_core::lock::LockExt;
 use dray_core::{Name, RelPath, Result};
 use dray_store::{PartialId, Publish, SmallFile, SmallName};
 
-/// Returns the path of the partial file of `path`.
+/// Returns the path of the partial file `partial` of the file at `path`.
 pub(crate) fn beside(path: &RelPath, partial: &Name) -> Result<RelPath> {
     folder_of(path).join(partial)
 }
 
-/// Separates the successful values from the results: an error stays in place, `Ok` means that the
-/// value's own result follows.
+/// Separates the successful values from the results. The second list keeps each error at its place,
+/// and has `Ok` at the place of each successful value.
 fn sift<T>(made: Vec<Result<T>>) -> (Vec<T>, Vec<Result<()>>) {
     let mut good = Vec::with_capacity(made.len());
     let said = made
@@ -24,18 +24,18 @@ fn sift<T>(made: Vec<Result<T>>) -> (Vec<T>, Vec<Result<()>>) {
     (good, said)
 }
 
-/// Puts later results in the places of the successful values.
+/// Puts the final results of the successful values at their places in the list.
 fn unsift<T>(said: Vec<Result<()>>, answers: Vec<Result<T>>) -> Vec<Result<T>> {
     let mut answers = answers.into_iter();
     let each = said.into_iter().map(|said| {
         said?;
-        // The client returns as many results as were requested.
+        // The client returns one result for each request, so a result is always left.
         answers.next().unwrap_or_else(|| Err(Server::unanswered()))
     });
     each.collect()
 }
 
-/// Writes small files; each `Ok` is durable.
+/// Writes small files. A file with the result `Ok` is durable.
 pub(crate) fn write(
     server: &Server,
     partials: &Partials,
@@ -77,7 +77,8 @@ pub(crate) fn write(
     let answers = answers.map(|((file, at), written)| match written {
         Ok(written) => {
             let id = id_of(written.id);
-            // The server compared no checksum on arrival, so it reads the file for one.
+            // The server did not compare checksums on arrival, so request a checksum of the stored
+            // file.
             if let (true, Some(sums)) = (written.is_plain, &file.attributes.sums)
                 && let Err(error) = server.compare(&at, sums)
             {
@@ -89,8 +90,8 @@ pub(crate) fn write(
         }
         Err(failed) => {
             if let Some(number) = failed.left {
-                // Report the first error. A file without a known number stays: its name may belong
-                // to another.
+                // Ignore an error here, because the first error is reported. A file without a known
+                // number is not deleted, because another writer may own it.
                 let _ = server.discard(file.path, &at, Some(id_of(number)));
             }
             Server::about(file.path, Err(failed.error))
@@ -138,7 +139,8 @@ pub(crate) fn publish(
 }
 
 impl Server {
-    /// Renames a file within its folder; `id` identifies the file meant.
+    /// Renames a file within its folder. The rename fails if the file does not have the identity
+    /// `id`.
     pub(crate) fn give_name(
         &self,
         path: &RelPath,
@@ -157,7 +159,7 @@ impl Server {
         Self::about(path, moved)
     }
 
-    /// Removes a partial file, if it is the one meant.
+    /// Deletes a partial file if it has the given identity.
     pub(crate) fn discard(
         &self,
         path: &RelPath,

@@ -1,4 +1,4 @@
-//! The store that reads one server's files.
+//! A store that reads the files of one server or cluster.
 
 use crate::client::client;
 use crate::cluster::Cluster;
@@ -16,28 +16,30 @@ use dray_store::{
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Number of openings that a reader's authorisation permits.
+/// Number of times that the authorisation permits opening a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Authorised {
-    /// Any number: with credentials, or if none are needed.
+    /// Any number of times: the reader has credentials, or needs none.
     #[default]
     Always,
-    /// One opening, as with the key of a third-party copy.
+    /// Only once, as with the key of a third-party copy.
     Once,
 }
 
 /// Options for reading from a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct XrootdOptions {
-    /// Number of permitted openings.
+    /// Number of times that a file may be opened.
     pub authorised: Authorised,
-    /// Maximum number of connections for a file with several readers.
+    /// Maximum number of connections for a file that several threads read.
     pub connections: u32,
-    /// Requests a checksum with each page of 4 KiB; the URL may request it too.
+    /// True if the server must send a checksum with each page of 4 KiB. The URL may request this
+    /// too.
     pub pages: bool,
-    /// Reads a large file from all servers of a cluster that have it. Only a checksum of the whole
-    /// shows that their replicas are equal. Set it only if the caller compares one before it
-    /// publishes the copy, where [`XrootdStore::is_from_several`] is true.
+    /// True if a large file is read from all servers of a cluster that have it. Only a checksum of
+    /// the whole file shows that the replicas are equal. So set this option only if the caller
+    /// compares such a checksum before it publishes a copy for which
+    /// [`XrootdStore::is_from_several`] is true.
     pub replicas: bool,
 }
 
@@ -52,22 +54,25 @@ impl Default for XrootdOptions {
     }
 }
 
-/// A server's files, from its root.
+/// The files of a server. Paths start at the server's root.
 #[derive(Clone)]
 pub struct XrootdStore {
     options: XrootdOptions,
-    /// The one file, if it may be opened only once.
+    /// The open file, if only one opening is permitted.
     one: Option<Arc<RemoteReader>>,
-    /// The server, and the replicas of the file at the URL's path if a cluster has it.
+    /// The server, and the replicas of the file that the URL names, if the server is the manager of
+    /// a cluster.
     cluster: Arc<Cluster>,
 }
 
 impl XrootdStore {
-    /// Returns a store of the server that `url` names. With [`Authorised::Once`] it holds the one
-    /// file at that path, which is opened now; otherwise no request is sent yet.
+    /// Creates a store for the server of `url`. With [`Authorised::Once`], this function opens the
+    /// file that the URL names, and the store contains only this file. Otherwise this function
+    /// sends no request.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if the XRootD client cannot be loaded; errors of the opening.
+    /// [`ErrorKind::Unsupported`] if the client library cannot be loaded; errors of opening the
+    /// file.
     pub fn open(url: Url, end: End, options: XrootdOptions) -> Result<Self> {
         client()?;
         let options = XrootdOptions {
@@ -87,8 +92,8 @@ impl XrootdStore {
         Ok(store)
     }
 
-    /// Queries size and time of a file at the server, or at all its servers; called before a copy
-    /// is published.
+    /// Asks the server, or all servers of the file's replicas, for the size and time of a file. The
+    /// caller uses this before it publishes a copy.
     ///
     /// # Errors
     /// Errors of the server.
@@ -107,12 +112,12 @@ impl XrootdStore {
         })
     }
 
-    /// Sends the server a question about the file at `path` for one of its plug-ins. The request
-    /// uses an open file, so the plug-in knows that the server permits this reader to read it.
+    /// Sends a question about the file at `path` to a plug-in of the server. The request uses an
+    /// open file, so the plug-in knows that this client is allowed to read the file.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if the server has no such plug-in; errors of the opening, and of
-    /// the server.
+    /// [`ErrorKind::Unsupported`] if the server has no such plug-in; errors of opening the file,
+    /// and errors of the server.
     pub fn ask(&self, path: &RelPath, question: &str, wait: Duration) -> Result<String> {
         let answer = match &self.one {
             Some(one) => one.ask(question, wait),
@@ -121,9 +126,9 @@ impl XrootdStore {
         answer.map_err(|error| error.file(path).at(self.files().end))
     }
 
-    /// Returns true if the file is read from several servers: then only a checksum of the whole
-    /// shows that it is one file, and has to be compared. Valid after the file was listed or
-    /// queried.
+    /// Returns true if the file is read from several servers. The caller must then compare a
+    /// checksum of the whole file. The result is valid after the file was listed or its state was
+    /// requested.
     #[must_use]
     pub fn is_from_several(&self) -> bool {
         self.cluster.is_from_several()
@@ -211,7 +216,7 @@ impl Readable for XrootdStore {
         if reader.opened().is(listed) {
             return Ok(Box::new(Handle(Arc::new(reader))));
         }
-        // A cluster's manager may have chosen another server than the listing came from. If no
+        // The manager of a cluster may choose another server than the one that was listed. If no
         // server has the listed version, the reader reports the change.
         let server = self.cluster.server_that_has(path, listed);
         let reader = match server.map_err(|error| error.file(path).at(self.files().end))? {

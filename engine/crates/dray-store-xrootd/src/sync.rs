@@ -11,13 +11,13 @@ use dray_store::SyncItem;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
-/// Cause of the error for an item that another program has removed.
+/// Cause of the error for an item that another program has deleted.
 const REMOVED: &str = "it does not exist any more";
 
-/// Maximum number of concurrent queries: a server shares its threads with other clients.
+/// Maximum number of concurrent queries. The limit leaves threads of the server to other clients.
 const QUERIES_MAX: usize = 64;
 
-/// The parts of a sink that a sync uses.
+/// The parts of a sink that a sync needs.
 pub(crate) struct SyncGroup<'a> {
     pub(crate) server: &'a Arc<Server>,
     pub(crate) partials: &'a Arc<Partials>,
@@ -25,7 +25,7 @@ pub(crate) struct SyncGroup<'a> {
 }
 
 impl SyncGroup<'_> {
-    /// See [`dray_store::Store::sync_each`].
+    /// Implements [`dray_store::Store::sync_each`].
     pub(crate) fn sync_each(&self, items: &[SyncItem<'_>]) -> Result<Vec<Result<()>>> {
         let mut answers = Vec::with_capacity(items.len());
         let mut written: Vec<Arc<Open>> = Vec::new();
@@ -35,7 +35,8 @@ impl SyncGroup<'_> {
                 SyncItem::Partial { path, name } => {
                     self.add_unsynced(path, &beside(path, name)?, &mut written)?
                 }
-                // The content was durable before publishing; the name may not be.
+                // The content was durable before the file was published. Only the name may not be
+                // durable yet.
                 SyncItem::File(path) => {
                     changed.insert(folder_of(path));
                     Ok(())
@@ -47,7 +48,8 @@ impl SyncGroup<'_> {
             });
         }
         partial::sync_all(&written)?;
-        // Look before the barrier, so that it covers the names that were found.
+        // Ask for the files before the barrier is synced, so that the barrier covers the names
+        // found.
         let mut found = self.look_at_files(items)?.into_iter();
         let missing = self.barriers.settle_names(&changed)?;
         let absent = |path| Server::error(ErrorKind::NotFound, "sync", path).cause(REMOVED);
@@ -70,11 +72,11 @@ impl SyncGroup<'_> {
         Ok(answers)
     }
 
-    /// Adds the partial file at `at` to `written`, unless its data is durable already. The inner
-    /// error concerns this file alone.
+    /// Adds the partial file at `at` to `written`, unless its data is already durable. The inner
+    /// error concerns only this file.
     ///
     /// # Errors
-    /// If the connection is lost: then no file of the group counts as durable.
+    /// An error if the connection was lost. Then no file of the group counts as durable.
     fn add_unsynced(
         &self,
         path: &RelPath,
@@ -94,7 +96,7 @@ impl SyncGroup<'_> {
             Err(error) if is_lost(&error) => Err(error),
             Err(error) => Ok(Err(error)),
             Ok(open) => {
-                // A partial file named twice is synced once.
+                // Sync a partial file only once, even if several items name it.
                 let is_new =
                     |open: &Arc<Open>| !written.iter().any(|other| Arc::ptr_eq(other, open));
                 written.extend(open.filter(is_new));
@@ -103,7 +105,7 @@ impl SyncGroup<'_> {
         }
     }
 
-    /// Returns a partial file written by another process, to be made durable.
+    /// Opens a partial file that another process has written, so that it can be made durable.
     fn adopted(&self, path: &RelPath, partial: &RelPath) -> Result<Arc<Open>> {
         let known = self
             .partials
@@ -127,7 +129,8 @@ impl SyncGroup<'_> {
         Ok(open)
     }
 
-    /// Queries the published files among `items`. Returns a result for each, in their order.
+    /// Asks for the states of the published files in `items`. Returns one result for each file, in
+    /// the same order.
     fn look_at_files(&self, items: &[SyncItem<'_>]) -> Result<Vec<Result<RemoteState>>> {
         let files = items.iter().filter_map(|item| match item {
             SyncItem::File(path) => Some(self.server.asked(path)),

@@ -1,9 +1,9 @@
-//! The URL of a file on an XRootD server.
+//! URL of a file on an XRootD server.
 
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
 use std::fmt;
 
-/// Schemes that the XRootD client accepts; true if they ask for TLS.
+/// Schemes that the XRootD client accepts. The flag is true if the scheme requires TLS.
 const SCHEMES: &[(&str, bool)] = &[
     ("root", false),
     ("xroot", false),
@@ -11,28 +11,28 @@ const SCHEMES: &[(&str, bool)] = &[
     ("xroots", true),
 ];
 
-/// Parameter of a URL that requests a checksum with each page of 4 KiB, in both directions. dray
-/// evaluates it and does not send it to a server.
+/// URL parameter that requests a checksum for each page of 4 KiB, for reads and writes. dray
+/// removes the parameter before it sends the URL to a server.
 const PAGES: &str = "dray.pages";
 
-/// A file or folder of a server: `root://[user@]host[:port]//path[?cgi]`.
+/// URL of a file or folder on a server: `root://[user@]host[:port]//path[?cgi]`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Url {
     tls: bool,
-    /// Login name, if one is given; never a password.
+    /// Login name, if the URL has one; never a password.
     user: Option<String>,
-    /// `host[:port]`.
+    /// Server as `host[:port]`.
     host: String,
-    /// Path beneath the server's root.
+    /// Path below the server's root.
     path: RelPath,
-    /// Parameters after the question mark: may contain tokens and keys.
+    /// Parameters after the question mark. They may contain tokens and keys.
     cgi: String,
-    /// Value of [`PAGES`].
+    /// Value of the parameter [`PAGES`].
     pages: bool,
 }
 
 impl Url {
-    /// Returns true if `text` begins like such a URL.
+    /// Returns true if `text` starts with one of the schemes.
     #[must_use]
     pub fn is_meant(text: &[u8]) -> bool {
         let mut schemes = SCHEMES.iter();
@@ -45,12 +45,12 @@ impl Url {
     /// Parses a URL.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`]; the message omits parts that may be secret.
+    /// [`ErrorKind::InvalidRequest`]. The message omits parts of the URL that may be secret.
     pub fn parse(text: &str) -> Result<Self> {
         Self::read(text.as_bytes())
     }
 
-    /// As [`Self::parse`]; names in the path may contain any bytes.
+    /// Parses a URL whose path may contain any bytes.
     ///
     /// # Errors
     /// As [`Self::parse`].
@@ -84,7 +84,7 @@ impl Url {
             return Err(bad("it names no host"));
         }
         let user = user.map(|user| user.split_once(':').map_or(user, |(name, _)| name));
-        // One slash or several: a server has absolute paths only.
+        // Several slashes count as one slash, because a server has only absolute paths.
         let names = path.split(|byte| *byte == b'/');
         let names: Vec<&[u8]> = names.filter(|name| !name.is_empty()).collect();
         let path = RelPath::parse(&names.join(&b'/'))?;
@@ -99,14 +99,14 @@ impl Url {
         })
     }
 
-    /// Requests TLS, whatever the scheme.
+    /// Returns the same URL with a scheme that requires TLS.
     #[must_use]
     pub const fn with_tls(mut self) -> Self {
         self.tls = true;
         self
     }
 
-    /// Returns the same URL at another server, `host[:port]`.
+    /// Returns the same URL for another server, given as `host[:port]`.
     #[must_use]
     pub(crate) fn with_host(&self, host: &str) -> Self {
         Self {
@@ -124,13 +124,13 @@ impl Url {
         }
     }
 
-    /// Returns the server, as `host[:port]`.
+    /// Returns the server as `host[:port]`.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// Returns the server without its port.
+    /// Returns the host without its port.
     pub(crate) fn host_name(&self) -> &str {
         if let Some((inside, _)) = self
             .host
@@ -144,7 +144,7 @@ impl Url {
             .map_or(&*self.host, |(name, _)| name)
     }
 
-    /// Returns the path beneath the server's root.
+    /// Returns the path below the server's root.
     #[must_use]
     pub const fn path(&self) -> &RelPath {
         &self.path
@@ -156,19 +156,20 @@ impl Url {
         &self.cgi
     }
 
-    /// Returns true if it requests a checksum with each page (`dray.pages=1`).
+    /// Returns true if the URL requests a checksum for each page (`dray.pages=1`).
     #[must_use]
     pub const fn pages(&self) -> bool {
         self.pages
     }
 
-    /// Returns true if it carries the key of a third-party copy: it may be opened once.
+    /// Returns true if the URL contains the key of a third-party copy. Such a URL may be opened
+    /// only once.
     #[must_use]
     pub fn has_key(&self) -> bool {
         self.cgi.split('&').any(|pair| pair.starts_with("tpc.key="))
     }
 
-    /// Removes the parameters of a third-party copy: other requests to the server need none of
+    /// Returns the URL without the parameters of a third-party copy, for requests that do not need
     /// them.
     #[must_use]
     pub fn without_keys(&self) -> Self {
@@ -180,8 +181,8 @@ impl Url {
         }
     }
 
-    /// Returns the server without path, user and secrets: for messages, and as a storage target's
-    /// name.
+    /// Returns the server without path, user and secrets, for messages and for the name of a
+    /// storage target.
     #[must_use]
     pub fn server(&self) -> String {
         format!("{}://{}", self.scheme(), self.host)
@@ -194,13 +195,14 @@ impl Url {
         }
     }
 
-    /// Returns the server in the form of the client. `connection` 0 is the named login; each other
-    /// number logs in by another name, for which the client makes a separate connection.
+    /// Returns the server in the form that the client needs. `connection` 0 uses the login name of
+    /// the URL. Each other number uses another login name, because the client makes a separate
+    /// connection for each login name.
     pub(crate) fn login(&self, connection: usize) -> String {
         let user = match (&self.user, connection) {
             (None, 0) => String::new(),
             (Some(user), 0) => format!("{user}@"),
-            // Servers cut login names to eight bytes.
+            // Keep the name short, because servers use only the first eight bytes of a login name.
             (user, number) => {
                 let name = user.as_deref().unwrap_or("dray");
                 let kept: String = name.chars().take(5).collect();
@@ -210,7 +212,7 @@ impl Url {
         format!("{}://{user}{}", self.scheme(), self.host)
     }
 
-    /// Returns the URL of another path on the same server, in the form of the client.
+    /// Returns the URL of another path on the same server, in the form that the client needs.
     pub(crate) fn at(&self, path: &RelPath, connection: usize) -> Result<Vec<u8>> {
         let mut at = self.login(connection).into_bytes();
         at.push(b'/');
@@ -219,17 +221,18 @@ impl Url {
     }
 }
 
-/// Parameter by which dray's wrapper of a server's storage recognises dray's own calls (see
-/// `plugins/xrootd/common/hidden.hh`): it hides names that begin with `.dray-` from other clients.
+/// URL parameter that marks dray's own requests. dray's wrapper of the server's storage hides names
+/// that begin with `.dray-` from requests without this parameter (see
+/// `plugins/xrootd/common/hidden.hh`).
 pub(crate) const OWN: &str = "dray.own=1";
 
-/// Returns true if a path names a partial file or a log, or lies in a folder of them.
+/// Returns true if a path is a partial file or a log, or is in a folder of such files.
 fn is_own(path: &RelPath) -> bool {
     let mut names = path.as_bytes().split(|byte| *byte == b'/');
     names.any(|name| name.starts_with(b".dray-"))
 }
 
-/// Returns a path and its parameters, in the form of the server's file system calls.
+/// Returns a path with its parameters in the form of the server's file system requests.
 pub(crate) fn asked<const N: usize>(path: &RelPath, parts: [Option<&str>; N]) -> Result<Vec<u8>> {
     let mut asked = vec![b'/'];
     asked.extend(named(path)?);
@@ -242,12 +245,12 @@ pub(crate) fn asked<const N: usize>(path: &RelPath, parts: [Option<&str>; N]) ->
     Ok(asked)
 }
 
-/// Returns the parameters for the server, and true if pages are requested; `None` if that parameter
-/// is invalid.
+/// Returns the parameters to send to the server, and true if page checksums are requested. Returns
+/// `None` if the parameter [`PAGES`] has an invalid value.
 fn without_pages(cgi: &str) -> Option<(String, bool)> {
     let mut pages = false;
     let mut kept = Vec::new();
-    // A server starts its copy program with `?&tpc.key=...`.
+    // Ignore a leading `&`, because a server starts its copy program with `?&tpc.key=...`.
     for pair in cgi.trim_start_matches('&').split('&') {
         match pair.split_once('=').unwrap_or((pair, "")) {
             (PAGES, "1") => pages = true,
@@ -259,7 +262,8 @@ fn without_pages(cgi: &str) -> Option<(String, bool)> {
     Some((kept.join("&"), pages))
 }
 
-/// Returns a path in the form of the client, which would take a question mark as its end.
+/// Returns a path in the form that the client needs. Rejects a question mark, because the client
+/// treats it as the end of the path.
 fn named(path: &RelPath) -> Result<&[u8]> {
     let name = path.as_bytes();
     if !name.contains(&b'?') {
@@ -273,7 +277,7 @@ fn named(path: &RelPath) -> Result<&[u8]> {
     )
 }
 
-/// Omits parts that may be secret.
+/// Formats the URL without the parts that may be secret.
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}//{}", self.server(), self.path)

@@ -1,4 +1,4 @@
-//! An open file of a server.
+//! An open file on a server.
 
 use super::{ANSWER_BYTES, Client, RawFile, RawState, RemoteState, call, said, words};
 use dray_core::Result;
@@ -6,23 +6,24 @@ use std::ffi::CStr;
 use std::ptr::NonNull;
 use std::time::Duration;
 
-/// Maximum bytes of one read: far above any object's, below the protocol's limit.
+/// Maximum length of one read in bytes. It is larger than every object and below the limit of the
+/// protocol.
 const READ_BYTES_MAX: u32 = 1 << 30;
-/// Maximum bytes of a plug-in's answer: servers send at most 2 KiB.
+/// Maximum length in bytes of the answer of a server plug-in. Servers send at most 2 KiB.
 const PLUGIN_ANSWER_BYTES: u32 = 4096;
 
-/// An open file of a server. Closed when dropped.
+/// An open file on a server. Dropping the value closes the file.
 pub(crate) struct RemoteFile {
     pub(super) client: &'static Client,
     pub(super) file: NonNull<RawFile>,
-    /// Maximum duration of a call in seconds; 0 for the client's own settings.
+    /// Maximum duration of a call in seconds; 0 means the client's own setting.
     pub(super) seconds: u32,
 }
 
-// SAFETY: XrdCl's file may be used by any thread (it locks by itself), and closed by another than the
-// one that opened it.
+// SAFETY: any thread may use a file of XrdCl, because XrdCl locks the file internally. Any thread
+// may close it.
 unsafe impl Send for RemoteFile {}
-// SAFETY: as above: calls of several threads at once are what it is made for.
+// SAFETY: XrdCl supports concurrent calls of several threads for one file.
 unsafe impl Sync for RemoteFile {}
 
 impl RemoteFile {
@@ -33,8 +34,8 @@ impl RemoteFile {
         let to = buffer.as_mut_ptr().cast();
         let (file, pages, seconds) = (self.file.as_ptr(), pages.into(), self.seconds);
         let came = call("read the file", |error| {
-            // SAFETY: the handle is open; `buffer` has at least `bytes` bytes, and is ours alone until
-            // the call returns.
+            // SAFETY: the handle is open. `buffer` has at least `bytes` bytes, and no other code
+            // uses it until the call returns.
             unsafe { (self.client.read)(file, offset, to, bytes, pages, seconds, error) }
         })?;
         Ok(usize::try_from(came)
@@ -42,26 +43,27 @@ impl RemoteFile {
             .min(buffer.len()))
     }
 
-    /// Returns the server of the file, as host and port.
+    /// Returns the server of the file as host and port.
     pub(crate) fn server(&self) -> Result<String> {
         said("ask which server has the file", |to, error| {
-            // SAFETY: the handle is open; `to` has ANSWER_BYTES bytes.
+            // SAFETY: the handle is open. `to` has ANSWER_BYTES bytes.
             unsafe { (self.client.server_of)(self.file.as_ptr(), to, ANSWER_BYTES, error) }
         })
     }
 
-    /// Returns size and time, with `anew` from a new query to the server.
+    /// Returns the size and modification time of the file. If `anew` is true, asks the server
+    /// again.
     pub(crate) fn state(&self, anew: bool) -> Result<RemoteState> {
         let mut state = RawState::default();
         call("look at the file", |error| {
             let (handle, anew, to) = (self.file.as_ptr(), anew.into(), &raw mut state);
-            // SAFETY: the handle is open; room for the answer lives until the call returns.
+            // SAFETY: the handle is open. The buffers for the results live until the call returns.
             unsafe { (self.client.state_of)(handle, anew, self.seconds, to, error) }.into()
         })?;
         Ok(RemoteState::of(&state))
     }
 
-    /// Sends the server a question for one of its plug-ins.
+    /// Sends a question to a plug-in of the server and returns the answer.
     pub(crate) fn ask(&self, question: &str, wait: Duration) -> Result<String> {
         let question = words(question)?;
         let seconds = u32::try_from(wait.as_secs()).unwrap_or(u32::MAX);
@@ -69,8 +71,8 @@ impl RemoteFile {
         call("ask the server about the file", |error| {
             let (file, to) = (self.file.as_ptr(), answer.as_mut_ptr().cast());
             let (text, room) = (question.as_ptr(), PLUGIN_ANSWER_BYTES);
-            // SAFETY: the handle is open; `answer` has as many bytes as are said; the text lives until
-            // the call returns.
+            // SAFETY: the handle is open. `answer` has the size that is passed to the library. The
+            // text lives until the call returns.
             let asked = unsafe { (self.client.ask)(file, text, seconds, to, room, error) };
             asked.into()
         })?;
@@ -81,7 +83,7 @@ impl RemoteFile {
 
 impl Drop for RemoteFile {
     fn drop(&mut self) {
-        // SAFETY: it is open, and nobody has it any more.
+        // SAFETY: the handle is open, and no other code can use it any more.
         unsafe { (self.client.close)(self.file.as_ptr()) };
     }
 }

@@ -1,13 +1,14 @@
-//! Finds the servers of a cluster that have a file, and the state of the file on each.
+//! Finds the servers of a cluster that have a file, and the state of the file on each server.
 
 use super::{Client, RawError, RawState, RemoteState, Words, call, failed, words};
 use dray_core::Result;
 use std::ffi::{CStr, CString};
 
-/// Maximum bytes of the addresses of a file's servers: some dozens of them.
+/// Maximum length in bytes of the list of a file's servers. It suffices for several dozen
+/// addresses.
 const PLACES_BYTES: u32 = 4096;
 
-/// `struct dray_xrdcl_looked`.
+/// The structure `dray_xrdcl_looked` of the header.
 #[repr(C)]
 pub(super) struct RawLooked {
     url: Words<'static>,
@@ -17,15 +18,16 @@ pub(super) struct RawLooked {
 }
 
 impl Client {
-    /// Returns the servers of a cluster that offer a file now, as HOST:PORT. A manager that makes
-    /// clients wait longer than `seconds` counts as not answering.
+    /// Returns the servers of a cluster that have a file now, as HOST:PORT. If the manager makes
+    /// the client wait longer than `seconds`, the call fails.
     pub(crate) fn locate(&self, manager: &str, path: &[u8], seconds: u32) -> Result<Vec<String>> {
         let (manager, path) = (words(manager)?, words(path)?);
         let mut answer = vec![0_u8; PLACES_BYTES as usize];
         call("ask which servers have the file", |error| {
             let (manager, path) = (manager.as_ptr(), path.as_ptr());
             let to = answer.as_mut_ptr().cast();
-            // SAFETY: `answer` has as many bytes as are said; the texts live until the call returns.
+            // SAFETY: `answer` has the size that is passed to the library. The texts live until the
+            // call returns.
             unsafe { (self.locate)(manager, path, seconds, to, PLACES_BYTES, error) }.into()
         })?;
         let text = CStr::from_bytes_until_nul(&answer).map(CStr::to_string_lossy);
@@ -36,8 +38,9 @@ impl Client {
             .collect())
     }
 
-    /// Queries many paths, each at its own server, concurrently. Returns a result for each.
-    /// `seconds` is the maximum duration of a query; 0 for the client's own settings.
+    /// Asks for the states of many paths concurrently, each at its own server. Returns one result
+    /// for each path. `seconds` is the maximum duration of a query; 0 means the client's own
+    /// setting.
     pub(crate) fn look_each<'a>(
         &self,
         asked: impl IntoIterator<Item = (&'a str, Vec<u8>)>,
@@ -56,7 +59,8 @@ impl Client {
         let mut raw: Vec<RawLooked> = raw.collect();
         call("look at the files", |error| {
             let (each, count) = (raw.as_mut_ptr(), raw.len() as u64);
-            // SAFETY: as many structs as said; what they point to lives until the call returns.
+            // SAFETY: the array has `count` structures. All memory to which they point lives until
+            // the call returns.
             unsafe { (self.look_each)(each, count, seconds, error) }.into()
         })?;
         let answer = |raw: &RawLooked| match raw.error.is_none() {

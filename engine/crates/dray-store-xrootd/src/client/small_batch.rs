@@ -1,10 +1,10 @@
-//! Batches of small files, of names and of syncs.
+//! Requests for batches: writing small files, renaming, and syncing.
 
 use super::{Client, RawError, RawFile, RemoteFile, Words, call, failed, words};
 use dray_core::{Error, Result};
 use std::ffi::{CString, c_char, c_void};
 
-/// `struct dray_xrdcl_small`.
+/// The structure `dray_xrdcl_small` of the header.
 #[repr(C)]
 pub(super) struct RawSmall {
     url: *const c_char,
@@ -20,7 +20,7 @@ pub(super) struct RawSmall {
     error: RawError,
 }
 
-/// `struct dray_xrdcl_renaming`.
+/// The structure `dray_xrdcl_renaming` of the header.
 #[repr(C)]
 pub(super) struct RawRenaming {
     from: *const c_char,
@@ -32,42 +32,44 @@ pub(super) struct RawRenaming {
 
 /// A small file to write.
 pub(crate) struct Small<'a> {
-    /// URL of the file, which must not exist.
+    /// URL of the file. The file must not exist.
     pub(crate) url: Vec<u8>,
     pub(crate) bytes: &'a [u8],
     /// Name of the attribute to set.
     pub(crate) attribute: &'a str,
-    /// Value of the attribute; the client appends a blank and the file's time at the server.
+    /// Value of the attribute. The client library appends a space and the file's modification time
+    /// at the server.
     pub(crate) value: String,
     pub(crate) mode: u32,
 }
 
-/// A written file.
+/// A small file that was written.
 pub(crate) struct Written {
     /// Number of the file at the server.
     pub(crate) id: u64,
-    /// True if the server compared no checksum of the data on arrival.
+    /// True if the server did not compare checksums of the data on arrival.
     pub(crate) is_plain: bool,
 }
 
-/// A file that could not be written, and the number of the remaining file of that name, if known.
+/// A file that could not be written. If a file of this name exists now, contains its number, if
+/// known.
 pub(crate) struct NotWritten {
     pub(crate) error: Error,
     pub(crate) left: Option<u64>,
 }
 
-/// A renaming.
+/// A file to rename.
 pub(crate) struct Renaming {
     pub(crate) from: Vec<u8>,
     pub(crate) to: Vec<u8>,
-    /// Number of the file meant; 0 for any.
+    /// Number of the file to rename; 0 for any file.
     pub(crate) id: u64,
     pub(crate) if_absent: bool,
 }
 
 impl Client {
-    /// Writes small files, each page checked on arrival where the server does that, makes them
-    /// durable and closes them. Returns a result for each.
+    /// Writes small files, makes them durable and closes them. If the server supports it, the
+    /// checksum of each page is compared on arrival. Returns one result for each file.
     pub(crate) fn write_small(
         &self,
         files: &[Small<'_>],
@@ -96,7 +98,8 @@ impl Client {
         });
         let mut raw: Vec<RawSmall> = raw.collect();
         call("write the files", |error| {
-            // SAFETY: as many structs as said; what they point to lives until the call returns.
+            // SAFETY: the array has the length that is passed. All memory to which the structures
+            // point lives until the call returns.
             unsafe { (self.write_small)(raw.as_mut_ptr(), raw.len() as u64, error) }.into()
         })?;
         let answer = |raw: &RawSmall| match raw.error.is_none() {
@@ -112,8 +115,8 @@ impl Client {
         Ok(raw.iter().map(answer).collect())
     }
 
-    /// Makes durable the writes to each of these files, given with their lengths. Returns a result
-    /// for each.
+    /// Makes the writes to each of these files durable. Each file is given with its length in
+    /// bytes. Returns one result for each file.
     pub(crate) fn sync_each(&self, files: &[(&RemoteFile, u64)]) -> Result<Vec<Result<()>>> {
         let handles = files.iter().map(|(file, _)| file.file.as_ptr());
         let handles: Vec<*mut RawFile> = handles.collect();
@@ -122,7 +125,7 @@ impl Client {
         call("make the files durable", |error| {
             let (handles, count) = (handles.as_ptr(), handles.len() as u64);
             let (bytes, errors) = (bytes.as_ptr(), errors.as_mut_ptr());
-            // SAFETY: the handles are open, and as many as said; there is a length and an error for each.
+            // SAFETY: the handles are open. The arrays have `count` handles, lengths and errors.
             unsafe { (self.sync_each)(handles, bytes, errors, count, error) }.into()
         })?;
         let answer = |raw: &RawError| match raw.is_none() {
@@ -132,7 +135,7 @@ impl Client {
         Ok(errors.iter().map(answer).collect())
     }
 
-    /// Renames files. Returns a result for each.
+    /// Renames files. Returns one result for each file.
     pub(crate) fn move_each(&self, server: &str, each: &[Renaming]) -> Result<Vec<Result<()>>> {
         let server = words(server)?;
         let text =
@@ -151,7 +154,8 @@ impl Client {
         let mut raw: Vec<RawRenaming> = raw.collect();
         let named: Words<'_> = server.as_ptr();
         call("give the files their names", |error| {
-            // SAFETY: as many structs as said; what they point to lives until the call returns.
+            // SAFETY: the array has the length that is passed. All memory to which the structures
+            // point lives until the call returns.
             unsafe { (self.move_each)(named, raw.as_mut_ptr(), raw.len() as u64, error) }.into()
         })?;
         let answer = |raw: &RawRenaming| match raw.error.is_none() {

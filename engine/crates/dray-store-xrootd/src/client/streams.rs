@@ -1,10 +1,11 @@
-//! Number of streams beneath a connection.
+//! Number of streams of a connection.
 
-/// Maximum number of streams of a session that a server accepts (XRootD protocol, `kXR_bind`).
+/// Maximum number of streams of a session that a server accepts (`kXR_bind` in the XRootD
+/// protocol).
 const MOST: u32 = 16;
 
-/// Returns the number of streams of a channel with this many data streams: with more than one data
-/// stream, the first stream carries no data.
+/// Returns the number of streams that a channel needs for `data` data streams. With more than one
+/// data stream, the first stream transports no data.
 pub(super) fn of_channel(data: u32) -> i32 {
     let streams = match data {
         0 | 1 => 1,
