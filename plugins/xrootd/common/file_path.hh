@@ -1,4 +1,5 @@
-// Finds the path of an open file of the server, for a program that opens it itself.
+// Finds the path of an open file of the server. A program that opens the file itself needs the
+// path.
 #pragma once
 
 #include <sys/stat.h>
@@ -7,15 +8,17 @@
 
 namespace dray {
 
-// Returns true if both are one file.
+// Returns true if both values are the state of the same file.
 bool is_same(const struct stat &one, const struct stat &other);
 
-// Returns the system's path of the file open as `file`, and its state. The path of an unlinked file
-// ends with " (deleted)". Empty if it is no regular file.
+// Returns the system's path of the open file descriptor `file`, and the state of the file. The path
+// of an unlinked file ends with " (deleted)". Returns an empty path if `file` is not a regular
+// file.
 std::string place_of(int file, struct stat &opened);
 
-// Returns the path of the file open as `file`, without links, and its state. Empty if it is no
-// regular file, or no longer has a name: then another file may have that name.
+// Returns the path of the open file descriptor `file` without symbolic links, and the state of the
+// file. Returns an empty path if `file` is not a regular file. Also returns an empty path if the
+// file has lost its name, because another file may have that name now.
 std::string path_of(int file, struct stat &opened);
 
 } // namespace dray

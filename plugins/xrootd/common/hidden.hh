@@ -1,20 +1,21 @@
-// Names shared by the storage wrapper and the code that opens files through it.
+// Names that the storage wrapper and the plug-ins use to communicate.
 #pragma once
 
 namespace dray {
 
-// Parameter with which dray's HTTP copies open their destination, so that the wrapper hides it as
-// for `root://` copies.
+// URL parameter with which dray's HTTP copies open their destination. With it, the storage wrapper
+// hides the placeholder, as it does for `root://` copies.
 constexpr const char *http_copy = "dray.copy";
 
-// Prefix of the name of a copy's placeholder; the server's process id and a number follow. The
-// placeholder is unlinked as soon as it is open.
+// Prefix of the name of a copy's placeholder. The server's process id and a number follow the
+// prefix. The name is deleted as soon as the placeholder is open.
 constexpr const char *nameless = ".dray-tpc-";
 
-// Prefix of dray's own names: partial files, logs, and placeholders of copies.
+// Prefix of dray's own names: partial files, logs and the placeholders of copies.
 constexpr const char *own_prefix = ".dray-";
 
-// Parameter with which dray's own client requests such a file (`OWN` of dray-store-xrootd).
+// URL parameter with which dray's own client requests a file with such a name (`OWN` in
+// dray-store-xrootd).
 constexpr const char *own_call = "dray.own";
 
 } // namespace dray

@@ -8,7 +8,7 @@ namespace dray {
 
 namespace {
 
-// Maximum length of an error text in the log.
+// Maximum length in bytes of an error text in the log.
 constexpr size_t line_bytes_max = 1000;
 
 } // namespace

@@ -1,5 +1,5 @@
-// Reads the settings of a plug-in: a small file, named after the plug-in in the server's
-// configuration.
+// Reads the settings of a plug-in. They are in a small file, whose path follows the plug-in in the
+// server's configuration.
 #pragma once
 
 #include <functional>
@@ -8,21 +8,22 @@
 
 namespace dray {
 
-// Takes the words of a line; returns false, or throws std::logic_error (as std::stoi does), if they
-// are no setting.
+// Processes the words of one line. Returns false, or throws std::logic_error (as std::stoi does),
+// if the words are not a valid setting.
 using TakeWords = std::function<bool(const std::vector<std::string> &)>;
 
-// Reads the file at `path`: lines of a word and its values, # begins a comment. Throws
-// std::runtime_error that names the wrong line, and `known`, the list of settings.
+// Reads the file at `path`. Each line has a word and its values, and # starts a comment. Throws
+// std::runtime_error that contains the invalid line and `known`, the list of settings.
 void read_lines(const std::string &path, const std::string &known, const TakeWords &take);
 
-// Returns the whole of `text` as a number; throws std::logic_error.
+// Converts `text` to a number from `least` to `most`. Throws std::logic_error if `text` is not such
+// a number.
 int number(const std::string &text, int least, int most);
 
-// Returns the text without line ends, cut to the maximum length of a log line.
+// Returns the text without line ends, truncated to the maximum length of a log line.
 std::string one_line(const std::string &text);
 
-// Returns the text without line ends and uncut, for another program.
+// Returns the whole text without line ends, for another program.
 std::string whole_line(const std::string &text);
 
 } // namespace dray

@@ -1,7 +1,6 @@
-// The server's side of tickets: a client with a file open for reading may request a ticket for that
-// file and for its own key. The open file is the proof of the client's rights: a request by path
-// would need no rights, and the key of a third-party copy opens its file only once. Nothing is
-// thrown past the entry points of the server.
+// Handles requests for tickets. A client that has a file open for reading may request a ticket for
+// that file and for the client's own key. The open file proves that the client may read it. A
+// request by path would prove no rights. No exception leaves the functions that the server calls.
 
 #include "file_path.hh"
 #include "lines.hh"
@@ -23,23 +22,23 @@ namespace dray {
 
 namespace {
 
-// The client's message; the server's log has the reason.
+// Message for the client. The server's log contains the reason.
 constexpr const char *refusal = "dray at this server gives no ticket for the file";
 
-// Returns the error for a command that neither this plug-in nor the next one knows.
+// Returns the error for a command that neither this plug-in nor the next plug-in supports.
 int unknown(XrdOucErrInfo &error)
 {
 	error.setErrInfo(ENOTSUP, "fctl operation not supported");
 	return SFS_ERROR;
 }
 
-// Returns the endpoint's path of a file that is open for reading.
+// Returns the path that the endpoint has for a file that is open for reading.
 std::string endpoint_path(XrdSfsFile &file, const Settings &settings)
 {
 	XrdOucErrInfo answer;
 	int number = file.fctl(SFS_FCTL_GETFD, nullptr, answer) == SFS_OK ? answer.getErrInfo() : -1;
 	int how = number < 0 ? -1 : fcntl(number, F_GETFL);
-	// Permission to write a file does not imply permission to read it.
+	// A client that may write a file may not always read it.
 	if (how >= 0 && (how & O_ACCMODE) != O_RDONLY)
 		throw NoTicket(EACCES, "it is not open to be read alone");
 	struct stat opened;
@@ -52,7 +51,7 @@ std::string endpoint_path(XrdSfsFile &file, const Settings &settings)
 
 } // namespace
 
-// Not in an anonymous namespace: the server looks up an object of this class.
+// This class is not in the anonymous namespace, because the server looks up an object of it.
 class Control : public XrdOfsFSctl_PI {
 public:
 	bool Configure(const char *, const char *parms, XrdOucEnv *, const Plugins &) override
@@ -87,7 +86,8 @@ public:
 		return prvPI ? prvPI->FSctl(command, length, words, file, error, client) : unknown(error);
 	}
 
-	// Requests by path get no ticket: the server checks no rights for them.
+	// A request by path gets no ticket, because the server does not check the client's rights for
+	// it.
 	int FSctl(const int command, XrdSfsFSctl &words, XrdOucErrInfo &error, const XrdSecEntity *client) override
 	{
 		return prvPI ? prvPI->FSctl(command, words, error, client) : unknown(error);
@@ -120,7 +120,8 @@ private:
 		eDest->Emsg("dray", one_line(line).c_str());
 	}
 
-	// Never freed: threads of the server still send requests while it ends.
+	// These objects are never freed, because threads of the server still send requests while the
+	// server ends.
 	Settings *settings_ = nullptr;
 	TicketClient *client_ = nullptr;
 };

@@ -18,8 +18,8 @@ namespace {
 
 constexpr const char *known = "endpoint HOST:PORT, peer_key sha256:HEX, token_file PATH, root NAME FOLDER, "
 			      "lifetime_seconds N, renewable_seconds N or wait_seconds N";
-// Maximum length of a token: tokens have some hundred bytes, those of issuers with many groups some
-// thousand.
+// Maximum length of a token in bytes. Most tokens have a few hundred bytes. Tokens that contain
+// many groups have a few thousand.
 constexpr size_t token_bytes_max = 65536;
 constexpr const char *hex = "0123456789abcdef";
 
@@ -46,7 +46,8 @@ std::string fingerprint(std::string text)
 	return text;
 }
 
-// Returns the path without links, for comparison with file names as the kernel reports them.
+// Returns the path without symbolic links, for comparison with the file names that the kernel
+// reports.
 std::string without_links(const std::string &folder)
 {
 	char found[PATH_MAX];

@@ -16,9 +16,11 @@ namespace dray {
 namespace {
 
 constexpr const char *meant = "dray ticket ";
-// Maximum number of concurrent requests: a thread of the server waits for each (guess, revisit).
+// Maximum number of concurrent requests. Each request occupies a thread of the server (guess,
+// revisit).
 constexpr int under_way_max = 16;
-// Pause after an endpoint did not answer: each request would wait for it.
+// Seconds without requests after the endpoint did not answer. Otherwise each request would wait for
+// the endpoint.
 constexpr long long away_seconds = 5;
 constexpr size_t transfer_letters_max = 64;
 constexpr size_t key_letters = 64;
@@ -34,7 +36,7 @@ bool is_of(const std::string &text, const char *letters)
 	return text.find_first_not_of(letters) == std::string::npos;
 }
 
-// Returns a path in the form of the endpoint's API. The path contains valid UTF-8 only.
+// Returns a path in the text form of the endpoint's API. The path must be valid UTF-8.
 std::string escaped(const std::string &path)
 {
 	std::string text;
@@ -43,7 +45,7 @@ std::string escaped(const std::string &path)
 	return text;
 }
 
-// One of the permitted concurrent requests.
+// Counts one concurrent request while it exists.
 class Turn {
 public:
 	explicit Turn(std::atomic<int> &taken) : taken_(taken)
@@ -67,7 +69,7 @@ std::string text_of(const nlohmann::json &json, const char *name)
 	return found != json.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-// Returns the status and the body of an HTTP/1 answer.
+// Returns the HTTP status and the body of an answer.
 std::pair<std::string, nlohmann::json> read_answer(const std::string &answer)
 {
 	auto end = answer.find("\r\n\r\n");
@@ -109,8 +111,8 @@ Question read_question(const std::string &words)
 TicketClient::TicketClient(const Settings &settings)
 	: settings_(settings), peer_(settings.host, settings.port, settings.peer_key)
 {
-	// Fail at start-up if the token is unusable. It is read again for each ticket, since tokens
-	// expire and are replaced.
+	// Read the token now, so that an invalid token is reported at start-up. It is read again for
+	// each ticket, because tokens expire and are replaced.
 	read_token(settings_.token_file);
 }
 
@@ -161,7 +163,7 @@ std::string TicketClient::call(const Question &question, const std::string &path
 	} catch (const nlohmann::json::exception &) {
 		throw NoTicket(ENOENT, "a name that is not UTF-8");
 	}
-	// In HTTP 1.0 the answer is not chunked, and ends with the connection.
+	// Use HTTP 1.0. The answer is then not chunked, and it ends when the connection ends.
 	std::string head = "POST /v1/tickets HTTP/1.0\r\nHost: " + settings_.host + ":" + settings_.port +
 			   "\r\nAuthorization: Bearer " + token +
 			   "\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) +

@@ -1,4 +1,4 @@
-// Requests tickets from the endpoint beside the server.
+// Requests tickets from the dray endpoint beside the server.
 #pragma once
 
 #include "settings.hh"
@@ -10,7 +10,8 @@
 
 namespace dray {
 
-// No ticket. `number` is a system error number for the client; `what` is for the server's log.
+// Exception for a request that gets no ticket. `number` is a system error number for the client.
+// `what` is the reason for the server's log.
 struct NoTicket : std::runtime_error {
 	NoTicket(int number, const std::string &why) : std::runtime_error(why), number(number) {}
 	int number;
@@ -18,26 +19,26 @@ struct NoTicket : std::runtime_error {
 
 // A client's request for a ticket.
 struct Question {
-	// The client's id of the transfer.
+	// Id that the client has chosen for the transfer.
 	std::string transfer;
 	// Fingerprint of the client's key, `sha256:...`.
 	std::string peer_key;
 };
 
-// Returns true if these words are meant for this plug-in.
+// Returns true if this plug-in must handle the command with these words.
 bool is_meant(const std::string &words);
 
-// Parses a request; throws NoTicket.
+// Parses a request. Throws NoTicket if it is invalid.
 Question read_question(const std::string &words);
 
-// Requests tickets from the endpoint. Any thread may use it.
+// Requests tickets from the endpoint. Several threads may use an object of this class.
 class TicketClient {
 public:
-	// Throws std::runtime_error.
+	// Throws std::runtime_error if the token cannot be read.
 	explicit TicketClient(const Settings &settings);
 
-	// Returns the answer to `question` from a client that may read the endpoint's `path`: one line
-	// of JSON. Throws NoTicket.
+	// Returns the answer for a client that may read the file at the endpoint's `path`. The answer
+	// is one line of JSON. Throws NoTicket if the client gets no ticket.
 	std::string ticket(const Question &question, const std::string &path);
 
 private:
@@ -46,7 +47,7 @@ private:
 	Settings settings_;
 	Peer peer_;
 	std::atomic<int> under_way_{0};
-	// Time of the steady clock, in seconds, before which no request is sent.
+	// Time until which no request is sent, in seconds of the steady clock.
 	std::atomic<long long> away_until_{0};
 };
 

@@ -20,7 +20,8 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
-// Maximum length of an answer: one with a ticket, or an error, has some kilobytes.
+// Maximum length of an answer in bytes. An answer with a ticket, or with an error, has a few
+// kilobytes.
 constexpr size_t answer_bytes_max = 64 * 1024;
 
 template <auto release> struct Release {
@@ -30,8 +31,8 @@ using Session = std::unique_ptr<SSL, Release<SSL_free>>;
 using Certificate = std::unique_ptr<X509, Release<X509_free>>;
 using Found = std::unique_ptr<addrinfo, Release<freeaddrinfo>>;
 
-// Clears OpenSSL's error queue of the thread before and after use: the server's code on this thread
-// must not see our errors, nor we its.
+// Clears OpenSSL's error queue of the thread before and after use. The server's code on this thread
+// must not see errors of this code, and this code must not see errors of the server.
 struct Quiet {
 	Quiet() { ERR_clear_error(); }
 	~Quiet() { ERR_clear_error(); }
@@ -54,13 +55,13 @@ private:
 	int number_;
 };
 
-// Deadline of an exchange as a whole: timeouts of single calls would not stop a peer that sends a
-// byte now and then.
+// Deadline of a whole exchange. Timeouts of single calls would not suffice, because a peer could
+// send one byte from time to time.
 class Until {
 public:
 	explicit Until(int seconds) : moment_(clock::now() + std::chrono::seconds(seconds)) {}
 
-	// Waits until the socket is readable or writable; throws Unreached at the deadline.
+	// Waits until the socket is readable or writable. Throws Unreached at the deadline.
 	void await(int socket, short what) const
 	{
 		pollfd waiting = {socket, what, 0};
@@ -72,7 +73,7 @@ public:
 			throw Unreached(std::strerror(errno));
 	}
 
-	// Returns the milliseconds until the deadline, at least one; throws Unreached after it.
+	// Returns the milliseconds until the deadline, at least 1. Throws Unreached after the deadline.
 	int left() const
 	{
 		auto rest = std::chrono::duration_cast<std::chrono::milliseconds>(moment_ - clock::now());
@@ -123,7 +124,7 @@ std::string key_of(SSL *session)
 	return text;
 }
 
-// Repeats a TLS operation until it is done or has failed; returns the result of the last call.
+// Repeats a TLS operation until it succeeds or fails. Returns the result of the last call.
 template <typename Do> int finish(SSL *session, const Until &until, Do act)
 {
 	for (;;) {
@@ -154,7 +155,7 @@ Peer::Peer(const std::string &host, const std::string &port, const std::string &
 {
 	if (!context_ || SSL_CTX_set_min_proto_version(context_.get(), TLS1_3_VERSION) != 1)
 		throw std::runtime_error("TLS 1.3 cannot be had of the library on this host");
-	// Only the certificate's key counts, which is compared before anything is sent.
+	// Do not verify the certificate. Its public key is compared before anything is sent.
 	SSL_CTX_set_verify(context_.get(), SSL_VERIFY_NONE, nullptr);
 	addrinfo wanted = {};
 	wanted.ai_socktype = SOCK_STREAM;
@@ -193,7 +194,7 @@ std::string Peer::exchange(const std::string &text, int seconds) const
 	for (;;) {
 		int count = finish(tls, until, [&] { return SSL_read(tls, buffer, sizeof buffer); });
 		if (count <= 0) {
-			// The caller detects a truncated answer.
+			// The answer may be truncated. The caller detects this.
 			if (!answer.empty())
 				return answer;
 			fail("receive");

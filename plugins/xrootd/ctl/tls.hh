@@ -1,4 +1,4 @@
-// One exchange with a service identified by its key.
+// One exchange with a service that is identified by its public key.
 #pragma once
 
 #include <sys/socket.h>
@@ -12,7 +12,7 @@ struct ssl_ctx_st;
 
 namespace dray {
 
-// The exchange failed; one line gives the reason.
+// Exception for a failed exchange. `what` is the reason, as one line.
 struct Unreached : std::runtime_error {
 	using std::runtime_error::runtime_error;
 };
@@ -22,19 +22,20 @@ struct Address {
 	socklen_t length;
 };
 
-// A client that speaks TLS 1.3 with one address, and only with the holder of one key. Any thread
-// may use it.
+// A TLS 1.3 client for one address. It sends data only to the holder of one key. Several threads
+// may use an object of this class.
 class Peer {
 public:
-	// `key` is the SHA-256 of the peer's public key, 64 hexadecimal digits. Resolves the host here,
-	// once: a look-up has no timeout. Throws std::runtime_error.
+	// `key` is the SHA-256 of the peer's public key, as 64 hexadecimal digits. The constructor
+	// resolves the host once, because a look-up has no timeout. Throws std::runtime_error.
 	Peer(const std::string &host, const std::string &port, const std::string &key);
 	~Peer();
 	Peer(const Peer &) = delete;
 	Peer &operator=(const Peer &) = delete;
 
-	// Sends all of `text` on a new connection and returns the data until its end. Sends nothing to
-	// the holder of another key. Throws Unreached; takes at most `seconds`, whatever the peer does.
+	// Sends all of `text` on a new connection and returns all data until the connection ends. Sends
+	// nothing if the peer has another key. Takes at most `seconds`, whatever the peer does. Throws
+	// Unreached.
 	std::string exchange(const std::string &text, int seconds) const;
 
 private:

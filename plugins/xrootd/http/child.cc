@@ -17,10 +17,11 @@ namespace dray {
 
 namespace {
 
-// Maximum length of a line: progress has a hundred bytes, an error a few hundred.
+// Maximum length of a line in bytes. A progress line has about a hundred bytes, and an error a few
+// hundred.
 constexpr size_t line_bytes_max = 64 * 1024;
 
-// Number of waits for the end of a program that has closed its output: 200 times 10 ms.
+// Number and length of waits for the end of a program that has closed its output: 200 times 10 ms.
 constexpr int ending_tries = 200;
 constexpr int ending_milliseconds = 10;
 
@@ -29,7 +30,7 @@ constexpr int ending_milliseconds = 10;
 	throw std::system_error(error, std::generic_category(), what);
 }
 
-// Arguments of posix_spawn, freed in every case.
+// Arguments of posix_spawn. The destructor frees them.
 struct Plan {
 	posix_spawn_file_actions_t files;
 	posix_spawnattr_t attributes;
@@ -60,7 +61,8 @@ std::vector<char *> pointers(const std::vector<std::string> &words)
 Child::Child(const std::vector<std::string> &words, const std::vector<std::string> &environment)
 {
 	int in[2], out[2];
-	// A socket: writing to a program that has ended must not raise a signal in the server.
+	// Use a socket, because a write to a pipe whose reader has ended would raise a signal in the
+	// server.
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in) != 0)
 		fail(errno, "make a socket");
 	if (pipe2(out, O_CLOEXEC) != 0) {
@@ -82,7 +84,7 @@ Child::Child(const std::vector<std::string> &words, const std::vector<std::strin
 	posix_spawnattr_setsigdefault(&plan.attributes, &all);
 	posix_spawn_file_actions_adddup2(&plan.files, in[1], 0);
 	posix_spawn_file_actions_adddup2(&plan.files, out[1], 1);
-	// Some of the server's files lack the close-on-exec flag.
+	// Close all inherited files, because some files of the server have no close-on-exec flag.
 	posix_spawn_file_actions_addclosefrom_np(&plan.files, 3);
 	int error = posix_spawn(&pid_, words.at(0).c_str(), &plan.files, &plan.attributes,
 				pointers(words).data(), pointers(environment).data());
@@ -176,7 +178,7 @@ std::string Child::ended()
 {
 	int status = 0;
 	pid_t waited;
-	// The exited process is not reaped yet, so no other process can have its number.
+	// The program has ended and is still a zombie, so no other process can have its number.
 	siginfo_t seen = {};
 	for (int tries = 0; tries < ending_tries; ++tries) {
 		if (waitid(P_PID, static_cast<id_t>(pid_), &seen, WEXITED | WNOHANG | WNOWAIT) != 0 ||
@@ -184,7 +186,7 @@ std::string Child::ended()
 			break;
 		poll(nullptr, 0, ending_milliseconds);
 	}
-	// Kill the rest of its process group.
+	// Kill the other processes of the program's process group.
 	kill(-pid_, SIGKILL);
 	while ((waited = waitpid(pid_, &status, 0)) < 0 && errno == EINTR)
 		;

@@ -1,4 +1,4 @@
-// The program of one copy: starts it, reads its output, and always ends it.
+// The program of one copy. This class starts the program, reads its output, and always ends it.
 #pragma once
 
 #include <sys/types.h>
@@ -10,28 +10,31 @@ namespace dray {
 
 class Child {
 public:
-	// Starts `words` in a process group of its own, with no signal blocked or ignored and none of
-	// the server's files open except the log. Throws std::system_error.
+	// Starts the program `words` in its own process group. No signal is blocked or ignored, and no
+	// file of the server is open except the log. Throws std::system_error.
 	Child(const std::vector<std::string> &words, const std::vector<std::string> &environment);
 	Child(const Child &) = delete;
 	Child &operator=(const Child &) = delete;
-	// Kills the whole group, if it still runs.
+	// Kills the whole process group if it still runs.
 	~Child();
 
-	// Writes all of `text` to the program's input within `seconds`; returns false if it does not
-	// accept it. The input stays open: its end tells the program that the server has ended.
+	// Writes all of `text` to the program's input. Returns false if the program does not read all
+	// of it within `seconds`. The input stays open. When the server ends, the input is closed, and
+	// the program notices that.
 	bool tell(const std::string &text, int seconds);
 
-	// Returns the descriptor of the program's output, for poll.
+	// Returns the file descriptor of the program's output, for use with poll.
 	int said() const { return out_; }
 
-	// Reads the available output; returns false at the end. Then `next` returns whole lines.
+	// Reads the available output. Returns false at the end of the output. `next` then returns
+	// complete lines.
 	bool hear();
 
-	// Returns the next whole line; false if there is none yet. Skips a line that is too long.
+	// Stores the next complete line in `line`. Returns false if no complete line is available.
+	// Skips lines that are too long.
 	bool next(std::string &line);
 
-	// Waits for the program's end and returns a description of it.
+	// Waits until the program ends. Returns a description of its exit status.
 	std::string ended();
 
 private:

@@ -1,4 +1,4 @@
-// Differences between the XRootD versions that this code compiles against: 5.5 and later, 6.x.
+// Differences between the XRootD versions with which this code compiles: 5.5 and later, and 6.x.
 #pragma once
 
 #include <XrdVersion.hh>
@@ -6,7 +6,7 @@
 namespace dray {
 
 #if XrdVNUMBER < 60000 || XrdVNUMBER == XrdVNUMUNK
-// Status with which stock servers up to 5.x answer a copy that has begun.
+// HTTP status with which unmodified servers up to version 5.x answer when a copy has begun.
 constexpr int status_begun = 201;
 #else
 constexpr int status_begun = 202;

@@ -20,10 +20,10 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
-// Seconds after which a program that does not accept its request counts as hanging.
+// Seconds within which the program must read its request. After them the program counts as hanging.
 constexpr int request_seconds = 30;
 
-// Latest state reported by the program.
+// The latest state that the program has reported.
 struct Told {
 	long long bytes_durable = 0;
 	std::string remote;
@@ -31,7 +31,7 @@ struct Told {
 	std::string failure;
 };
 
-// Takes one line of the program; ignores any other line.
+// Processes one line of the program's output. Ignores unknown lines.
 void take(const std::string &line, Told &told)
 {
 	auto read = nlohmann::json::parse(line, nullptr, false);
@@ -74,7 +74,8 @@ std::vector<std::string> environment(const std::string &authorities)
 {
 	std::vector<std::string> list;
 	bool has_authorities = false;
-	// Credentials of the server itself, which the other end must not get: it gets the client's.
+	// Variables with the server's own credentials. Remove them, because the other end must get only
+	// the client's credentials.
 	static const char *const own[] = {"BEARER_TOKEN", "X509_USER_", "XrdSec", "KRB5"};
 	for (char **entry = environ; *entry; ++entry) {
 		std::string text = *entry;

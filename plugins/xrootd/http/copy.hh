@@ -1,4 +1,4 @@
-// One copy in progress: converts the program's lines to the client's markers.
+// One copy in progress. Converts the lines of the program to progress markers for the client.
 #pragma once
 
 #include "request.hh"
@@ -9,21 +9,22 @@
 
 namespace dray {
 
-// Sends text to the client; returns false if the client has disconnected.
+// Sends text to the client. Returns false if the client has disconnected.
 using Send = std::function<bool(const std::string &)>;
 
 // Outcome of a copy.
 struct Outcome {
 	bool is_client_gone = false;
-	// One line; empty on success.
+	// Reason for a failure, as one line; empty after success.
 	std::string failure;
 };
 
-// Runs a copy of or to the file at `path`. Every `marker_seconds` it sends the client a marker with
-// the number of durable bytes. `client` is the client's socket, or -1: when it closes, or `send`
-// fails, the program is killed; durable data is kept. A program without output for
-// `silence_seconds` is killed, too. `authorities` names the folder of the server's trusted
-// certificates; it may be empty. Throws Refusal and std::system_error before any data moved.
+// Runs a copy from or to the file at `path`. Sends the client a marker with the number of durable
+// bytes every `marker_seconds`. `client` is the client's socket, or -1 if it is unknown. If the
+// socket closes or `send` fails, the program is killed, and durable data is kept. The program is
+// also killed after `silence_seconds` without output. `authorities` is the folder of certificate
+// authorities that the server trusts; it may be empty. If the copy cannot start, throws Refusal or
+// std::system_error.
 Outcome copy(const Settings &settings, const CopyRequest &request, const std::string &path,
 	     const std::string &authorities, int client, const Send &send);
 

@@ -20,7 +20,8 @@ bool Exports::reach(const std::string &path) const
 	for (std::string part; std::getline(parts, part, '/');)
 		if (part == "." || part == "..")
 			return false;
-	// Compares prefixes as the server does: `all.export /data` is a prefix of /database as well.
+	// Compare prefixes as the server does. For the server, `all.export /data` is also a prefix of
+	// /database.
 	return std::any_of(beginnings_.begin(), beginnings_.end(),
 			   [&](const std::string &each) { return path.rfind(each, 0) == 0; });
 }

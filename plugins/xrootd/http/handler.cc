@@ -1,6 +1,6 @@
-// The server's side of HTTP third-party copies by dray: takes COPY, opens the local file as the
-// client, so that the server still decides on permissions, and starts a separate program that moves
-// the data. Nothing is thrown past ProcessReq and the entry point.
+// Handles HTTP third-party copies. The handler accepts COPY requests and opens the local file with
+// the client's identity, so that the server still decides on permissions. It then starts a separate
+// program that moves the data. No exception leaves ProcessReq or the entry point.
 
 #include "compat.hh"
 #include "copy.hh"
@@ -38,17 +38,18 @@ namespace {
 
 using dray::Refusal;
 
-// Maximum total seconds that the server may take to find a file (a cluster's manager queries its
-// servers).
+// Maximum total seconds that the server may take to find a file. The manager of a cluster asks its
+// servers for the file.
 constexpr int stall_seconds_max = 60;
-// Mode of a new file, as of the server's own: its owner may write, all may read.
+// Mode of a new file, as for files that the server itself creates: the owner may write, all users
+// may read.
 constexpr mode_t file_mode = 0644;
 
 struct Redirect {
 	std::string location;
 };
 
-// Percent-encodes a value for a URL; characters in `kept` stay as well.
+// Percent-encodes a value for a URL. The characters in `kept` are not encoded.
 std::string quoted(const std::string &text, const char *kept = "")
 {
 	static const char digits[] = "0123456789ABCDEF";
@@ -71,9 +72,9 @@ std::string header(const XrdHttpExtReq &request, const char *name)
 	return "";
 }
 
-// Refuses parameters reserved for the server's file system and dray's storage wrapper. With one of
-// them a client could disguise a copy by HTTP as one by root://, which is authorised in another
-// way.
+// Refuses URL parameters that are reserved for the server's file system and dray's storage wrapper.
+// With such a parameter, a client could make an HTTP copy look like a root:// copy, which has other
+// authorisation rules.
 void refuse_own_words(const std::string &query)
 {
 	for (const char *own : {"tpc.", "dray."})
@@ -82,7 +83,7 @@ void refuse_own_words(const std::string &query)
 				throw Refusal(400, "the address has words that are the server's own (tpc., dray.)");
 }
 
-// Returns the client's identity for the server's plug-ins.
+// Returns the client's identity in the form that the server's plug-ins use.
 std::string opaque(const XrdHttpExtReq &request)
 {
 	std::string query = header(request, "xrd-http-query");
@@ -116,8 +117,9 @@ int status_of(int error)
 	}
 }
 
-// Returns the client's socket; -1 if it is unknown. The security entity of an HTTP client has no
-// address, but the server names each connection USER.PID:SOCKET@HOST.
+// Returns the client's socket, or -1 if it is unknown. The security entity of an HTTP client
+// contains no address. But the server gives each connection a name of the form
+// USER.PID:SOCKET@HOST.
 int socket_of(XrdHttpExtReq &request)
 {
 	std::string name;
@@ -137,8 +139,8 @@ int socket_of(XrdHttpExtReq &request)
 	return is_connected ? file : -1;
 }
 
-// Returns the client's network type for the server's file system: a cluster's manager uses it to
-// choose a server that the client can reach.
+// Returns the network type of the client for the server's file system. The manager of a cluster
+// uses it to choose a server that the client can reach.
 int reach(int client)
 {
 	int reach = XrdOucEI::uUrlOK;
@@ -149,10 +151,10 @@ int reach(int client)
 	return reach | (is_old ? XrdOucEI::uIPv4 : 0) | (address.isPrivate() ? XrdOucEI::uPrip : 0);
 }
 
-// A file of the server, opened with the client's rights, and closed in every case.
+// A file of the server, opened with the client's rights. The destructor closes it.
 class LocalFile {
 public:
-	// Throws Refusal; opens nothing yet.
+	// Checks the path, but does not open the file. Throws Refusal.
 	LocalFile(XrdSfsFileSystem &files, const dray::Exports &exports, XrdHttpExtReq &request)
 		: files_(files), request_(request), opaque_(opaque(request))
 	{
@@ -178,13 +180,14 @@ public:
 			throw Refusal(status_of(error), said());
 	}
 
-	// Opens the file for writing. An existing file is not truncated: it is replaced when the copy
+	// Opens the file for writing. An existing file is not truncated. It is replaced when the copy
 	// is complete.
 	void open_sink(bool may_overwrite)
 	{
 		const std::string own = opaque_;
 		is_sink_ = true;
-		// With the storage wrapper the name appears only with the complete file.
+		// With the storage wrapper, the destination name does not exist before the file is
+		// complete.
 		opaque_ += (opaque_.empty() ? "" : "&") + std::string(dray::http_copy) + "=1";
 		make(may_overwrite);
 		path_ = dray::place_of(number(), opened_);
@@ -192,14 +195,15 @@ public:
 		is_hidden_ = is_nameless && find_hidden();
 		if (!is_nameless || is_hidden_)
 			return;
-		// The path of the final name is unknown, so the copy bypasses the wrapper.
+		// The folder of the destination is unknown, so do not use the storage wrapper for this
+		// copy.
 		close();
 		renew();
 		opaque_ = own;
 		make(may_overwrite);
 	}
 
-	// Returns the file's path for a program that opens it itself.
+	// Returns the path of the file. A program that opens the file itself needs the path.
 	std::string find()
 	{
 		if (is_hidden_)
@@ -212,15 +216,15 @@ public:
 		return path_;
 	}
 
-	// Returns true if the client may make a new file, but may not replace one.
+	// Returns true if the client may create a new file but may not replace an existing one.
 	bool is_new() const { return is_made_; }
 
-	// Returns true if the name belongs to an empty file made for this copy.
+	// Returns true if the destination name belongs to an empty file that was created for this copy.
 	bool is_placeholder() const { return is_made_ && !is_hidden_; }
 
-	// After a failure: removes the empty file that the opening made. Another copy may publish its
-	// file under the name between a check and a removal, so the file is first moved aside and
-	// checked there. Another copy's file gets its name back, unless that is taken again.
+	// Deletes the empty file after a failed copy. Another copy may publish its file under the name
+	// between a check and a deletion. So this function first renames the file and then checks it. A
+	// file of another copy gets its name back, unless the name is taken again.
 	void forget(XrdSysError &log)
 	{
 		if (!is_placeholder() || path_.empty() || !is_own_and_empty(path_))
@@ -249,9 +253,10 @@ private:
 		file_->error.setUCap(reach(socket_of(request_)));
 	}
 
-	// Closes the file before the program takes the name from it. Otherwise a client that opens the
-	// name would get the server's open handle, which refers to an unlinked file, and its writes
-	// would be lost. The duplicate descriptor keeps the inode number from being reused.
+	// Closes the file before the program takes its name. Otherwise a client that opens the name
+	// would get the server's open handle. That handle refers to the deleted file, so the client's
+	// writes would be lost. A duplicate of the descriptor stays open, so that the system does not
+	// reuse the inode number.
 	void let_go()
 	{
 		pin_ = fcntl(number(), F_DUPFD_CLOEXEC, 3);
@@ -278,18 +283,18 @@ private:
 			throw Refusal(status_of(error), said());
 	}
 
-	// Returns the process's descriptor of the file; -1 if there is none.
+	// Returns this process's descriptor of the file, or -1 if it has none.
 	int number()
 	{
 		bool is_known = file_->fctl(SFS_FCTL_GETFD, nullptr, file_->error) == SFS_OK;
 		return is_known ? file_->error.getErrInfo() : -1;
 	}
 
-	// Finds the final path. With dray's storage wrapper the open file is unlinked; its former name
-	// was in the destination's folder. The file was this process's, named by the wrapper, so the
-	// storage uses the clients' names, and the destination's name is the last part of the requested
-	// path. A storage that maps names (`oss.namelib`) may keep the two in different folders with
-	// the same last parts.
+	// Finds the final path of a file that the storage wrapper hides. The open file has no name any
+	// more. Its former name was in the folder of the destination, and this process created it, so
+	// the storage does not rename clients' paths. The last part of the requested path is the name
+	// of the destination. A storage that maps names (`oss.namelib`) may keep the two names in
+	// different folders that end alike.
 	bool find_hidden()
 	{
 		if (std::getenv("XRDN2NLIB"))
@@ -311,7 +316,8 @@ private:
 		return stat(path.c_str(), &found) == 0 && dray::is_same(found, opened_) && found.st_size == 0;
 	}
 
-	// Opens the file; returns the system's error number, or 0. Throws Redirect if it is elsewhere.
+	// Opens the file. Returns the system's error number, or 0. Throws Redirect if another server
+	// has the file.
 	int open(XrdSfsFileOpenMode how, mode_t mode)
 	{
 		for (int waited = 0;;) {
@@ -346,7 +352,7 @@ private:
 		std::string location = (scheme.empty() ? "http" : scheme) + "://" + host;
 		if (port > 0)
 			location += ":" + std::to_string(port);
-		// The server has already decoded the query's %HH.
+		// The server has already decoded %HH in the query, so encode it again.
 		std::string query = header(request_, "xrd-http-query");
 		query = quoted(query.substr(std::min(query.size(), query.find_first_not_of('&'))), "&=");
 		return {location + quoted(request_.resource, "/") + (query.empty() ? "" : "?" + query)};
@@ -368,17 +374,18 @@ private:
 	bool is_hidden_ = false;
 	std::string path_;
 	struct stat opened_ = {};
-	// Descriptor of the file after the server has closed it; -1 if there is none.
+	// Descriptor of the file that stays open after the server has closed the file; -1 if there is
+	// none.
 	int pin_ = -1;
 };
 
-// Destination paths of copies in progress, as clients name them.
+// Destination paths of the copies in progress, as clients name them.
 struct Names {
 	std::mutex lock;
 	std::set<std::string> taken;
 };
 
-// One slot among those for concurrent copies.
+// One of the slots for concurrent copies.
 class Place {
 public:
 	Place(std::atomic<int> &taken, int most) : taken_(taken)
@@ -396,7 +403,8 @@ private:
 	std::atomic<int> &taken_;
 };
 
-// Reserves the destination name of a copy. The empty file of a second copy would block the first.
+// Reserves the destination name of a copy. Without it, the empty file of a second copy to the same
+// name would block the first copy.
 class Name {
 public:
 	Name(Names &names, const std::string &name) : names_(names), name_(name)
@@ -497,7 +505,8 @@ private:
 		return request.ChunkResp(nullptr, 0);
 	}
 
-	// Writes one line to the server's log, without the other end's URL, which may contain a secret.
+	// Writes one line to the server's log. The line omits the URL of the other end, which may
+	// contain a secret.
 	void tell(const XrdHttpExtReq &request, const dray::CopyRequest &asked, const dray::Outcome &outcome)
 	{
 		std::string line = asked.is_pull ? "pull to " : "push of ";
@@ -536,7 +545,7 @@ XrdHttpGetExtHandler(XrdSysError *log, const char *, const char *parms, XrdOucEn
 			throw std::runtime_error("the server has no file system for it");
 		if (access(settings.program.c_str(), X_OK) != 0)
 			throw std::runtime_error(settings.program + " cannot be run: " + std::strerror(errno));
-		// The server's own protocol, which made that file system, sets this to its exports.
+		// The server's own protocol code has set this variable to its exports.
 		const char *exported = std::getenv("XRDEXPORTS");
 		if (!exported)
 			throw std::runtime_error("the server does not tell which paths it exports");

@@ -9,9 +9,10 @@ namespace dray {
 
 namespace {
 
-// Maximum number of connections; a larger number from a client is reduced to it.
+// Maximum number of connections. If a client requests more, this number is used.
 constexpr int streams_max = 64;
-// Maximum length of the request to the program: the server limits a request's head well below.
+// Maximum length in bytes of the request to the program. The server's limit on the head of a
+// request is far lower.
 constexpr size_t line_bytes_max = 1 << 20;
 
 bool is_same(const std::string &one, const char *other)
@@ -47,7 +48,7 @@ int streams(const std::string &value)
 			 std::all_of(value.begin(), value.end(), [](char c) { return c >= '0' && c <= '9'; });
 	if (!is_number)
 		throw Refusal(400, "X-Number-Of-Streams is no number");
-	// gfal sends 0 if its user gave no number.
+	// gfal sends 0 if its user did not set a number.
 	return std::min(std::stoi(value), streams_max);
 }
 

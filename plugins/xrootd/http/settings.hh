@@ -1,5 +1,5 @@
-// The administrator's settings of copies: a small file, named after the plug-in in the server's
-// configuration. Every setting has a default; the file is optional.
+// The administrator's settings for copies. They are in a small file, whose path follows the plug-in
+// in the server's configuration. The file is optional, because every setting has a default.
 #pragma once
 
 #include <string>
@@ -7,21 +7,21 @@
 namespace dray {
 
 struct Settings {
-	// The program of a copy.
+	// Path of the program that does a copy.
 	std::string program = "/usr/bin/dray-xrootd-tpc";
-	// Path of the program's own configuration; empty for none.
+	// Path of the program's configuration file; empty for none.
 	std::string config;
-	// Seconds between two markers.
+	// Seconds between two progress markers.
 	int marker_seconds = 5;
-	// Maximum seconds without output of a copy's program, which reports its counters regularly.
+	// Maximum seconds without output of the program. The program reports its progress regularly.
 	int silence_seconds = 600;
-	// Maximum number of concurrent copies; further ones are refused with a status to retry later. A
-	// thread of the server waits for each.
+	// Maximum number of concurrent copies. Further copies are refused with a status that tells the
+	// client to retry later. Each copy occupies a thread of the server.
 	int copies_max = 64;
 };
 
-// Reads the file at `path`: lines of a word and its value, # begins a comment. Throws
-// std::runtime_error that names the wrong line.
+// Reads the file at `path`. Each line has a word and its value, and # starts a comment. Throws
+// std::runtime_error that contains the invalid line.
 Settings read_settings(const std::string &path);
 
 } // namespace dray

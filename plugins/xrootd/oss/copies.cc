@@ -2,8 +2,8 @@
 
 namespace dray {
 
-// Time for which a closed copy is remembered. Its program is killed when the file is closed, and
-// the server's cleanup after that takes well below a second.
+// Time for which a closed copy is remembered. The server kills the program of a copy when the file
+// is closed, and then needs far less than a second to clean up.
 constexpr std::chrono::minutes memory{5};
 
 bool Copies::prepare(const std::string &path)

@@ -8,19 +8,21 @@
 
 namespace dray {
 
-// All destinations, by the server's own paths. Any thread may use it.
+// All destinations, by the paths that the server uses. Several threads may use an object of this
+// class.
 class Copies {
 public:
-	// Registers a copy to `path` before its opening. Returns false if another is in progress there.
+	// Registers a copy to `path` before its file is opened. Returns false if another copy to this
+	// path is in progress.
 	bool prepare(const std::string &path);
-	// Record that the copy has opened, or closed, its file.
+	// Records that the file of a copy was opened or closed.
 	void opened(const std::string &path);
 	void closed(const std::string &path);
-	// Called when another client makes a file at `path`. Returns false if a copy is in progress:
-	// the file would take its destination.
+	// Called when another client creates a file at `path`. Returns false if a copy to this path is
+	// in progress, because the file would take the copy's destination.
 	bool yields(const std::string &path);
-	// Returns true if a copy is in progress, or ended recently. The server may still clean up after
-	// the file is closed.
+	// Returns true if a copy to `path` is in progress or ended recently. A recent copy counts,
+	// because the server may clean up after the file was closed.
 	bool knows(const std::string &path);
 
 private:

@@ -49,7 +49,8 @@ int File::Open(const char *path, int flags, mode_t mode, XrdOucEnv &env)
 		if (is_kept_from(path, &env))
 			return -ENOENT;
 		const bool is_sink = (flags & O_ACCMODE) != O_RDONLY && is_copy(env);
-		// Without preparation it is not a file that the server has just made or truncated.
+		// If the copy was not registered, the server has not just created or truncated this file
+		// for a copy.
 		return is_sink && copies.knows(path) ? open_nameless(path, mode, env)
 						     : file->Open(path, flags, mode, env);
 	} catch (...) {
@@ -61,13 +62,14 @@ int File::open_nameless(const char *path, mode_t mode, XrdOucEnv &env)
 {
 	had_old = storage.Stat(path, &old, 0, &env) == 0;
 	const std::string name = beside(path);
-	// An opening of an existing file has no mode; this one is opened in the next line.
+	// The open call creates no file, so create the placeholder here and open it in the next
+	// statement.
 	const int made = storage.Create(who, name.c_str(), (mode & 0777) | S_IRUSR | S_IWUSR, env,
 					(O_RDWR | O_CREAT | O_EXCL) << 8 | XRDOSS_new);
 	if (made != XrdOssOK)
 		return made;
 	const int opened = file->Open(name.c_str(), O_RDWR, mode, env);
-	// From here on the file disappears with its last descriptor, in every case.
+	// Delete the name now. The file disappears when its last descriptor is closed.
 	const int gone = storage.Unlink(name.c_str(), 0, &env);
 	if (opened != XrdOssOK)
 		return opened;
@@ -90,7 +92,7 @@ int File::Close(long long *size)
 int File::Fstat(struct stat *state)
 {
 	if (!target.empty()) {
-		// Report the copy's own size as soon as it has the name.
+		// As soon as the copy is published, report the state of the published file.
 		const bool is_there = storage.Stat(target.c_str(), state) == XrdOssOK;
 		const auto same = [&] { return state->st_ino == old.st_ino && state->st_dev == old.st_dev; };
 		if (is_there && !(had_old && same()))
@@ -99,8 +101,8 @@ int File::Fstat(struct stat *state)
 	return file->Fstat(state);
 }
 
-// The server gives a client that opens the name for writing during a copy the copy's placeholder.
-// Refuse its writes, which would be lost silently.
+// A client that opens the name for writing during a copy gets the placeholder of the copy. Fail its
+// writes, which would otherwise be lost without an error.
 
 int File::Ftruncate(unsigned long long size)
 {

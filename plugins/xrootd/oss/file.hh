@@ -1,4 +1,4 @@
-// A file of the server's storage, or its placeholder during a third-party copy.
+// A file in the server's storage, or a placeholder during a third-party copy.
 #pragma once
 
 #include "copies.hh"
@@ -14,17 +14,17 @@ class XrdOucEnv;
 
 namespace dray {
 
-// Parameter with which both ends of a third-party copy are opened, the destination for writing.
+// URL parameter of both ends of a third-party copy. The destination is opened for writing.
 constexpr const char *tpc_key = "tpc.key";
 
-// Returns true if a file is opened for a third-party copy by dray.
+// Returns true if the file is opened for a third-party copy that dray does.
 bool is_copy(XrdOucEnv &env);
 
-// Returns an unused path in the folder of `path`.
+// Returns the path of an unused name in the folder of `path`.
 std::string beside(const std::string &path);
 
-// A file or a placeholder. A placeholder has no name, holds no bytes and accepts none: the copy's
-// program writes another file, and gives it the name in one step.
+// A file or a placeholder. A placeholder has no name and no content, and all writes to it fail. The
+// program of the copy writes another file and gives that file the destination name in one step.
 class File final : public XrdOssWrapDF {
 public:
 	File(XrdOss &storage, Copies &copies, const char *who, std::unique_ptr<XrdOssDF> file);
@@ -49,9 +49,9 @@ private:
 	Copies &copies;
 	const char *who;
 	std::unique_ptr<XrdOssDF> file;
-	// Destination name of the copy; empty for an ordinary file.
+	// Path of the copy's destination; empty for an ordinary file.
 	std::string target;
-	// State of the file that had that name when the copy began.
+	// State of the file that had the destination name when the copy began.
 	bool had_old = false;
 	struct stat old = {};
 };

@@ -9,15 +9,15 @@ class XrdOucEnv;
 
 namespace dray {
 
-// Returns true if a name is dray's own.
+// Returns true if `name` is one of dray's own names.
 bool is_own_name(const char *name);
 
-// Returns true if a path is hidden from this caller: it has one of dray's own names or lies in such
-// a folder, and the caller is a client other than dray. Calls of the server itself (for a checksum,
-// say) have no client.
+// Returns true if a path must be hidden from this caller. The path must be one of dray's own names
+// or be in a folder with such a name, and the caller must be a client other than dray. Calls of the
+// server itself, for example for a checksum, have no client.
 bool is_kept_from(const char *path, XrdOucEnv *env);
 
-// A folder listing without dray's own names.
+// A folder whose listing omits dray's own names.
 class Folder final : public XrdOssWrapDF {
 public:
 	explicit Folder(std::unique_ptr<XrdOssDF> folder);

@@ -1,8 +1,8 @@
-// A wrapper of an XRootD server's storage: during a third-party copy the destination name never
-// refers to an incomplete file. Where the server would make or truncate the file, the wrapper gives
-// it a file without a name; an existing file keeps the name until the copy's program replaces it.
-// Only dray sees dray's own names. Nothing is thrown past the entry point, nor past the functions
-// called through it.
+// A wrapper for the storage of an XRootD server. During a third-party copy, the destination name
+// never refers to an incomplete file. When the server would create or truncate the destination
+// file, the wrapper gives the server a file without a name. An existing file keeps the name until
+// the program of the copy replaces it. Only dray's own clients see dray's own names. No exception
+// leaves the functions that the server calls.
 
 #include "copies.hh"
 #include "file.hh"
@@ -28,8 +28,8 @@ using dray::File;
 using dray::Folder;
 using dray::is_kept_from;
 
-// Environment variable for the third-party copy program, which inherits the server's environment:
-// it means that the file of the destination name is no placeholder.
+// Environment variable for the program of a third-party copy, which inherits the server's
+// environment. It tells the program that the file with the destination name is not a placeholder.
 constexpr const char *told_program = "DRAY_XROOTD_HIDES";
 
 class Storage final : public XrdOssWrapper {
@@ -48,7 +48,7 @@ public:
 		return folder ? new (std::nothrow) Folder(std::move(folder)) : nullptr;
 	}
 
-	// For a client other than dray, dray's own names do not exist, and it cannot create them.
+	// For clients other than dray, dray's own names do not exist and cannot be created.
 
 	int Chmod(const char *path, mode_t mode, XrdOucEnv *env) override
 	{
@@ -87,7 +87,8 @@ public:
 		return is_kept_from(path, env) ? -ENOENT : wrapPI.Truncate(path, size, env);
 	}
 
-	// XRootD's own wrapper does not pass `how` on: new files would then replace old ones.
+	// XRootD's own wrapper class does not pass on the argument `how`. Without it, new files would
+	// replace existing files.
 	int Create(const char *who, const char *path, mode_t mode, XrdOucEnv &env, int how) override
 	{
 		try {
@@ -103,8 +104,8 @@ public:
 		}
 	}
 
-	// A client's removal is executed. A removal by the server itself (`autorm`, `--posc`) is meant
-	// for the file that it believes to have made for a copy, and is ignored.
+	// A deletion by a client is executed. A deletion by the server itself (`autorm`, `--posc`) is
+	// ignored, because the server deletes the file that it believes to have created for a copy.
 	int Unlink(const char *path, int how, XrdOucEnv *env) override
 	{
 		try {
@@ -129,8 +130,8 @@ private:
 			return -EISDIR;
 		if (!copies.prepare(path))
 			return -ETXTBSY;
-		// Test that a file can be made here by making one. The server may still refuse the copy
-		// without a call, so the file is removed again; the opening makes its own.
+		// Create a file to check that this is possible, and delete it again, because the server may
+		// refuse the copy without another call. The open call creates its own file.
 		const std::string name = dray::beside(path);
 		const int made = wrapPI.Create(who, name.c_str(), mode, env, how);
 		if (made != XrdOssOK)
@@ -140,7 +141,8 @@ private:
 		if (gone != XrdOssOK)
 			return gone;
 		if (is_link || (is_there && lies_in_space(path))) {
-			// The program finds the space through the link that the server makes.
+			// Create the file in the usual way. The program finds the space of the file through the
+			// link that the server creates.
 			copies.yields(path);
 			return wrapPI.Create(who, path, mode, env, how);
 		}

@@ -1,4 +1,4 @@
-// Calls that change a server's files. See dray_xrdcl.h.
+// Calls that change files on a server. dray_xrdcl.h describes them.
 
 #include "common.hh"
 
@@ -20,7 +20,7 @@ DRAY_EXPORT int32_t dray_xrdcl_write(dray_xrdcl_file *file, uint64_t offset, con
 {
 	return guarded(error, [&]() -> int32_t {
 		if (pages) {
-			// XrdCl computes missing checksums.
+			// The list of checksums is empty, so XrdCl computes the checksums.
 			std::vector<uint32_t> sums;
 			return done(error, file->file.PgWrite(offset, bytes, from, sums));
 		}

@@ -1,4 +1,4 @@
-// Declarations shared by all parts of this library. See dray_xrdcl.h.
+// Declarations that all parts of this library use. dray_xrdcl.h describes the library.
 #ifndef DRAY_XRDCL_COMMON_HH
 #define DRAY_XRDCL_COMMON_HH
 
@@ -13,20 +13,21 @@
 #include <exception>
 #include <string>
 
-// -fvisibility=hidden hides all other symbols of this library.
+// Exports a function. All other symbols are hidden by -fvisibility=hidden.
 #define DRAY_EXPORT __attribute__((visibility("default")))
 
 struct dray_xrdcl_file {
-	// false: do not use the host's client plug-ins; one of dray's own would recurse.
+	// false disables client plug-ins of the host. If dray itself were such a plug-in, it would call
+	// itself without end.
 	XrdCl::File file{false};
-	// True if other servers have the file too: no call waits for this server's close.
+	// True if other servers have the file too. Closing then does not wait for this server's answer.
 	bool is_replica = false;
 };
 
 namespace dray {
 
-// Maximum seconds of a change of names and attributes. XrdCl repeats it after a lost connection: a
-// new lease holder must wait until the repetitions have ended.
+// Maximum seconds of a change of names or attributes. XrdCl repeats the change after a lost
+// connection. A new holder of a lease must wait until no more repetitions are possible.
 const uint16_t CHANGE_SECONDS = 15;
 
 int32_t fail(dray_xrdcl_error *error, int32_t kind, const char *words);
@@ -37,19 +38,19 @@ int32_t ask(const char *url, XrdCl::QueryCode::Code code, const char *what, char
             uint32_t answer_bytes, dray_xrdcl_error *error);
 void fill(const XrdCl::StatInfo &from, dray_xrdcl_state *state);
 
-// The type of a time differs between versions; no call waits longer than the limit.
+// Returns the limit in the type that XrdCl uses for times. The type differs between versions.
 inline uint16_t limit_of(uint32_t seconds)
 {
 	return static_cast<uint16_t>(std::min<uint32_t>(seconds, 3600));
 }
 
-// Returns 0, or -1 with the error.
+// Returns 0 for success. Otherwise fills `error` and returns -1.
 inline int32_t done(dray_xrdcl_error *error, const XrdCl::XRootDStatus &status)
 {
 	return status.IsOK() ? 0 : fail(error, status);
 }
 
-// Catches all exceptions of XrdCl and of the C++ library.
+// Runs `call` and converts all exceptions of XrdCl and of the C++ library to errors.
 template <typename Call> auto guarded(dray_xrdcl_error *error, Call call) noexcept -> decltype(call())
 {
 	try {
@@ -61,7 +62,7 @@ template <typename Call> auto guarded(dray_xrdcl_error *error, Call call) noexce
 	}
 }
 
-// An answer allocated by XrdCl, which the caller must free.
+// An answer that XrdCl has allocated. The destructor frees it.
 template <typename Info> struct Answer {
 	Info *info = nullptr;
 	~Answer() { delete info; }

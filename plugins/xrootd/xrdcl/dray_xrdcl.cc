@@ -1,5 +1,5 @@
-// See dray_xrdcl.h. This file decides nothing: each function is one call of XrdCl and converts its
-// answer.
+// Implements the functions that dray_xrdcl.h describes. Each function makes one call of XrdCl and
+// converts the answer. This file makes no decisions.
 
 #include "common.hh"
 
@@ -18,7 +18,8 @@
 
 namespace {
 
-// Servers use one number for many system errors; the message is the text of strerror.
+// Returns the error kind for a message. Servers use one error number for many system errors, and
+// the message is the text of strerror.
 int32_t kind_of_words(const std::string &words)
 {
 	if (words.find("not empty") != std::string::npos)
@@ -175,7 +176,7 @@ void fill(const XrdCl::StatInfo &from, dray_xrdcl_state *state)
 	if (from.TestFlags(XrdCl::StatInfo::Other))
 		state->flags |= DRAY_XRDCL_SPECIAL;
 	state->zero = 0;
-	// A number, although the client's type is a text; 0 for any other text.
+	// XrdCl stores the id as text. It is a number, or 0 for any other text.
 	state->id = std::strtoull(from.GetId().c_str(), nullptr, 10);
 }
 
@@ -183,9 +184,10 @@ void fill(const XrdCl::StatInfo &from, dray_xrdcl_state *state)
 
 namespace {
 
-// Minimum time of an opening by the key of a third-party copy. A server delays the opening until
-// the client has registered the key (7 s by default, 15 at most: XrdOfsTPCConfig.hh, 5.5), and for
-// a file on a tape until it is fetched. XrdCl's request timeout applies if it is longer.
+// Minimum timeout in seconds for opening a file with the key of a third-party copy. The server
+// delays the answer until the client has registered the key (7 s by default, at most 15 s:
+// XrdOfsTPCConfig.hh, 5.5). It also delays the answer until a file on tape has been fetched. If the
+// request timeout of XrdCl is longer, it applies.
 constexpr int keyed_open_seconds_min = 60;
 
 uint16_t keyed_open_seconds()
@@ -195,14 +197,14 @@ uint16_t keyed_open_seconds()
 	return static_cast<uint16_t>(std::clamp(seconds, keyed_open_seconds_min, 65535));
 }
 
-// Returns true if a URL has the key of a third-party copy.
+// Returns true if a URL contains the key of a third-party copy.
 bool is_keyed(const std::string &url)
 {
 	const auto query = url.find('?');
 	return query != std::string::npos && url.find("tpc.key=", query) != std::string::npos;
 }
 
-// Closes a file without a waiting caller, then deletes itself.
+// Closes a file in the background. The object deletes itself when the answer has arrived.
 class Closing final : public XrdCl::ResponseHandler
 {
   public:
@@ -241,7 +243,8 @@ DRAY_EXPORT uint32_t dray_xrdcl_version(void)
 DRAY_EXPORT int32_t dray_xrdcl_set(const char *name, int32_t value)
 {
 	return guarded(nullptr, [&]() -> int32_t {
-		// Returns false if the environment of the process sets the value, which takes precedence.
+		// PutInt returns false if the environment of the process sets the value. The environment
+		// takes precedence.
 		XrdCl::DefaultEnv::GetEnv()->PutInt(name, value);
 		return 0;
 	});
@@ -256,7 +259,8 @@ DRAY_EXPORT int32_t dray_xrdcl_open(const char *url, uint32_t how, uint32_t mode
 		auto flags = XrdCl::OpenFlags::Read;
 		if (how & (DRAY_XRDCL_UPDATE | DRAY_XRDCL_NEW)) {
 			flags = XrdCl::OpenFlags::Update;
-			// Writes over a lost connection may be lost too: the handle must not recover silently.
+			// Writes may be lost with a connection. So XrdCl must not reopen the handle without an
+			// error.
 			opened->file.SetProperty("WriteRecovery", "false");
 		}
 		if (how & DRAY_XRDCL_NEW)
@@ -264,13 +268,13 @@ DRAY_EXPORT int32_t dray_xrdcl_open(const char *url, uint32_t how, uint32_t mode
 		if (how & DRAY_XRDCL_SHARED)
 			flags |= XrdCl::OpenFlags::Force;
 		uint16_t limit = limit_of(seconds);
-		// XrdCl would retry this server for minutes, while others have the file.
+		// Do not let XrdCl retry this server for minutes, because other servers have the file.
 		opened->is_replica = (how & DRAY_XRDCL_REPLICA) != 0;
 		if (opened->is_replica)
 			opened->file.SetProperty("ReadRecovery", "false");
 		if (is_keyed(named)) {
-			// The key permits one opening: the server would let a second opening with the same key
-			// wait for minutes for a client that has long registered it.
+			// The key permits one opening. A server would keep a second opening with the same key
+			// waiting for minutes, until a client registers the key, which has already happened.
 			opened->file.SetProperty("ReadRecovery", "false");
 			limit = keyed_open_seconds();
 		}
@@ -291,7 +295,8 @@ DRAY_EXPORT void dray_xrdcl_close(dray_xrdcl_file *file)
 			Closing::begin(std::move(closing));
 			return 0;
 		}
-		// Data to be kept was synced before: a failed close loses nothing.
+		// Ignore the result. The caller has synced all data that must be kept, so a failed close
+		// loses nothing.
 		[[maybe_unused]] auto status = closing->file.Close();
 		return 0;
 	});
@@ -365,7 +370,8 @@ DRAY_EXPORT int32_t dray_xrdcl_list(const char *url, const char *path, dray_xrdc
 	return guarded(error, [&]() -> int32_t {
 		XrdCl::FileSystem server{XrdCl::URL(url), false};
 		Answer<XrdCl::DirectoryList> answer;
-		// The caller decides which folders to enter. Locate: list all servers of a cluster.
+		// List only this folder, because the caller decides which folders to enter. Locate lists
+		// the folder on all servers of a cluster.
 		auto flags = XrdCl::DirListFlags::Stat | XrdCl::DirListFlags::Locate;
 		auto status = server.DirList(path, flags, answer.info);
 		if (!status.IsOK())
@@ -382,7 +388,7 @@ DRAY_EXPORT int32_t dray_xrdcl_list(const char *url, const char *path, dray_xrdc
 			if (take(context, name.data(), name.size(), &state) != 0)
 				return 0;
 		}
-		// XrdCl reports success as soon as one server of a cluster has listed the folder.
+		// XrdCl reports success when at least one server of a cluster has listed the folder.
 		if (status.code == XrdCl::suPartial)
 			return fail(error, DRAY_XRDCL_UNREACHABLE, "not all servers of the cluster have listed it");
 		return 0;

@@ -1,4 +1,5 @@
-// Finds the servers of a cluster that have a file, and queries each: see dray_xrdcl.h.
+// Finds the servers of a cluster that have a file, and asks each server for its state. dray_xrdcl.h
+// describes the functions.
 
 #include "common.hh"
 
@@ -15,7 +16,7 @@ using namespace dray;
 
 namespace {
 
-// Counts the missing answers.
+// Counts the answers that have not arrived.
 class Missing
 {
   public:
@@ -23,7 +24,8 @@ class Missing
 
 	void came()
 	{
-		// Notify with the lock held: the waiting side may destroy this object right after.
+		// Notify while the lock is held. The waiting thread may destroy this object immediately
+		// after the lock is released.
 		std::lock_guard<std::mutex> hold(m_lock);
 		if (--m_count == 0)
 			m_none.notify_all();
@@ -56,7 +58,7 @@ class Look final : public XrdCl::ResponseHandler
 		const auto made = guarded(&m_what->error, [&]() -> int32_t {
 			return done(&m_what->error, m_server.Stat(m_what->path, this, seconds));
 		});
-		// A call that failed to start gets no answer.
+		// A call that could not be sent gets no answer, so count it here.
 		if (made != 0)
 			m_missing.came();
 	}
@@ -95,7 +97,8 @@ DRAY_EXPORT int32_t dray_xrdcl_locate(const char *url, const char *path, uint32_
 	return guarded(error, [&]() -> int32_t {
 		XrdCl::FileSystem server{XrdCl::URL(url), false};
 		Answer<XrdCl::LocationInfo> found;
-		// Request names where the manager knows them: a server's certificate contains its name.
+		// Request host names if the manager knows them, because the certificate of a server
+		// contains its name.
 		auto status =
 			server.DeepLocate(path, XrdCl::OpenFlags::PrefName, found.info, limit_of(seconds));
 		if (!status.IsOK())
@@ -104,7 +107,8 @@ DRAY_EXPORT int32_t dray_xrdcl_locate(const char *url, const char *path, uint32_
 			return missing(error);
 		std::string text;
 		for (auto at = found.info->Begin(); at != found.info->End(); ++at) {
-			// A server whose copy is on tape would have to fetch it first.
+			// Skip a server that has the file only on tape, because it would have to fetch the file
+			// first.
 			if (at->GetType() != XrdCl::LocationInfo::ServerOnline)
 				continue;
 			const auto line = at->GetAddress() + "\n";
@@ -122,7 +126,8 @@ DRAY_EXPORT int32_t dray_xrdcl_look_each(dray_xrdcl_looked *each, uint64_t count
 		Missing missing(count);
 		std::vector<std::unique_ptr<Look>> looks;
 		looks.reserve(count);
-		// Make all objects before the first query: nothing may fail while an answer is pending.
+		// Create all objects before the first request is sent. No exception may occur while an
+		// answer is pending.
 		for (uint64_t at = 0; at < count; ++at)
 			looks.push_back(std::make_unique<Look>(&each[at], missing));
 		for (auto &look : looks)

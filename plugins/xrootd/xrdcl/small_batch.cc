@@ -1,5 +1,5 @@
-// Processes many small files concurrently, so that no file waits for the round trips of the others:
-// dray_xrdcl.h.
+// Processes many small files concurrently, so that no file waits for the round trips of other
+// files. dray_xrdcl.h describes the functions.
 
 #include "common.hh"
 
@@ -17,11 +17,11 @@ using namespace dray;
 
 namespace {
 
-// Maximum number of concurrent chains of calls: a server shares its threads with other clients
-// (guess, revisit).
+// Maximum number of concurrent chains of calls. The limit leaves threads of the server to other
+// clients (guess, revisit).
 const size_t AT_ONCE = 64;
 
-// Returns a state with the number 0 if the server has sent none.
+// Returns the state in an answer. The number of the file is 0 if the server has sent none.
 dray_xrdcl_state state_of(XrdCl::AnyObject *response)
 {
 	XrdCl::StatInfo *info = nullptr;
@@ -33,12 +33,13 @@ dray_xrdcl_state state_of(XrdCl::AnyObject *response)
 	return state;
 }
 
-// A chain of calls. Its answers come one after the other, each on any of XrdCl's threads.
+// A chain of calls for one file. Each call starts when the answer to the previous call arrives. The
+// answers arrive on any thread of XrdCl.
 class Chain : public XrdCl::ResponseHandler
 {
   public:
 	virtual ~Chain() = default;
-	// Makes the first call.
+	// Sends the first call of the chain.
 	virtual void begin() = 0;
 	virtual dray_xrdcl_error *error() = 0;
 	void (*ended)(void *) = nullptr;
@@ -52,13 +53,13 @@ class Chain : public XrdCl::ResponseHandler
 	}
 
   protected:
-	// Handles an answer: makes another call, or ends the chain.
+	// Processes an answer. Sends the next call, or ends the chain.
 	virtual void answered(const XrdCl::XRootDStatus &status, XrdCl::AnyObject *response) = 0;
 
-	// This object may be destroyed when it returns.
+	// Ends the chain. Another thread may destroy this object before the function returns.
 	void end() { ended(context); }
 
-	// A call that failed to start gets no answer.
+	// A call that could not be sent gets no answer, so process its error here.
 	void made(const XrdCl::XRootDStatus &status)
 	{
 		if (!status.IsOK())
@@ -73,7 +74,7 @@ class Chain : public XrdCl::ResponseHandler
 
 	void note(const XrdCl::XRootDStatus &status)
 	{
-		// The first error is the reason.
+		// Keep the first error, because later errors may be its consequences.
 		if (error()->kind == -1)
 			fail(error(), status);
 	}
@@ -109,7 +110,7 @@ class SmallFile final : public Chain
 			m_step = Step::Open;
 			m_file.SetProperty("WriteRecovery", "false");
 			auto mode = static_cast<XrdCl::Access::Mode>(m_what->mode);
-			// Force: a name that another client has open is reported as taken, not as locked.
+			// Force reports a name that another client has open as existing, and not as locked.
 			auto flags = XrdCl::OpenFlags::New | XrdCl::OpenFlags::Update | XrdCl::OpenFlags::Force;
 			made(m_file.Open(std::string(m_what->url), flags, mode, this));
 		});
@@ -120,8 +121,8 @@ class SmallFile final : public Chain
   protected:
 	void answered(const XrdCl::XRootDStatus &status, XrdCl::AnyObject *response) override
 	{
-		// A server without page writes gets the bytes without their checksums; one without
-		// attributes keeps the file all the same.
+		// If the server does not support page writes, send the bytes without page checksums. If the
+		// server has no attributes, keep the file without the attribute.
 		if (!status.IsOK() && m_step == Step::Write && m_has_pages && is_unknown(status)) {
 			m_has_pages = false;
 			m_what->is_plain = 1;
@@ -165,7 +166,8 @@ class SmallFile final : public Chain
 	}
 
   private:
-	// LookWhich: queries the identity of a failed file, so that this file and no other is removed.
+	// LookWhich asks for the identity of a file whose processing failed, so that the caller deletes
+	// this file and no other.
 	enum class Step { Open, Write, Look, Attribute, Sync, LookWhich, Close };
 
 	static bool is_unknown(const XrdCl::XRootDStatus &status)
@@ -181,8 +183,8 @@ class SmallFile final : public Chain
 			return look(Step::Look);
 		m_step = Step::Write;
 		auto size = static_cast<uint32_t>(m_what->size);
-		// Few servers checksum more than a handful of files concurrently, but each checks pages on
-		// arrival.
+		// Page writes let the server check each page on arrival. Few servers compute more than a
+		// handful of checksums concurrently.
 		if (m_has_pages)
 			made(m_file.PgWrite(0, size, m_what->bytes, m_sums, this));
 		else
@@ -200,7 +202,7 @@ class SmallFile final : public Chain
 		dray_xrdcl_state state = state_of(response);
 		m_what->id = state.id;
 		if (state.id >> 32 == 0) {
-			// Without numbers files cannot be distinguished.
+			// Without file numbers, two files with the same name cannot be distinguished.
 			fail(error(), DRAY_XRDCL_UNSUPPORTED, "the server does not tell which file it is");
 			return close();
 		}
@@ -281,7 +283,8 @@ class Renaming final : public Chain
 				return look_whether_done(status);
 			if (!status.IsOK())
 				return stop(status);
-			// The lower half is the file system's number, which changes after a restart.
+			// Compare only the upper half. The lower half is the number of the file system, which
+			// changes when the server's host restarts.
 			if (state_of(response).id >> 32 != m_what->id >> 32) {
 				fail(error(), DRAY_XRDCL_NOT_FOUND, "another file has its name");
 				return end();
@@ -295,7 +298,7 @@ class Renaming final : public Chain
 					fail(error(), DRAY_XRDCL_EXISTS, "something has the name");
 				return end();
 			}
-			// An entry that could not be queried may exist, and would be replaced.
+			// Stop if the state is unknown, because an existing entry would be replaced.
 			if (kind_of(status) != DRAY_XRDCL_NOT_FOUND)
 				return stop(status);
 			return move();
@@ -306,7 +309,8 @@ class Renaming final : public Chain
 			case DRAY_XRDCL_NOT_FOUND:
 			case DRAY_XRDCL_UNREACHABLE:
 			case DRAY_XRDCL_TIMED_OUT:
-				// The answer may have been lost, and the client has repeated the request.
+				// An earlier request may have succeeded while its answer was lost, and the client
+				// has repeated the request.
 				return look_whether_done(status);
 			default:
 				return stop(status);
@@ -333,7 +337,7 @@ class Renaming final : public Chain
 		made(m_server.Stat(path, this));
 	}
 
-	// Checks whether the file meant already has the name.
+	// Checks if the destination name already belongs to the file to rename.
 	void look_whether_done(const XrdCl::XRootDStatus &reason)
 	{
 		if (m_what->id >> 32 == 0)
@@ -362,7 +366,7 @@ class Renaming final : public Chain
 	Step m_step = Step::Move;
 };
 
-// Waits for chains, and limits their number.
+// Waits for all chains, and limits their number.
 class Count
 {
   public:
@@ -403,7 +407,7 @@ void run(std::vector<std::unique_ptr<Chain>> &chains)
 		count.enter();
 		chain->begin();
 	}
-	// The answers refer to these objects.
+	// Wait here, because pending answers refer to these objects.
 	count.wait();
 }
 

@@ -1,4 +1,4 @@
-//! The server's command line: `[--config FILE] [-C NAME] [-S N] SOURCE DESTINATION`.
+//! Command line that the server uses: `[--config FILE] [-C NAME] [-S N] SOURCE DESTINATION`.
 
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_store_xrootd::Url;
@@ -9,13 +9,13 @@ use std::path::PathBuf;
 /// Arguments of the program.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Args {
-    /// Path of the configuration, if given.
+    /// Path of the configuration file, if given.
     pub(crate) config: Option<PathBuf>,
     /// Number of data connections that the client requests.
     pub(crate) streams: Option<u32>,
     /// URL of the source.
     pub(crate) source: Url,
-    /// Destination file on this host.
+    /// Path of the destination file on this host.
     pub(crate) destination: PathBuf,
 }
 
@@ -29,7 +29,7 @@ impl Args {
     /// Parses the arguments.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`] names the mistake.
+    /// [`ErrorKind::InvalidRequest`] with the reason.
     pub(crate) fn read(words: impl Iterator<Item = OsString>) -> Result<Self> {
         let mut words = words.peekable();
         let (mut config, mut streams) = (None, None);
@@ -38,7 +38,8 @@ impl Args {
             let value = value.ok_or_else(|| usage("an option without its value"))?;
             match word.to_str() {
                 Some("--config") => config = Some(value.into()),
-                // Both checksums are always computed: one costs as much as two.
+                // Ignore the name of a checksum. Both checksums are always computed, because two
+                // cost no more than one.
                 Some("-C") => {}
                 Some("-S") => {
                     let number = value.to_str().and_then(|text| text.parse().ok());

@@ -1,4 +1,4 @@
-//! A site's configuration for all its copies.
+//! Configuration file of a site for all its copies.
 
 use crate::endpoint::Endpoint;
 use dray_core::options::ResumeMode;
@@ -6,22 +6,22 @@ use dray_core::{End, Error, ErrorKind, Result};
 use serde::Deserialize;
 use std::path::Path;
 
-/// Environment variable with the path of the configuration.
+/// Environment variable with the path of the configuration file.
 const VARIABLE: &str = "DRAY_XROOTD_CONFIG";
 
-/// Maximum size of a configuration in bytes.
+/// Maximum size of a configuration file in bytes.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Comparison of a copy with the checksum of its source's server.
+/// Says if a copy is compared with the checksum of the source server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Compare {
-    /// Compares if the server has a checksum.
+    /// Compare if the server has a checksum.
     #[default]
     Offered,
-    /// Fails if the server has no checksum.
+    /// Compare. The copy fails if the server has no checksum.
     Required,
-    /// Does not compare.
+    /// Do not compare.
     Never,
 }
 
@@ -29,30 +29,30 @@ pub(crate) enum Compare {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Config {
-    /// Bytes of the buffers of one copy.
+    /// Total size in bytes of the buffers of one copy.
     pub(crate) pool_bytes: u64,
-    /// Bytes of an object; see [`Config::object_bytes`].
+    /// Size of an object in bytes. [`Config::object_bytes`] supplies the default.
     pub(crate) object_bytes: Option<u64>,
     /// Maximum number of concurrent reads.
     pub(crate) readers: u32,
-    /// See [`Config::connections`].
+    /// Number of data connections. [`Config::connections`] supplies the default.
     pub(crate) connections: Option<u32>,
-    /// Maximum bytes per second of one copy.
+    /// Maximum rate of one copy in bytes per second.
     pub(crate) rate: Option<u64>,
-    /// Requests a checksum with each page of 4 KiB.
+    /// True if the server must send a checksum with each page of 4 KiB.
     pub(crate) pages: bool,
-    /// See [`Compare`].
+    /// Says if a copy is compared with the checksum of the source server.
     pub(crate) compare: Compare,
-    /// Verification of ranges that an earlier copy made durable, by reading them back.
+    /// Says if ranges that an earlier copy made durable are read back and verified.
     pub(crate) resume: ResumeMode,
-    /// Maximum seconds that a complete copy waits for the checksum of its source's server.
+    /// Maximum seconds that a complete copy waits for the checksum of the source server.
     pub(crate) compare_seconds: u32,
-    /// Keeps the source's modification time. XRootD's own copies have the time of the copy, so that
-    /// a site's cleanup does not take them for old.
+    /// True if the copy gets the modification time of the source. XRootD's own copies have the time
+    /// of the copy, so that the cleanup of a site does not treat them as old files.
     pub(crate) keep_time: bool,
-    /// Queries a source's server for a dray endpoint beside it.
+    /// True if the source server is asked for a dray endpoint beside it.
     pub(crate) ask_source: bool,
-    /// Sources with a known dray endpoint; their servers are not queried.
+    /// Sources with a known dray endpoint. Their servers are not asked for an endpoint.
     pub(crate) endpoint: Vec<Endpoint>,
 }
 
@@ -75,37 +75,38 @@ impl Default for Config {
     }
 }
 
-/// Default number of data connections to a source with a single login. The kernel's usual send
-/// buffer of 4 MiB carries some 75 MB/s per connection at a round-trip time of 50 ms. On a short
-/// path further connections reduce the throughput by a tenth (`bench tpc`, `dray-1`).
+/// Default number of data connections if one login serves them all. With the kernel's usual send
+/// buffer of 4 MiB, one connection moves about 75 MB/s at a round-trip time of 50 ms. On a short
+/// path, further connections reduce the throughput by a tenth (`bench tpc`, `dray-1`).
 pub(crate) const CONNECTIONS: u16 = 8;
 
-/// Default number if each connection logs in separately: a login with delegated credentials takes
-/// each end a good part of a second of processor time.
+/// Default number of data connections if each connection has its own login. A login with delegated
+/// credentials takes a large part of a second of processor time at each end.
 const CONNECTIONS_LOGGED_IN: u16 = 4;
 
-/// Logins of the connections to a source.
+/// Number of logins for the connections to a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Logins {
-    /// One login for all: data connections beneath a handle, streams of a session.
+    /// One login for all connections: data connections of one handle, or streams of one session.
     One,
-    /// One login for each connection.
+    /// A separate login for each connection.
     Each,
 }
 
-/// Reader of the source.
+/// Server from which the source is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reads {
-    /// Its XRootD server.
+    /// The XRootD server of the source.
     Server,
-    /// A dray endpoint beside it.
+    /// A dray endpoint beside the XRootD server.
     Dray,
 }
 
 impl Config {
-    /// Returns the object size in bytes; the default depends on the reader. An XRootD server gets
-    /// one request per object. A dray endpoint sends them in a row, and small objects stay in the
-    /// processor's cache from socket to file.
+    /// Returns the object size in bytes. The default depends on the reader. An XRootD server gets
+    /// one request for each object, so objects are large. A dray endpoint sends objects without
+    /// requests, and small objects stay in the processor's cache on the way from the socket to the
+    /// file.
     pub(crate) fn object_bytes(&self, reads: Reads) -> u64 {
         self.object_bytes.unwrap_or(match reads {
             Reads::Server => 4 << 20,
@@ -113,7 +114,7 @@ impl Config {
         })
     }
 
-    /// Returns the number of connections to a source; the default depends on the logins.
+    /// Returns the number of connections to a source. The default depends on the logins.
     pub(crate) fn connections(&self, logins: Logins) -> u32 {
         let usual = match logins {
             Logins::One => CONNECTIONS,
@@ -122,17 +123,18 @@ impl Config {
         self.connections.unwrap_or(usual.into())
     }
 
-    /// Returns the configured dray endpoint beside a server, `HOST:PORT`.
+    /// Returns the configured dray endpoint for a server, given as `HOST:PORT`.
     pub(crate) fn endpoint_of(&self, server: &str) -> Option<&Endpoint> {
         let mut named = self.endpoint.iter();
         named.find(|endpoint| endpoint.serves(server))
     }
 
-    /// Reads the named file, or the one that the environment names; without either returns the
-    /// defaults.
+    /// Reads the configuration file `named`, or the file that the environment variable names.
+    /// Returns the defaults if neither is set.
     ///
     /// # Errors
-    /// `NotFound` and the like; `InvalidRequest` names the place of a mistake.
+    /// `NotFound` and other errors of reading the file; `InvalidRequest` with the position of an
+    /// invalid setting.
     pub(crate) fn load(named: Option<&Path>) -> Result<Self> {
         let from_environment = std::env::var_os(VARIABLE).filter(|name| !name.is_empty());
         let from_environment = from_environment.as_deref().map(Path::new);

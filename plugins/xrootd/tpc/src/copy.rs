@@ -1,4 +1,4 @@
-//! One copy: both ends in this process, the object log beside the destination.
+//! One copy. Both ends are in this process, and the object log is in the folder of the destination.
 
 use crate::args::Args;
 use crate::config::{Compare, Config, Logins, Reads};
@@ -26,16 +26,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Variable that is set if TLS was requested: the URL's scheme does not show it.
+/// Environment variable that shows if the client requested TLS. The scheme of the URL does not show
+/// this.
 const SOURCE_PROTOCOL: &str = "XRDTPC_SPROT";
-/// The folder that the server exports.
+/// Environment variable with the folder that the server exports.
 pub(crate) const LOCAL_ROOT: &str = "XRDLCLROOT";
 
-/// Maximum number of consecutive sessions with an endpoint that are lost without new durable data:
-/// the client waits.
+/// Maximum number of consecutive sessions with an endpoint that fail without new durable data. The
+/// number is small, because the client waits.
 const RETRIES: u32 = 3;
 
-/// Maximum length of an identity in a log, in bytes.
+/// Maximum length in bytes of an identity in a log.
 pub(crate) const IDENTITY_BYTES_MAX: usize = 4096;
 
 /// The copy that the server requests.
@@ -49,10 +50,10 @@ pub(crate) struct CopyJob {
 }
 
 impl CopyJob {
-    /// Builds the job from the server's arguments and environment.
+    /// Creates the job from the arguments and environment that the server has set.
     ///
     /// # Errors
-    /// For a destination that is not an absolute path.
+    /// An error if the destination is not an absolute path.
     pub(crate) fn new(args: Args, config: Config) -> Result<Self> {
         let protocol = std::env::var(SOURCE_PROTOCOL).unwrap_or_default();
         let source = match protocol.as_str() {
@@ -72,8 +73,8 @@ impl CopyJob {
         })
     }
 
-    /// Returns the identity of the content, in addition to size and time. It contains neither host
-    /// nor key: the next attempt has another key, and may use another address.
+    /// Returns the identity of the content, in addition to size and time. It contains no host and
+    /// no key, because the next attempt has another key and may use another address.
     fn identity(&self) -> Vec<u8> {
         let mut identity = b"source:".to_vec();
         identity.extend_from_slice(self.source.path().as_bytes());
@@ -91,7 +92,8 @@ impl CopyJob {
         let is_once = self.source.has_key();
         let connections = self.connections(if is_once { Logins::One } else { Logins::Each });
         if is_once {
-            // The key permits only one opening, so further connections are substreams of it.
+            // The key permits only one opening, so further connections must be substreams of the
+            // first.
             set_substreams(connections)?;
         }
         let options = XrootdOptions {
@@ -107,14 +109,14 @@ impl CopyJob {
         XrootdStore::open(self.source.clone(), End::Source, options)
     }
 
-    /// Returns the method to find a dray endpoint at the source: by the settings, or by asking the
-    /// source's server.
+    /// Returns a function that finds a dray endpoint for the source: in the configuration, or by
+    /// asking the source server.
     fn find_dray(&self, source: &XrootdStore) -> FindDray {
         if let Some(endpoint) = self.config.endpoint_of(self.source.host()).cloned() {
             let (source, path) = (source.clone(), self.source.path().clone());
             return Box::new(move |_| match source.is_from_several() {
-                // The endpoint of one replica reports the time of its own replica, not that of the
-                // file.
+                // Use no endpoint. The endpoint of one replica reports the time of that replica,
+                // and not the time of the file.
                 true => Ok(None),
                 false => endpoint.way(&source, &path).map(Some),
             });
@@ -131,13 +133,13 @@ impl CopyJob {
     }
 }
 
-/// Finds a dray endpoint at the source's server, for one transfer.
+/// Function that finds a dray endpoint for the source of one transfer.
 pub(crate) type FindDray = Box<dyn FnOnce(&TransferId) -> Result<Option<EndpointAccess>>>;
 
-/// An opened source.
+/// A source that is open for reading.
 pub(crate) struct Opened {
     pub(crate) store: Arc<dyn Store>,
-    /// The path of the file there.
+    /// Path of the file in this store.
     pub(crate) path: RelPath,
     pub(crate) origin: Arc<dyn Origin>,
     /// Identity of the content, in addition to size and time.
@@ -145,23 +147,24 @@ pub(crate) struct Opened {
     pub(crate) find_dray: FindDray,
 }
 
-/// The destination of a copy, and the configuration of the transfer.
+/// The destination of a copy, and the configuration of the copy.
 pub(crate) struct CopyTarget<'a> {
-    /// The destination's path as the server names it.
+    /// Path of the destination as the server names it.
     pub(crate) destination: &'a Path,
-    /// The folder that the server exports.
+    /// Folder that the server exports.
     pub(crate) local_root: Option<&'a Path>,
-    /// True if the file with the destination's name is a user's file, and not the server's
+    /// True if the file with the destination name belongs to a user and is not the server's
     /// placeholder.
     pub(crate) hides: bool,
-    /// True if a file that got the name meanwhile may be replaced. Over `root://` the server does
-    /// not report whether the client asked for a new file.
+    /// True if the copy may replace a file that got the destination name during the copy. For
+    /// `root://` the server does not report if the client requested a new file.
     pub(crate) may_replace: bool,
     pub(crate) config: &'a Config,
 }
 
 impl CopyTarget<'_> {
-    /// Returns the destination's folder, with links resolved, and the file's name there.
+    /// Returns the folder of the destination without symbolic links, and the name of the file in
+    /// it.
     fn place(path: &Path) -> Result<(PathBuf, Name)> {
         let error = || {
             Error::new(ErrorKind::InvalidRequest, End::Sink, "write the file")
@@ -192,10 +195,10 @@ impl Origin for XrootdStore {
     }
 }
 
-/// Copies the file.
+/// Runs the copy.
 ///
 /// # Errors
-/// Every error that prevents a complete copy under its name.
+/// Every error because of which the destination name does not get the complete file.
 pub(crate) fn run(job: &CopyJob) -> Result<()> {
     let (handle, server) = (Handle::default(), process::server());
     let target = CopyTarget {
@@ -219,7 +222,7 @@ pub(crate) fn run(job: &CopyJob) -> Result<()> {
     carry(&target, open, &handle, Ear::default())
 }
 
-/// Copies the file that `open` opens.
+/// Runs a copy of the file that `open` opens.
 ///
 /// # Errors
 /// As [`run`].
@@ -239,10 +242,10 @@ pub(crate) fn carry(
     planned.through_server(handle, &ear)
 }
 
-/// A copy that can start: its destination is open, its source is known.
+/// A copy that is ready to start. Its destination is open, and its source is known.
 struct Planned<'a> {
     target: &'a CopyTarget<'a>,
-    /// The file at its server.
+    /// The source file on its server.
     from: Root,
     /// Identity of the content, in addition to size and time.
     identity: Vec<u8>,
@@ -253,16 +256,17 @@ struct Planned<'a> {
     path: RelPath,
     store: Arc<dyn Store>,
     transfer: TransferId,
-    /// The id of the copy in the log: the same copy, requested again, finds its partial data by it.
+    /// Id of the copy in the object log. If the same copy is requested again, it finds its partial
+    /// data by this id.
     at: TransferId,
-    /// The destination, until the first session takes it.
+    /// The destination, until the first session uses it.
     destination: Mutex<Option<Destination>>,
-    /// Size in bytes of the largest object of an earlier run.
+    /// Largest object size of an earlier run, in bytes.
     begun_object_bytes: u64,
     options: Options,
 }
 
-/// Opens both ends, and the final check before the file gets its name.
+/// Opens both ends, and prepares the final check, which runs before the file gets its name.
 fn plan<'a>(
     target: &'a CopyTarget<'a>,
     open: impl FnOnce() -> Result<Opened>,
@@ -292,16 +296,16 @@ fn plan<'a>(
     let at = prepare::id_of(&[at, source.identity.clone()].join(&0))?;
     let destination = open_destination(&folder, target.local_root, Arc::clone(&store), &path, &at)?;
     placeholder.clear(target.destination)?;
-    // Another process has written to the server's empty file meanwhile, or the file was not the
-    // server's.
+    // Another process has written to the server's empty file in the meantime, or the file was not a
+    // placeholder.
     if !target.may_replace && placeholder.is_there() {
         return Err(taken());
     }
     let begun_object_bytes = destination.object_bytes_max();
     let options = Options {
         object_bytes: config.object_bytes(Reads::Server).max(begun_object_bytes),
-        // The final check receives the checksums; a file system without attributes does not store
-        // them.
+        // Request the checksums, because the final check needs them. A file system without extended
+        // attributes does not store them.
         checksum_attributes: true,
         resume: config.resume,
         rate: config.rate,
@@ -356,7 +360,7 @@ impl Planned<'_> {
         }
     }
 
-    /// Returns the destination, which is opened again after the first session.
+    /// Returns the destination. After the first session, opens it again.
     fn destination(&self) -> Result<Destination> {
         let first = self.destination.lock();
         if let Some(first) = first.unwrap_or_else(PoisonError::into_inner).take() {
@@ -367,8 +371,8 @@ impl Planned<'_> {
         open_destination(&self.folder, root, store, &self.path, &self.at)
     }
 
-    /// Returns the way to a dray endpoint at the source; `None` if the endpoint denies access or
-    /// was unreachable lately.
+    /// Returns the access to a dray endpoint at the source. Returns `None` if the endpoint denies
+    /// access or was unreachable recently.
     fn find_way(&mut self) -> Option<EndpointAccess> {
         let find = self.find_dray.take().filter(|_| self.size > 0)?;
         let way = find(&self.transfer).unwrap_or_else(|error| {
@@ -387,7 +391,8 @@ impl Planned<'_> {
         Some(way)
     }
 
-    /// Reads through the dray endpoint at the source. `None` if the server is to be read instead.
+    /// Copies through the dray endpoint at the source. Returns `None` if the file must be read from
+    /// the source server instead.
     fn through_dray(
         &self,
         mut way: EndpointAccess,
@@ -433,7 +438,7 @@ impl Planned<'_> {
         None
     }
 
-    /// Reads from the server itself.
+    /// Copies from the source server itself.
     fn through_server(self, handle: &Handle, ear: &Ear) -> Result<()> {
         let destination = self.destination()?;
         let config = self.target.config;
@@ -449,10 +454,10 @@ impl Planned<'_> {
     }
 }
 
-/// Returns true if the dray endpoint at the source, or the way there, prevented the copy: the
-/// endpoint may not read the file, or has another file of that name, or this process may open no
-/// further socket. The source's server has the file too, and has granted access; a defect of the
-/// file itself shows up there again.
+/// Returns true if the error concerns only the dray endpoint or the connection to it. For example,
+/// the endpoint may not read the file, it has another file of that name, or this process cannot
+/// open another socket. The source server also has the file and has granted access, so the copy can
+/// use that server. An error of the file itself occurs there again.
 fn is_of_the_way(error: &Error) -> bool {
     let lacks = error.end == End::Here && error.kind == ErrorKind::Busy;
     matches!(error.end, End::Source | End::Network) || lacks
@@ -462,8 +467,8 @@ fn instead(error: &Error) {
     log::note(&format!("reading from the server itself instead ({error})"));
 }
 
-/// Removes the placeholder of a copy that cannot start, unless another copy of the file is running:
-/// then the name may already belong to the other copy's complete file.
+/// Removes the placeholder of a copy that cannot start. Does nothing if another copy of the file is
+/// running, because the name may already belong to the complete file of that copy.
 pub(crate) fn forget(placeholder: &Placeholder, destination: &Path, local_root: Option<&Path>) {
     let forgotten = CopyTarget::place(&placeholder.path).and_then(|(folder, name)| {
         let path = RelPath::root().join(&name)?;
@@ -472,15 +477,15 @@ pub(crate) fn forget(placeholder: &Placeholder, destination: &Path, local_root: 
         let _held = open_destination(&folder, local_root, Arc::new(store), &path, &transfer)?;
         placeholder.forget(destination)
     });
-    // The client gets the reason why the copy cannot start, not this error.
+    // Log this error. The client gets the reason why the copy cannot start.
     if let Err(error) = forgotten {
         log::note(&format!("not publishing the file ({error})"));
     }
 }
 
-/// Opens the destination with its log and lease. `folder` has no link on its way, so that every
-/// session looks for the log in one place; the destination itself cannot be resolved once the
-/// placeholder is removed.
+/// Opens the destination with its log and lease. `folder` is a path without symbolic links, so that
+/// every session uses the same log. The path of the destination file cannot be resolved, because
+/// the placeholder may have been removed.
 fn open_destination(
     folder: &Path,
     local_root: Option<&Path>,
@@ -489,7 +494,7 @@ fn open_destination(
     transfer: &TransferId,
 ) -> Result<Destination> {
     let root = root_of(folder, local_root);
-    // If the root cannot be read, no log above concerns this copy.
+    // If the root cannot be read, no log in a parent folder concerns this copy.
     let top = PosixStore::open(&root, End::Sink, PosixOptions::default()).ok();
     let below = folder.strip_prefix(&root).unwrap_or(Path::new(""));
     let below = RelPath::parse(below.as_os_str().as_bytes())?;
@@ -498,7 +503,7 @@ fn open_destination(
         above: top.map(|top| (Arc::new(top) as Arc<dyn Store>, below)),
         claims: vec![path.clone()],
         transfer: transfer.clone(),
-        // The same owner as for writes through the server's own protocol.
+        // Use the same owner as for writes through the server's own protocol.
         owner: xrootd::OWNER.to_vec(),
         durability: Options::default().durability,
         words: path.to_string(),
@@ -519,7 +524,7 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
-    /// Takes the lease of a copy to `destination`, by the server's name for it.
+    /// Takes the lease of a copy to `destination`, which is the server's path of the file.
     fn lease(destination: &Path, local_root: &Path) -> Result<Destination> {
         let found = Placeholder::look(destination, false)?;
         let (folder, name) = CopyTarget::place(&found.path)?;

@@ -1,4 +1,5 @@
-//! The attributes in which XRootD's servers keep checksums of files (`XrdCksData`, 96 bytes).
+//! Extended attributes in which XRootD servers store the checksums of files (`XrdCksData`, 96
+//! bytes).
 
 use dray_core::Sums;
 
@@ -6,13 +7,13 @@ const PREFIX: &[u8] = b"user.XrdCks.";
 const NAME_BYTES: usize = 16;
 const VALUE_BYTES: usize = 64;
 
-/// Returns true if an attribute is such a checksum, of any algorithm.
+/// Returns true if an attribute stores a checksum, of any algorithm.
 pub(crate) fn is_one(name: &[u8]) -> bool {
     name.starts_with(PREFIX)
 }
 
-/// Returns the attributes for a file with these checksums and this modification time in seconds: a
-/// server uses them as long as the file has that time.
+/// Returns the attributes for a file with these checksums and this modification time in seconds. A
+/// server trusts a checksum only while the file has that time.
 pub(crate) fn attributes(sums: &Sums, modified: i64) -> Vec<(Vec<u8>, Vec<u8>)> {
     let values = [("adler32", sums.adler32), ("crc32c", sums.crc32c)];
     let one = |(name, value): (&str, u32)| {
@@ -22,8 +23,9 @@ pub(crate) fn attributes(sums: &Sums, modified: i64) -> Vec<(Vec<u8>, Vec<u8>)> 
     values.into_iter().map(one).collect()
 }
 
-/// Encodes an attribute. All numbers are big-endian: name, the file's time, seconds from that to
-/// the computation, two zeros, length of the value, the value.
+/// Encodes an attribute. All numbers are big-endian. The fields are: the name of the algorithm, the
+/// file's time, the seconds from that time to the computation, two zeros, the length of the value,
+/// and the value.
 fn encode(name: &str, value: u32, modified: i64) -> Vec<u8> {
     let mut bytes = vec![0; NAME_BYTES];
     bytes[..name.len()].copy_from_slice(name.as_bytes());

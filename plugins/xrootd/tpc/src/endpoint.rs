@@ -1,9 +1,9 @@
-//! Sources with a dray endpoint: their data comes over dray's own protocol.
+//! Sources with a dray endpoint. Their data is read with dray's own protocol.
 //!
-//! The source's own server still decides on the permission to read: one byte of the file is read
-//! there first, with the copy's key, the delegated credentials or the client's parameters. The
-//! file's size and time, which must equal the endpoint's, are no proof of it: servers also return
-//! them to clients that may only list.
+//! The source server still decides if the file may be read. So one byte of the file is first read
+//! from that server, with the copy's key, the delegated credentials or the client's parameters. The
+//! size and time of the file must equal those at the endpoint. They do not prove the permission to
+//! read, because servers also return them to clients that may only list files.
 
 use crate::config::CONNECTIONS;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
@@ -17,25 +17,25 @@ use std::path::PathBuf;
 /// Maximum size of a token file in bytes.
 const TOKEN_BYTES_MAX: u64 = 1 << 16;
 
-/// A dray endpoint beside an XRootD server, which serves the same files.
+/// A dray endpoint that serves the same files as an XRootD server.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Endpoint {
-    /// Every `HOST:PORT` by which clients may name the server, with its addresses.
+    /// Every `HOST:PORT` by which clients may refer to the XRootD server, also with IP addresses.
     servers: Vec<String>,
     /// Address of the endpoint: `HOST:PORT`.
     address: String,
-    /// Prefix of the server's paths at the endpoint.
+    /// Prefix that the endpoint adds to the paths of the XRootD server.
     #[serde(default)]
     prefix: String,
     /// Fingerprint of the endpoint's key, `sha256:...`.
     peer_key: String,
-    /// File with the token for the endpoint.
+    /// File that contains the token for the endpoint.
     token_file: PathBuf,
     /// Number of data connections.
     #[serde(default = "streams")]
     streams: u16,
-    /// Sends data without TLS. The endpoint must permit it.
+    /// True if data is sent without TLS. The endpoint must permit this.
     #[serde(default)]
     clear_data: bool,
 }
@@ -52,11 +52,11 @@ pub(crate) struct EndpointAccess {
     pub(crate) path: Vec<u8>,
     /// Number of data connections to request.
     pub(crate) streams: StreamCount,
-    /// Set if data comes without TLS.
+    /// True if data is sent without TLS.
     pub(crate) clear_data: bool,
 }
 
-/// Normalises an address: `[::ffff:10.0.0.1]:1094` and `10.0.0.1:1094` are equal.
+/// Normalises an address. For example, `[::ffff:10.0.0.1]:1094` becomes `10.0.0.1:1094`.
 fn plain(server: &str) -> String {
     let mapped = server.strip_prefix("[::ffff:");
     let plain = mapped.and_then(|rest| rest.split_once(']'));
@@ -67,17 +67,18 @@ fn plain(server: &str) -> String {
 }
 
 impl Endpoint {
-    /// Returns true if the endpoint serves the files of this server, `HOST:PORT`.
+    /// Returns true if the endpoint serves the files of the server `HOST:PORT`.
     pub(crate) fn serves(&self, server: &str) -> bool {
         let wanted = plain(server);
         self.servers.iter().any(|server| plain(server) == wanted)
     }
 
-    /// Returns the access to a file of its server, after `server` itself has let the reader read a
-    /// byte of it.
+    /// Returns the access to a file at the endpoint, after `server` has permitted to read one byte
+    /// of the file.
     ///
     /// # Errors
-    /// If the server does not; for an invalid key or token, or one that cannot be read.
+    /// An error if the server does not permit the read, or if the key or token is invalid or cannot
+    /// be read.
     pub(crate) fn way(&self, server: &impl Readable, path: &RelPath) -> Result<EndpointAccess> {
         read_first_byte(server, path)?;
         Ok(EndpointAccess {
@@ -109,7 +110,7 @@ impl Endpoint {
         let read = opened.take(TOKEN_BYTES_MAX).read_to_end(&mut token);
         read.map_err(unreadable)?;
         let mut dial = Dial::new(&self.address, key, Token::new(token.trim_ascii())?);
-        // This permits a source that keeps nothing: the data is kept here.
+        // Permit a source that stores nothing, because this process stores the data.
         dial.may_keep_nothing = true;
         Ok(dial)
     }

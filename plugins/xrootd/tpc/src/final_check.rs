@@ -1,5 +1,5 @@
-//! The last check before a copy is published: compares it with the source's server, and sets its
-//! attributes.
+//! The last check before a copy is published. It compares the copy with the source server and sets
+//! the attributes of the copy.
 
 use crate::config::{Compare, Config};
 use crate::digest;
@@ -16,40 +16,41 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::Builder;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Interval at which a copy that waits for a checksum checks for cancellation.
+/// Interval in which a copy that waits for a checksum checks if it was cancelled.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Answer of the source's server about the checksum.
+/// Answer of the source server to the request for a checksum.
 type ChecksumAnswer = Result<Option<Checksum>>;
 
-/// Resolution of a server's times, in nanoseconds.
+/// Resolution of a server's modification times in nanoseconds.
 const SECOND: u32 = 1_000_000_000;
 
-/// The source's server, and the file there.
+/// The source server and the file on it.
 pub(crate) trait Origin: Send + Sync {
-    /// Queries the current size and time of the file.
+    /// Asks the server for the current size and time of the file.
     fn state_now(&self) -> Result<ReadState>;
 
     /// Requests the server's checksum of the file.
     fn checksum(&self) -> ChecksumAnswer;
 
-    /// Returns true if the data comes from several servers: then only the checksum shows that their
-    /// replicas are equal.
+    /// Returns true if the data comes from several servers. In this case only the checksum shows
+    /// that their replicas are equal.
     fn is_from_several(&self) -> bool {
         false
     }
 }
 
-/// The check of one copy.
+/// The final check of one copy.
 pub(crate) struct FinalCheck {
     source: Arc<dyn Origin>,
     /// Size and time of the file when the copy began.
     begun: ReadState,
     compare: Compare,
-    /// Receives the answer during the copy: the server may have to read the whole file.
+    /// Receives the server's checksum. The request runs during the copy, because the server may
+    /// have to read the whole file.
     said: Mutex<Receiver<ChecksumAnswer>>,
     heard: OnceLock<ChecksumAnswer>,
-    /// Maximum wait for the answer once the data is complete.
+    /// Maximum time to wait for the checksum after the data is complete.
     patience: Duration,
     handle: Handle,
     mode: Option<u32>,
@@ -62,17 +63,17 @@ pub(crate) struct FinalCheck {
 fn ask(source: Arc<dyn Origin>) -> Result<Receiver<ChecksumAnswer>> {
     let (tell, said) = channel();
     let asking = Builder::new().spawn(move || {
-        // Nobody receives it if the copy has failed.
+        // Ignore the error. If the copy has failed, no thread receives the answer.
         let _ = tell.send(source.checksum());
     });
     asking.map(|_| said).map_err(|error| refused(&error))
 }
 
 impl FinalCheck {
-    /// Returns a check for a copy that begins now.
+    /// Creates the final check for a copy that begins now.
     ///
     /// # Errors
-    /// If the source cannot be queried, or the system cannot start a thread.
+    /// An error if the source server does not answer, or if the system cannot start a thread.
     pub(crate) fn new(
         source: &Arc<dyn Origin>,
         placeholder: &Placeholder,
@@ -101,7 +102,7 @@ impl FinalCheck {
         })
     }
 
-    /// Returns the size of the file when the copy began, in bytes.
+    /// Returns the size of the file in bytes when the copy began.
     pub(crate) const fn size(&self) -> u64 {
         self.begun.size
     }
@@ -117,14 +118,15 @@ impl FinalCheck {
         ))
     }
 
-    /// Waits for the server's answer. A server without a stored checksum reads the file for it.
+    /// Waits for the server's checksum. A server without a stored checksum reads the whole file
+    /// first.
     fn hear(&self) -> Result<&ChecksumAnswer> {
         let answers = self.said.lock_unpoisoned();
         let until = Instant::now() + self.patience;
         while self.heard.get().is_none() {
             let said = match answers.recv_timeout(LOOK_EVERY) {
                 Ok(said) => said,
-                // The thread sends an answer unless it has panicked: then no checksum is known.
+                // The thread has panicked without an answer, so no checksum is known.
                 Err(RecvTimeoutError::Disconnected) => Ok(None),
                 Err(RecvTimeoutError::Timeout) if self.handle.is_stopped() => {
                     return Err(Error::new(
@@ -191,7 +193,7 @@ impl FinalCheck {
 impl Hook for FinalCheck {
     fn to_publish(&self, _: &Call<'_>, given: &Attributes<'_>) -> Result<Option<Metadata>> {
         self.check_source()?;
-        // If the data comes from another server, its file must be the same.
+        // The data may come from another server. Check that this server has the same file.
         if !given
             .metadata
             .modified
@@ -247,7 +249,8 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::sync::{Arc, Mutex};
 
-    /// A server that computes the checksum until the other end of this channel sends or closes.
+    /// A fake server whose checksum request takes until the other end of this channel sends a
+    /// message or is closed.
     struct Slow(Mutex<Receiver<()>>);
 
     impl Origin for Slow {

@@ -1,32 +1,33 @@
-//! Writes lines to the server's log. If this program fails, the client gets the last line that
-//! contains ": ". So only the line of a failure contains it.
+//! Writes lines to the server's log. If this program fails, the server sends the client the last
+//! line that contains ": ". So no other line than that of the failure may contain ": ".
 
 use dray_core::Error;
 use dray_core::lock::LockExt;
 use std::io::Write;
 use std::sync::Mutex;
 
-/// Possibly secret parts of the source's URL, which must not be logged.
+/// Parts of the source URL that may be secret and must not be logged.
 static HIDDEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Minimum length of a secret in bytes: shorter values would match in any text.
+/// Minimum length of a secret in bytes. A shorter value could be part of any text.
 const SECRET_BYTES_MIN: usize = 6;
 
-/// Remembers the values of a URL's parameters and removes them from all later output.
+/// Remembers the values of a URL's parameters, and removes them from all later output.
 pub(crate) fn hide(cgi: &str) {
     let values = cgi.split('&').filter_map(|pair| pair.split_once('='));
     let values = values.flat_map(|(_, value)| {
-        // "Bearer" and the token, with the blank written as %20, may appear separately.
+        // "Bearer" and the token are separated by %20 and may also appear separately, so hide the
+        // parts too.
         let pieces = value.split("%20").map(str::to_owned);
         pieces.chain([value.to_owned()]).collect::<Vec<_>>()
     });
     let mut hidden = HIDDEN.lock_unpoisoned();
     hidden.extend(values.filter(|value| value.len() >= SECRET_BYTES_MIN));
-    // Replace the whole value before its pieces.
+    // Replace longer values first, so that a whole value is replaced before its parts.
     hidden.sort_by_key(|value| std::cmp::Reverse(value.len()));
 }
 
-/// Remembers the words of a header's value and removes them from all later output.
+/// Remembers the words in the value of a header, and removes them from all later output.
 pub(crate) fn hide_value(value: &str) {
     let words = value.split_whitespace().map(str::to_owned);
     let mut hidden = HIDDEN.lock_unpoisoned();
@@ -34,7 +35,7 @@ pub(crate) fn hide_value(value: &str) {
     hidden.sort_by_key(|value| std::cmp::Reverse(value.len()));
 }
 
-/// Returns the text without hidden values, on one line.
+/// Returns the text as one line without secret values.
 pub(crate) fn shown(text: &str) -> String {
     let mut text = text.replace(['\n', '\r'], " ");
     for secret in HIDDEN.lock_unpoisoned().iter() {
@@ -44,7 +45,8 @@ pub(crate) fn shown(text: &str) -> String {
 }
 
 fn put(line: &str) {
-    // The server reads both outputs as one. If the server has ended, nobody reads them.
+    // Ignore an error. The server reads standard error together with standard output, and only a
+    // server that has ended does not read it.
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 

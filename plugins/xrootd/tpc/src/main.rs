@@ -1,14 +1,14 @@
-//! `dray-xrootd-tpc [--config FILE] [-C NAME] [-S N] SOURCE DESTINATION`: the program that XRootD's
-//! server runs for a third-party copy (`ofs.tpc ... pgm`).
+//! `dray-xrootd-tpc [--config FILE] [-C NAME] [-S N] SOURCE DESTINATION`: the program that an
+//! XRootD server runs for a third-party copy (`ofs.tpc ... pgm`).
 //!
-//! The server opens the destination, empty, and starts this program with the source's URL and the
-//! destination's physical path. Exit code 0 means that the complete file has the destination's
-//! name. Any other code means that it has not; the client then gets the text after the first ": "
-//! of one output line. In every case, also when the server kills this program, durable data is kept
-//! beside the destination, and the next copy of the same file resumes from it. In prose:
-//! docs/design/xrootd.md.
+//! The server creates the empty destination file. It then starts this program with the URL of the
+//! source and the physical path of the destination. Exit code 0 means that the destination name
+//! belongs to the complete file. Any other code means that the copy failed. The client then gets
+//! the text after the first ": " of an output line. Durable data is kept in the folder of the
+//! destination, even if the server kills this program. The next copy of the same file resumes from
+//! this data. docs/design/xrootd.md describes the design.
 //!
-//! The server's HTTP plug-in runs `dray-xrootd-tpc --request [--config FILE]` ([`request`]).
+//! The HTTP plug-in of the server runs `dray-xrootd-tpc --request [--config FILE]` ([`request`]).
 
 mod args;
 mod config;
@@ -32,12 +32,13 @@ use placeholder::Placeholder;
 use std::path::PathBuf;
 
 fn main() {
-    // Set the process's user before any file is opened.
+    // Set the user of the process before any file is opened.
     let ended = process::settle().and_then(|()| run());
     if let Err(error) = &ended {
         log::failed(error);
     }
-    // The request for the source's checksum may still be running.
+    // End the process without joining threads, because the request for the source's checksum may
+    // still be running.
     end_process(u8::from(ended.is_err()))
 }
 

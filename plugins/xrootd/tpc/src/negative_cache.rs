@@ -1,8 +1,9 @@
-//! Remembers servers without the ticket plug-in, and unreachable dray endpoints, for a while: each
-//! copy is a process of its own and would query, or wait, again.
+//! Remembers for some time which servers have no ticket plug-in and which dray endpoints are
+//! unreachable. Each copy is a separate process. Without this cache, each copy would ask the server
+//! again, or wait for the endpoint again.
 //!
-//! The server's folder may be `/tmp`, where any user can write. A file of another user is neither
-//! read nor written, and in a folder that others may write to nothing is kept.
+//! The server's folder may be `/tmp`, in which any user can write. So the cache ignores a file of
+//! another user, and it stores nothing in a folder in which other users can write.
 
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_open::prepare;
@@ -13,43 +14,45 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Environment variable with the server's runtime folder, which the server sets for its programs.
+/// Environment variable with the runtime folder of the server. The server sets it for its programs.
 const ADMIN_FOLDER: &str = "XRDADMINPATH";
 
-/// The file in it: each line has the time of a query, in seconds since 1970, and the server.
+/// Name of the file in the runtime folder. Each line contains the time of a query, in seconds since
+/// 1970, and the server.
 const FILE: &str = "dray-deaf-servers";
 
-/// Seconds after which a server is queried again, in case the plug-in was installed (guess,
+/// Seconds after which a server is asked again, because the plug-in may have been installed (guess,
 /// revisit).
 const KEPT_SECONDS: u64 = 3600;
 
-/// Prefix of an endpoint's address in the file; no server's name begins like this.
+/// Prefix of the address of an endpoint in the file. No name of a server starts with this prefix.
 const DRAY: &str = "dray://";
 
-/// Seconds after which an unreachable endpoint is tried again (guess, revisit): each attempt may
-/// cost a copy the connection timeout of ten seconds.
+/// Seconds after which an unreachable endpoint is tried again. Each attempt may cost a copy the
+/// connection timeout of ten seconds (guess, revisit).
 const AWAY_SECONDS: u64 = 300;
 
-/// Maximum number of remembered servers; the oldest are dropped first (guess, revisit).
+/// Maximum number of servers in the cache. The oldest entries are removed first (guess, revisit).
 const SERVERS_MAX: usize = 256;
 
-/// Mode bits that let the group or all others write.
+/// Mode bits that permit the group or all other users to write.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// Maximum size of the file in bytes: host names are far shorter than 256 bytes.
+/// Maximum size of the file in bytes. With 256 servers, this is 256 bytes for each host name, and
+/// host names are far shorter.
 const BYTES_MAX: u64 = 1 << 16;
 
-/// The cache. A failed read or write only costs another query.
+/// The cache. If a read or write of the file fails, the only cost is another query.
 pub(crate) struct NegativeCache(Option<PathBuf>);
 
 impl NegativeCache {
-    /// Returns the cache shared by the copies of this server.
+    /// Returns the cache that all copies of this server share.
     pub(crate) fn of_this_server() -> Self {
         let folder = std::env::var_os(ADMIN_FOLDER).filter(|folder| !folder.is_empty());
         Self(folder.map(|folder| Path::new(&folder).join(FILE)))
     }
 
-    /// Returns true if this server lacked the plug-in at a recent query.
+    /// Returns true if this server had no ticket plug-in when it was asked recently.
     pub(crate) fn holds(&self, server: &str) -> bool {
         self.read(now()).iter().any(|(_, known)| known == server)
     }
@@ -59,13 +62,13 @@ impl NegativeCache {
         self.holds(&format!("{DRAY}{address}"))
     }
 
-    /// Remembers that the endpoint was unreachable.
+    /// Stores that the endpoint was unreachable.
     pub(crate) fn miss(&self, address: &str) {
         self.add(&format!("{DRAY}{address}"));
     }
 
-    /// Remembers that the server lacks the plug-in. If two copies do so concurrently, one entry may
-    /// be lost.
+    /// Stores that the server has no ticket plug-in. If two copies write concurrently, one of the
+    /// entries may be lost.
     pub(crate) fn add(&self, server: &str) {
         let Some(path) = &self.0 else { return };
         let now = now();
@@ -77,18 +80,18 @@ impl NegativeCache {
         let text: String = lines
             .map(|(at, server)| format!("{at} {server}\n"))
             .collect();
-        // Ignore a failure: it only costs another query.
+        // Ignore an error, because its only cost is another query.
         let _ = keep(path, &text);
     }
 
-    /// Returns the servers remembered at `now`, the oldest first.
+    /// Returns the servers in the cache at the time `now`, the oldest first.
     fn read(&self, now: u64) -> Vec<(u64, String)> {
         let text = self.0.as_deref().and_then(recall).unwrap_or_default();
         let known = text.lines().filter_map(|line| {
             let (at, server) = line.split_once(' ')?;
             Some((at.parse::<u64>().ok()?, server.to_owned()))
         });
-        // Entries from the future, after the clock was set back, are ignored.
+        // Ignore entries from the future, which exist if the clock was set back.
         let is_young = |at: u64, kept| at <= now && now - at < kept;
         known
             .filter(|(at, name)| is_young(*at, kept_seconds(name)))
@@ -111,8 +114,8 @@ fn keep(path: &Path, text: &str) -> Result<()> {
     if !is_ours_alone(path) {
         return Err(failed(std::io::ErrorKind::PermissionDenied.into()));
     }
-    // Write a new file with an unpredictable name and rename it, so that nobody reads an incomplete
-    // one.
+    // Write a new file with an unpredictable name and rename it, so that no process reads an
+    // incomplete file.
     let new = path.with_extension(prepare::new_transfer_id()?.to_string());
     let mut options = OpenOptions::new();
     let opened = options.write(true).create_new(true).mode(0o600).open(&new);
@@ -126,13 +129,13 @@ fn keep(path: &Path, text: &str) -> Result<()> {
         })
 }
 
-/// Returns the file's content, if the file is this user's.
+/// Returns the content of the file if this user owns the file.
 fn recall(path: &Path) -> Option<String> {
     if !is_ours_alone(path) {
         return None;
     }
     let mut options = OpenOptions::new();
-    // Do not follow a link, and do not wait for the writer of a pipe.
+    // Do not follow a symbolic link. Do not wait if the file is a pipe.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     options.custom_flags(i32::try_from(flags.bits()).ok()?);
     let file: File = options.read(true).open(path).ok()?;
@@ -145,7 +148,7 @@ fn recall(path: &Path) -> Option<String> {
     Some(text)
 }
 
-/// Returns true if only this user and root can make or rename files in the folder of `path`.
+/// Returns true if only this user and root can create or rename files in the folder of `path`.
 fn is_ours_alone(path: &Path) -> bool {
     let folder = path.parent().and_then(|folder| fs::metadata(folder).ok());
     folder.is_some_and(|folder| {
@@ -210,7 +213,7 @@ mod tests {
         let (path, other) = (folder.path().join("deaf"), folder.path().join("other"));
         let said = format!("{} a:1\n", now());
         let deaf = NegativeCache(Some(path.clone()));
-        // A link, which would replace the file, or truncate the target if it were followed.
+        // A symbolic link. Following it would overwrite the target of the link.
         fs::write(&other, &said).expect("writes");
         symlink(&other, &path).expect("links");
         assert!(!deaf.holds("a:1"));
@@ -219,7 +222,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&other).expect("there"), said);
         let mode = fs::symlink_metadata(&path).expect("there").permissions();
         assert_eq!(mode.mode(), 0o100_600);
-        // A pipe without a writer: opening it would block.
+        // A pipe without a writer. Opening it would block.
         fs::remove_file(&path).expect("removes");
         let made = rustix::fs::mknodat(
             rustix::fs::CWD,
@@ -230,7 +233,7 @@ mod tests {
         );
         made.expect("a pipe");
         assert!(!deaf.holds("a:1"));
-        // A folder that others may write to.
+        // A folder in which other users can write.
         fs::write(&other, &said).expect("writes");
         fs::rename(&other, &path).expect("renames");
         assert!(deaf.holds("a:1"));

@@ -1,4 +1,4 @@
-//! Observes a copy while it runs, and reports its outcome.
+//! Observes a running copy and reports its outcome.
 
 use crate::{log, process};
 use dray_core::lock::LockExt;
@@ -9,20 +9,21 @@ use dray_session::{Event, Failure, Progress};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Receives the counters.
+/// Function that receives the progress counters.
 pub(crate) type Tell = Box<dyn Fn(&Progress) + Sync>;
 
-/// Records failures, and passes the counters on.
+/// Records failures, and passes the progress counters on.
 #[derive(Default)]
 pub(crate) struct Ear {
     failures: Mutex<Vec<Failure>>,
-    /// Set when the file is published: a session after a lost one finds it there.
+    /// True after the file was published. If the session is then lost, the next session finds the
+    /// published file.
     is_done: AtomicBool,
     tell: Option<Tell>,
 }
 
 impl Ear {
-    /// Returns an observer that passes the counters on.
+    /// Creates an observer that passes the progress counters to `tell`.
     pub(crate) fn telling(tell: Tell) -> Self {
         Self {
             tell: Some(tell),
@@ -52,7 +53,7 @@ impl Observer for Ear {
 
 impl Watch for Ear {}
 
-/// Reports the outcome, and clears the failures that it names.
+/// Reports the outcome, and clears the failures that are part of it.
 pub(crate) fn told(ended: &Ended, ear: &Ear) -> Result<()> {
     let progress = ended.progress;
     log::note(&format!(
@@ -79,7 +80,7 @@ pub(crate) fn told(ended: &Ended, ear: &Ear) -> Result<()> {
     }
 }
 
-/// Checks that the one file was published: the absence of failures is not enough.
+/// Checks that the file was published. It does not suffice that no failure was recorded.
 fn check_one(progress: &Progress) -> Result<()> {
     if progress.files_skipped > 0 {
         return Err(taken());
@@ -93,8 +94,8 @@ fn check_one(progress: &Progress) -> Result<()> {
         .remedy("give it another name at the source"))
 }
 
-/// Returns the error for a name that another file took after the client was permitted to make a new
-/// one.
+/// Returns the error for a destination name that another file took after the client was permitted
+/// to create a new file.
 pub(crate) fn taken() -> Error {
     Error::new(ErrorKind::AlreadyExists, End::Sink, "publish the file")
         .cause("another file has taken its name since the copy was requested")

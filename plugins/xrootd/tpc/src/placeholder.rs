@@ -1,4 +1,4 @@
-//! The empty file that the server makes under the destination's name before it starts a copy.
+//! The empty file that the server creates under the destination name before it starts a copy.
 
 use crate::digest;
 use dray_core::{End, Error, ErrorKind, Result};
@@ -8,31 +8,33 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Environment variable set by the server's storage wrapper: the file of the destination name is no
-/// placeholder.
+/// Environment variable that the server's storage wrapper sets. It means that the file with the
+/// destination name is not a placeholder.
 const HIDES: &str = "DRAY_XROOTD_HIDES";
 
-/// Maximum bytes of attribute names, and of one value (the kernel's own limits).
+/// Maximum size in bytes of the list of attribute names, and of one attribute value. These are the
+/// limits of the kernel.
 const XATTR_BYTES_MAX: usize = 64 * 1024;
 
-/// Returns true if the server hides its placeholders of `root://` copies.
+/// Returns true if the server hides the placeholders of its `root://` copies.
 pub(crate) fn are_hidden() -> bool {
     std::env::var_os(HIDES).is_some()
 }
 
-/// The file that had the destination name, and the attributes that the copy takes from it.
+/// The file that had the destination name, and the attributes that the copy inherits from it.
 #[derive(Debug)]
 pub(crate) struct Placeholder {
-    /// Path of the file itself: where the server has spaces, the destination name is a link to it.
+    /// Path of the file itself. If the server uses spaces, the destination name is a symbolic link
+    /// to this path.
     pub(crate) path: PathBuf,
-    /// Device and inode; `None` if there was no file. A different file under the name belongs to
-    /// another copy.
+    /// Device and inode of the file; `None` if there was no file. If the name belongs to another
+    /// file later, that file is from another copy.
     id: Option<(u64, u64)>,
-    /// Permission bits; `None` if there was no file.
+    /// Permission bits of the file; `None` if there was no file.
     pub(crate) mode: Option<u32>,
-    /// Extended attributes set by the server, without checksums.
+    /// Extended attributes that the server has set, without checksums.
     pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Set if it is an older file, which stays until the copy replaces it.
+    /// True if the file is an older file of a user. It is kept until the copy replaces it.
     is_kept: bool,
 }
 
@@ -42,11 +44,12 @@ fn failed(path: &Path, error: &std::io::Error) -> Error {
 }
 
 impl Placeholder {
-    /// Examines the file at `destination`. `hides` means that the server hides its placeholders,
-    /// except those in a space of its own: then a visible file is not a placeholder.
+    /// Examines the file at `destination`. `hides` is true if the server hides its placeholders. A
+    /// visible file is then not a placeholder, except in a space of the server, where placeholders
+    /// are not hidden.
     ///
     /// # Errors
-    /// If it cannot be examined, or is no file.
+    /// An error if the entry cannot be examined or is not a file.
     pub(crate) fn look(destination: &Path, hides: bool) -> Result<Self> {
         let path = match destination.canonicalize() {
             Ok(real) => real,
@@ -76,41 +79,42 @@ impl Placeholder {
         })
     }
 
-    /// Removes the placeholder, once this copy alone may write there. A killed copy then leaves no
-    /// name that would block the next one, and nobody reads an empty file meanwhile. A server that
-    /// has it open does not need the name.
+    /// Removes the placeholder after this copy has got the lease. If the copy is then killed, the
+    /// name does not block the next copy, and no client reads an empty file. A server that has the
+    /// placeholder open does not need its name.
     ///
-    /// A file with content stays until the copy replaces it, as does a file that another copy has
-    /// published since. A link stays too: the server's space refers to it.
+    /// A file with content is kept until the copy replaces it. A file that another copy has
+    /// published in the meantime is kept too. A symbolic link is kept, because the space of the
+    /// server refers to it.
     ///
     /// # Errors
-    /// If the system refuses.
+    /// Errors of the system.
     pub(crate) fn clear(&self, destination: &Path) -> Result<()> {
         let state = self.path.metadata();
         let state = state.ok().filter(|state| !self.is_kept && self.is(state));
         let Some(state) = state else {
             return Ok(());
         };
-        // Its checksum attributes are about to become wrong, whatever the times are: a server would
-        // trust them for a second.
+        // Remove its checksum attributes, because they will be wrong for the new content. A server
+        // compares times only to the second, and would trust them for a second.
         for name in names(&self.path).iter().filter(|name| digest::is_one(name)) {
             let _ = removexattr(&self.path, name.as_slice());
         }
         self.remove(&state, destination)
     }
 
-    /// Removes the placeholder after a failure, once this copy alone may write there: an empty file
-    /// under the name would block a retry. Any other file there stays as it is.
+    /// Removes the placeholder after a failed copy that has the lease. Otherwise the empty file
+    /// would block a retry. Any other file with the name is kept.
     ///
     /// # Errors
-    /// If the system refuses.
+    /// Errors of the system.
     pub(crate) fn forget(&self, destination: &Path) -> Result<()> {
         let state = self.path.metadata();
         let state = state.ok().filter(|state| !self.is_kept && self.is(state));
         state.map_or(Ok(()), |state| self.remove(&state, destination))
     }
 
-    /// Returns true if the examined file still has the name.
+    /// Returns true if the name still belongs to the file that was examined.
     pub(crate) fn is_there(&self) -> bool {
         self.path.metadata().is_ok_and(|state| self.is(&state))
     }
@@ -145,8 +149,8 @@ fn names(path: &Path) -> Vec<Vec<u8>> {
     names.map(<[u8]>::to_vec).collect()
 }
 
-/// Returns the attributes that stay valid for another content; empty on a file system without
-/// attributes.
+/// Returns the extended attributes that stay valid for other content. Returns an empty list on a
+/// file system without extended attributes.
 fn attributes(path: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
     let names = names(path).into_iter();
     let kept = names.filter(|name| !digest::is_one(name) && !name.starts_with(b"user.dray."));
@@ -159,8 +163,8 @@ fn attributes(path: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
     kept.filter_map(read).collect()
 }
 
-/// Returns the exported folder that contains `path`; `/` if the server names none or none contains
-/// it.
+/// Returns the exported folder that contains `path`. Returns `/` if the server reports no such
+/// folder.
 pub(crate) fn root_of(path: &Path, local_root: Option<&Path>) -> PathBuf {
     let root = local_root.filter(|root| !root.as_os_str().as_bytes().is_empty());
     let root = root.and_then(|root| root.canonicalize().ok());
@@ -208,7 +212,7 @@ mod tests {
         let (name, other) = (folder.path().join("a"), folder.path().join("b"));
         std::fs::write(&name, b"").expect("writes");
         let found = Placeholder::look(&name, false).expect("looks");
-        // The server holds the placeholder open, so its inode number is not reused.
+        // Keep the placeholder open, as the server does, so that its inode number is not reused.
         let _held = std::fs::File::open(&name).expect("opens");
         std::fs::write(&other, b"").expect("writes");
         std::fs::rename(&other, &name).expect("renames");

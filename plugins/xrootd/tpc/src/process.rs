@@ -1,4 +1,4 @@
-//! Sets up the process, and watches the server that started it.
+//! Prepares the process, and watches the server that started it.
 
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_link::threads::refused;
@@ -14,17 +14,18 @@ use std::time::Duration;
 /// Interval between checks of the server, in seconds.
 const LOOK_SECONDS: i64 = 1;
 
-/// Time that a copy may take to end by itself after its server has ended; its durable data is
-/// already logged.
+/// Time that a copy has to end after its server has ended. Durable data is already in the log by
+/// then.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Drops inherited properties that a copy must not have: another user's rights, blocked signals.
+/// Drops inherited properties that a copy must not have: the rights of another user, and blocked
+/// signals.
 ///
 /// # Errors
-/// If the system does not permit changing the user.
+/// An error if the system does not permit changing the user.
 pub(crate) fn settle() -> Result<()> {
-    // A server that was started as root, and changed its user, passes root on as the real user:
-    // programs that check the real user would take this for root's process.
+    // A server that was started as root and has changed its effective user still has root as its
+    // real user. Programs that check the real user would treat this process as a process of root.
     let (user, group) = (geteuid(), getegid());
     let let_go = setresgid(group, group, group).and_then(|()| setresuid(user, user, user));
     let_go.map_err(|error| {
@@ -41,31 +42,33 @@ pub(crate) fn settle() -> Result<()> {
     })
 }
 
-/// Returns the process that started this one.
+/// Returns the id of the process that started this process.
 pub(crate) fn server() -> Pid {
     getppid()
 }
 
-/// Stops the copy when the server has ended: nobody would receive its result, and another server
-/// may start the same copy. Runs until the process ends. `server` is the result of [`server`],
-/// called before any operation that may take long.
+/// Stops the copy when the server has ended. No process would receive the result, and another
+/// server may start the same copy. The watching thread runs until this process ends. `server` is
+/// the result of [`server`]. The caller must get it before it does anything that may take long.
 ///
 /// # Errors
-/// If the system cannot start a thread.
+/// An error if the system cannot start a thread.
 pub(crate) fn watch_server(server: Pid, handle: Handle) -> Result<()> {
     let watching = Builder::new().spawn(move || {
         while getppid() == server && !is_hung_up() {}
         handle.cancel(false);
         std::thread::sleep(GRACE);
-        // Nobody reads the exit code. A normal exit would first join XrdCl's threads, which may
-        // wait for a server that never answers, and the lease would stay held.
+        // Kill the process. No process reads its exit code. A normal exit would first join the
+        // threads of XrdCl, which may wait for a server that never answers, and the lease would
+        // stay held.
         let _ = kill(getpid(), Signal::SIGKILL);
     });
     watching.map(drop).map_err(|error| refused(&error))
 }
 
-/// Waits a while for the other end of a pipe or socket at the standard input to close. The server
-/// keeps it open while it lives; a manual start may have any standard input.
+/// Waits for a short time until the other end of the standard input is closed, if standard input is
+/// a pipe or a socket. The server keeps it open as long as it runs. If a user starts this program,
+/// standard input can be any file.
 fn is_hung_up() -> bool {
     let input = stdin();
     let is_pipe = fstat(&input).is_ok_and(|state| {
@@ -80,14 +83,14 @@ fn is_hung_up() -> bool {
         tv_sec: LOOK_SECONDS,
         tv_nsec: 0,
     };
-    // Ignore errors: they do not mean that the server has ended, which the parent process id shows
-    // too.
+    // Ignore errors, because they do not mean that the server has ended. The id of the parent
+    // process shows that too.
     let _ = poll(&mut ends, Some(&wait));
     ends.iter()
         .any(|end| end.revents().contains(PollFlags::HUP))
 }
 
-/// Returns the number that identifies this process's copy.
+/// Returns the process id, which identifies the copy of this process.
 pub(crate) fn number() -> i32 {
     getpid().as_raw()
 }

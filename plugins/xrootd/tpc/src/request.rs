@@ -1,9 +1,9 @@
-//! Copies requested by XRootD's HTTP plug-in. The request is one line of JSON at the standard
-//! input, which then stays open as long as the server lives; the answers are JSON objects, one a
-//! line, at the standard output.
+//! Copies that the HTTP plug-in of an XRootD server requests. The request is one line of JSON on
+//! standard input. Standard input then stays open as long as the server runs. The answers are JSON
+//! objects on standard output, one on each line.
 //!
-//! Secrets come only in the request, never on the command line or in the server's environment, and
-//! are not logged. See docs/decisions/0027-a-copy-is-a-process-of-its-own.md.
+//! Secrets are only in the request. They are never on the command line, in the server's environment
+//! or in the log. See docs/decisions/0027-a-copy-is-a-process-of-its-own.md.
 
 use crate::config::{Compare, Config};
 use crate::copy::{self, CopyTarget, FindDray, IDENTITY_BYTES_MAX, LOCAL_ROOT, Opened};
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Option that selects this mode.
+/// Command line option that selects this mode.
 pub(crate) const OPTION: &str = "--request";
 
 /// Maximum length of a request in bytes.
@@ -35,7 +35,7 @@ const REQUEST_BYTES_MAX: u64 = 1 << 21;
 /// Minimum interval between reports of the counters.
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 
-/// Direction of the copy: from the remote server, or to it.
+/// Direction of the copy: from the remote server, or to the remote server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Direction {
@@ -43,7 +43,7 @@ enum Direction {
     Push,
 }
 
-/// Comparison of checksums, in the request's format.
+/// Says if checksums are compared, in the format of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Sums {
@@ -52,7 +52,7 @@ enum Sums {
     None,
 }
 
-/// The request. It contains secrets, and is not printed.
+/// The request. It contains secrets and must not be printed.
 #[derive(Deserialize)]
 struct Request {
     version: u32,
@@ -61,10 +61,10 @@ struct Request {
     path: PathBuf,
     headers: Vec<(String, String)>,
     streams: u32,
-    /// For a pull: false if the client may only make a new file.
+    /// Used if this server fetches the file. False if the client may only create a new file.
     overwrite: bool,
     checksum: Sums,
-    /// True if the name belongs to an empty file that the server made for this copy.
+    /// True if the destination name belongs to an empty file that the server created for this copy.
     #[serde(default = "yes")]
     placeholder: bool,
 }
@@ -77,8 +77,8 @@ fn invalid(cause: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidRequest, End::Here, "run the command").cause(cause)
 }
 
-/// Sends one message to the plug-in. Ignores errors: if the plug-in has ended, the closed standard
-/// input shows it.
+/// Sends one message to the plug-in. Ignores errors. If the plug-in has ended, the closed standard
+/// input shows this.
 fn tell(what: &serde_json::Value) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{what}").and_then(|()| out.flush());
@@ -87,7 +87,7 @@ fn tell(what: &serde_json::Value) {
 /// Reads the request and executes it.
 ///
 /// # Errors
-/// Any error that prevents a complete copy; the plug-in has been informed of it.
+/// Any error because of which the copy is not complete. The plug-in has already received the error.
 pub(crate) fn run(words: impl Iterator<Item = OsString>) -> Result<()> {
     let ended = carry(words);
     match &ended {
@@ -126,8 +126,8 @@ fn carry(words: impl Iterator<Item = OsString>) -> Result<()> {
     }
 }
 
-/// Replaces the remedy in a refusal by the remote web server, `there`, with one for the client: the
-/// usual remedy concerns files and variables of this host.
+/// Replaces the remedy if the remote web server `there` refused access. The usual remedy is about
+/// files and variables of this host, which the client cannot change.
 fn for_client(error: Error, there: End) -> Error {
     let is_refused = matches!(
         error.kind,
@@ -159,7 +159,7 @@ fn read_request(input: impl BufRead) -> Result<Request> {
     if !line.ends_with('\n') {
         return Err(invalid("the request is cut off, or too long"));
     }
-    // serde's message may quote the request.
+    // Do not show serde's message, because it may contain parts of the request.
     let request: Request = serde_json::from_str(&line).map_err(|error| {
         let column = error.column();
         invalid(format!("the request is not understood at column {column}"))
@@ -170,7 +170,7 @@ fn read_request(input: impl BufRead) -> Result<Request> {
     }
 }
 
-/// A file of a web server.
+/// A file on a web server.
 struct WebFile {
     store: HttpStore,
     path: RelPath,
@@ -182,7 +182,8 @@ impl Origin for WebFile {
     }
 
     fn checksum(&self) -> Result<Option<Checksum>> {
-        // The copy ends with its patience, and this request with the copy.
+        // Always wait for the checksum. When the copy gives up waiting, the process ends, and this
+        // request with it.
         self.store.checksum(&self.path, &|| true)
     }
 }
@@ -197,10 +198,10 @@ fn pull(
     config.compare = match (request.checksum, config.compare) {
         (Sums::Required, _) => Compare::Required,
         (Sums::None, _) => Compare::Never,
-        // The client has no preference: the site's setting applies.
+        // The client has no preference, so the setting of the site applies.
         (Sums::Offered, site) => site,
     };
-    // A client's number of streams may exceed the default, as with `root://`.
+    // A client may request more streams than the default, as with `root://`.
     config.readers = config.readers.max(request.streams);
     let local_root = std::env::var_os(LOCAL_ROOT).map(PathBuf::from);
     let target = CopyTarget {
@@ -239,8 +240,8 @@ fn pull(
     Ok(())
 }
 
-/// Returns the identity of the content beside size and time. It omits the server, which may have
-/// several names, and the query, which may be another token each time.
+/// Returns the identity of the content, in addition to size and time. It omits the server, which
+/// may have several names. It also omits the query, which may contain another token each time.
 fn identity(url: &HttpUrl) -> Vec<u8> {
     let mut identity = [b"source:", url.path.as_bytes()].concat();
     identity.truncate(IDENTITY_BYTES_MAX);
@@ -268,13 +269,14 @@ fn push(request: &Request, url: &HttpUrl, credentials: Credentials) -> Result<()
     Ok(())
 }
 
-/// Returns the other end's address in the form of the markers; `None` if it does not resolve.
+/// Returns the address of the other end in the form of the progress markers; `None` if the name
+/// cannot be resolved.
 fn remote(url: &HttpUrl) -> Option<String> {
     let mut addresses = url.origin.server().to_socket_addrs().ok()?;
     Some(format!("tcp:{}", addresses.next()?))
 }
 
-/// Counters of the copy in progress, for the plug-in.
+/// Progress counters of the running copy, for the plug-in.
 struct Counters {
     remote: Option<String>,
     now: Mutex<(u64, Option<Instant>)>,
@@ -288,7 +290,7 @@ impl Counters {
         }
     }
 
-    /// Reports the counters at most every [`PROGRESS_EVERY`].
+    /// Reports the counters, at most once in each [`PROGRESS_EVERY`].
     fn note(&self, bytes: u64) {
         let mut now = self.now.lock_unpoisoned();
         now.0 = bytes;
@@ -299,7 +301,7 @@ impl Counters {
         }
     }
 
-    /// Reports the present counters.
+    /// Reports the current counters.
     fn tell(&self) {
         let (bytes, _) = *self.now.lock_unpoisoned();
         tell(&json!({"progress": {"bytes_durable": bytes, "remote": self.remote}}));

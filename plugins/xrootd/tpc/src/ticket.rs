@@ -1,6 +1,6 @@
-//! Finds a dray endpoint through the source's own server (`libDrayXrdCtl`): the server is queried
-//! about the file that it has opened for this copy, and returns a ticket for that file and for the
-//! key of this process.
+//! Finds a dray endpoint by asking the source server's plug-in `libDrayXrdCtl`. The question is
+//! about the file that the server has opened for this copy. The answer contains a ticket for that
+//! file and for the key of this process.
 
 use crate::endpoint::EndpointAccess;
 use crate::log;
@@ -13,13 +13,14 @@ use serde::Deserialize;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Start of the query; the number is its version.
+/// First words of the question. The number is the version of the question's format.
 const QUESTION: &str = "dray ticket 1";
 
-/// Maximum wait for the answer: the plug-in itself waits less for its endpoint (guess, revisit).
+/// Maximum time to wait for the answer. The plug-in itself waits less for its endpoint (guess,
+/// revisit).
 const WAIT: Duration = Duration::from_secs(10);
 
-/// The plug-in's answer. It contains a secret, and is not printed.
+/// The plug-in's answer. It contains a secret and must not be printed.
 #[derive(Deserialize)]
 struct Answer {
     /// Address of the endpoint: `HOST:PORT`.
@@ -28,14 +29,14 @@ struct Answer {
     key: String,
     /// Path of the file at the endpoint.
     path: String,
-    /// Permits reading that file with the key in the query.
+    /// Ticket that permits reading the file with the key in the question.
     ticket: String,
 }
 
-/// Queries the source's server. Returns `None` if it has no dray endpoint.
+/// Asks the source server. Returns `None` if the server has no dray endpoint.
 ///
 /// # Errors
-/// If it has an endpoint but returns no ticket, or an unusable one.
+/// An error if the server has an endpoint but returns no ticket or an invalid ticket.
 pub(crate) fn ask(
     source: &XrootdStore,
     transfer: &TransferId,
@@ -70,7 +71,7 @@ pub(crate) fn ask(
     let token = Token::new(answer.ticket.as_bytes())?;
     let mut dial = Dial::new(answer.address, key, token);
     dial.identity = Some(Arc::new(identity));
-    // This permits a source that keeps nothing: the data is kept here.
+    // Permit a source that stores nothing, because this process stores the data.
     dial.may_keep_nothing = true;
     Ok(Some(EndpointAccess {
         dial,
@@ -80,7 +81,8 @@ pub(crate) fn ask(
     }))
 }
 
-/// The error for an invalid answer must not quote it.
+/// Parses the answer. An error must not contain parts of the answer, because the answer contains a
+/// secret.
 fn read(answer: &str) -> Result<Answer> {
     serde_json::from_str(answer).map_err(|error| {
         Error::new(ErrorKind::Protocol, End::Source, "ask for a ticket")
