@@ -1,8 +1,9 @@
-/* The XRootD client for dray's store of root:// URLs: a plain C interface over XrdCl, in a shared
- * library of its own that is loaded when the first such URL is opened. The engine is built without
- * XRootD's headers; another release of XRootD requires only a rebuild of this library. All calls
- * block, may come from many threads concurrently, and never throw. Texts are UTF-8 and end in a
- * zero. Return values: 0 or more is success, -1 is failure with `error` filled in. */
+/* Plain C interface to the XRootD client, for dray's store of root:// URLs. The library is a
+ * separate shared library over XrdCl. It is loaded when the first such URL is opened. So the
+ * engine is built without XRootD's headers, and another release of XRootD requires only a new
+ * build of this library. All calls block, may be made by many threads concurrently, and never
+ * throw. Texts are UTF-8 and end with a zero byte. Functions return 0 or more for success. They
+ * return -1 for a failure and fill `error`. */
 #ifndef DRAY_XRDCL_H
 #define DRAY_XRDCL_H
 
@@ -12,7 +13,7 @@
 extern "C" {
 #endif
 
-/* Increased with every change of this interface. */
+/* Version of this interface. Every change of the interface increases it. */
 #define DRAY_XRDCL_VERSION 5
 
 enum dray_xrdcl_kind {
@@ -30,7 +31,7 @@ enum dray_xrdcl_kind {
 	DRAY_XRDCL_CHECKSUM = 11,
 	DRAY_XRDCL_INVALID = 12,
 	DRAY_XRDCL_INTERNAL = 13,
-	DRAY_XRDCL_EXISTS = 14, /* or a folder that is not empty */
+	DRAY_XRDCL_EXISTS = 14, /* or the folder is not empty */
 	DRAY_XRDCL_NO_SPACE = 15,
 	DRAY_XRDCL_READ_ONLY = 16,
 	DRAY_XRDCL_LOCKED = 17, /* other clients have the file open */
@@ -55,22 +56,23 @@ struct dray_xrdcl_state {
 
 struct dray_xrdcl_file;
 
-/* Takes one entry of a folder; returns other than 0 to end the listing. The name is `name_bytes`
- * long, without a zero. */
+/* Callback that processes one entry of a folder. A result other than 0 ends the listing. The
+ * name has `name_bytes` bytes and no zero byte at its end. */
 typedef int32_t (*dray_xrdcl_entry)(void *context, const char *name, uint64_t name_bytes,
                                     const struct dray_xrdcl_state *state);
 
 /* Returns DRAY_XRDCL_VERSION of the library. */
 uint32_t dray_xrdcl_version(void);
 
-/* Sets a number in XrdCl's environment (such as SubStreamsPerChannel); call it before the first URL
- * is used. */
+/* Sets a numeric setting of XrdCl, such as SubStreamsPerChannel. Call it before the first URL is
+ * used. */
 int32_t dray_xrdcl_set(const char *name, int32_t value);
 
-/* Modes of opening a file. UPDATE and NEW: for reading and writing. NEW: the file must not exist;
- * it is created with the bits of `mode` that the server permits, and with missing parent folders. A
- * server lets a file have one writer or readers, and refuses others with LOCKED, unless they use
- * SHARED. REPLICA: another server has the file too, and is read if this one fails. */
+/* Modes of opening a file. UPDATE and NEW open the file for reading and writing. NEW requires
+ * that the file does not exist. It creates the file with those bits of `mode` that the server
+ * permits, and creates missing parent folders. A server permits either one writer or several
+ * readers of a file, and refuses other clients with LOCKED. SHARED disables this rule for the
+ * client. REPLICA means that another server has the file too and is read if this server fails. */
 enum {
 	DRAY_XRDCL_READ = 0,
 	DRAY_XRDCL_UPDATE = 1,
@@ -79,28 +81,30 @@ enum {
 	DRAY_XRDCL_REPLICA = 8,
 };
 
-/* Opens a file. Close the handle with dray_xrdcl_close. After a lost connection a handle opened for
- * writing is not reopened, and all its calls fail. The same applies to a REPLICA, and to a URL with
- * the key of a third-party copy (tpc.key), which permits one opening. `seconds`, here and below:
- * maximum duration of the call, with the resolution of XrdCl's clock (TimeoutResolution); 0:
- * XrdCl's own settings. */
+/* Opens a file. Close the handle with dray_xrdcl_close. After a lost connection a handle opened
+ * for writing is not reopened, and all its calls fail. The same applies to a REPLICA, and to a
+ * URL with the key of a third-party copy (tpc.key), which permits only one opening. In this and
+ * other functions, `seconds` is the maximum duration of the call, with the resolution of XrdCl's
+ * clock (TimeoutResolution). 0 means XrdCl's own settings. */
 int32_t dray_xrdcl_open(const char *url, uint32_t how, uint32_t mode, uint32_t seconds,
                         struct dray_xrdcl_file **file, struct dray_xrdcl_error *error);
 
-/* Closes a file. For a REPLICA does not wait for the server's answer. */
+/* Closes a file. For a REPLICA, the call does not wait for the server's answer. */
 void dray_xrdcl_close(struct dray_xrdcl_file *file);
 
-/* Reads at an offset and returns the number of bytes; fewer than requested only at the end of the
- * file. With `pages` each page of 4 KiB comes with a checksum, is compared, and requested again if
- * it differs. */
+/* Reads at an offset and returns the number of bytes read. The number is less than requested
+ * only at the end of the file. If `pages` is not 0, the server sends a checksum with each page
+ * of 4 KiB. The client compares it and requests a page again if the checksums differ. */
 int64_t dray_xrdcl_read(struct dray_xrdcl_file *file, uint64_t offset, void *to, uint32_t bytes,
                         int32_t pages, uint32_t seconds, struct dray_xrdcl_error *error);
 
-/* Returns size and time of an open file; `anew`: from a new query to the server. */
+/* Returns the size and modification time of an open file. If `anew` is not 0, asks the server
+ * again. */
 int32_t dray_xrdcl_state_of(struct dray_xrdcl_file *file, int32_t anew, uint32_t seconds,
                             struct dray_xrdcl_state *state, struct dray_xrdcl_error *error);
 
-/* Writes the server of the open file, as host and port, to `answer`, with a zero. */
+/* Writes the server of the open file, as host and port, to `answer`, with a zero byte at the
+ * end. */
 int32_t dray_xrdcl_server_of(struct dray_xrdcl_file *file, char *answer, uint32_t answer_bytes,
                              struct dray_xrdcl_error *error);
 
@@ -108,116 +112,121 @@ int32_t dray_xrdcl_server_of(struct dray_xrdcl_file *file, char *answer, uint32_
 int32_t dray_xrdcl_look(const char *url, const char *path, struct dray_xrdcl_state *state,
                         struct dray_xrdcl_error *error);
 
-/* Finds the servers of a cluster that have a file and offer it now. Writes their addresses, as
- * HOST:PORT, one a line, to `answer`, with a zero; omits those that do not fit. If a manager makes
- * the client wait longer than `seconds`, the call fails with DRAY_XRDCL_TIMED_OUT. */
+/* Finds the servers of a cluster that have a file on disk now. Writes their addresses to
+ * `answer`, as HOST:PORT, one on each line, with a zero byte at the end. Addresses that do not
+ * fit are omitted. If a manager makes the client wait longer than `seconds`, the call fails with
+ * DRAY_XRDCL_TIMED_OUT. */
 int32_t dray_xrdcl_locate(const char *url, const char *path, uint32_t seconds, char *answer,
                           uint32_t answer_bytes, struct dray_xrdcl_error *error);
 
-/* One of many paths to query, each at a server. `kind` of `error` is -1 without a failure. */
+/* A path on a server, for dray_xrdcl_look_each. The `kind` of `error` is -1 if the request
+ * succeeded. */
 struct dray_xrdcl_looked {
 	const char *url;
 	const char *path;
-	struct dray_xrdcl_state state; /* set */
-	struct dray_xrdcl_error error; /* set */
+	struct dray_xrdcl_state state; /* result */
+	struct dray_xrdcl_error error; /* result */
 };
 
-/* Queries many paths concurrently. */
+/* Asks for the states of many paths concurrently. */
 int32_t dray_xrdcl_look_each(struct dray_xrdcl_looked *each, uint64_t count, uint32_t seconds,
                              struct dray_xrdcl_error *error);
 
-/* Lists one folder in the server's order. A failure after entries means that some servers of a
- * cluster have not answered. */
+/* Lists one folder in the order of the server. If the call fails after it has returned entries,
+ * some servers of a cluster have not answered. */
 int32_t dray_xrdcl_list(const char *url, const char *path, dray_xrdcl_entry take, void *context,
                         struct dray_xrdcl_error *error);
 
-/* Requests a file's checksum; `query` is a path, with ?cks.type=NAME. Writes the answer, "NAME
- * VALUE", to `answer`, with a zero. */
+/* Requests the checksum of a file. `query` is a path, optionally with ?cks.type=NAME. Writes the
+ * answer, "NAME VALUE", to `answer`, with a zero byte at the end. */
 int32_t dray_xrdcl_checksum(const char *url, const char *query, char *answer, uint32_t answer_bytes,
                             struct dray_xrdcl_error *error);
 
-/* Sends the server a question about an open file for one of its plug-ins; a server without such a
- * plug-in answers DRAY_XRDCL_UNSUPPORTED. Waits at most `seconds`. Writes the answer to `answer`,
- * with a zero; fails if it does not fit. */
+/* Sends a question about an open file to a plug-in of the server. If the server has no such
+ * plug-in, the call fails with DRAY_XRDCL_UNSUPPORTED. Waits at most `seconds`. Writes the
+ * answer to `answer`, with a zero byte at the end. Fails if the answer does not fit. */
 int32_t dray_xrdcl_ask(struct dray_xrdcl_file *file, const char *question, uint32_t seconds, char *answer,
                        uint32_t answer_bytes, struct dray_xrdcl_error *error);
 
-/* Writes all `bytes` at an offset. With `pages` each page of 4 KiB carries a checksum that the
- * server compares. */
+/* Writes `bytes` bytes at an offset. If `pages` is not 0, each page of 4 KiB is sent with a
+ * checksum, which the server compares. */
 int32_t dray_xrdcl_write(struct dray_xrdcl_file *file, uint64_t offset, const void *from, uint32_t bytes,
                          int32_t pages, struct dray_xrdcl_error *error);
 
-/* Makes durable all writes of this handle. Without a write the server does nothing. */
+/* Makes all writes of this handle durable. If the handle has written nothing, the server does
+ * nothing. */
 int32_t dray_xrdcl_sync(struct dray_xrdcl_file *file, struct dray_xrdcl_error *error);
 
 /* Sets the length of the file. */
 int32_t dray_xrdcl_truncate(struct dray_xrdcl_file *file, uint64_t bytes, struct dray_xrdcl_error *error);
 
-/* Makes a folder; `above`: also makes missing parents, and accepts an existing folder. */
+/* Creates a folder. If `above` is not 0, also creates missing parents and accepts an existing
+ * folder. */
 int32_t dray_xrdcl_make_dir(const char *url, const char *path, uint32_t mode, int32_t above,
                             struct dray_xrdcl_error *error);
 
-/* Removes a file; `folder`: an empty folder. */
+/* Deletes a file, or an empty folder if `folder` is not 0. */
 int32_t dray_xrdcl_remove(const char *url, const char *path, int32_t folder,
                           struct dray_xrdcl_error *error);
 
-/* Sets the permission bits. */
+/* Sets the permission bits of an entry. */
 int32_t dray_xrdcl_set_mode(const char *url, const char *path, uint32_t mode,
                             struct dray_xrdcl_error *error);
 
-/* Set an attribute of a file, and read it into `value`, which must be longer than the attribute.
- * Reading returns the attribute's length. */
+/* Set an extended attribute of a file, and read an attribute into `value`. The buffer must be
+ * longer than the attribute. The second function returns the length of the attribute. */
 int32_t dray_xrdcl_set_attribute(const char *url, const char *path, const char *name, const char *value,
                                  struct dray_xrdcl_error *error);
 int64_t dray_xrdcl_attribute(const char *url, const char *path, const char *name, char *value,
                              uint64_t value_bytes, struct dray_xrdcl_error *error);
 
-/* Request a configuration value of the server, and the space beneath a path. Write the answer to
- * `answer`, with a zero. */
+/* Request a configuration value of the server, and the free space below a path. Both write the
+ * answer to `answer`, with a zero byte at the end. */
 int32_t dray_xrdcl_config(const char *url, const char *what, char *answer, uint32_t answer_bytes,
                           struct dray_xrdcl_error *error);
 int32_t dray_xrdcl_space(const char *url, const char *path, char *answer, uint32_t answer_bytes,
                          struct dray_xrdcl_error *error);
 
-/* One of many small files: written, given an attribute, synced and closed. `kind` of `error` is -1
- * without a failure; after a failure the remaining steps are skipped. */
+/* A small file for dray_xrdcl_write_small. The steps are: write the file, set the attribute,
+ * sync and close the file. The `kind` of `error` is -1 if all steps succeeded. After a failed
+ * step the remaining steps are skipped. */
 struct dray_xrdcl_small {
-	const char *url; /* must not exist */
+	const char *url; /* the file must not exist */
 	const void *bytes;
 	uint64_t size;
 	const char *attribute; /* name of the attribute */
-	const char *value; /* the library appends a blank and the file's time at the server, in seconds */
+	const char *value; /* the library appends a space and the file's time at the server, in seconds */
 	uint32_t mode;
-	uint32_t is_made; /* set once a new file exists under the name */
-	uint64_t id; /* set as in dray_xrdcl_state; 0 if it could not be queried */
-	uint32_t is_plain; /* set if the server has no page writes, so that it compared no checksum */
+	uint32_t is_made; /* result: 1 if the call has created the file */
+	uint64_t id; /* result: as in dray_xrdcl_state; 0 if unknown */
+	uint32_t is_plain; /* result: 1 if the server compared no checksums, because it has no page writes */
 	uint32_t zero;
 	struct dray_xrdcl_error error;
 };
 
-/* Writes many small files concurrently, each over its own URL's connection. A server without
- * attributes is not an error. */
+/* Writes many small files concurrently. Each file uses the connection of its own URL. A server
+ * without extended attributes is not an error. */
 int32_t dray_xrdcl_write_small(struct dray_xrdcl_small *files, uint64_t count,
                                struct dray_xrdcl_error *error);
 
-/* Makes durable the writes to each of these files over all connections, concurrently. Each is first
- * truncated to its length in `bytes`, so that the server syncs it even after a recent sync.
- * `errors` has an element for each file, whose `kind` is -1 without a failure. */
+/* Makes the writes to each of these files durable, over all connections and concurrently. Each
+ * file is first truncated to its length in `bytes`, so that the server syncs the file even after
+ * a recent sync. `errors` has an element for each file. Its `kind` is -1 if the sync succeeded. */
 int32_t dray_xrdcl_sync_each(struct dray_xrdcl_file *const *files, const uint64_t *bytes,
                              struct dray_xrdcl_error *errors, uint64_t count,
                              struct dray_xrdcl_error *error);
 
-/* One of many renamings. */
+/* A file to rename with dray_xrdcl_move_each. */
 struct dray_xrdcl_renaming {
 	const char *from;
 	const char *to;
-	uint64_t id; /* the file's number must have this upper half, or the result is NOT_FOUND; 0: any file */
-	int32_t if_absent; /* true: an existing entry stays, and the result is EXISTS */
-	struct dray_xrdcl_error error; /* as above */
+	uint64_t id; /* if the upper half of the file's number differs, the error is NOT_FOUND; 0: any file */
+	int32_t if_absent; /* if not 0, an existing entry is kept, and the error is EXISTS */
+	struct dray_xrdcl_error error; /* `kind` is -1 if the rename succeeded */
 };
 
-/* Renames many files of the server that `url` names. An existing entry of a new name is replaced,
- * unless it is a folder. */
+/* Renames many files of the server that `url` names. An existing entry with the new name is
+ * replaced, unless it is a folder. */
 int32_t dray_xrdcl_move_each(const char *url, struct dray_xrdcl_renaming *each, uint64_t count,
                              struct dray_xrdcl_error *error);
 
