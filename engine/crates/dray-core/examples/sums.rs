@@ -1,5 +1,6 @@
-//! Measures the cost of checksums per byte: both checksums, with the library in use and with the
-//! one that the tests compare it with, for several lengths of the strides in which they alternate.
+//! Measures the time per byte to compute both checksums. Compares two crc libraries, the one that
+//! dray uses and the one that the tests use, for several stride lengths. A stride is the number of
+//! bytes that one algorithm sums before the other algorithm sums them.
 //!
 //! ```text
 //! cargo run --release -p dray-core --example sums
@@ -11,7 +12,7 @@ use simd_adler32::Adler32;
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Bytes that dray reads or receives in one call: they fit in the processor's cache.
+/// Number of bytes that dray reads or receives in one call. They fit in the processor's cache.
 const PIECE_BYTES: usize = 256 << 10;
 const PIECES: usize = 4096;
 const GB: f64 = 1e9;
@@ -32,7 +33,7 @@ fn main() {
     }
 }
 
-/// Returns the seconds per GB of this crc and adler32, in turn.
+/// Returns the seconds per GB for the crc function `crc` and adler32 in alternation.
 fn seconds(piece: &[u8], stride: usize, mut crc: impl FnMut(&[u8])) -> f64 {
     let mut adler = Adler32::new();
     let began = Instant::now();

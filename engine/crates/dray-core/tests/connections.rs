@@ -1,6 +1,7 @@
-//! Threads that call a server over several connections, in virtual time: one server thread serves
-//! each connection at a fixed rate, and locks the file. The setting that the switchboard chooses
-//! carries as much as the better of Mulconn's two policies.
+//! Simulates threads that call a server over several connections, in virtual time. One server
+//! thread serves each connection at a fixed rate and locks the file of a write. The tests check
+//! that the setting chosen by the switchboard has as much throughput as the better one of Mulconn's
+//! two policies.
 
 use dray_core::Time;
 use dray_core::connections::{Call, Direction, Flow, Mapping, Outcome, Place, Rule, Switchboard};
@@ -11,26 +12,27 @@ use std::time::Duration;
 const CALL_BYTES: u64 = 256 * 1024;
 /// Rate of a connection, in bytes per second.
 const RATE: f64 = 8.0 * 1024.0 * 1024.0;
-/// Fraction of a write's service time during which its file is locked.
+/// Fraction of the service time of a write during which its file is locked.
 const LOCKED: f64 = 0.25;
-/// Seconds to make a write durable, within the lock.
+/// Seconds to make a write durable while its file is locked.
 const DURABLE: f64 = 0.002;
 const DEPTH: u32 = 4;
-/// Seconds that are judged, and seconds before them: finding that the rule is wrong takes a while.
+/// Seconds that are measured, and seconds before the measurement. The switchboard needs some
+/// seconds to find that its first setting is not the best.
 const SECONDS: f64 = 10.0;
 const BEFORE: f64 = 5.0;
 
-/// One case.
+/// Parameters of one simulation.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     flow: Flow,
     threads: usize,
     connections: usize,
-    /// Factor by which the first connection is slower.
+    /// Factor by which the first connection is slower than the others.
     slow: f64,
-    /// Set if all threads write to one file.
+    /// True if all threads write to one file.
     is_shared: bool,
-    /// Fraction of a write's service time during which its file is locked.
+    /// Fraction of the service time of a write during which its file is locked.
     locked: f64,
 }
 
@@ -42,9 +44,9 @@ struct Request {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
-    /// A connection's request locks its file.
+    /// A request on this connection locks its file.
     Locks(usize),
-    /// A connection's request is answered.
+    /// A request on this connection is answered.
     Answers(usize),
 }
 
@@ -54,11 +56,11 @@ struct World {
     now: Time,
     events: BinaryHeap<Reverse<(Time, What)>>,
     queues: Vec<VecDeque<Request>>,
-    /// Holder of each file's lock, and the connections that wait for it.
+    /// For each file: the connection that holds the lock, and the connections that wait for it.
     locks: BTreeMap<usize, VecDeque<usize>>,
-    /// Callers without a slot, in order.
+    /// Callers without a slot, in order of arrival.
     waiting: VecDeque<usize>,
-    /// Number of pieces that each caller waits for.
+    /// Number of pieces that have not ended, for each caller.
     open: Vec<usize>,
     carried: u64,
 }
@@ -104,7 +106,7 @@ impl World {
         self.waiting.push_back(caller);
     }
 
-    /// Gives slots to the waiting callers, in order.
+    /// Gives slots to waiting callers in order of arrival.
     fn seat(&mut self) {
         let mut is_done = false;
         while !is_done {
@@ -206,7 +208,7 @@ impl World {
         self.seat();
     }
 
-    /// Returns the throughput of all threads, relative to one connection.
+    /// Returns the throughput of all threads as a multiple of the rate of one connection.
     fn run(mut self) -> f64 {
         for caller in 0..self.case.threads {
             self.comes(caller);
@@ -281,8 +283,8 @@ fn several_connections_carry_several_times_as_much_where_nothing_but_they_bounds
     for case in cases() {
         let ours = chosen(case);
         let most = case.connections as f64;
-        // A file's lock bounds the writes of one or two threads, and of a thread that waits for
-        // durable writes.
+        // The lock of a file limits the throughput of one or two writing threads, and of a thread
+        // that waits for durable writes.
         let is_bound = case.flow.direction == Direction::Write && case.threads < case.connections;
         let wanted = if is_bound { 0.0 } else { 0.75 * most };
         assert!(ours >= wanted, "{case:?}: {ours:.2} of {most}");
@@ -297,7 +299,8 @@ fn a_slow_connection_is_left_alone_and_costs_little() {
         let ours = chosen(slow);
         let better = single(slow).max(multiple(slow));
         assert!(ours >= 0.95 * better, "{slow:?}: {ours:.2} and {better:.2}");
-        // A slow connection that writes holds a file's lock for long, and the others wait for it.
+        // Check only reads. A slow connection that writes holds the lock of a file for long, and
+        // the other connections wait for the lock.
         if case.flow.direction == Direction::Read {
             let without = Case {
                 connections: 3,

@@ -1,4 +1,4 @@
-//! Logs of many objects: splitting of runs, flushing of groups, windows of checkpoints, and the
+//! Logs with many objects: splitting of runs, flushing of groups, windows of checkpoints, and the
 //! size of the log.
 
 mod common;
@@ -55,7 +55,7 @@ fn many_objects_in_any_order_survive_resume_and_compaction() {
         "{} of {plain_bytes}",
         log.bytes()
     );
-    // Expected size: one bit per object of the windows, eight bytes per done object, and some
+    // Expected size: one bit per object of each window, eight bytes per done object, and some
     // overhead.
     assert!(
         log.bytes() < count / 8 + 8 * 30_000 + 2000,
@@ -108,7 +108,7 @@ fn log_of_ended_files_is_compacted_automatically() {
     assert_eq!(found.files[&common::path("kept")].done.bytes(), 16);
 }
 
-/// A file on storage whose space runs out temporarily.
+/// A file on storage that is full for some time.
 struct LimitedDisk {
     file: MemoryFile,
     is_full: Rc<Cell<bool>>,

@@ -1,4 +1,4 @@
-//! Crashes at every call and every byte, a flipped bit in every byte, and full disks.
+//! Tests crashes after every call and at every byte, a flipped bit in every byte, and full disks.
 
 mod common;
 
@@ -10,8 +10,8 @@ use dray_core::options::Durability;
 use dray_core::{ErrorKind, RelPath};
 use dray_log::{LogFile, MemoryFile, ObjectLog, Recovery, UniversalLog, recover};
 
-/// A run of the workload: the disk and the expected state after each call, and the expected state
-/// at each commit.
+/// A run of the workload. It has the disk and the expected state after each call, and the expected
+/// state at each commit.
 struct Run {
     disks: Vec<CrashDisk>,
     truths: Vec<ExpectedState>,
@@ -47,9 +47,9 @@ fn read(bytes: &[u8]) -> Recovery {
         .expect("made")
 }
 
-/// Returns every image that the medium may have after a crash between `before` (durable) and
-/// `after` (written): truncated at any byte, filled with zeros to the full length, and with any one
-/// 8-byte piece missing.
+/// Returns every content that the disk may have after a crash. `before` is the durable content, and
+/// `after` is the written content. The written bytes may be truncated at any byte, be zeros up to
+/// the full length, or have any single piece of 8 bytes missing.
 fn images(before: &[u8], after: &[u8]) -> Vec<Vec<u8>> {
     let mut images = Vec::new();
     for cut in before.len()..=after.len() {
@@ -84,7 +84,8 @@ fn torn_tail_loses_only_uncommitted_records() {
                 None,
                 "call {at}"
             );
-            // Every range of an earlier commit is still there, unless its file has ended since.
+            // Every range of the last commit is still recorded, unless its file has ended since
+            // then.
             for (name, (version, _, done)) in &run.committed[at - 1] {
                 let Some(file) = found.files.get(&common::path(name)) else {
                     assert!(
@@ -103,8 +104,8 @@ fn torn_tail_loses_only_uncommitted_records() {
     }
 }
 
-/// Resumes from the image after a crash. The log must continue, and a second crash immediately
-/// after the resume must lose no more records.
+/// Resumes from the content after a crash. The log must work, and a second crash immediately after
+/// the resume must lose no further records.
 fn continue_after(image: &[u8], history: &[ExpectedState]) {
     let mut file = MemoryFile::with_bytes(image.to_vec());
     let found = recover(&mut file).expect("readable").expect("made");
@@ -147,7 +148,7 @@ fn old_bytes_after_a_torn_tail_never_reappear() {
         let found = recover(&mut disk).expect("readable").expect("made");
         let log = UniversalLog::resume(disk, found, tenure(2, 1, Durability::File));
         let disk = log.expect("resumes").into_file();
-        // Resume made the truncation durable before it wrote the new record.
+        // The resume made the truncation durable before it wrote the new record.
         let found = read(&disk.durable);
         assert!(found.damage.is_none() && found.torn_bytes == 0);
         assert_eq!(first_false_range(&found, &run.truths), None);
@@ -197,7 +198,7 @@ fn flipped_bit_never_adds_a_trusted_range() {
                 assert!(at >= last_group, "byte {at}: damage taken for a torn tail");
                 torn += 1;
             } else {
-                // Recovery never reads the padding.
+                // The flipped bit is in the padding, which recovery never reads.
                 assert_equals(&found, &run.truths[last], "padding");
             }
             continue_after(&image, &run.truths);
@@ -329,7 +330,7 @@ fn failed_commit_is_repeated_when_space_is_free() {
         for op in workload() {
             if let Err(error) = apply(&mut log, &mut truth, &op) {
                 assert_eq!(error.kind, ErrorKind::NoSpace);
-                // With free space again, the next commit writes the same group.
+                // When space is free again, the next commit writes the same group.
                 disk.0.borrow_mut().room = None;
                 log.commit().expect("room again");
             }

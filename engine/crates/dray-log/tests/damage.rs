@@ -1,4 +1,4 @@
-//! Loss of single records, and the consequences that recovery may draw from it.
+//! Loss of single records, and the conclusions that recovery may draw from the loss.
 
 mod common;
 
@@ -34,7 +34,7 @@ fn resume(disk: &SharedDisk, epoch: u64, boot: u8, durability: Durability) -> Lo
     UniversalLog::resume(disk.clone(), found, tenure(epoch, boot, durability)).expect("no fault")
 }
 
-/// Returns the log with one flipped bit in the body of its only record of this kind.
+/// Returns the content of the log with one flipped bit in the body of the only record of this kind.
 fn with_damaged_record(disk: &SharedDisk, kind: u8) -> Vec<u8> {
     let mut bytes = disk.snapshot().written;
     let (mut at, mut places) = (16, Vec::new());
@@ -115,8 +115,9 @@ fn lost_end_record_drops_only_files_without_later_records() {
 
 #[test]
 fn unsynced_records_of_an_unknown_holder_are_not_trusted() {
-    // Host A writes, then host B, whose tenure record is lost, then A again in the same boot. B's
-    // unsynced writes were in B's memory, so A's boot id does not vouch for them.
+    // Host A writes, then host B, then host A again in the same boot. The tenure record of B is
+    // lost. The unsynced writes of B were in the memory of B, so the unchanged boot id of A does
+    // not show that they still exist.
     let (disk, mut log) = new_log(Durability::None);
     let number = begin(&mut log, "a", 1);
     done(&mut log, number, 0);
@@ -126,7 +127,8 @@ fn unsynced_records_of_an_unknown_holder_are_not_trusted() {
     log.commit().expect("no fault");
     disk.0.borrow_mut().durable = disk.snapshot().written;
     let damaged = with_damaged_record(&disk, TENURE);
-    // A continues with syncs, so the loss before counts as damage and not as a torn tail.
+    // The commits of A sync the log and record that its earlier part was durable. So the lost
+    // record counts as damage and not as a torn tail.
     let mut whole = resume(&disk, 3, 1, Durability::File);
     whole.commit().expect("no fault");
     done(&mut whole, number, 5);

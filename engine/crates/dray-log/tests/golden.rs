@@ -1,5 +1,6 @@
-//! Golden logs: bytes that every later version must read. Each has a description that the
-//! independent decoder must reproduce. `DRAY_BLESS=1 cargo test -p dray-log` writes them again.
+//! Golden logs: bytes that every later version must be able to read. Each log has a description,
+//! and the independent decoder must produce the same description. `DRAY_BLESS=1 cargo test -p
+//! dray-log` writes the golden logs again.
 
 mod common;
 
@@ -148,8 +149,8 @@ fn done(log: &mut Log, number: dray_log::FileNumber, data: &[u8], start: u64, en
         .expect("new");
 }
 
-/// Creates a log with two holders and three files: one name is not UTF-8, one file has a hole, one
-/// is published.
+/// Creates a log with two holders and three files. One file has a name that is not UTF-8, one has a
+/// hole, and one is published.
 fn plain(durability: Durability) -> Log {
     let data = content("golden", 1, 40_000);
     let mut log = new_log(durability);
@@ -189,9 +190,11 @@ fn plain(durability: Durability) -> Log {
     log
 }
 
-/// Returns the offset of a record of this kind: the last, or an earlier one if `skip` is above 0.
+/// Returns the offset of a record of this kind. With `skip` 0 this is the last record, otherwise an
+/// earlier one.
 fn record_offset(log: &Log, bytes: &[u8], kind: u8, skip: usize) -> usize {
-    // Find heads by the documented fields: length, kind, and a next head at a multiple of 8.
+    // Find record heads by the documented fields: the length, the kind, and another head at the
+    // next multiple of 8.
     let mut places = Vec::new();
     let mut at = 16;
     while at + 16 <= bytes.len() {
@@ -285,7 +288,7 @@ fn golden_logs_are_written_and_read_unchanged() {
     }
 }
 
-/// Logs that earlier versions wrote. This version reads them but never writes them.
+/// Logs that earlier versions have written. This version reads them but does not write them.
 #[test]
 fn logs_of_earlier_versions_are_read() {
     for name in ["version-1", "version-1-compacted"] {

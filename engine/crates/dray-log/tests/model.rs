@@ -1,4 +1,5 @@
-//! Random calls: recovery returns the expected state after any number of resumes and compactions.
+//! Random calls. Recovery must return the expected state after any number of resumes and
+//! compactions.
 
 mod common;
 
@@ -31,7 +32,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(one, 0..80)
 }
 
-/// Returns the call of a step in this state; `None` if the state does not permit the step.
+/// Returns the call for a step in this state; `None` if the state does not permit the step.
 fn op(step: &Step, truth: &ExpectedState) -> Option<Op> {
     match *step {
         Step::Begin(index, version, size) => {
@@ -104,8 +105,8 @@ proptest! {
             if let Op::Begin { name, .. } = &op
                 && committed.contains_key(name)
             {
-                // The path's previous file has ended but the end is not committed, so the log
-                // refuses the call.
+                // The previous file at this path has ended, and its end is not committed, so the
+                // log must reject the call.
                 prop_assert!(apply(&mut log, &mut truth, &op).is_err());
                 apply(&mut log, &mut truth, &Op::Commit).expect("memory");
                 committed.clone_from(&truth);
@@ -115,7 +116,7 @@ proptest! {
             match apply(&mut log, &mut truth, &op) {
                 Ok(()) => {}
                 Err(error) => {
-                    // The file began and ended within one group.
+                    // The file began and ended within the same group.
                     prop_assert!(error.cause.contains("not committed"), "{error}");
                     apply(&mut log, &mut truth, &Op::Commit).expect("memory");
                     apply(&mut log, &mut truth, &op).expect("now it may");

@@ -1,4 +1,5 @@
-//! Runs the suite of read-only stores. A WebDAV server on a thread serves each tree.
+//! Runs the conformance suite for read-only stores. A WebDAV server on a separate thread serves
+//! each tree.
 
 use dray_core::{End, RelPath};
 use dray_store::conformance::{self, Item};
@@ -21,7 +22,7 @@ fn a_web_server_passes() {
     assert!(report.is_passed(), "{report}");
 }
 
-/// Serves the items on a port of its own until the process ends.
+/// Starts a server that serves the items on its own port until the process ends.
 fn serve(items: Vec<Item>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
     let address = listener.local_addr().expect("an address");
@@ -35,7 +36,7 @@ fn serve(items: Vec<Item>) -> String {
     address.to_string()
 }
 
-/// Fields of a request.
+/// Fields of an HTTP request.
 struct Asked {
     method: String,
     path: Vec<u8>,
@@ -43,7 +44,7 @@ struct Asked {
     range: Option<(usize, usize)>,
 }
 
-/// Reads a request; returns `None` if the client has closed the connection.
+/// Reads a request. Returns `None` if the client has closed the connection.
 fn read(stream: &TcpStream) -> Option<Asked> {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
@@ -129,7 +130,7 @@ fn answer(mut stream: &TcpStream, items: &[Item]) -> Option<()> {
     stream.write_all(&body).ok()
 }
 
-/// Returns the multi-status of entries, and of the root.
+/// Returns a multi-status answer for the entries, and for the root if `has_root` is true.
 fn listing<'a>(items: impl Iterator<Item = &'a Item>, has_root: bool) -> String {
     let mut text = "<?xml version=\"1.0\"?><D:multistatus xmlns:D=\"DAV:\">".to_owned();
     let mut add = |path: &[u8], size: Option<usize>, seconds: i64| {

@@ -1,6 +1,6 @@
-//! Runs the stores' conformance suite against a folder of a real server: `conformance
-//! root://HOST//FOLDER`. Each case has a folder of its own there, which is not removed. Further
-//! arguments are cases to leave out.
+//! Runs the conformance suite of stores in a folder of a real server: `conformance
+//! root://HOST//FOLDER`. Each case uses its own folder there, which is not deleted. Further
+//! arguments are the names of cases to leave out.
 
 use dray_store::{Store, conformance};
 use dray_store_xrootd::{SinkOptions, Url, XrootdSink};

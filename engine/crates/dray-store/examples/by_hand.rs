@@ -1,16 +1,17 @@
-//! The minimal copy between two processes: one thread at each end and one connection. The source
-//! reads, checksums and sends; the sink receives, checksums and writes. It keeps no state for a
-//! retry, syncs nothing, and creates each file under its final name.
+//! The smallest possible copy between two processes, with one thread at each end and one
+//! connection. The source reads, computes checksums and sends. The sink receives, computes
+//! checksums and writes. The program keeps no state for a retry, syncs nothing, and creates each
+//! file with its final name.
 //!
 //! ```text
 //! by_hand sink ADDRESS:PORT FOLDER
 //! by_hand source ADDRESS:PORT FOLDER
 //! ```
 //!
-//! The source prints the share of each end's time spent on checksums, as a JSON object.
+//! The source prints a JSON object with the fraction of time that each end spent on checksums.
 //!
-//! `integration/bench` measures this program beside dray and other tools: the difference is dray's
-//! own overhead.
+//! `integration/bench` compares dray and other tools with this program. The difference to dray is
+//! dray's overhead.
 #![expect(clippy::print_stderr, clippy::print_stdout, reason = "a program")]
 
 use dray_core::checksum::{Summer, Sums};
@@ -24,13 +25,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Bytes read and checksummed in one step, as in dray: they stay in the processor's cache.
+/// Number of bytes that are read and summed in one step, as in dray. They stay in the processor's
+/// cache.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Bytes of the header before each file: the length of its path, and its size.
+/// Length in bytes of the header before each file: the length of its path, and its size.
 const HEAD_BYTES: usize = 12;
 
-/// Longest path: the kernel's `PATH_MAX`.
+/// Maximum length of a path in bytes: `PATH_MAX` of the kernel.
 const PATH_MAX: usize = 4096;
 
 fn main() -> ExitCode {
@@ -49,7 +51,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Computes checksums and measures the time this takes.
+/// Computes checksums and measures the time for them.
 struct Watch {
     began: Instant,
     summed: Duration,
@@ -95,7 +97,8 @@ fn source(address: &str, top: &Path) -> io::Result<()> {
         }
     }
     stream.shutdown(Shutdown::Write)?;
-    // The sink sends its share after the last write, and nothing if it found other checksums.
+    // The sink sends its fraction after the last write. If the checksums differ, the sink sends
+    // nothing.
     let mut said = [0; 8];
     stream.read_exact(&mut said).map_err(|error| {
         let what = format!("the sink has not confirmed ({error}); it says why itself");
@@ -164,7 +167,7 @@ fn sink(address: &str, top: &Path) -> io::Result<()> {
     answer.write_all(&watch.share().to_le_bytes())
 }
 
-/// Receives one file and returns true if its checksums equal those of the source.
+/// Receives one file. Returns true if its checksums equal those of the source.
 fn receive(
     stream: &mut impl Read,
     path: &Path,
@@ -196,7 +199,7 @@ fn receive(
     Ok(sums == bytes_of(summer.finish()))
 }
 
-/// Fills the buffer; returns false at the end of the stream.
+/// Fills the buffer. Returns false at the end of the stream.
 fn fill(stream: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -215,7 +218,7 @@ fn bytes_of(sums: Sums) -> [u8; 8] {
     [a, b, c, d, e, f, g, h]
 }
 
-/// Sets socket options as dray does within a host, where nothing is paced.
+/// Sets the socket options that dray uses within a host, without pacing.
 fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     Ok(rustix::net::sockopt::set_tcp_congestion(stream, "reno")?)

@@ -1,6 +1,6 @@
-//! Copies a tree of small files through two posix stores on one thread, as a sink's I/O threads
-//! would, and times the ways of making groups durable. The constants of `posix/sync.rs` come from
-//! its measurements.
+//! Copies a tree of small files through two POSIX stores on one thread, as the I/O threads of a
+//! sink would. Also measures the methods of making groups of files durable. The constants in
+//! `posix/sync.rs` come from these measurements.
 //!
 //! ```text
 //! cargo run --release -p dray-store --example small_files -- copy SOURCE SINK
@@ -16,7 +16,7 @@ use dray_store::{
 use std::path::Path;
 use std::time::Instant;
 
-/// Bytes written between two syncs.
+/// Number of bytes written between two syncs.
 const GROUP_BYTES: usize = 64 << 20;
 
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
@@ -114,7 +114,7 @@ fn publish(sink: &PosixStore, group: &mut Vec<Written>, is_synced: bool) -> Resu
     Ok(())
 }
 
-/// Times groups of small files, each synced one by one and by a single call.
+/// Measures the time to sync groups of small files, one by one and with a single call.
 fn sync(folder: &str) -> Result<()> {
     let store = open(folder, End::Sink)?;
     let metadata = Metadata {
@@ -146,7 +146,8 @@ fn sync(folder: &str) -> Result<()> {
                 match way {
                     0 => items.iter().try_for_each(|item| store.sync_all(&[*item]))?,
                     _ => {
-                        // Repeat the items past the threshold, so that they are synced together.
+                        // Repeat the items, so that their number exceeds the threshold and they are
+                        // synced with one call.
                         let many: Vec<_> = items.iter().cycle().take(4096).copied().collect();
                         store.sync_all(&many)?;
                     }

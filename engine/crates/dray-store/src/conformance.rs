@@ -1,4 +1,4 @@
-//! The suite that every backend passes, in this crate or elsewhere.
+//! The conformance suite. Every backend must pass it.
 //!
 //! ```no_run
 //! use dray_store::{MemoryStore, conformance};
@@ -10,9 +10,9 @@
 //! assert!(report.is_passed());
 //! ```
 //!
-//! Each case gets a fresh, empty store that it may write to and read from. The store's capabilities
-//! decide which cases apply; the report names each case that does not apply, and the missing
-//! capability.
+//! Each case gets a new, empty store that it can write to and read from. The capabilities of the
+//! store decide which cases apply. The report contains each case that does not apply, with the
+//! missing capability.
 
 mod control;
 mod listing;
@@ -33,7 +33,7 @@ use dray_core::{EntryKind, Error, ErrorKind, Metadata, ModifiedTime, Name, RelPa
 use std::fmt;
 use std::sync::Arc;
 
-/// Makes a fresh, empty store.
+/// Function that creates a new, empty store.
 pub type Factory<'a> = &'a dyn Fn() -> Arc<dyn Store>;
 
 /// Results of the suite.
@@ -41,9 +41,9 @@ pub type Factory<'a> = &'a dyn Fn() -> Arc<dyn Store>;
 pub struct Report {
     /// Cases that passed.
     pub passed: Vec<&'static str>,
-    /// Cases that do not apply, and the missing capability.
+    /// Cases that do not apply, each with the missing capability.
     pub skipped: Vec<(&'static str, &'static str)>,
-    /// Cases that failed, and what they observed.
+    /// Cases that failed, each with a description of the failure.
     pub failed: Vec<(&'static str, String)>,
 }
 
@@ -75,7 +75,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// The message of a failed case.
+/// Message of a failed case.
 #[derive(Debug)]
 struct Broken(String);
 
@@ -103,8 +103,8 @@ pub fn run(make: Factory<'_>) -> Report {
     run_without(make, &[])
 }
 
-/// Runs all cases except `left_out`, which may take too long with a remote store. They are reported
-/// as skipped.
+/// Runs all cases except `left_out`, which are reported as skipped. Some cases may take too long
+/// with a remote store.
 ///
 /// # Panics
 /// As [`run`].
@@ -163,7 +163,7 @@ macro_rules! ensure_eq {
 }
 use ensure_eq;
 
-/// Succeeds if `result` failed with `kind` and the error names the file.
+/// Succeeds if `result` is an error of the kind `kind` and the error contains the file.
 fn ensure_error<T>(result: Result<T, Error>, kind: ErrorKind, what: &str) -> Outcome {
     match result {
         Ok(_) => Err(Broken(format!("{what} went well, expected {kind:?}"))),
@@ -196,7 +196,7 @@ fn metadata(seconds: i64, nanoseconds: u32) -> Metadata {
     }
 }
 
-/// Returns bytes that differ from offset to offset.
+/// Returns bytes that depend on the offset and the seed.
 fn pattern(length: usize, seed: u8) -> Vec<u8> {
     (0..length)
         .map(|at| (at as u8).wrapping_mul(31).wrapping_add((at >> 8) as u8) ^ seed)
@@ -237,7 +237,7 @@ fn get(store: &dyn Store, path: &RelPath) -> Result<Vec<u8>, Broken> {
     read_all(&*handle)
 }
 
-/// Returns the paths of a listing in its order, a folder's end as `path/`.
+/// Returns the paths of a listing in the order of the listing. The end of a folder is `path/`.
 fn walk(store: &dyn Store, top: &RelPath, options: &ListOptions) -> Result<Vec<String>, Broken> {
     let mut above: Vec<String> = Vec::new();
     let mut found = Vec::new();

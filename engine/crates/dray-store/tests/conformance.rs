@@ -1,4 +1,4 @@
-//! Runs the suite on every backend of this crate, bare and wrapped.
+//! Runs the conformance suite on every backend of this crate, without and with wrappers.
 
 use dray_core::End;
 use dray_core::rate::BytesPerSecond;
@@ -16,7 +16,7 @@ fn check(make: conformance::Factory<'_>, skipped: &[&str]) {
     assert_eq!(names, skipped);
 }
 
-/// Checks a store in a fresh folder for each case; all folders are removed at the end.
+/// Runs the suite with a new folder for each case. All folders are deleted at the end.
 fn posix(asked: &PosixOptions) {
     let folders = RefCell::new(Vec::new());
     check(
@@ -102,7 +102,7 @@ fn wrapped_store_passes_with_short_reads_and_delays() {
     );
 }
 
-/// The suite must fail a store that discards or corrupts bytes.
+/// The suite must fail for a store that discards or corrupts bytes.
 #[test]
 fn broken_stores_do_not_pass() {
     let null = || -> Arc<dyn dray_store::Store> {

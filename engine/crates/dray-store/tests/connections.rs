@@ -1,6 +1,6 @@
-//! Tests the pool over real connections, to a server whose threads sleep for each byte: the
-//! throughput ratio of several connections to one is independent of the machine's speed. All cases
-//! are in `integration/bench/connections.py`.
+//! Tests the pool with real connections. The threads of the server sleep for each byte, so the
+//! ratio of the throughput of several connections to that of one does not depend on the speed of
+//! the machine. `integration/bench/connections.py` runs all cases.
 
 #[path = "../examples/connections/load.rs"]
 mod load;
@@ -66,7 +66,7 @@ fn several_connections_carry_no_more_than_the_server_does() {
         waits: true,
     };
     let came = run(flow, 8, Rule::Automatic, Some(whole));
-    // The tolerance covers bytes in flight when the measured second began.
+    // The tolerance covers bytes that were in flight when the measured second began.
     assert!(came.rate < 1.25 * whole, "{:.0} of {whole}", came.rate);
 }
 

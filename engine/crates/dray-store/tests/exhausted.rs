@@ -1,4 +1,5 @@
-//! Errors of a host with exhausted resources. One test only: its limits apply to the whole process.
+//! Tests errors of a host with exhausted resources. This file has only one test, because the test
+//! sets limits for the whole process.
 
 use dray_core::{End, ErrorKind, Metadata, Name, RelPath};
 use dray_store::{Attributes, PosixOptions, PosixStore, Store, SyncItem};

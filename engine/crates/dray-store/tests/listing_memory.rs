@@ -1,4 +1,4 @@
-//! Measures the memory of a long listing. A separate test program, because it replaces the
+//! Measures the memory of a long listing. This is a separate test program, because it replaces the
 //! allocator.
 
 use dray_core::{End, RelPath};
@@ -12,18 +12,18 @@ static HELD: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
 #[expect(unsafe_code, reason = "an allocator cannot be counted otherwise")]
-// SAFETY: both calls go to the system's allocator unchanged.
+// SAFETY: both methods pass their arguments unchanged to the allocator of the system.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let held = HELD.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
         PEAK.fetch_max(held, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc`.
+        // SAFETY: the caller obeys the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the block came from `alloc` above.
+        // SAFETY: the block was allocated by `alloc` above.
         unsafe { System.dealloc(block, layout) }
     }
 }
@@ -51,7 +51,7 @@ fn a_listing_holds_a_batch_and_no_more() {
         PosixStore::open(folder.path(), End::Source, PosixOptions::default()).expect("opens");
     let (count, peak) = peak_of(&store);
     assert_eq!(count, 100_000);
-    // 4096 entries and one buffer of further names, each some 250 bytes with its name.
+    // 4096 entries and one buffer of further names need about 250 bytes per name.
     assert!(peak < 3 << 20, "{peak} bytes");
 
     let tree = NullTree {

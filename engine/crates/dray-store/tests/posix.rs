@@ -1,4 +1,4 @@
-//! Behaviour that only a real file system shows.
+//! Tests of behaviour that only a real file system has.
 
 use dray_core::options::Links;
 use dray_core::{ByteRange, End, EntryKind, Error, ErrorKind, Metadata, Name, RelPath};
@@ -66,7 +66,7 @@ fn special_files_are_named_and_the_rest_is_listed() {
     assert_eq!(words.len(), 2);
     assert!(words[0].contains("cannot copy at the source: pipe: not supported (a named pipe)"));
     assert!(words[1].contains("a socket"));
-    // Opening a pipe by name neither blocks nor reads.
+    // Opening a pipe must not block and must not read from the pipe.
     let handle = store
         .open_read(&path("pipe"), ReadPurpose::Transfer)
         .expect("opens");
@@ -167,7 +167,8 @@ fn followed_links_stay_beneath_the_root_and_never_go_round() {
     let (good, bad) = list(&store, Links::Follow);
     let mut found = names(&good);
     found.sort();
-    // "a" and "b" begin and end, and so does the folder behind the link, with its file.
+    // The folders "a" and "b", and the folder to which the link points with its file, each have a
+    // start and an end.
     let expected = [
         "a",
         "a",
@@ -187,8 +188,8 @@ fn followed_links_stay_beneath_the_root_and_never_go_round() {
         .map(|error| (error.file.as_ref().expect("a file").to_string(), error.kind))
         .collect();
     kinds.sort_by(|a, b| a.0.cmp(&b.0));
-    // Through the link in "inside-folder" the walk reaches "a", which is not one of its parents
-    // there, and from there "b", which is.
+    // The link in "inside-folder" leads to "a", which is not a parent folder there. The link in "a"
+    // then leads to "b", which is a parent folder.
     let expected = [
         ("a/b/up".to_owned(), ErrorKind::PathEscapes),
         ("broken".to_owned(), ErrorKind::NotFound),
@@ -251,7 +252,7 @@ fn the_time_of_birth_stays_with_the_file() {
     assert_eq!(first, born("one"));
     std::thread::sleep(std::time::Duration::from_millis(20));
     put(&store, &path("one")).expect("replaces");
-    // On a file system without birth times the store returns 0.
+    // On a file system that does not store creation times, the store returns 0.
     assert!(born("one") > first || (first, born("one")) == (0, 0));
     assert_eq!(born("nothing"), 0);
 }
@@ -263,7 +264,7 @@ fn a_partial_file_of_another_birth_is_neither_published_nor_removed() {
     let (metadata, at) = (Metadata::default(), path("file"));
     let made = store.write_small(&at, &name, b"new", &[], &Attributes::of(&metadata));
     let made = made.expect("written");
-    // A file with an earlier birth, which had the same inode.
+    // The identity of an older file with the same inode number.
     let before = dray_store::PartialId {
         born: made.born.wrapping_sub(1),
         ..made
@@ -322,7 +323,7 @@ fn a_partial_file_in_a_folder_moved_away_is_not_published_there() {
     partial.write_at(0, b"x").expect("writes");
     fs::rename(folder.path().join("a"), folder.path().join("moved")).expect("moves");
     fs::create_dir(folder.path().join("a")).expect("makes");
-    // A cached folder is valid for a second.
+    // Wait until the cached folder has expired, which takes one second.
     std::thread::sleep(std::time::Duration::from_millis(1100));
     let metadata = Metadata::default();
     let published = partial.publish(Publish::Replace, &Attributes::of(&metadata));
@@ -480,8 +481,8 @@ fn configured_folders_are_targets_and_the_rest_is_the_device() {
     assert!(found[3].starts_with("device "), "{}", found[3]);
 }
 
-/// More nested folders than files may be open: 1024 is the usual limit, and other tests run
-/// concurrently.
+/// The tree has more nested folders than the process may open files. The usual limit is 1024, and
+/// other tests run concurrently.
 #[test]
 fn a_tree_deeper_than_open_files_allow_is_listed() {
     const DEPTH: usize = 1500;
@@ -492,7 +493,7 @@ fn a_tree_deeper_than_open_files_allow_is_listed() {
     for _ in 0..DEPTH {
         at = at.join(&name).expect("joins");
         store.make_dir(&at).expect("makes");
-        // Comes after the folder, so that the lister returns to each folder.
+        // This entry comes after the folder, so the lister has to return to the parent folder.
         let after = at
             .parent()
             .expect("not the root")
@@ -552,7 +553,7 @@ fn sync_takes_unreadable_files_and_links() {
 #[test]
 fn an_unreadable_entry_is_an_error_item_and_the_listing_continues() {
     if rustix::process::geteuid().is_root() {
-        // Root can read everything.
+        // Root can read every folder, so this test would prove nothing.
         return;
     }
     let folder = TempDir::new().expect("a folder");
@@ -568,7 +569,7 @@ fn an_unreadable_entry_is_an_error_item_and_the_listing_continues() {
     chmod("secret", 0);
     let store = open(root, End::Source, LinkScope::Never);
     chmod("closed", 0o111);
-    // The folder permits look-ups, so a file named in it can be read.
+    // The folder permits look-ups, so a file in it can be opened by its path.
     let opened = store.open_read(&path("closed/inside"), ReadPurpose::Transfer);
     assert!(opened.is_ok());
     chmod("closed", 0);

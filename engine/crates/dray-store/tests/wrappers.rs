@@ -1,4 +1,5 @@
-//! Tests limit, trace and chaos, and that the memory store loses data that was not synced.
+//! Tests the wrappers limit, trace and chaos. Also tests that the memory store loses data that was
+//! not synced.
 
 use dray_core::rate::BytesPerSecond;
 use dray_core::{End, ErrorKind, Metadata, Name, RelPath};

@@ -1,5 +1,5 @@
-//! Generators of random messages within the protocol's bounds, for property tests here and in other
-//! crates.
+//! Generators of random messages within the limits of the protocol, for property tests in this
+//! crate and in other crates.
 
 use crate::message::{
     Accept, BlockHead, BlockState, Connect, FileClosed, FileId, FileVerdict, Hello, Join, Limits,
@@ -16,17 +16,17 @@ use proptest::option;
 use proptest::prelude::*;
 use std::time::Duration;
 
-/// Generates random bytes, up to `most` of them.
+/// Generates at most `most` random bytes.
 fn some_bytes(most: usize) -> impl Strategy<Value = Vec<u8>> {
     vec(any::<u8>(), 0..=most)
 }
 
-/// Generates a text for people.
+/// Generates short text.
 fn text() -> impl Strategy<Value = String> {
     "\\PC{0,24}"
 }
 
-/// Generates a name that is sometimes not valid UTF-8.
+/// Generates a name. Some of the names are not valid UTF-8.
 pub fn name() -> impl Strategy<Value = Name> {
     prop_oneof![
         vec(any::<u8>(), 1..=12),
@@ -36,7 +36,7 @@ pub fn name() -> impl Strategy<Value = Name> {
     .prop_filter_map("not a name", |bytes| Name::new(&bytes).ok())
 }
 
-/// Generates a path of a few names, including the root.
+/// Generates a path of at most three names, or the root.
 pub fn path() -> impl Strategy<Value = RelPath> {
     vec(name(), 0..4).prop_filter_map("not a path", |names| {
         names
@@ -45,7 +45,7 @@ pub fn path() -> impl Strategy<Value = RelPath> {
     })
 }
 
-/// Generates a range, sometimes at the end of the 64-bit space.
+/// Generates a range. Some of the ranges end at the end of the 64-bit space.
 pub fn range() -> impl Strategy<Value = ByteRange> {
     (any::<u64>(), any::<u64>()).prop_map(|(offset, length)| ByteRange {
         offset,
@@ -53,7 +53,8 @@ pub fn range() -> impl Strategy<Value = ByteRange> {
     })
 }
 
-/// Generates ranges as a DONE message has them: ascending, disjoint, not empty.
+/// Generates ranges that are valid in a DONE message: in ascending order, without overlap, not
+/// empty.
 fn ascending_ranges() -> impl Strategy<Value = Vec<ByteRange>> {
     vec((0..1u64 << 40, 1..1u64 << 40), 0..20).prop_map(|steps| {
         let mut end = 0;
@@ -69,7 +70,7 @@ fn ascending_ranges() -> impl Strategy<Value = Vec<ByteRange>> {
     })
 }
 
-/// Generates arbitrary sums.
+/// Generates random checksums.
 pub fn sums() -> impl Strategy<Value = Sums> {
     (any::<u32>(), any::<u32>()).prop_map(|(crc32c, adler32)| Sums { crc32c, adler32 })
 }
@@ -147,7 +148,7 @@ pub fn entry() -> impl Strategy<Value = Entry> {
         })
 }
 
-/// Generates a layout of up to nine targets.
+/// Generates a layout of at most nine targets.
 pub fn layout() -> impl Strategy<Value = Layout> {
     prop_oneof![
         any::<u32>().prop_map(|target| Layout::Single(TargetId(target))),
@@ -178,7 +179,7 @@ pub fn limits() -> impl Strategy<Value = Limits> {
         )
 }
 
-/// Generates a HELLO with arbitrary versions, bits and checksums.
+/// Generates a HELLO with random versions, feature bits and checksum algorithms.
 pub fn hello() -> impl Strategy<Value = Hello> {
     (
         (any::<u16>(), any::<u16>()),
@@ -399,7 +400,7 @@ fn times() -> impl Strategy<Value = Times> {
     })
 }
 
-/// Generates an arbitrary control message.
+/// Generates a random control message.
 pub fn message() -> impl Strategy<Value = Message> {
     let block = || any::<u64>().prop_map(BlockId);
     let index = || any::<u64>().prop_map(FileIndex);
@@ -445,7 +446,7 @@ pub fn message() -> impl Strategy<Value = Message> {
     prop_oneof![setup, files, objects, session]
 }
 
-/// Generates a block head of up to nine segments within the default limits.
+/// Generates a block head of at most nine segments within the default limits.
 pub fn block_head() -> impl Strategy<Value = BlockHead> {
     let most = Limits::default().object_bytes_max / 9;
     let data = (0..=u64::MAX - most, 1..=most, sums())
@@ -468,7 +469,7 @@ pub fn block_head() -> impl Strategy<Value = BlockHead> {
     })
 }
 
-/// Generates an arbitrary join.
+/// Generates a random JOIN.
 pub fn join() -> impl Strategy<Value = Join> {
     (any::<[u8; 16]>(), any::<u32>(), any::<[u8; 32]>()).prop_map(|(ticket, stream, proof)| Join {
         ticket,

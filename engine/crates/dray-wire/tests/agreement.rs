@@ -1,4 +1,5 @@
-//! Negotiation: both ends compute the same parameters, or both report the reason of the failure.
+//! Tests of the negotiation. Both ends compute the same parameters, or both report the reason why
+//! they cannot agree.
 
 use dray_core::{ErrorKind, StreamId, plan};
 use dray_wire::bounds::CONTROL_BYTES_MIN;

@@ -1,4 +1,5 @@
-//! Every message survives encoding and decoding, and the decoder accepts only canonical frames.
+//! Every message is unchanged after encoding and decoding. The decoder accepts only the one frame
+//! that the encoder makes for a message.
 
 use dray_wire::codec::{
     Decoder, PREFIX_BYTES, Prefix, decode, decode_block_head, decode_join, encode,
@@ -41,8 +42,8 @@ fn decoded_head(frame: &[u8]) -> dray_core::Result<Option<BlockHead>> {
     )
 }
 
-/// Recomputes the crc of a frame with a changed body, so that the decoder checks the fields instead
-/// of failing on the crc.
+/// Computes the crc of a frame with a changed body again, so that the decoder checks the fields and
+/// does not stop at the crc.
 fn reseal(frame: &mut [u8]) {
     let length = u32::try_from(frame.len() - PREFIX_BYTES).expect("short");
     frame[..4].copy_from_slice(&length.to_le_bytes());
@@ -122,10 +123,10 @@ proptest! {
             prop_assert_eq!(decoder.next(&mut piece), Ok(None), "incomplete at {}", length);
             prop_assert_eq!(decoder.is_between_frames(), length == 0);
             if length >= PREFIX_BYTES {
-                // A frame whose prefix declares the shorter body.
+                // Make a frame whose prefix contains the shorter length of the body.
                 let mut frame = whole[..length].to_vec();
                 reseal(&mut frame);
-                // A shortened HELLO is invalid too: its fields have no optional tail.
+                // A shortened HELLO is also invalid, because it has no optional fields at its end.
                 prop_assert!(decoded(&frame).is_err(), "cut at {}", length);
             }
         }
@@ -153,7 +154,7 @@ proptest! {
         if let Ok(Some(message)) = decoded(&frame) {
             let again = encoded(&message);
             let is_hello = matches!(message, Message::Hello(_));
-            // The decoder maps error kinds of a newer peer to `Other`; all other fields are
+            // The decoder converts error kinds of a newer peer to `Other`. All other fields are
             // unchanged.
             if !is_hello && !format!("{message:?}").contains("kind: Other") {
                 prop_assert_eq!(again, frame);

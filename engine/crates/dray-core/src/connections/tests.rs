@@ -1,4 +1,4 @@
-//! Single decisions, and properties for any sequence of calls.
+//! Tests of single decisions, and property tests with arbitrary sequences of calls.
 
 use super::{
     CALLERS_MAX, Call, Direction, Flow, Mapping, Outcome, PASSED_MAX, PIECE_BYTES_MIN, Place, Rule,
@@ -143,7 +143,8 @@ fn a_broken_connection_is_left_alone_for_longer_each_time_and_then_tried() {
     );
     board.broke(0, at(1000));
     assert!(board.is_down(0, at(2999)) && !board.is_down(0, at(3000)));
-    // If none is left, the one that broke first reports its error.
+    // All connections are broken. The connection that broke first is used, so that its error is
+    // reported.
     board.broke(1, at(2500));
     assert_eq!(
         one(&mut board, 1, at(2600)).map(|place| place.connection),
@@ -246,7 +247,7 @@ proptest! {
         for (place, flow) in open {
             board.ended(place, flow, Outcome::Carried, at(now));
         }
-        // All connections are tried again, whatever was measured.
+        // Every connection is tried again, whatever its measured time.
         now += 60_000;
         let mut tried = vec![Rule::Always(Mapping::ThreadToSingle) == rule; connections];
         for _ in 0..(PASSED_MAX as usize + 1) * connections {

@@ -14,7 +14,7 @@ fn name(text: &str) -> Name {
 
 #[test]
 fn hash_is_fnv_1a() {
-    // Test vectors that the authors of the hash have published.
+    // Test vectors published by the authors of the hash function.
     assert_eq!(fnv(super::FNV_BASIS, b""), 0xcbf2_9ce4_8422_2325);
     assert_eq!(fnv(super::FNV_BASIS, b"a"), 0xaf63_dc4c_8601_ec8c);
     assert_eq!(fnv(super::FNV_BASIS, b"foobar"), 0x8594_4171_f739_67e8);

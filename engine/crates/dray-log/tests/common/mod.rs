@@ -41,7 +41,7 @@ pub(crate) fn path(text: &str) -> RelPath {
     RelPath::parse(text.as_bytes()).expect("a good path")
 }
 
-/// Returns the content of a file, derived from its name and version.
+/// Returns the content of a file. It depends on the name and version of the file.
 pub(crate) fn content(name: &str, version: u64, size: usize) -> Vec<u8> {
     let seed = Sums::of(format!("{name} {version}").as_bytes()).crc32c;
     let mut state = u64::from(seed) | 1;
@@ -79,7 +79,7 @@ pub(crate) fn begin(name: &str, version: u64, size: usize) -> FileBegin {
     }
 }
 
-/// One call on a log.
+/// One call of a method of the log.
 #[derive(Debug, Clone)]
 pub(crate) enum Op {
     Begin {
@@ -103,7 +103,7 @@ pub(crate) enum Op {
 /// Expected state of each file: version, size, and one flag per done byte.
 pub(crate) type ExpectedState = BTreeMap<&'static str, (u64, usize, Vec<bool>)>;
 
-/// Applies one call to the log and to the expected state; returns the log's result.
+/// Applies one call to the log and to the expected state. Returns the result of the log.
 pub(crate) fn apply<F: LogFile>(
     log: &mut UniversalLog<F>,
     truth: &mut ExpectedState,
@@ -144,8 +144,8 @@ pub(crate) fn apply<F: LogFile>(
     Ok(())
 }
 
-/// Checks that every range in `found` was recorded at some moment of `history`, with the sums of
-/// the right bytes. Returns the first error.
+/// Checks that every range in `found` was recorded in a state of `history`, with the correct sums.
+/// Returns the first error.
 pub(crate) fn first_false_range(found: &Recovery, history: &[ExpectedState]) -> Option<String> {
     for (at, file) in &found.files {
         let name = at.to_string();
@@ -171,7 +171,7 @@ pub(crate) fn first_false_range(found: &Recovery, history: &[ExpectedState]) -> 
     None
 }
 
-/// Checks that `found` is exactly `truth`.
+/// Checks that `found` equals `truth`.
 pub(crate) fn assert_equals(found: &Recovery, truth: &ExpectedState, when: &str) {
     let names: Vec<String> = found.files.keys().map(ToString::to_string).collect();
     let expected: Vec<String> = truth.keys().map(|name| (*name).to_owned()).collect();
@@ -190,18 +190,18 @@ pub(crate) fn assert_equals(found: &Recovery, truth: &ExpectedState, when: &str)
     }
 }
 
-/// A disk that distinguishes written from durable data. docs/design/object-log.md states the
-/// assumptions about the medium: durable bytes survive a crash; of the other bytes any part may
-/// survive, and the rest reads as zeros or is past the end; a rename is atomic.
+/// A disk that distinguishes written from durable data. It makes the assumptions of
+/// docs/design/object-log.md. Durable bytes survive a crash. Any part of the other bytes may
+/// survive, and the lost bytes read as zeros or are past the end of the file. A rename is atomic.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CrashDisk {
     pub(crate) written: Vec<u8>,
     pub(crate) durable: Vec<u8>,
     pub(crate) replacement: Option<Vec<u8>>,
-    /// Number of modifying calls until every call fails; `None` for no limit.
+    /// Number of modifying calls after which every call fails; `None` for no limit.
     pub(crate) calls_left: Option<u64>,
     pub(crate) calls: u64,
-    /// Bytes that may still be written before the disk is full.
+    /// Number of bytes that can be written before the disk is full.
     pub(crate) room: Option<usize>,
 }
 
@@ -236,7 +236,7 @@ impl LogFile for CrashDisk {
     }
     fn read_at(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let start = (offset as usize).min(self.written.len());
-        // Return short reads to test the caller, but no empty read before the end.
+        // Return short reads to test the caller. Return no empty read before the end of the file.
         let count = buffer.len().min(self.written.len() - start).min(100);
         buffer[..count].copy_from_slice(&self.written[start..start + count]);
         Ok(count)
@@ -303,8 +303,9 @@ fn finish_op(name: &'static str, ending: Ending) -> Op {
     Op::Finish { name, ending }
 }
 
-/// Returns the workload of the exhaustive tests: two interleaved files, a file that is dropped and
-/// begun again as another version with the same partial name, a published file, holes and runs.
+/// Returns the workload of the exhaustive tests. It has two interleaved files, a published file,
+/// holes and runs. It also has a file that is dropped and begun again as another version with the
+/// same partial name.
 pub(crate) fn workload() -> Vec<Op> {
     use Op::Commit;
     vec![
@@ -333,7 +334,7 @@ pub(crate) fn workload() -> Vec<Op> {
     ]
 }
 
-/// A [`CrashDisk`] that the test can access while a log writes to it.
+/// A [`CrashDisk`] that the test can use while a log writes to it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SharedDisk(pub(crate) Rc<RefCell<CrashDisk>>);
 

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 const OLD: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 const NEW: &str = "Sun, 06 Nov 1994 08:49:38 GMT";
 
-/// A server with a file of two bytes, which answers each request with the next of these heads.
+/// Starts a server with a file of two bytes. The server answers each request with the next head in
+/// `heads`.
 fn serve(heads: Vec<String>) -> HttpStore {
     let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
     let port = listener.local_addr().expect("an address").port();
@@ -42,12 +43,13 @@ fn serve(heads: Vec<String>) -> HttpStore {
     HttpStore::new(&url, Credentials::none(), End::Source)
 }
 
-/// The head of an answer with one byte of two, and further headers.
+/// Returns the head of an answer with one byte of the two-byte file, followed by the headers
+/// `more`.
 fn part(at: u64, more: &str) -> String {
     format!("206 Part\r\nContent-Range: bytes {at}-{at}/2{more}")
 }
 
-/// Opens the file of that server in its listed, old version.
+/// Opens the file of the server in the old version, which was listed.
 fn open(store: &HttpStore) -> Box<dyn ReadHandle> {
     let path = RelPath::parse(b"a").expect("good");
     let known = FileVersion {
@@ -71,7 +73,7 @@ fn no_answer_of_another_version_is_excused_by_one_that_comes_later() {
     let file = open(&store);
     let error = file.read_at(0, &mut [0]).expect_err("of the new one");
     assert_eq!(error.kind, ErrorKind::SourceChanged);
-    // An answer to another thread, sent before the change.
+    // This answer, to another thread, was sent before the file changed.
     assert_eq!(file.read_at(1, &mut [0]).expect("of the old one"), 1);
     assert_eq!(file.state().expect("known").modified.seconds, 784_111_777);
 }
@@ -82,7 +84,7 @@ fn an_answer_without_a_version_causes_a_state_query() {
     let store = serve(vec![
         part(0, ""),
         part(1, &modified(OLD)),
-        // PROPFIND and HEAD are refused; a GET of the first byte has the state.
+        // The server refuses PROPFIND and HEAD. The state comes from a GET of the first byte.
         "405 No".to_owned(),
         "405 No".to_owned(),
         part(0, &modified(NEW)),
@@ -91,7 +93,7 @@ fn an_answer_without_a_version_causes_a_state_query() {
     assert_eq!(file.read_at(0, &mut [0]).expect("reads"), 1);
     assert_eq!(file.read_at(1, &mut [0]).expect("reads"), 1);
     assert_eq!(file.state().expect("asked").modified.seconds, 784_111_778);
-    // The next opening does not use the old state either.
+    // The next opening must not use the old state.
     assert_eq!(
         store.server().recall(&RelPath::parse(b"a").expect("good")),
         None
@@ -104,7 +106,8 @@ fn one_state_query_follows_the_last_read_without_a_version() {
     let first = |time| part(0, &format!("\r\nLast-Modified: {time}"));
     let store = serve(vec![
         part(0, ""),
-        // PROPFIND is refused, then HEAD each time; a GET of the first byte has the state.
+        // The server refuses PROPFIND once and HEAD each time. The state comes from a GET of the
+        // first byte.
         no(),
         no(),
         first(OLD),
@@ -115,10 +118,10 @@ fn one_state_query_follows_the_last_read_without_a_version() {
     let file = open(&store);
     let modified = || file.state().expect("known").modified.seconds;
     assert_eq!(file.read_at(0, &mut [0]).expect("reads"), 1);
-    // The second query needs no request.
+    // The second call of `modified` sends no request.
     assert_eq!((modified(), modified()), (784_111_777, 784_111_777));
     assert_eq!(file.read_at(1, &mut [0]).expect("reads"), 1);
-    // The changed state stays.
+    // The changed state is final, so the second call returns it too.
     assert_eq!((modified(), modified()), (784_111_778, 784_111_778));
 }
 
@@ -144,7 +147,7 @@ fn a_whole_answer_of_another_length_is_another_version() {
     assert_eq!(error.kind, ErrorKind::SourceChanged);
 }
 
-/// Reads the head of the next request and returns the socket and the head.
+/// Reads the head of the next request. Returns the socket and the head.
 fn asked(listener: &TcpListener) -> (TcpStream, String) {
     let (socket, _) = listener.accept().expect("accepts");
     let lines = BufReader::new(socket.try_clone().expect("clones")).lines();
@@ -166,7 +169,7 @@ fn reads_at_one_time_come_from_the_server_that_the_first_was_sent_to() {
         loop {
             let (mut socket, _) = asked(&home);
             counted.fetch_add(1, Ordering::SeqCst);
-            // Long enough for the other threads to send requests as well.
+            // In this time the other threads could send requests too.
             std::thread::sleep(Duration::from_millis(50));
             let head = "HTTP/1.1 302 DavEntry\r\nContent-Length: 0\r\nConnection: close";
             write!(socket, "{head}\r\nLocation: {place}\r\n\r\n").expect("writes");

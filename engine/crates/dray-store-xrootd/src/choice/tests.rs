@@ -3,8 +3,8 @@ use std::time::{Duration, Instant};
 
 const USUAL: Duration = Duration::from_millis(10);
 
-/// Two servers and the manager; each has completed one read, in this multiple of the usual
-/// time.
+/// Returns the states of two servers and the manager. Each has completed one read, which took the
+/// given multiple of the usual time.
 fn tracks(times: &[u32], now: Instant) -> Vec<Track> {
     let track = |times: &u32| {
         let mut track = Track::default();

@@ -1,4 +1,4 @@
-//! Threads that read or write through a pool of connections, each with a file of its own.
+//! Threads that read or write through a pool of connections. Each thread has its own file.
 
 use super::server::{ANSWER, BYTES_MAX, Rates, Request, Server};
 use dray_core::connections::{Direction, Flow, Rule, Setting};
@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Maximum bytes of a call, and the maximum reduction of a call's length. Calls of equal length
-/// would synchronise.
+/// Maximum length of a call in bytes, and the maximum number of bytes by which a call is shorter.
+/// With calls of equal length, the threads would run in step.
 const CALL_BYTES: u32 = 512 * 1024;
 const LESS_BYTES: u32 = 128 * 1024;
 
@@ -29,32 +29,32 @@ pub(crate) struct Case {
     pub(crate) threads: u32,
     pub(crate) connections: usize,
     pub(crate) rule: Rule,
-    /// Warm-up that is not counted: the pool opens connections and compares settings in it.
+    /// Time before the measurement. In it, the pool opens connections and compares settings.
     pub(crate) before: Duration,
-    /// Measured duration.
+    /// Length of the measurement.
     pub(crate) length: Duration,
 }
 
 /// Results of a run.
 pub(crate) struct Came {
-    /// Bytes per second.
+    /// Throughput in bytes per second.
     pub(crate) rate: f64,
     pub(crate) carried: Vec<Carried>,
-    /// Number of waits for a file's lock at the server, and their total duration.
+    /// Number and total duration of the waits for locks of files at the server.
     pub(crate) lock_waits: u64,
     pub(crate) lock_seconds: f64,
-    /// Setting in force at the end.
+    /// Current setting at the end of the run.
     pub(crate) setting: Setting,
 }
 
-/// A connection: callers send requests at any time, and a thread receives the answers.
+/// A connection. Callers send requests at any time, and a separate thread receives the answers.
 struct Wire {
     writer: Mutex<TcpStream>,
     open: Arc<Mutex<HashMap<u64, Open>>>,
     next: AtomicU64,
 }
 
-/// A request without an answer.
+/// A request that is not answered yet.
 struct Open {
     lease: Lease<Arc<Wire>>,
     answered: Sender<()>,
@@ -68,8 +68,8 @@ impl Wire {
         let open = Arc::new(Mutex::default());
         let of_reader = Arc::clone(&open);
         thread::spawn(move || {
-            // The thread ends with the connection; no caller waits for the requests that were open
-            // then.
+            // The thread ends when the connection is closed. No caller waits for the remaining
+            // requests.
             let _ = take_answers(reader, &of_reader);
             of_reader.lock_unpoisoned().clear();
         });
@@ -90,7 +90,7 @@ fn take_answers(mut stream: TcpStream, open: &Mutex<HashMap<u64, Open>>) -> io::
         let answered = open.lock_unpoisoned().remove(&u64::from_le_bytes(id));
         if let Some(Open { lease, answered }) = answered {
             lease.carried();
-            // A caller that does not wait has dropped the receiver.
+            // Ignore an error. A caller that does not wait for the answer has dropped the receiver.
             let _ = answered.send(());
         }
     }
@@ -111,7 +111,7 @@ fn submit(lease: Lease<Arc<Wire>>, mut request: Request, data: &[u8]) -> io::Res
     Ok(answer)
 }
 
-/// One thread: makes calls, one after the other, until the run is over.
+/// Runs one thread. The thread makes one call after the other until the run ends.
 fn call(
     pool: &Connections<Arc<Wire>>,
     flow: Flow,
@@ -143,7 +143,7 @@ fn call(
     Ok(())
 }
 
-/// Runs a case against its own server.
+/// Runs a case with its own server.
 pub(crate) fn run(case: &Case, rates: Rates) -> Result<Came, Box<dyn std::error::Error>> {
     let server = Server::start(rates)?;
     let address = server.address;

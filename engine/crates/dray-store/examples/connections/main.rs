@@ -1,12 +1,12 @@
-//! Measures the throughput of several connections to one server: threads read or write through a
-//! pool of connections. The server runs on the loopback; each of its threads serves one connection
-//! at a fixed rate.
+//! Measures the throughput of several connections to one server. Threads read or write through a
+//! pool of connections. The server runs on the loopback interface. Each thread of the server serves
+//! one connection at a fixed rate.
 //!
 //! ```text
 //! connections read|write sync|async THREADS CONNECTIONS single|multiple|auto [NAME=NUMBER...]
 //! ```
 //!
-//! It prints one JSON object. `integration/bench/connections.py` runs all cases.
+//! The program prints one JSON object. `integration/bench/connections.py` runs all cases.
 #![expect(clippy::print_stdout, reason = "a program")]
 
 mod load;

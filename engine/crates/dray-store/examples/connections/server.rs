@@ -1,7 +1,7 @@
-//! A server with one thread per connection, each at a fixed rate: throughput beyond that rate needs
-//! another connection. Each file has a lock. A write holds it for a part of its time, and longer if
-//! it must become durable. Writes of one file over several connections therefore wait for each
-//! other and block their connections.
+//! A server with one thread per connection. Each thread has a fixed rate, so a client needs several
+//! connections for a higher rate. Each file has a lock. A write holds the lock during a part of its
+//! service time, and longer if it must become durable. So writes to one file over several
+//! connections wait for each other, and block their connections.
 
 use dray_core::lock::LockExt;
 use std::collections::HashMap;
@@ -12,19 +12,20 @@ use std::sync::{Arc, Mutex, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Most bytes of one request.
+/// Maximum number of bytes in one request.
 pub(crate) const BYTES_MAX: usize = 1 << 20;
 
-/// Rates of the server, far below the processor's, so that the load of the machine does not matter.
+/// Rates of the server. They are far below those of the processor, so that other load on the
+/// machine does not change the results.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rates {
-    /// Bytes per second of a connection.
+    /// Rate of one connection in bytes per second.
     pub(crate) connection: f64,
-    /// Bytes per second of all connections together, if limited.
+    /// Limit on the rate of all connections together in bytes per second; `None` for no limit.
     pub(crate) whole: Option<f64>,
-    /// Fraction of a write's time during which it holds its file's lock.
+    /// Fraction of the service time of a write during which it holds the lock of its file.
     pub(crate) locked: f64,
-    /// Time that a write takes to become durable, with the lock held.
+    /// Time to make a write durable while the lock of the file is held.
     pub(crate) durable: Duration,
 }
 
@@ -39,21 +40,22 @@ impl Default for Rates {
     }
 }
 
-/// A request on the wire.
+/// A request from the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// Number that the answer repeats.
+    /// Number of the request. The answer contains the same number.
     pub(crate) id: u64,
     /// Number of the file.
     pub(crate) file: u32,
-    /// Number of bytes. Those of a write follow the request, those of a read follow the answer.
+    /// Number of bytes. For a write, the bytes follow the request. For a read, they follow the
+    /// answer.
     pub(crate) bytes: u32,
     pub(crate) is_write: bool,
-    /// True if the server answers only when the write is durable.
+    /// True if the server answers only after the write is durable.
     pub(crate) is_durable: bool,
 }
 
-/// Bytes of a request and of an answer, without data.
+/// Length in bytes of a request and of an answer, without data.
 pub(crate) const REQUEST: usize = 18;
 pub(crate) const ANSWER: usize = 12;
 
@@ -82,19 +84,20 @@ impl Request {
     }
 }
 
-/// The server; it runs until the program ends.
+/// The server. It runs until the program ends.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) shared: Arc<Shared>,
 }
 
-/// State shared by the server's threads.
+/// State that the threads of the server share.
 pub(crate) struct Shared {
     rates: Rates,
     files: Mutex<HashMap<u32, Arc<Mutex<()>>>>,
-    /// Time at which the whole server is free again.
+    /// Time at which the limit on all connections permits the next bytes.
     free: Mutex<Instant>,
-    /// Number of times another thread held a file's lock, and nanoseconds waited for it.
+    /// Number of waits for a lock that another thread held, and the total nanoseconds of these
+    /// waits.
     pub(crate) lock_waits: AtomicU64,
     pub(crate) lock_nanos: AtomicU64,
 }
@@ -114,7 +117,7 @@ impl Server {
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let shared = of_all.clone();
-                // A connection ends when its client closes it.
+                // The thread ends when the client closes the connection.
                 thread::spawn(move || shared.serve(stream).is_ok());
             }
         });
@@ -122,10 +125,10 @@ impl Server {
     }
 }
 
-/// Maximum oversleep that is compensated: on a busy machine a sleep is longer than requested.
+/// Maximum oversleep that is compensated. On a busy machine a sleep takes longer than requested.
 const LATE_MAX: Duration = Duration::from_millis(5);
 
-/// A thread's clock, which advances as the thread serves. It holds the last oversleep.
+/// Clock of a thread. Contains the time by which the last sleep was too long.
 struct Pace(Duration);
 
 impl Pace {

@@ -1,4 +1,4 @@
-//! Control files: the object log and the lease.
+//! Cases for control files: the object log and the lease.
 
 use super::{Case, Outcome, ensure, ensure_eq, ensure_error, path};
 use crate::store::{ControlFile, Store};

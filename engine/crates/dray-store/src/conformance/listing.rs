@@ -1,4 +1,4 @@
-//! Listing: order, options, omitted entries, and bounded memory.
+//! Cases for listing: order, options, omitted entries, and bounded memory.
 
 use super::{
     Case, Outcome, always, ensure, ensure_eq, ensure_error, metadata, own_name, path, put, walk,
@@ -47,7 +47,7 @@ fn no_links(can: &Capabilities) -> Option<&'static str> {
 
 /// Folders of the tree that most cases list.
 pub(super) const FOLDERS: [&str; 5] = ["a", "a/b", "a/b/c", "d", "a-b"];
-/// Files of that tree, of one byte each.
+/// Files of the tree that most cases list. Each has one byte.
 pub(super) const FILES: [&str; 5] = ["a/1", "a/b/2", "a/b/c/3", "4", "a-b/5"];
 
 fn build(store: &dyn Store) -> Outcome {
@@ -82,7 +82,7 @@ fn depth_first(store: &dyn Store) -> Outcome {
     Ok(())
 }
 
-/// The tree of [`build`] is listed as a whole.
+/// Checks that a listing contains the whole tree of [`build`].
 pub(super) fn all_depth_first(store: &dyn Store) -> Outcome {
     // `walk` checks that each folder ends after its contents.
     let mut listed = walk(store, &RelPath::root(), &ListOptions::default())?;
@@ -100,7 +100,7 @@ fn tops(store: &dyn Store) -> Outcome {
     tops_as_asked(store)
 }
 
-/// Each top of the tree of [`build`] is listed as asked.
+/// Lists several tops in the tree of [`build`] with several options.
 pub(super) fn tops_as_asked(store: &dyn Store) -> Outcome {
     let options = ListOptions::default();
     let contents = ListOptions {
@@ -153,7 +153,7 @@ fn skip(store: &dyn Store) -> Outcome {
     skips_folders(store)
 }
 
-/// Folders of the tree of [`build`] can be skipped.
+/// Checks that folders in the tree of [`build`] can be skipped.
 pub(super) fn skips_folders(store: &dyn Store) -> Outcome {
     let mut listed = store.list(&RelPath::root(), &ListOptions::default())?;
     let mut names = Vec::new();
@@ -175,7 +175,7 @@ pub(super) fn skips_folders(store: &dyn Store) -> Outcome {
     Ok(())
 }
 
-/// Skipping after any item other than a folder's beginning does nothing.
+/// Skips after an item that is not the start of a folder. Such a skip must have no effect.
 trait SkipElsewhere {
     fn skip_folder_unless_entered(&mut self, kind: &EntryKind);
 }
@@ -256,7 +256,7 @@ fn links(store: &dyn Store) -> Outcome {
     Ok(())
 }
 
-/// A placeholder for a missing item.
+/// Returns a listed item that stands for a missing item.
 fn never() -> crate::types::Listed {
     crate::types::Listed {
         depth: 0,
@@ -268,8 +268,9 @@ fn never() -> crate::types::Listed {
     }
 }
 
-/// A listing that holds all names in memory would list removed files; a streaming one does not. The
-/// case removes the second half after the first item: few of these files may still be listed.
+/// Checks that a listing does not hold all names in memory. The case deletes the second half of the
+/// files after the first item was listed. A listing that had read all names would still list them.
+/// So only few of the deleted files may be listed.
 fn many(store: &dyn Store) -> Outcome {
     const ENTRIES: usize = 100_000;
     const HELD_MAX: usize = 20_000;
@@ -298,7 +299,7 @@ fn many(store: &dyn Store) -> Outcome {
             kept += 1;
         }
     }
-    // The remaining items: the held part of the removed half, and the folder's end.
+    // The remaining items may be names that the lister had already read, and the end of the folder.
     let rest = listed.filter(Result::is_ok).count();
     let bound = kept + HELD_MAX / 2 + 1;
     ensure!(

@@ -1,4 +1,4 @@
-//! Names and paths: any bytes, up to the longest, except those that the store refuses.
+//! Cases for names and paths: all bytes and lengths that the store does not exclude.
 
 use super::{Case, Outcome, always, ensure_eq, ensure_error, get, metadata, own_name, put, walk};
 use crate::ext::StoreExt;
@@ -20,7 +20,7 @@ pub(super) const CASES: &[Case] = &[
     },
 ];
 
-/// Length of the deep path in bytes: more than `PATH_MAX`, 4096.
+/// Length of the deep path in bytes. It exceeds `PATH_MAX`, which is 4096.
 const DEEP_BYTES: usize = 5000;
 
 fn no_deep_paths(can: &Capabilities) -> Option<&'static str> {
@@ -74,7 +74,7 @@ fn names(store: &dyn Store) -> Outcome {
     Ok(())
 }
 
-/// Every call that creates an entry refuses this path.
+/// Checks that every call that creates an entry rejects this path.
 fn name_refused(store: &dyn Store, path: &RelPath, kind: ErrorKind) -> Outcome {
     ensure_error(store.make_dir(path), kind, "a folder of a refused name")?;
     let request = PartialRequest {

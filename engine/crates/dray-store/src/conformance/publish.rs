@@ -1,4 +1,4 @@
-//! The one atomic step from partial to final.
+//! Cases for publishing: the atomic step that gives a partial file its final name.
 
 use super::{
     Case, Outcome, always, ensure, ensure_eq, ensure_error, get, metadata, own_name, path, put,
@@ -281,7 +281,7 @@ fn own(store: &dyn Store) -> Outcome {
     mine.write_at(0, b"mine")?;
     let taken = store.begin(&file, 5, &request);
     ensure_error(taken, ErrorKind::AlreadyExists, "beginning under its name")?;
-    // Another writer takes the partial file for a leftover and starts again.
+    // Another writer deletes the partial file as a leftover and starts a new one.
     store.discard(&file, &request.name, None)?;
     let other = store.begin(&file, 5, &request)?;
     other.write_at(0, b"other")?;
@@ -307,7 +307,7 @@ fn own(store: &dyn Store) -> Outcome {
     let attributes = Attributes::of(&meta);
     let mine = store.write_small(&file, &request.name, b"mine", &[], &attributes)?;
     let name = &request.name;
-    // The file moves elsewhere and still exists: the store does not reuse its inode number.
+    // Rename the file, so that it still exists and the store cannot reuse its inode number.
     store.publish_small(&path("elsewhere"), name, mine, Publish::Replace)?;
     let other = store.begin(&file, 5, &request)?;
     ensure_error(
@@ -355,7 +355,7 @@ fn links(store: &dyn Store) -> Outcome {
     ensure_eq!(modified, Some(expected), "its time");
     let left = store.list_control(&RelPath::root())?;
     ensure_eq!(left.len(), 1, "names in the folder");
-    // The file replaces the link, not the target of the link.
+    // Publishing replaces the link itself, and not the target of the link.
     put(store, &link, b"file")?;
     let kind = store.stat(&link)?.map(|state| state.kind);
     ensure_eq!(kind, Some(FileKind::File), "its kind after replacing");
@@ -378,7 +378,7 @@ fn many(store: &dyn Store) -> Outcome {
         own_name("d")?,
     ];
     let contents: [&[u8]; 4] = [b"one", b"", b"three", b"four"];
-    // One name is taken, which does not affect the other files.
+    // One name is taken. The other files must be written all the same.
     let taken = store.write_small(&paths[2], &partials[2], b"before", &[], &attributes)?;
     let files = (0..4).map(|number| SmallFile {
         path: &paths[number],
@@ -396,8 +396,7 @@ fn many(store: &dyn Store) -> Outcome {
     )?;
     let mut ids = written.into_iter().collect::<Result<Vec<_>, _>>()?;
     ids.insert(2, taken);
-    // The store does not publish another writer's file, which does not affect the other files
-    // either.
+    // The store must not publish the file of another writer, and must publish the other files.
     ids[3] = PartialId {
         inode: ids[3].inode.wrapping_add(1),
         ..ids[3]

@@ -1,4 +1,4 @@
-//! The cases for a read-only store. The caller provides the tree of each case.
+//! Cases for read-only stores. The caller provides the tree of each case.
 
 use super::listing::{FILES, FOLDERS, all_depth_first, skips_folders, tops_as_asked};
 use super::reading::{all_is_data, ends_after};
@@ -11,18 +11,18 @@ use crate::types::{Attributes, ListOptions, PartialRequest, ReadPurpose};
 use dray_core::{ErrorKind, FileKind, RelPath};
 use std::sync::Arc;
 
-/// An entry of a tree that a case reads. A folder comes before its entries.
+/// An entry of a tree that a case reads. In a list of items, a folder comes before its entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
     /// Path of the entry.
     pub path: RelPath,
-    /// Bytes of a file; `None` for a folder.
+    /// Content of a file; `None` for a folder.
     pub bytes: Option<Vec<u8>>,
     /// Time of the last modification, in seconds since 1970.
     pub modified_seconds: i64,
 }
 
-/// Makes a store that holds exactly these items.
+/// Function that creates a store with exactly these items.
 pub type TreeFactory<'a> = &'a dyn Fn(&[Item]) -> Arc<dyn Store>;
 
 struct Case {
@@ -192,7 +192,7 @@ fn by_threads(store: &dyn Store) -> Outcome {
 fn refused(store: &dyn Store) -> Outcome {
     let open = |at: &str| store.open_read(&path(at), ReadPurpose::Transfer);
     ensure_error(open("none"), ErrorKind::NotFound, "opening a missing file")?;
-    // A server may not tell a file from a missing folder.
+    // Some servers give the same error for a file and for a missing folder.
     match open("file/below") {
         Err(error) => ensure!(
             matches!(error.kind, ErrorKind::NotFound | ErrorKind::NotADirectory),

@@ -1,4 +1,4 @@
-//! Reading: ends of files, holes, changes, and paths outside the root.
+//! Cases for reading: ends of files, holes, changes, and paths outside the root.
 
 use super::{
     Case, Outcome, always, ensure, ensure_eq, ensure_error, get, metadata, own_name, path, pattern,
@@ -59,7 +59,7 @@ fn at_the_end(store: &dyn Store) -> Outcome {
     ends_after(store, &bytes)
 }
 
-/// The file `file` of 1000 bytes ends after `bytes`.
+/// Checks reads at the end of the file `file`. The file has 1000 bytes and ends with `bytes`.
 pub(super) fn ends_after(store: &dyn Store, bytes: &[u8]) -> Outcome {
     let handle = store.open_read(&path("file"), ReadPurpose::Transfer)?;
     let mut buffer = vec![0xee; 500];
@@ -89,8 +89,8 @@ pub(super) fn ends_after(store: &dyn Store, bytes: &[u8]) -> Outcome {
     Ok(())
 }
 
-/// Returns true if an open file has the time of its writer, or without
-/// [`Capabilities::sets_times`] that of the store's clock.
+/// Returns true if an open file has the time that its writer set. Without
+/// [`Capabilities::sets_times`], returns true if the file has a time of the store's clock.
 fn has_time(store: &dyn Store, state: &ReadState, seconds: i64) -> bool {
     match store.capabilities().sets_times {
         true => state.modified.seconds == seconds,
@@ -98,7 +98,7 @@ fn has_time(store: &dyn Store, state: &ReadState, seconds: i64) -> bool {
     }
 }
 
-/// A time in the past that is later than each time that a case sets.
+/// A time in the past that is later than every time that a case sets, in seconds since 1970.
 const CLOCK_SECONDS_MIN: i64 = 1_700_000_000;
 
 fn changed(store: &dyn Store) -> Outcome {
@@ -109,7 +109,7 @@ fn changed(store: &dyn Store) -> Outcome {
         first.size == 3 && has_time(store, &first, 10),
         "size and time: found {first:?}, written 3 bytes with the time 10"
     );
-    // After a replacement the open handle still reads the old file, the name the new one.
+    // After a replacement, the open handle reads the old file, and the name refers to the new file.
     put_with(store, &path("file"), b"second", &metadata(20, 0))?;
     let bytes = read_all(&*handle);
     let state = handle.state();
@@ -196,7 +196,7 @@ fn dense(store: &dyn Store) -> Outcome {
     all_is_data(store)
 }
 
-/// The file `dense` has 100 000 bytes of data, and `none` is empty.
+/// Checks that the file `dense` has 100 000 bytes of data, and that `none` is empty.
 pub(super) fn all_is_data(store: &dyn Store) -> Outcome {
     let handle = store.open_read(&path("dense"), ReadPurpose::Transfer)?;
     let mut offset = 0;
@@ -235,8 +235,8 @@ fn refused(store: &dyn Store) -> Outcome {
 }
 
 fn escape(store: &dyn Store) -> Outcome {
-    // Link texts that lead beneath and out of the root, relative and absolute, in one step and in
-    // many.
+    // Targets of links: inside and outside the root, relative and absolute, with one and with
+    // several components.
     let texts: [&[u8]; 5] = [b"/", b"..", b"../..", b"/proc/self/root", b"inside"];
     store.make_dir(&path("inside"))?;
     put(store, &path("inside/file"), b"x")?;

@@ -1,4 +1,4 @@
-//! Folders, partial files, small files, durability.
+//! Cases for folders, partial files, small files and durability.
 
 use super::{
     Broken, Case, Outcome, always, ensure, ensure_eq, ensure_error, get, metadata, own_name, path,
@@ -282,7 +282,7 @@ fn reuse(store: &dyn Store) -> Outcome {
     let mut back = [0; 10];
     partial.read_at(0, &mut back)?;
     ensure_eq!(&back, b"firstagain", "what the partial file holds");
-    // A new file: it shows no bytes of the old one.
+    // A new partial file must not contain bytes of the deleted file.
     store.discard(&file, &fresh.name, None)?;
     let partial = store.begin(&file, 4, &fresh)?;
     partial.publish(Publish::IfAbsent, &Attributes::of(&metadata(9, 0)))?;
@@ -340,7 +340,7 @@ fn abort(store: &dyn Store) -> Outcome {
     )
 }
 
-/// Declared holes read as zeros, wherever they lie; the other bytes are as given.
+/// Checks that holes read as zeros and that all other bytes are as written.
 fn small_with_holes(store: &dyn Store, attributes: &dray_core::Metadata) -> Outcome {
     let (file, name) = (path("a/holes"), own_name("s2")?);
     let all = 200_000;
@@ -444,7 +444,7 @@ fn groups(store: &dyn Store) -> Outcome {
         .collect();
     items.extend([SyncItem::Folder(&folder), SyncItem::Folder(&root)]);
     store.sync_all(&items)?;
-    // A missing item does not affect the others, in a small and in a large group.
+    // A missing item must not affect other items, in a small group and in a large group.
     let missing = path("none/f");
     for others in [&items[..1], &items] {
         let group = [&[SyncItem::File(&missing)], others].concat();
@@ -471,7 +471,8 @@ fn remove(store: &dyn Store) -> Outcome {
     for _ in 0..2 {
         store.remove(&path("a"))?;
     }
-    // A new folder of the same name is another folder.
+    // A new folder with the same name is another folder, and must not be confused with the deleted
+    // one.
     store.make_dir(&path("a"))?;
     put(store, &path("a/file"), b"y")?;
     ensure_eq!(

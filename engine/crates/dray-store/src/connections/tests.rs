@@ -1,4 +1,4 @@
-//! Threads with connections that open, break and cannot be opened.
+//! Threads that use connections. The connections open, break, or cannot be opened.
 
 use super::{ConnectionOptions, Connections, Lease};
 use dray_core::connections::{Direction, Flow, Mapping, Rule};
@@ -21,7 +21,7 @@ fn options(most: usize, depth: u32, rule: Rule) -> ConnectionOptions {
 
 const MULTIPLE: Rule = Rule::Always(Mapping::ThreadToMultiple);
 
-/// Connections whose value is their number.
+/// Returns a pool in which the value of a connection is its number.
 fn numbers(options: &ConnectionOptions) -> Connections<usize> {
     Connections::new(options, Ok)
 }
@@ -53,7 +53,7 @@ fn a_panic_while_opening_releases_waiting_threads() {
     let (go_on_in, go_on) = sync_channel::<()>(1);
     let go_on = Mutex::new(go_on);
     let is_first = AtomicBool::new(true);
-    // One connection carries both calls.
+    // One connection serves both calls.
     let pool = Connections::new(&options(1, 2, MULTIPLE), move |at| {
         if is_first.swap(false, Ordering::SeqCst) {
             begun_in.send(()).expect("heard");

@@ -1,4 +1,4 @@
-//! The encoder and the decoder of a block head enforce its bounds independently.
+//! The encoder and the decoder check the limits on a block head independently of each other.
 
 use crate::common::framed;
 use dray_core::{BlockId, ByteRange, ErrorKind, FileIndex, Sums, TargetId};
@@ -43,7 +43,7 @@ fn encoder_and_decoder_enforce_block_bounds() {
             "{why}"
         );
         assert_eq!(out.is_empty(), !is_good);
-        // Encode as a sender without limits, so that the decoder's own check runs.
+        // Encode with limits that permit everything, so that the decoder's own check is tested.
         out.clear();
         encode_block_head(&head, &wide, &mut out).expect("within wide limits");
         let (prefix, body) = out.split_first_chunk::<PREFIX_BYTES>().expect("a prefix");
@@ -76,7 +76,7 @@ fn encoder_and_decoder_enforce_block_bounds() {
         "no segment"
     );
 
-    // Segment count 1; then kind 1, file, offset, length 0, sums.
+    // Body: segment count 1, kind 1, file, offset, length 0, checksums.
     let nothing = framed(
         frame_type::BLOCK,
         0,
@@ -99,7 +99,7 @@ fn encoder_and_decoder_enforce_block_bounds() {
 #[test]
 fn bytes_after_the_last_segment_need_the_extended_flag() {
     let limits = Limits::default();
-    // Segment count 1; then kind 2, file, offset 0, length 1.
+    // Body: segment count 1, kind 2, file, offset 0, length 1.
     let body = [
         &[0; 12][..],
         &[1, 0, 0, 0, 2],

@@ -1,10 +1,10 @@
-//! Helpers of the tests of bounds.
+//! Helpers for the tests of limits.
 
 use dray_core::{Entry, EntryKind, FileIndex, Metadata, Name, TransferId};
 use dray_wire::codec::{PREFIX_BYTES, Prefix, decode, encode};
 use dray_wire::message::{Connect, Hello, Limits, Message, Role, Selection};
 
-/// Returns a frame with a correct checksum around an arbitrary body.
+/// Returns a frame with any body and the correct checksum.
 pub(crate) fn framed(number: u8, flags: u8, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len()).expect("short");
     let mut frame = length.to_le_bytes().to_vec();

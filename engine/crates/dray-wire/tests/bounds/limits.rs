@@ -1,4 +1,5 @@
-//! The encoder refuses oversized messages and splits lists; the decoder bounds its memory.
+//! The encoder rejects messages that are too large, and splits lists. The decoder limits its
+//! memory.
 
 use crate::common::{connect, decoded, file, framed, hello, try_encode};
 use dray_core::{
@@ -11,7 +12,8 @@ use dray_wire::message::{
     Accept, BlockState, Connect, FileClosed, FileId, FileVerdict, Hello, Limits, Message, Selection,
 };
 
-/// Checks that the encoder accepts `within` and refuses `over`; `field` names the tested field.
+/// Checks that the encoder accepts the message `within` and rejects the message `over`. `field` is
+/// the name of the tested field.
 #[track_caller]
 fn bounded(field: &str, within: &Message, over: &Message) {
     let limits = Limits {
@@ -327,7 +329,7 @@ fn decoder_holds_at_most_one_frame() {
         assert_eq!(decoder.next(&mut &[0u8][..]), Ok(None));
         assert!(decoder.bytes_held() <= 100_000 + PREFIX_BYTES);
     }
-    // The next byte completes a frame whose list is empty but followed by excess bytes.
+    // The next byte completes a frame. Its list is empty, and excess bytes follow the list.
     let error = decoder.next(&mut &[0u8][..]).expect_err("a bad frame");
     let mut bye = &framed(frame_type::BYE, 0, &[])[..];
     assert_eq!(

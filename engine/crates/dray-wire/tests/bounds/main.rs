@@ -1,5 +1,5 @@
-//! Tests of every bound from both sides: the encoder and the decoder accept a value just within the
-//! bound. Both refuse a value just over it and name the field.
+//! Tests of every limit. The encoder and the decoder must accept a value at the limit. Both must
+//! reject a value above the limit, with an error that contains the name of the field.
 
 mod blocks;
 mod common;

@@ -1,4 +1,4 @@
-//! The decoder refuses invalid frames: impossible counts, invalid fields, wrong types or sizes.
+//! The decoder rejects invalid frames: impossible counts, invalid fields, wrong types and sizes.
 
 use crate::common::{connect, decoded, file, framed, hello, try_encode};
 use dray_core::options::ResumeMode;
@@ -41,7 +41,7 @@ fn excessive_counts_fail_before_any_allocation() {
             "items claimed",
         );
     }
-    // The count is one more than the remaining bytes can hold.
+    // The count exceeds the number of items that fit in the remaining bytes by one.
     let body = [&3u32.to_le_bytes()[..], &[0; 16]].concat();
     refused(
         &framed(frame_type::CREDIT, 0, &body),
@@ -85,12 +85,12 @@ fn streams_message_needs_at_least_one_stream() {
     refused(&streams(0), ErrorKind::Protocol, "streams");
 }
 
-/// Returns a list of `count` items, each `item`.
+/// Returns an encoded list of `count` items that are all equal to `item`.
 fn repeated(count: u32, item: &[u8]) -> Vec<u8> {
     [&count.to_le_bytes()[..], &item.repeat(count as usize)].concat()
 }
 
-/// An encoded empty string or list.
+/// Encoding of an empty string or list.
 const EMPTY: [u8; 4] = [0; 4];
 
 fn hello_of(checksums: u32, software: u32, token: u32) -> Vec<u8> {
@@ -109,7 +109,7 @@ fn connect_of(paths: u32, include: u32, exclude: u32) -> Vec<u8> {
     body.push(0);
     body.extend(repeated(include, &EMPTY));
     body.extend(repeated(exclude, &EMPTY));
-    // Range, size and name absent; links; options with object_bytes 1; no demanded checksum;
+    // Fields: no range, no size, no name; links; options with object_bytes 1; no demanded checksum;
     // streams; clear; no addresses.
     body.extend([
         0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0,
@@ -170,7 +170,8 @@ fn error_about(length: u32) -> Vec<u8> {
     framed(frame_type::REFUSE, 0, &path)
 }
 
-/// A decoder cannot rely on the sender's checks, so this test builds the frames without them.
+/// The decoder must not rely on the checks of the sender, so this test builds frames without these
+/// checks.
 #[test]
 fn decoder_enforces_bounds_on_unchecked_frames() {
     for (within, over, field) in [
@@ -261,13 +262,13 @@ fn overlong_frame_is_refused_from_its_prefix() {
     }
 }
 
-/// Returns the body of a valid message.
+/// Returns the body of the frame of a valid message.
 fn body_of(message: &Message) -> Vec<u8> {
     let (frame, _) = try_encode(message, &Limits::default()).expect("good");
     frame[PREFIX_BYTES..].to_vec()
 }
 
-/// Returns a frame whose body is changed to `bytes` from offset `at`.
+/// Returns a frame in whose body the bytes from offset `at` are replaced by `bytes`.
 fn changed(number: u8, body: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {
     let mut body = body.to_vec();
     body[at..at + bytes.len()].copy_from_slice(bytes);
@@ -276,8 +277,8 @@ fn changed(number: u8, body: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {
 
 #[test]
 fn invalid_entry_fields_are_refused_by_name() {
-    // Offsets: count 4, index 8, no parent 1, name 4 + 1, kind 1, size 8, sparse 1, mode 4, seconds
-    // 8.
+    // Fields and their lengths in bytes: count 4, index 8, no parent 1, name 4 + 1, kind 1, size 8,
+    // sparse 1, mode 4, seconds 8.
     let entry = body_of(&Message::NewFiles(vec![file(b"a")]));
     let new_files = frame_type::NEW_FILES;
     refused(

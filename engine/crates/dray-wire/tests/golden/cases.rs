@@ -1,7 +1,8 @@
-//! One example of every message, with every variant of every part in some of them.
+//! An example of every message. Every variant of every part is in at least one example.
 //!
-//! The examples belong to one session where possible: entries 0 to 3 of a manifest of eight are in
-//! NEW_FILES, and the decisions, closes, blocks and credits refer to these eight.
+//! If possible, the examples belong to one session. Its manifest has eight entries, and NEW_FILES
+//! contains the entries 0 to 3. The decisions, closes, blocks and credits refer to these eight
+//! entries.
 
 use dray_core::options::{Durability, Links, Options, Order, Overwrite, ResumeMode};
 use dray_core::profile::{Stage, Times};
@@ -258,7 +259,7 @@ fn file_ids() -> Vec<FileId> {
     .collect()
 }
 
-/// Returns every control message, most once, some in more than one form.
+/// Returns every control message. Some messages have several examples.
 pub(crate) fn messages() -> Vec<(&'static str, Message)> {
     [
         session_messages(),
@@ -309,7 +310,7 @@ fn session_messages() -> Vec<(&'static str, Message)> {
     ]
 }
 
-/// Messages about single files: from what the sink has of them to how they end.
+/// Messages about single files, from the ranges that the sink already has to the end of the file.
 fn file_messages() -> Vec<(&'static str, Message)> {
     let sums = Sums::of(b"and of another");
     let closed = |index, result, bytes_resumed| FileClosed {
@@ -437,8 +438,8 @@ fn times() -> Times {
     times
 }
 
-/// Returns a block with the range of one object that DONE left open, a hole of that file, and a
-/// small file; and its payload.
+/// Returns a block and its payload. The block contains a range of an object that DONE did not
+/// include, a hole of the same file, and a small file.
 pub(crate) fn block() -> (BlockHead, Vec<u8>) {
     let first = b"bytes of one file";
     let second = b"and of another";
@@ -467,8 +468,8 @@ pub(crate) fn block() -> (BlockHead, Vec<u8>) {
     (head, [&first[..], second].concat())
 }
 
-/// Returns the answer to [`CHALLENGE`], with ticket and key of ACCEPT. The proof was computed
-/// independently; `integration/wire/test_decoder.py` computes it again.
+/// Returns the answer to [`CHALLENGE`], with the ticket and the key of ACCEPT. The proof was
+/// computed by another program, and `integration/wire/test_decoder.py` computes it again.
 pub(crate) fn join() -> Join {
     Join {
         ticket: *b"ticket of 16 byt",
@@ -481,5 +482,5 @@ pub(crate) fn join() -> Join {
     }
 }
 
-/// The listener's challenge before [`join`].
+/// Challenge of the listener that [`join`] answers.
 pub(crate) const CHALLENGE: Challenge = Challenge([0x5a; 32]);

@@ -1,4 +1,4 @@
-//! Messages in the JSON form of docs/design/wire-protocol.md.
+//! Converts messages to the JSON form of docs/design/wire-protocol.md.
 
 use dray_core::options::{Durability, Links, Options, Order, Overwrite, ResumeMode};
 use dray_core::path::escape;

@@ -1,8 +1,9 @@
-//! The captured frames in integration/wire/golden: this build writes and reads them byte for byte.
-//! Next to each is its content as JSON, for decoders in other languages.
+//! Tests with the recorded frames in integration/wire/golden. This build must write and read them
+//! byte for byte. For each frame, a JSON file contains its content, for decoders in other
+//! languages.
 //!
-//! `DRAY_BLESS=1 cargo test -p dray-wire --test golden` writes them again. A change in them is a
-//! change of the protocol: see "Versions" in docs/design/wire-protocol.md.
+//! `DRAY_BLESS=1 cargo test -p dray-wire --test golden` writes the frames again. If a frame
+//! changes, the protocol changes. See "Versions" in docs/design/wire-protocol.md.
 
 mod cases;
 mod describe;

@@ -7,8 +7,8 @@ use rustix::fs::{FileType, Mode, OFlags};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Passes `each` a buffer of `bytes` that begins `past` bytes after a multiple of the
-/// alignment.
+/// Calls `each` with a buffer of `bytes` bytes. The buffer starts `past` bytes after an aligned
+/// address.
 fn memory(bytes: usize, past: usize, each: impl FnOnce(&mut [u8])) {
     let mut whole = vec![0; bytes + 2 * ALIGNMENT];
     let start = whole.as_ptr().addr().next_multiple_of(ALIGNMENT) - whole.as_ptr().addr();
@@ -36,7 +36,7 @@ fn only_what_is_aligned_at_both_ends_goes_directly() {
 
 #[test]
 fn parts_that_go_directly_and_others_are_one_file() {
-    // In the source folder, which is more often on a disk than the host's temporary folder.
+    // Use the source folder, because the temporary folder of the host is more often in memory.
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder");
     let options = PosixOptions {
         direct: true,
@@ -96,7 +96,7 @@ fn only_large_regular_files_are_reopened() {
     let (pipe, mode) = (folder.path().join("pipe"), Mode::RUSR | Mode::WUSR);
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, mode, 0).expect("made");
     std::fs::write(folder.path().join("small"), [0; ALIGNMENT]).expect("written");
-    // On another thread: opening a pipe without a writer would block for ever.
+    // Use another thread, because opening a pipe without a writer would block forever.
     let (opened_in, opened) = mpsc::channel();
     std::thread::spawn(move || {
         for name in ["pipe", "small"] {
