@@ -1,4 +1,4 @@
-// One exchange with a service that is identified by its public key.
+// Sends a request to a service that is identified by its public key, and receives the answer.
 #pragma once
 
 #include <sys/socket.h>

@@ -17,8 +17,8 @@
 #define DRAY_EXPORT __attribute__((visibility("default")))
 
 struct dray_xrdcl_file {
-	// false disables client plug-ins of the host. If dray itself were such a plug-in, it would call
-	// itself without end.
+	// The argument false disables the client plug-ins of the host. If dray itself were such a
+	// plug-in, this library would call itself without end.
 	XrdCl::File file{false};
 	// True if other servers have the file too. Closing then does not wait for this server's answer.
 	bool is_replica = false;

@@ -259,8 +259,8 @@ DRAY_EXPORT int32_t dray_xrdcl_open(const char *url, uint32_t how, uint32_t mode
 		auto flags = XrdCl::OpenFlags::Read;
 		if (how & (DRAY_XRDCL_UPDATE | DRAY_XRDCL_NEW)) {
 			flags = XrdCl::OpenFlags::Update;
-			// Writes may be lost with a connection. So XrdCl must not reopen the handle without an
-			// error.
+			// XrdCl must report a lost connection as an error and must not reopen the handle,
+			// because writes may be lost with the connection.
 			opened->file.SetProperty("WriteRecovery", "false");
 		}
 		if (how & DRAY_XRDCL_NEW)
@@ -388,7 +388,8 @@ DRAY_EXPORT int32_t dray_xrdcl_list(const char *url, const char *path, dray_xrdc
 			if (take(context, name.data(), name.size(), &state) != 0)
 				return 0;
 		}
-		// XrdCl reports success when at least one server of a cluster has listed the folder.
+		// XrdCl reports success if at least one server of a cluster has listed the folder. Report
+		// an error if other servers have not, because the list may be incomplete.
 		if (status.code == XrdCl::suPartial)
 			return fail(error, DRAY_XRDCL_UNREACHABLE, "not all servers of the cluster have listed it");
 		return 0;

@@ -13,8 +13,8 @@ const USER_PREFIX: &[u8] = b"user.";
 /// it must not be copied.
 const OWN_PREFIX: &[u8] = b"user.dray.";
 
-/// Attributes that a storage system trusts when it reports about a file: XRootD's checksums and
-/// other notes, StoRM's and EOS's checksums, and the layers of overlayfs.
+/// Prefixes of attributes that a storage system trusts when it reports about a file: XRootD's
+/// checksums and other notes, StoRM's and EOS's checksums, and the layers of overlayfs.
 const STORAGE_PREFIXES: [&[u8]; 5] = [
     b"user.Xrd",
     b"user.storm.",

@@ -60,7 +60,8 @@ const PASSED_MAX: u32 = 64;
 /// revisit).
 pub const PIECE_BYTES_MIN: u64 = 32 * 1024;
 
-/// Time for which a broken connection is not used: after the first failure, and at most.
+/// Time for which a broken connection is not used. `DOWN_MIN` applies after the first failure. The
+/// time doubles with each consecutive failure, up to `DOWN_MAX`.
 const DOWN_MIN: Duration = Duration::from_secs(1);
 const DOWN_MAX: Duration = Duration::from_secs(30);
 
@@ -370,8 +371,8 @@ impl Switchboard {
             let bytes = u128::from(line.bytes) + u128::from(bytes.max(1));
             bytes * u128::from(line.slowness(usual))
         };
-        // If all connections are down, use the connection whose pause ends first, so that the
-        // caller gets its error.
+        // If all connections are down, use the connection whose pause ends first. The caller then
+        // gets the error of that connection.
         let least_down = || {
             let is_any_up = (0..count).any(|at| !self.is_down(at, now));
             let until = |at: &usize| self.lines[*at].down.map(|(until, _)| until);

@@ -140,8 +140,8 @@ impl Follower {
     }
 }
 
-/// Action of a writer that has begun a file. The writer checks the logs of other running transfers
-/// and may find the same file there.
+/// Decision of a writer about a file that it has begun. The writer makes the decision after it has
+/// checked the logs of other running transfers for the same file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
     /// No other log has the file open. Write the file.

@@ -17,7 +17,7 @@ use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::{Connector as _, DefaultConnector};
 
-/// Maximum time to connect. After it the server counts as unreachable.
+/// Maximum time to connect. A server that takes longer counts as unreachable.
 const CONNECT_MAX: Duration = Duration::from_secs(15);
 
 /// Maximum time without a received byte before a connection counts as lost. Some servers compute a

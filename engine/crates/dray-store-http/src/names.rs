@@ -10,7 +10,7 @@
 use ureq::Error;
 use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTimeout, Transport};
 
-/// Maximum length in bytes of a name that is examined. The names that matter are shorter.
+/// Maximum length in bytes of a name that is examined. All names that must be changed are shorter.
 const NAME_BYTES: usize = 32;
 
 /// Wraps every connection of the HTTP library.

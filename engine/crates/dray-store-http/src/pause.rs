@@ -37,7 +37,7 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// Returns the next pause after a busy answer; `None` if the maximum is exceeded.
+    /// Returns the next pause after a busy answer; `None` if the request must not wait any longer.
     pub(crate) fn next(&mut self, asked: Option<Duration>) -> Option<Duration> {
         let wait = match asked {
             Some(asked) => spread(asked.max(FIRST)),

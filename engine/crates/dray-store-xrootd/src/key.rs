@@ -6,8 +6,8 @@ use dray_core::{End, Error, ErrorKind, Result};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// Time after which an answer counts as lost. A client that sends the key to one server sends it to
-/// the other server within a second or two, and a server deletes a key after a minute (guess,
+/// Time after which an answer counts as lost. In a third-party copy, the user's client sends the
+/// key to both servers within a second or two. A server deletes a key after a minute (guess,
 /// revisit).
 const LOST: Duration = Duration::from_secs(10);
 
@@ -18,9 +18,10 @@ const LOST: Duration = Duration::from_secs(10);
 /// server sends the answer "wait", the server later drops its final answer. The key is then valid,
 /// and the reading client is not informed. A second request succeeds in this case.
 ///
-/// The first request continues to wait in parallel. If the server must fetch the file first, it has
-/// already used up the key and answers the first request. If the user's client has not registered
-/// the key by then, the server treats the second request as one of a stranger and refuses both.
+/// The first request continues to wait in parallel, because the server may still answer it. This
+/// happens if the server must fetch the file first: it has then used up the key for the first
+/// request. If the user's client has not registered the key when the second request arrives, the
+/// server does not recognise the second request and refuses both requests.
 pub(crate) fn open(url: &[u8]) -> Result<RemoteFile> {
     let url = url.to_owned();
     ask_again(LOST, move || client()?.open(&url, Mode::Read))

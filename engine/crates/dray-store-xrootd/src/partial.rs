@@ -222,8 +222,8 @@ impl Open {
         }
         let file = self.first()?;
         Ok(Some(Started {
-            // Take the mark before the sync is sent, because the sync may not cover changes that
-            // are not answered by then.
+            // Take the mark before the sync is sent, because the sync may miss changes that the
+            // server has not answered before.
             mark: self.ledger.mark(),
             bytes: self.bytes.load(Ordering::SeqCst),
             file,

@@ -24,7 +24,8 @@ fn sift<T>(made: Vec<Result<T>>) -> (Vec<T>, Vec<Result<()>>) {
     (good, said)
 }
 
-/// Puts the final results of the successful values at their places in the list.
+/// Joins the two lists of [`sift`] again. `answers` has the final results of the successful values,
+/// in the same order.
 fn unsift<T>(said: Vec<Result<()>>, answers: Vec<Result<T>>) -> Vec<Result<T>> {
     let mut answers = answers.into_iter();
     let each = said.into_iter().map(|said| {

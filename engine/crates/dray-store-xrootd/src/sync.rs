@@ -35,8 +35,8 @@ impl SyncGroup<'_> {
                 SyncItem::Partial { path, name } => {
                     self.add_unsynced(path, &beside(path, name)?, &mut written)?
                 }
-                // The content was durable before the file was published. Only the name may not be
-                // durable yet.
+                // The content was made durable before the file was published, so only the name must
+                // be made durable here.
                 SyncItem::File(path) => {
                     changed.insert(folder_of(path));
                     Ok(())
@@ -72,8 +72,8 @@ impl SyncGroup<'_> {
         Ok(answers)
     }
 
-    /// Adds the partial file at `at` to `written`, unless its data is already durable. The inner
-    /// error concerns only this file.
+    /// Adds the partial file at `at` to `written`, unless its data is already durable. If the inner
+    /// result is an error, it concerns only this file.
     ///
     /// # Errors
     /// An error if the connection was lost. Then no file of the group counts as durable.

@@ -316,7 +316,7 @@ impl<C: Send + Sync> Connections<C> {
         }
     }
 
-    /// Waits for a connection for a call of `bytes`, and returns the connection.
+    /// Waits for a connection for a call that moves `bytes` bytes, and returns the connection.
     ///
     /// # Errors
     /// The error of `open` if no connection is open and none can be opened.
@@ -325,9 +325,9 @@ impl<C: Send + Sync> Connections<C> {
         Ok(leases.pop().expect("a call that was seated has a place"))
     }
 
-    /// Waits for a connection for a call of `bytes`. If further connections are free, the call is
-    /// cut into pieces that can be sent concurrently, one on each connection. Returns one or more
-    /// pieces in order. Together they cover all bytes of the call.
+    /// Waits for a connection for a call that moves `bytes` bytes. If further connections are free,
+    /// the call is cut into pieces that can be sent concurrently, one on each connection. Returns
+    /// one or more pieces in order. Together they cover all bytes of the call.
     ///
     /// # Errors
     /// As [`Connections::lease`].

@@ -149,7 +149,8 @@ impl<F: FnMut(&RelPath) -> Result<Vec<FolderEntry>> + Send> FolderLister<ByFunct
         };
         let is_folder = state.kind == FileKind::Directory;
         let entry = FolderEntry {
-            // The root has no name. Its entry is not listed, so any name will do here.
+            // The root has no name. The entry of the root is not listed, so this name is never
+            // used.
             name: top.name().map_or_else(|| Name::new(b"root"), Ok)?,
             size: (!is_folder).then_some(state.size),
             modified: state.modified,

@@ -196,8 +196,8 @@ pub struct InodeState {
     pub links: u64,
 }
 
-/// Fields of an inode and a hash of its extended attributes. The hash is needed because a change of
-/// an extended attribute also changes the ctime.
+/// Fields of an inode and a hash of its extended attributes. A change of an extended attribute also
+/// changes the ctime, so the ctime alone does not show that the content has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Noted {
     /// Fields of the inode.

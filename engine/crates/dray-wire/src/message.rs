@@ -148,8 +148,9 @@ pub struct Accept {
     /// Key (HMAC-SHA256) with which a data stream proves that it may join the session. The key is
     /// secret, so the message is sent only over TLS.
     pub key: [u8; 32],
-    /// Addresses at which data streams may join the session. There may be several network
-    /// interfaces or hosts. If empty, the address of the control connection is used.
+    /// Addresses at which data streams may join the session. There may be several, for several
+    /// network interfaces or hosts. If the list is empty, data streams use the address of the
+    /// control connection.
     pub addresses: Vec<String>,
     /// Number of data streams that the passive end permits.
     pub streams: u16,

@@ -45,8 +45,8 @@ pub(crate) fn shown(text: &str) -> String {
 }
 
 fn put(line: &str) {
-    // Ignore an error. The server reads standard error together with standard output, and only a
-    // server that has ended does not read it.
+    // Ignore an error. The server reads standard error together with standard output, so a write
+    // fails only if the server has ended.
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 

@@ -38,8 +38,8 @@ const SERVERS_MAX: usize = 256;
 /// Mode bits that permit the group or all other users to write.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// Maximum size of the file in bytes. With 256 servers, this is 256 bytes for each host name, and
-/// host names are far shorter.
+/// Maximum size of the file in bytes: 256 bytes for each of 256 servers. Names of hosts are far
+/// shorter.
 const BYTES_MAX: u64 = 1 << 16;
 
 /// The cache. If a read or write of the file fails, the only cost is another query.

@@ -80,7 +80,8 @@ pub(crate) fn told(ended: &Ended, ear: &Ear) -> Result<()> {
     }
 }
 
-/// Checks that the file was published. It does not suffice that no failure was recorded.
+/// Checks that the file was published. A copy without a recorded failure may still have published
+/// no file.
 fn check_one(progress: &Progress) -> Result<()> {
     if progress.files_skipped > 0 {
         return Err(taken());

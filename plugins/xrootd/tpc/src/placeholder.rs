@@ -95,8 +95,9 @@ impl Placeholder {
         let Some(state) = state else {
             return Ok(());
         };
-        // Remove its checksum attributes, because they will be wrong for the new content. A server
-        // compares times only to the second, and would trust them for a second.
+        // Remove the checksum attributes of the old content. A server compares modification times
+        // with a resolution of one second. So it could accept the old checksums for new content
+        // that was written in the same second.
         for name in names(&self.path).iter().filter(|name| digest::is_one(name)) {
             let _ = removexattr(&self.path, name.as_slice());
         }

@@ -24,8 +24,9 @@ const GRACE: Duration = Duration::from_secs(5);
 /// # Errors
 /// An error if the system does not permit changing the user.
 pub(crate) fn settle() -> Result<()> {
-    // A server that was started as root and has changed its effective user still has root as its
-    // real user. Programs that check the real user would treat this process as a process of root.
+    // Set the real user too. A server that was started as root and has changed its effective user
+    // still has root as its real user. Programs that check the real user would treat this process
+    // as a process of root.
     let (user, group) = (geteuid(), getegid());
     let let_go = setresgid(group, group, group).and_then(|()| setresuid(user, user, user));
     let_go.map_err(|error| {

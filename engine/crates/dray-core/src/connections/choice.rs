@@ -81,11 +81,11 @@ struct Look {
 /// Phase of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
-    /// The current setting runs. No comparison is under way.
+    /// The current setting is used. No comparison is under way.
     Holds,
-    /// The other setting runs for one window.
+    /// The other setting is used for one window.
     Tries(Look),
-    /// The current setting runs again, and its throughput is compared with that of the other
+    /// The current setting is used again, and its throughput is compared with that of the other
     /// setting.
     Checks(Look, Seen),
 }
@@ -178,8 +178,8 @@ impl Choice {
         choice
     }
 
-    /// Returns the setting to use for the next call: the current setting, or the other setting
-    /// during a trial.
+    /// Returns the setting to use for the next call. This is the current setting, or the other
+    /// setting during a trial.
     #[must_use]
     pub fn setting(&self) -> Setting {
         match self.phase {

@@ -62,7 +62,7 @@ fn follower_sees_begins_and_ends_before_a_commit() {
     assert!(!is_open(&log, "a"), "it was not said yet");
     log.say().expect("said");
     assert!(is_open(&log, "a"));
-    // After a rewrite, the log counts as another log for the follower.
+    // A rewrite gives the log a new nonce, so the follower treats it as another log.
     log.compact().expect("written anew");
     assert!(is_open(&log, "a"));
     log.end_file(number, Ending::Dropped).expect("ended");

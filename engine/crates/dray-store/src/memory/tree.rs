@@ -195,7 +195,8 @@ impl Tree {
 
     /// Returns the first name after all contents of the folder `key`.
     pub(super) fn after_folder(&self, key: &[u8]) -> Option<(&Key, &Arc<Inode>)> {
-        // The keys of the folder's contents start with the folder's key and a zero byte.
+        // The keys of the folder's contents start with the folder's key and a zero byte. So they
+        // all sort before the folder's key followed by the byte 1.
         let end = [key, &[1]].concat();
         self.names
             .range::<[u8], _>((Bound::Included(end.as_slice()), Bound::Unbounded))

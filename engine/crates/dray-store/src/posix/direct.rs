@@ -38,7 +38,7 @@ impl Direct {
     pub(super) fn of_any_size(fd: BorrowedFd<'_>, access: OFlags) -> Option<Self> {
         let stat = rustix::fs::fstat(fd).ok()?;
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        // Opening a pipe or a device could block.
+        // Do not open a file of another kind again, because opening a pipe or a device could block.
         if !is_file {
             return None;
         }

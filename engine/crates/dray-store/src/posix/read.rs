@@ -170,7 +170,7 @@ pub(super) fn read_at(fd: &OwnedFd, offset: u64, buffer: &mut [u8]) -> rustix::i
 /// (docs/design/throughput.md, "What bounds a transfer on one host").
 const PIECE: u64 = 256 << 10;
 
-/// Writes all of `bytes`. Each call writes at most one piece, which ends at a multiple of
+/// Writes all of `bytes`. Each system call writes at most one piece, which ends at a multiple of
 /// [`PIECE`].
 pub(super) fn write_all_at(
     fd: BorrowedFd<'_>,

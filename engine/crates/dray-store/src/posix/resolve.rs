@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// `PATH_MAX` (4096), including the final zero.
 const PIECE_BYTES_MAX: usize = 4000;
 
-/// Flags to open a folder on a path, or at the end of a path.
+/// Flags to open a folder in the middle or at the end of a path.
 pub(super) const FOLDER: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::CLOEXEC)

@@ -11,8 +11,8 @@ use std::borrow::Cow;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Number of counters of repeated calls. Two kinds of calls may share a counter, which changes only
-/// the random numbers that they get.
+/// Number of counters that count repeated calls. If two kinds of calls share a counter, they only
+/// get other random numbers.
 const COUNTERS: usize = 4096;
 
 /// Kinds of faults.
