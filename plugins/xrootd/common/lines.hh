@@ -1,5 +1,5 @@
-// Reads the settings of a plug-in. They are in a small file, whose path follows the plug-in in the
-// server's configuration.
+// Reads the settings of a plug-in from a small file. The server's configuration gives the path of
+// this file after the name of the plug-in.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
-// The administrator's settings for the dray endpoint beside the server. They are in a small file,
-// whose path follows the plug-in in the server's configuration.
+// The administrator's settings for the dray endpoint beside the server. They are in a small file.
+// The server's configuration gives the path of this file after the name of the plug-in.
 #pragma once
 
 #include <string>

@@ -195,7 +195,7 @@ public:
 		is_hidden_ = is_nameless && find_hidden();
 		if (!is_nameless || is_hidden_)
 			return;
-		// The folder of the destination is unknown, so do not use the storage wrapper for this
+		// The destination path could not be determined, so do not use the storage wrapper for this
 		// copy.
 		close();
 		renew();

@@ -1,5 +1,6 @@
-// The administrator's settings for copies. They are in a small file, whose path follows the plug-in
-// in the server's configuration. The file is optional, because every setting has a default.
+// The administrator's settings for copies. They are in a small file. The server's configuration
+// gives the path of this file after the name of the plug-in. The file is optional, because every
+// setting has a default.
 #pragma once
 
 #include <string>

@@ -214,7 +214,7 @@ class Closing final : public XrdCl::ResponseHandler
 		closing->m_file = std::move(file);
 		auto status = closing->m_file->file.Close(closing.get(), close_seconds);
 		if (status.IsOK())
-			closing.release(); // deleted on the answer
+			closing.release(); // the object deletes itself when the answer arrives
 	}
 
 	void HandleResponse(XrdCl::XRootDStatus *status, XrdCl::AnyObject *response) override

@@ -17,7 +17,7 @@ const STRIDE: usize = 64 * 1024;
 /// Modulus of adler32 (RFC 1950).
 const ADLER_MODULUS: u64 = 65_521;
 
-/// Both checksums of one run of bytes.
+/// The crc32c and the adler32 of the same bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Sums {
     /// crc32c of the bytes.
@@ -136,7 +136,7 @@ fn crc_of(digest: &Digest) -> u32 {
 /// highest bit is the term 1, and the lowest bit is x^31.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
-/// The polynomial 1 in the same reversed notation.
+/// The polynomial 1 in the notation of [`POLYNOMIAL`].
 const ONE: u32 = 1 << 31;
 
 /// crc32c inverts its register at the start and at the end by XOR with this value.

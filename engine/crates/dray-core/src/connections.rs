@@ -308,8 +308,8 @@ impl Switchboard {
     /// connections for a while.
     pub fn broke(&mut self, connection: usize, now: Time) {
         let line = &mut self.lines[connection];
-        // Calls that were open when the connection broke end one after the other. Count them as one
-        // failure.
+        // Calls that were open when the connection broke fail one after the other. Count them as
+        // one failure.
         if line.down.is_some_and(|(until, _)| now < until) {
             return;
         }

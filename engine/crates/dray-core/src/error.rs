@@ -160,7 +160,7 @@ kinds! {
     InvalidName = 10, Permanent, "not a usable name";
     /// The request is not valid.
     InvalidRequest = 11, Permanent, "not a valid request";
-    /// This end, or its storage, does not support the operation.
+    /// This end does not support the operation, or its storage does not.
     Unsupported = 12, Permanent, "not supported";
     /// The file changed while dray read it.
     SourceChanged = 13, Temporary, "the source changed during the copy";
@@ -176,7 +176,7 @@ kinds! {
     LeaseHeld = 18, Temporary, "another transfer is writing here";
     /// A newer transfer has taken the destination's lease from this transfer.
     LeaseLost = 19, Permanent, "the lease was taken over";
-    /// The other end violated the protocol.
+    /// The peer violated the protocol.
     Protocol = 20, Permanent, "the peer broke the protocol";
     /// A limit on memory, a count or a length was exceeded.
     LimitExceeded = 21, Permanent, "over a limit";

@@ -45,9 +45,9 @@ pub fn lease_name(claims: &[RelPath], transfer: &TransferId) -> Result<Name> {
     Name::new(format!("{:016x}.lease", log_hash(claims, transfer)).as_bytes())
 }
 
-/// Returns a number that identifies a request. Two transfers have the same number if they write the
-/// same claims in the same folder with the same patterns. The number is 0 if the claims are unknown
-/// in advance, as for the contents of a folder.
+/// Returns a number that identifies a request. Two transfers have the same number if their claims
+/// and their patterns are equal. The number is 0 if the claims are unknown in advance, as for the
+/// contents of a folder.
 #[must_use]
 pub fn request_mark(claims: &[RelPath], include: &[String], exclude: &[String]) -> u64 {
     if claims.is_empty() {

@@ -5,7 +5,7 @@
 //!
 //! The lease file has two slots of 1024 bytes. A holder with epoch `e` writes slot `e % 2`, so a
 //! torn write never destroys the previous record. The file is never renamed or replaced. A holder
-//! deletes it only after its transfer is done, and while it holds the lock. A lock belongs to the
+//! deletes the file only after it has finished, and while it holds the lock. A lock belongs to the
 //! file and not to the name. So a process that gets a lock must check that the name still refers to
 //! the locked file.
 

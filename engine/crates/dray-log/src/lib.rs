@@ -43,9 +43,9 @@
 //!     object_bytes: std::num::NonZeroU64::MIN.saturating_add(4095),
 //!     partial: PartialFile { name: Name::new(b".dray-0.part")?, device: 1, inode: 2, born: 0 },
 //! })?;
-//! // The five bytes have been written and synced by now.
+//! // At this point the five bytes have been written and synced.
 //! log.done(number, ByteRange::between(0, 5), Sums::of(b"hello"))?;
-//! log.commit()?; // Only now may the source hear of it.
+//! log.commit()?; // Only now may the sink report the range as durable.
 //!
 //! let found = recover(&mut log.into_file())?.expect("a log was made");
 //! let file = &found.files[&RelPath::parse(b"run/a.root")?];

@@ -23,7 +23,7 @@ fn sums_of(index: u64) -> Sums {
 
 #[test]
 fn many_objects_in_any_order_survive_resume_and_compaction() {
-    let count = 50_021u64; // A prime, so that the scattered order visits each number once.
+    let count = 50_021u64; // A prime: the scattered order has each number once.
     let size = (count * OBJECT - 3) as usize;
     let first = header(tenure(1, 1, Durability::File));
     let mut log = UniversalLog::create(MemoryFile::new(), first).expect("memory");

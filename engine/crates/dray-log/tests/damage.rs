@@ -67,7 +67,7 @@ fn begin_record_proves_the_end_of_the_older_file() {
         log.commit().expect("no fault");
         let mut next = common::begin("a", 2, 100);
         if !is_same_path {
-            next.path = path("b"); // Another path that reuses the same partial file.
+            next.path = path("b"); // Another path with the same partial file.
         }
         let new = log.begin_file(next).expect("the end is committed");
         done(&mut log, new, 3);

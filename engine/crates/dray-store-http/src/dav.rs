@@ -148,7 +148,7 @@ pub(crate) fn strong(text: &str) -> Option<String> {
     is_quoted.then(|| text.to_owned())
 }
 
-/// Returns a weak or strong entity tag, without the prefix of a weak tag.
+/// Returns a weak or strong entity tag, without the prefix `W/` of a weak tag.
 pub(crate) fn opaque(text: &str) -> Option<String> {
     let text = text.trim();
     strong(text.strip_prefix("W/").unwrap_or(text))

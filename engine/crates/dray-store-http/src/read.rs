@@ -100,8 +100,8 @@ impl HttpFile {
         }
         let answer = ask(&home);
         let mut last = self.last();
-        // Set this after a failure too, so that the waiting requests do not fail one after the
-        // other.
+        // Set the flag after a failed request too. Otherwise the waiting requests would fail one
+        // after the other.
         last.is_settled = true;
         let answer = answer?;
         if !answer.place.origin.is(&home.origin) && answer.status == 206 {

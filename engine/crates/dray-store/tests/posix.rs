@@ -493,7 +493,8 @@ fn a_tree_deeper_than_open_files_allow_is_listed() {
     for _ in 0..DEPTH {
         at = at.join(&name).expect("joins");
         store.make_dir(&at).expect("makes");
-        // This entry comes after the folder, so the lister has to return to the parent folder.
+        // Add a file that comes after the folder, so that the lister has to return to the parent
+        // folder.
         let after = at
             .parent()
             .expect("not the root")

@@ -301,7 +301,7 @@ pub enum Message {
     Connect(Connect),
     /// The passive end accepts the request.
     Accept(Accept),
-    /// An end refuses the request, or the session.
+    /// An end refuses the session. Sent before ACCEPT, and contains the reason.
     Refuse(Error),
     /// The sink is ready. Contains its capabilities.
     Ready(Ready),

@@ -296,8 +296,8 @@ fn plan<'a>(
     let at = prepare::id_of(&[at, source.identity.clone()].join(&0))?;
     let destination = open_destination(&folder, target.local_root, Arc::clone(&store), &path, &at)?;
     placeholder.clear(target.destination)?;
-    // Another process has written to the server's empty file in the meantime, or the file was not a
-    // placeholder.
+    // Fail, because another process has written to the server's empty file, or because the file was
+    // not a placeholder.
     if !target.may_replace && placeholder.is_there() {
         return Err(taken());
     }

@@ -45,8 +45,8 @@ fn failed(path: &Path, error: &std::io::Error) -> Error {
 
 impl Placeholder {
     /// Examines the file at `destination`. `hides` is true if the server hides its placeholders. A
-    /// visible file is then not a placeholder, except in a space of the server, where placeholders
-    /// are not hidden.
+    /// visible file is then not a placeholder, except in an XRootD space, where placeholders are
+    /// not hidden.
     ///
     /// # Errors
     /// An error if the entry cannot be examined or is not a file.

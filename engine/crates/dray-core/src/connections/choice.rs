@@ -25,13 +25,14 @@ const WINDOW_CALLS_EACH: u64 = 4;
 /// compare.
 const WINDOW_MAX: Duration = Duration::from_secs(10);
 
-/// A trial ends after `LOOK_TIMES` times the length of the previous window. It ends after the
-/// fraction `HALF` of that length if the other setting has less than half the throughput.
+/// A trial of another setting ends after `LOOK_TIMES` times the length of the previous window. It
+/// ends after the fraction `HALF` of that length if the throughput is less than half that of the
+/// current setting.
 const LOOK_TIMES: f64 = 2.0;
 const HALF: f64 = 0.5;
 
-/// A setting is clearly better if its throughput exceeds the other throughput by this factor
-/// (guess, revisit).
+/// Another setting counts as clearly better if its throughput exceeds that of the current setting
+/// by this factor (guess, revisit).
 const MARGIN: f64 = 1.04;
 
 /// Number of consecutive comparisons that another setting must win.
@@ -74,7 +75,7 @@ struct Look {
     rung: usize,
     /// Throughput of the current setting in the window before the trial.
     before: Seen,
-    /// Number of consecutive comparisons that the other setting has won.
+    /// Number of consecutive comparisons that the tried setting has won.
     wins: u32,
 }
 
@@ -83,9 +84,9 @@ struct Look {
 enum Phase {
     /// The current setting is used. No comparison is under way.
     Holds,
-    /// The other setting is used for one window.
+    /// Another setting is tried for one window.
     Tries(Look),
-    /// The current setting is used again, and its throughput is compared with that of the other
+    /// The current setting is used again. Its throughput is then compared with that of the tried
     /// setting.
     Checks(Look, Seen),
 }
@@ -178,8 +179,8 @@ impl Choice {
         choice
     }
 
-    /// Returns the setting to use for the next call. This is the current setting, or the other
-    /// setting during a trial.
+    /// Returns the setting to use for the next call: during a trial the tried setting, otherwise
+    /// the current setting.
     #[must_use]
     pub fn setting(&self) -> Setting {
         match self.phase {

@@ -378,7 +378,7 @@ fn many(store: &dyn Store) -> Outcome {
         own_name("d")?,
     ];
     let contents: [&[u8]; 4] = [b"one", b"", b"three", b"four"];
-    // One name is taken. The other files must be written all the same.
+    // The name of one partial file is taken. The three other files must be written nevertheless.
     let taken = store.write_small(&paths[2], &partials[2], b"before", &[], &attributes)?;
     let files = (0..4).map(|number| SmallFile {
         path: &paths[number],

@@ -16,7 +16,7 @@ pub(super) struct MemoryLister {
     top: Key,
     /// Folders whose start was returned and whose end was not.
     open: Vec<Key>,
-    /// The name returned last, and true if the contents of that folder are skipped.
+    /// Key of the item returned last, and true if this item is a folder whose contents are skipped.
     last: Key,
     skips: bool,
     /// The top, if the options request an item for the top itself.

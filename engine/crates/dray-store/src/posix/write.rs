@@ -445,8 +445,8 @@ fn rename(folder: &Folder, partial: &Name, name: &[u8], how: Publish) -> rustix:
         }
     };
     match renamed {
-        // Both names are in the same folder, so `EXDEV` means that the file system does not support
-        // this rename.
+        // The partial name and the final name are in the same folder, so `EXDEV` means that the
+        // file system does not support this rename.
         Err(Errno::XDEV) => Err(Errno::OPNOTSUPP),
         Err(Errno::EXIST) if is_folder(folder, name) => Err(Errno::ISDIR),
         other => other,

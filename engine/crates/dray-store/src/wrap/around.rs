@@ -578,7 +578,7 @@ impl<H: Hook> Partial for Handle<dyn Partial, H> {
     }
 
     fn ready(&self, attributes: &Attributes<'_>) -> Result<()> {
-        self.inner.ready(attributes) // A part of publishing, of which hooks are informed.
+        self.inner.ready(attributes) // The hook sees only the call of `publish`.
     }
 
     fn publish(&self, how: Publish, attributes: &Attributes<'_>) -> Result<()> {
