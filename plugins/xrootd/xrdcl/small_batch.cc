@@ -74,7 +74,7 @@ class Chain : public XrdCl::ResponseHandler
 
 	void note(const XrdCl::XRootDStatus &status)
 	{
-		// Keep the first error, because later errors may be its consequences.
+		// Keep the first error, because later errors may be consequences of it.
 		if (error()->kind == -1)
 			fail(error(), status);
 	}
@@ -183,8 +183,9 @@ class SmallFile final : public Chain
 			return look(Step::Look);
 		m_step = Step::Write;
 		auto size = static_cast<uint32_t>(m_what->size);
-		// Page writes let the server check each page on arrival. Few servers compute more than a
-		// handful of checksums concurrently.
+		// Use page writes, so that the server checks each page on arrival. Requesting a checksum of
+		// each file would be slow, because few servers compute more than a handful of checksums
+		// concurrently.
 		if (m_has_pages)
 			made(m_file.PgWrite(0, size, m_what->bytes, m_sums, this));
 		else

@@ -52,8 +52,8 @@ const SLOW_TIMES: u64 = 3;
 /// One call contributes 1/`WEIGHT` to the average time of its connection, as for storage targets.
 const WEIGHT: u64 = 4;
 
-/// A free connection gets the next call after it was passed over this many times, because its
-/// measured time is then out of date (guess, revisit).
+/// Number of calls for which a free connection may be passed over. After them it gets the next
+/// call, because its measured time is out of date (guess, revisit).
 const PASSED_MAX: u32 = 64;
 
 /// Minimum number of bytes in a piece of a call, because each piece costs one request (guess,
@@ -88,8 +88,8 @@ pub enum Direction {
 pub struct Flow {
     /// Direction of the calls.
     pub direction: Direction,
-    /// True if a thread waits for each answer before its next call, as for a read that is needed
-    /// now or a write that must be durable. False if a thread can have several open calls.
+    /// True if a thread waits for each answer before its next call. Examples are a read that is
+    /// needed now, and a write that must be durable. False if a thread can have several open calls.
     pub waits: bool,
 }
 

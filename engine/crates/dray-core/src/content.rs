@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 
 /// Identity of the content of a partial file. It prevents a resume with another version of the
 /// source file. The size must match, and a demanded checksum must match. Without a demanded
-/// checksum, two other values must match: the source's own identity (an object store's version or
-/// entity tag; empty for files), and the modification time at the precision of the less precise
-/// end.
+/// checksum, two other values must match:
+///
+/// - the source's own identity (an object store's version or entity tag; empty for files);
+/// - the modification time at the precision of the less precise end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContentKey {
     /// Size in bytes.

@@ -1,5 +1,5 @@
-//! Errors. An error has a kind, a status that says if a retry can help, the end at which it
-//! occurred, the failed operation, the file, the cause, and a remedy for the user.
+//! Errors. An error contains its kind and the end, operation and file concerned. It also contains a
+//! status that says if a retry can help, the cause, and a remedy for the user.
 
 use crate::path::RelPath;
 use serde::{Deserialize, Serialize};
@@ -264,8 +264,8 @@ impl Error {
     }
 
     /// Sets the file to its name at the destination, because callers know the file by that name. If
-    /// the error already names another file, the source file, the cause keeps the name of the
-    /// source file with the prefix `top`, under which callers know the source.
+    /// the error already names another file, it is the source file. The cause then contains the
+    /// name of the source file, with the prefix `top`.
     #[must_use]
     pub fn file_copied_as(mut self, file: &RelPath, top: &str) -> Self {
         let source = self.file.replace(file.clone());

@@ -1,7 +1,8 @@
 //! Locks that stay usable after a thread panicked while it held the lock.
 //!
-//! Use these functions only if the protected value is consistent after each change, or reports
-//! damage as an error, as the state of a TLS connection does. The object log does not use them.
+//! Use these functions only if the protected value is consistent after each change. A value that
+//! reports its own damage as an error is permitted too, such as the state of a TLS connection. The
+//! object log does not use these functions.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

@@ -9,8 +9,8 @@ pub const STREAMS_USUAL: u16 = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
-    /// Bytes count as durable when they are written. Written bytes survive the end of the process,
-    /// not a crash of the host.
+    /// Bytes count as durable when they are written. Written bytes survive the end of the process.
+    /// They may not survive a crash of the host.
     None,
     /// The file is on stable storage before it gets its final name. Objects are synced in groups.
     #[default]

@@ -223,9 +223,9 @@ impl Profile {
 
     /// Returns the bottleneck of the transfer: a stage with at least a third of the time of its
     /// end. If the source mainly listed, read or sent, its own stage is the bottleneck. If the
-    /// source mainly waited for the sink, the sink's stages show the bottleneck. If the sink in
-    /// turn had no work, the result is the source's stage: the pool of the sink is too small, or
-    /// answers take long.
+    /// source mainly waited for the sink, the sink's stages show the bottleneck. If the sink had no
+    /// work in this case, the result is the source's stage. The pool of the sink is then too small,
+    /// or answers take long.
     #[must_use]
     pub fn bottleneck(&self) -> Option<Stage> {
         let at_work = |stage| stage != Stage::Arrival;

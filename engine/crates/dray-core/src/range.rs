@@ -112,8 +112,8 @@ impl RangeSet {
         self.iter().next()
     }
 
-    /// Returns the first bytes of the set at or after `offset`: the part of a range from `offset`
-    /// on if a range contains `offset`, otherwise the next range.
+    /// Returns the first range of the set at or after `offset`. If a range contains `offset`,
+    /// returns its part from `offset` on. Otherwise returns the next range.
     #[must_use]
     pub fn run_from(&self, offset: u64) -> Option<ByteRange> {
         if let Some((_, &end)) = self.runs.range(..=offset).next_back()

@@ -1,19 +1,24 @@
 //! The object log: the durable record of the byte ranges that the sink has stored.
 //!
-//! Participants: a writer (the sink that holds the lease) and a later reader (the next run, on any
-//! host). The writer opens a [`UniversalLog`], announces each partial file, records ranges as they
-//! become durable, and commits in groups. The reader calls [`recover()`], then [`trust`] decides
-//! which ranges are still valid.
+//! The log has one writer, the sink that holds the lease. The writer opens a [`UniversalLog`],
+//! announces each partial file, records ranges when they are durable, and commits in groups. The
+//! next run, on any host, reads the log. It calls [`recover()`], and [`trust`] decides which ranges
+//! are still valid.
 //!
-//! Goals: only recorded ranges are trusted; a torn tail loses only uncommitted records; damage in
-//! the middle is distinguished from a torn tail; memory grows with the gaps of unfinished files,
-//! not with file sizes or claims; the logging methods of FT-LADS can implement the same
-//! [`ObjectLog`].
+//! Properties of the log:
 //!
-//! Non-goals: I/O (behind [`LogFile`]), locks, the times of syncs, the order of objects.
+//! - Only recorded ranges are trusted.
+//! - A torn tail loses only records that were not committed.
+//! - Damage in the middle of the log is distinguished from a torn tail.
+//! - Memory grows with the number of gaps in unfinished files, and not with the size of files or the
+//!   number of claims.
+//! - Each logging method of FT-LADS can implement the same trait [`ObjectLog`].
 //!
-//! Invariant owned here: recovery returns a range only if the log recorded it for that file, with
-//! those sums, and the file has not ended. docs/design/object-log.md specifies the byte format.
+//! This crate does no I/O ([`LogFile`] does) and takes no locks. It does not decide when to sync or
+//! in which order objects are sent.
+//!
+//! Invariant: recovery returns a range only if the log recorded the range for that file with those
+//! sums, and the file has not ended. docs/design/object-log.md specifies the byte format.
 //!
 //! ```
 //! use dray_core::{ByteRange, ContentKey, ModifiedTime, Name, RelPath, Sums, TransferId};

@@ -1,6 +1,6 @@
 //! Logs of other transfers in the same destination tree. This module finds the files that are open
-//! in another log, decides which transfer may write a file, and moves an unfinished file from
-//! another log to this transfer's log. The runtime finds the logs and their leases.
+//! in another log, and decides which transfer may write a file. It also moves an unfinished file
+//! from another log to this transfer's log. The runtime finds the logs and their leases.
 //!
 //! Invariants: if two writers claim a file concurrently, at most one of them keeps it. Inherited
 //! ranges are durable in the new log before the old log ends the file.

@@ -83,8 +83,8 @@ pub struct Header {
     /// Owner, from the endpoint's owner mapping. Only this owner may resume the transfer.
     pub owner: Vec<u8>,
     /// A random number that is unique to this log. The checksum of each record covers it. So
-    /// recovery does not treat other bytes as records of this log: old blocks of another log on the
-    /// disk, or a file name that contains the bytes of a record.
+    /// recovery does not accept foreign bytes as records. Examples are old blocks of another log on
+    /// the disk, and a file name that contains the bytes of a record.
     pub nonce: u64,
     /// Name and version of the program that created the log.
     pub software: String,

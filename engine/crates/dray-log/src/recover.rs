@@ -21,8 +21,7 @@ pub struct Limits {
 
 impl Default for Limits {
     /// Returns limits of a million unfinished files and four million ranges. They need about 1 GiB
-    /// in the worst case, and exceed the number of files that a session has open a hundred times
-    /// (guess, revisit).
+    /// in the worst case. A session has a hundredth of this number of files open (guess, revisit).
     fn default() -> Self {
         Self {
             files_max: 1 << 20,

@@ -26,10 +26,10 @@ const REPLICAS_MAX: usize = 8;
 /// Maximum number of servers of a folder that are asked for one file (guess, revisit).
 const SERVERS_MAX: usize = 64;
 
-/// Rate that determines the maximum wait for a manager. A manager without recent information about
-/// a file makes clients wait until its servers answer: five seconds by default (`cms.delay
-/// lookup`). dray waits as long as the file's bytes would take at this rate, which is a small part
-/// of the whole transfer.
+/// Rate in bytes per second that determines the maximum wait for a manager. A manager without
+/// recent information about a file makes clients wait until its servers answer. This takes five
+/// seconds by default (`cms.delay lookup`). dray waits as long as the file's bytes would take at
+/// this rate. The wait is then a small part of the whole transfer.
 const BYTES_PER_SECOND_OF_WAITING: u64 = 1 << 30;
 const WAIT_SECONDS_MAX: u64 = 10;
 
@@ -191,8 +191,9 @@ impl Cluster {
         Ok(answered.collect())
     }
 
-    /// Returns the state of the file at `path` on the servers that have the path `asked`, in the
-    /// order of their names and at most `most` of them. Servers that do not answer are included.
+    /// Returns the state of the file at `path` on the servers that have the path `asked`. At most
+    /// `most` servers are asked, in the order of their names. Servers that do not answer are
+    /// included.
     fn found_where(
         &self,
         asked: &RelPath,

@@ -43,8 +43,8 @@ pub enum LinkScope {
     /// No link is followed, and a link on a path is an error. A sink requires this value.
     #[default]
     Never,
-    /// A relative link is followed if its target is below the path in this list that contains the
-    /// entry, and is not one of dray's own files. Links on the path from the root to the listed
+    /// A relative link is followed if its target is below the listed path that contains the entry.
+    /// The target must not be one of dray's own files. Links on the way from the root to the listed
     /// path are not followed.
     Beneath(Arc<[RelPath]>),
     /// All links are followed. Suitable only for a local user, who can read the targets without

@@ -259,8 +259,8 @@ pub trait Store: Send + Sync {
     /// Returns one result for each item, in the same order. `Ok` means that the item is on stable
     /// storage. `Err` means that the item is missing, has the wrong kind or cannot be opened. Such
     /// an error does not concern the other items. A few items are synced one by one. Many items are
-    /// synced with one call for the whole file system, and in this case a missing file in an
-    /// existing folder may get `Ok`.
+    /// synced with one call for the whole file system. In this case a missing file in an existing
+    /// folder may get `Ok`.
     ///
     /// The name of a file is durable when its *folder* was synced after the rename.
     ///

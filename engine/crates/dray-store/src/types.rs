@@ -28,8 +28,8 @@ pub struct Capabilities {
     /// The store can hold control files (object log, lease).
     pub can_hold_log: bool,
     /// The store sets the modification time that the sink requests. Otherwise files and folders
-    /// have the time of their last change at the store, and only [`crate::Store::stat`] of a file
-    /// returns the requested time, from a note that the store keeps.
+    /// have the time of their last change at the store. In this case only [`crate::Store::stat`] of
+    /// a file returns the requested time, from a note that the store keeps.
     pub sets_times: bool,
     /// Resolution of modification times in nanoseconds: 1 on most file systems, 10^9 on old ones.
     pub time_precision_nanoseconds: u32,

@@ -1,6 +1,6 @@
-//! Tests the pool with real connections. The threads of the server sleep for each byte, so the
-//! ratio of the throughput of several connections to that of one does not depend on the speed of
-//! the machine. `integration/bench/connections.py` runs all cases.
+//! Tests the pool with real connections. The threads of the server sleep for each byte. So the
+//! speed of the machine does not change the ratio between the throughput of several connections and
+//! that of one. `integration/bench/connections.py` runs all cases.
 
 #[path = "../examples/connections/load.rs"]
 mod load;

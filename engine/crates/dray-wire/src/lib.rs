@@ -1,7 +1,11 @@
 //! The wire protocol: the messages between two ends, and their encoding as bytes.
 //!
-//! Contents: the messages ([`message`]), their codec ([`codec`]), the negotiation of versions,
-//! feature bits and limits ([`negotiate`]), and the limits on single fields ([`bounds`]).
+//! Contents:
+//!
+//! - the messages ([`message`]) and their codec ([`codec`]);
+//! - the negotiation of versions, feature bits and limits ([`negotiate`]);
+//! - the limits on single fields ([`bounds`]).
+//!
 //! docs/design/wire-protocol.md specifies every byte, so that others can implement the protocol.
 //!
 //! This crate does not use files or sockets. The order of messages is in `dray-session`, and

@@ -1,13 +1,14 @@
-//! Chooses a setting for calls of one kind. The first choice follows Mulconn's rule, later choices
+//! Chooses a setting for calls of one kind. The first choice follows Mulconn's rule. Later choices
 //! follow measured throughput.
 //!
-//! The possible settings form an ordered list: thread to single, thread to multiple, and thread to
-//! multiple with calls cut into 2, 4, ... pieces, up to the number of connections. From time to
-//! time the current setting is compared with a neighbour in the list, or with the setting of whole
-//! calls. A comparison has three windows: the current setting, the other setting, and the current
-//! setting again. The other setting becomes current if its throughput is clearly higher than in
-//! both other windows, in two comparisons in a row. Comparisons may cost at most a hundredth of the
-//! throughput. The interval between comparisons grows while they find no better setting.
+//! The possible settings form an ordered list. The first is thread to single, and the second is
+//! thread to multiple. The others are thread to multiple with calls cut into 2, 4, ... pieces, up
+//! to the number of connections. From time to time the current setting is compared with a neighbour
+//! in the list, or with the setting of whole calls. A comparison has three windows: the current
+//! setting, the other setting, and the current setting again. The other setting becomes current if
+//! its throughput is clearly higher than in both other windows. It must win two comparisons in a
+//! row. Comparisons may cost at most a hundredth of the throughput. The interval between
+//! comparisons grows while they find no better setting.
 
 use super::{Direction, Flow, Mapping};
 use crate::Time;

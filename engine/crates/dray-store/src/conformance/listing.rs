@@ -269,8 +269,8 @@ fn never() -> crate::types::Listed {
 }
 
 /// Checks that a listing does not hold all names in memory. The case deletes the second half of the
-/// files after the first item was listed. A listing that had read all names would still list them.
-/// So only few of the deleted files may be listed.
+/// files after the first item was listed. A listing that had read all names in advance would still
+/// list the deleted files. So the case fails if more than a few of them are listed.
 fn many(store: &dyn Store) -> Outcome {
     const ENTRIES: usize = 100_000;
     const HELD_MAX: usize = 20_000;

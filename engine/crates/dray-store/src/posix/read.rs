@@ -117,9 +117,9 @@ impl ReadHandle for PosixRead {
     }
 
     fn noted(&self) -> Result<Option<Noted>> {
-        // Hash the attributes before reading the ctime. If an attribute is set between the two
-        // calls, the new ctime is recorded with the old hash, and a later comparison shows the
-        // change of the hash too.
+        // Hash the attributes before reading the ctime. An attribute may be set between the two
+        // calls. The record then has the new ctime and the old hash, and a later comparison shows
+        // the change of the hash.
         let attributes = attributes::fingerprint(self.fd.as_fd());
         let inode = self.full_state()?.1;
         Ok(inode.map(|inode| Noted { inode, attributes }))

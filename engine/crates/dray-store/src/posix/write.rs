@@ -17,9 +17,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Mode of a partial file until it is published. Only the owner may read an incomplete file.
 const PRIVATE: u32 = 0o600;
 
-/// File systems that hold a lock on the file while they copy the bytes of a write to memory
-/// (`f_type` of `statfs(2)`: ext2 to ext4, tmpfs, XFS, btrfs, overlayfs). Network file systems are
-/// not in this list, because a write may wait for another host, and some of them lock only ranges.
+/// File systems that hold a lock on the file while they copy the bytes of a write to memory: ext2
+/// to ext4, tmpfs, XFS, btrfs, overlayfs (`f_type` of `statfs(2)`). Network file systems are not in
+/// this list, because a write may wait for another host, and some of them lock only ranges.
 const TAKE_ONE_WRITER: [u64; 5] = [0xEF53, 0x0102_1994, 0x5846_5342, 0x9123_683E, 0x794C_7630];
 
 /// Zeros to write if the file system cannot punch holes.
