@@ -119,7 +119,8 @@ macro_rules! kinds {
                 match code { $($code => Self::$name,)* _ => Self::Other }
             }
 
-            /// Returns the usual status of errors of this kind. [`Error::status()`] sets another one.
+            /// Returns the usual status of errors of this kind. [`Error::status()`] sets another
+            /// status.
             #[must_use]
             pub const fn default_status(self) -> Status {
                 match self { $(Self::$name => Status::$status,)* }

@@ -10,8 +10,8 @@
 //! - Only recorded ranges are trusted.
 //! - A torn tail loses only records that were not committed.
 //! - Damage in the middle of the log is distinguished from a torn tail.
-//! - Memory grows with the number of gaps in unfinished files, and not with the size of files or the
-//!   number of claims.
+//! - Memory grows with the number of gaps in unfinished files. It does not grow with the size of
+//!   files or the number of claims.
 //! - Each logging method of FT-LADS can implement the same trait [`ObjectLog`].
 //!
 //! This crate does no I/O ([`LogFile`] does) and takes no locks. It does not decide when to sync or
