@@ -21,35 +21,38 @@ BAR = 0.97
 INTRODUCTION = """\
 # Results of one run: several connections to one server
 
-The throughput of threads to and from a server over 1 to 8 connections, by the two policies of
-Mulconn and by [dray's choice](../design/throughput.md#threads-to-connections). [The
-command](../how-to/measure.md#several-connections-to-one-server) prints yours.
+This page shows the throughput of threads that read from and write to a server over 1 to 8
+connections. It compares three policies that assign calls to connections: the two policies of
+Mulconn, and [dray's policy](../design/throughput.md#threads-to-connections). [The
+benchmark](../how-to/measure.md#several-connections-to-one-server) prints the numbers of your
+machine.
 """
 
 READING = """\
 ## How to read it
 
-- Numbers are multiples of the throughput of one connection: 4.00 is the most that four connections
-  can carry. Each number is the median of the rounds, in which all policies took turns.
-- With one connection all three columns do the same, and so do two of them wherever *auto* chooses
-  one of the others. Their differences there are chance.
+- Each number is a multiple of the throughput of one connection, so four connections can reach at
+  most 4.00. Each number is the median of several rounds. In each round, all policies ran in turn.
+- With one connection, all three policies do the same. If *auto* chooses one of the other two
+  policies, these two columns do the same as well. The differences between equal columns are random.
 - *sync*: a thread waits for each answer, and a write is answered when it is durable, which takes 2
   ms more. *async*: a thread continues, with up to four open calls on a connection.
-- *single* gives each thread a connection of its own. *multiple* gives each call the connection with
-  the least load, in turn among equals. *auto* is dray's choice. *auto / better* compares it with
-  the better of both.
-- The server belongs to the experiment and uses real connections on the loopback. One thread serves
-  each connection, at 16 MiB/s, by sleeping. All of that is far below the capacity of two
-  processors, so the machine has no influence. Each thread has a file of its own, and calls of 384
-  to 512 KiB.
+- *single* gives each thread its own connection. *multiple* gives each call the connection with the
+  least load, and takes equal connections in turn. *auto* is dray's policy. *auto / better* divides
+  the result of *auto* by the better result of *single* and *multiple*.
+- The server is a part of the experiment, and uses real connections on the loopback. One thread of
+  the server serves each connection. It sleeps to limit the rate of a connection to 16 MiB/s. The
+  total load is far below the capacity of two processors, so the speed of the machine has no
+  influence. Each client thread uses its own file, with calls of 384 to 512 KiB.
 - A file is locked for the last quarter of a write, and while it is made durable. A call that waits
   for the lock blocks its connection. *lock waits* is the number of such waits, and their seconds,
   of all connections together.
-- A thread that waits has one open call whatever the policy. So neither *single* nor *multiple* gets
-  more than one connection's throughput for one thread. *auto* cuts its calls into pieces. It finds
-  the best number of pieces for a write that has to be durable: each piece is made durable by
-  itself, one after the other. Where the file is locked for all of a write, the count begins after
-  five seconds; elsewhere after half a second.
+- In the rows *sync*, a thread has only one open call at a time. So with *single* and *multiple*,
+  one thread cannot exceed the throughput of one connection. *auto* divides a call into pieces,
+  which use several connections. For a write that has to be durable, *auto* looks for the best
+  number of pieces, because the server makes the pieces durable one after another. If the file is
+  locked for the whole write, the measurement begins after five seconds, and otherwise after half a
+  second.
 """
 
 

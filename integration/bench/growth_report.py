@@ -22,18 +22,20 @@ RESULTS = FOLDER / "results.json"
 INTRODUCTION = """\
 # Results of one run: growth with files and bytes
 
-The cost of ten times as many files, and of a file four times as large: seconds, CPU seconds, and
-the memory of each end. [The command](../how-to/measure.md#with-more-files) prints yours.
+This page shows how the cost of a copy grows with ten times as many files, and with files four times
+as large. The cost is given in seconds, CPU seconds, and memory of each end. [The
+benchmark](../how-to/measure.md#with-more-files) prints the numbers of your machine.
 """
 
 READING = """\
 ## How to read it
 
-- *growth* is the power with which the seconds grew since the previous row: 1.00 is ten times the
-  time for ten times the files. The start and end of a run weigh more in small runs, so the first
-  values are below 1.
-- *timed MiB* is the greatest memory of the process whose time was measured; *others'* is that of
-  its servers, the largest first. Neither counts pages of the data.
+- *growth* is the exponent with which the time grew since the previous row: 1.00 means ten times the
+  time for ten times the files. In small runs, the start and the end of the run take a larger part
+  of the time, so the first values are below 1.
+- *timed MiB* is the greatest memory of the process whose time was measured. *others'* is the
+  greatest memory of each of its servers, the largest first. Both columns exclude pages of the
+  copied data.
 - *foreign CPU s* is the processor time of all other programs during the run.
 - Files of 8 bytes are on a tmpfs, 1000 in a folder. Large files are on a disk, and are on stable
   storage when the time ends. Every copied file was compared by SHA-256.

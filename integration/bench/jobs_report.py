@@ -27,31 +27,34 @@ PAPER = {1: 2.14, 2: 1.94, 4: 1.39, 8: 1.55}
 INTRODUCTION = """\
 # Results of one run: several jobs
 
-Several concurrent transfers between two endpoints, each of one file, requested by a third party.
-GridFTP's run with `-p 8 -cc 4`, as the authors of BigData Express measured them. [The
-command](../how-to/measure.md#several-jobs-at-one-time) prints yours.
+This page shows several concurrent transfers between two endpoints. Each transfer copies one file,
+at the request of a third host. GridFTP's transfers run with `-p 8 -cc 4`, as in the measurements of
+the authors of BigData Express. [The benchmark](../how-to/measure.md#several-jobs-at-one-time)
+prints the numbers of your machine.
 """
 
 READING = """\
 ## How to read it
 
-- A row's MB/s are those of all jobs together: all bytes, over the time until the last job's end.
-- *dray / GridFTP* is the ratio of the rates, round by round. *CPU GridFTP / dray* is the ratio of
-  the CPU seconds of all processes: where both reach the limit of the machine, it is the remaining
-  difference. *paper* is the ratio of mdtmFTP to GridFTP on hosts of another kind (Lu and others,
+- The MB/s of a row is the rate of all jobs together: all bytes, divided by the time until the last
+  job ends.
+- *dray / GridFTP* is the ratio of the rates, computed in each round. *CPU GridFTP / dray* is the
+  ratio of the CPU seconds of all processes. If both tools reach the limit of the machine, only the
+  CPU seconds differ. *paper* is the ratio of mdtmFTP to GridFTP on other hosts (Lu and others,
   BigData Express, Table 4).
 - *read back*: both movers read each written file once more from its storage, and compare its
   checksum with the source's. The commands are `dray cp --verify`, and
-  `globus-url-copy -verify-checksum -checksum-alg ADLER32`, whose source reads each file once more
-  as well. Without that option GridFTP sums nothing; dray always sums the bytes that it reads and
-  receives.
-- *plain TCP* is four connections without files, and *cp -r* one process without a network. *by
-  hand* is the least work that sums each byte at both ends, with one connection and one thread at
-  each end: read, sum, send; receive, sum, write, file after file. On the loopback both ends, and
-  the kernel twice, share the processors.
-- *unsummed* is computed: plain TCP, and then `cp -r` times the number of processors. A mover that
-  reads, sends, receives and writes as well as those do, and sums nothing, would not carry more. *of
-  GridFTP* is its ratio to GridFTP's rate.
+  `globus-url-copy -verify-checksum -checksum-alg ADLER32`. With the latter, the source also reads
+  each file once more. Without `-verify-checksum`, GridFTP computes no checksums. dray always
+  computes checksums of the bytes that it reads and receives.
+- *plain TCP* uses four connections without files, and *cp -r* is one process without a network. *by
+  hand* is a small program that does only the necessary work with checksums at both ends, with one
+  connection and one thread at each end. One end reads, sums and sends one file after another; the
+  other end receives, sums and writes. On the loopback, both ends and both sides of the kernel's
+  network code share the processors.
+- *unsummed* is computed, not measured: it is the rate of plain TCP, followed by `cp -r` on all
+  processors. A mover without checksums that reads, sends, receives and writes as fast as these two
+  would reach this rate. *of GridFTP* is the ratio of *unsummed* to GridFTP's rate.
 - Every copied file was compared by SHA-256.
 """
 

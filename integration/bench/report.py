@@ -39,9 +39,10 @@ RESULTS = FOLDER / "results.json"
 INTRODUCTION = """\
 # Results of one run: movers on one host
 
-dray beside other movers of files: the same data, the same machine, the same hour, all by turns.
-Other machines give other numbers; [the command](../how-to/measure.md) prints yours. The speed of a
-machine changes from hour to hour, so compare only tools of one table with each other.
+This page compares dray with other movers of files. All tools copied the same data on the same
+machine within one hour, in turn. Other machines give other numbers; [the
+benchmark](../how-to/measure.md) prints the numbers of your machine. The speed of a machine changes
+from hour to hour, so compare only tools of one table with each other.
 """
 
 READING = """\
@@ -49,38 +50,42 @@ READING = """\
 
 - Each number is the median of the rounds. In each round every tool runs once, and the next round
   begins with another tool. *low to high* are the slowest and the fastest round.
-- *CPU s/GB* is that of all processes of a tool, its servers included; 1 GB is 10^9 bytes. *peak
-  MiB* is the greatest memory that they used together, without the data on the tmpfs.
-- *time / `cp -r`* and *x fastest peer* compare within each round, then take the median. The fastest
-  peer is that of the row's own kind: in clear, read back, encrypted, or a third-party copy between
-  two servers. Above 1.00 the row is faster than that peer.
-- *the work by hand* is the least work of a copy that sums at both ends, with one connection and one
-  thread at each end. One thread reads, sums and sends; the other receives, sums and writes. It
-  keeps no log, does not retry, and makes nothing safe. *the machine* compares with its result in
-  the same rounds; more than one thread at each end may do the same work in less time. It reports
-  the time of the sums itself.
-- Processes of one session share their turns at the processors (sched(7), autogroup). Each end of
-  each tool has a session of its own, like ends on two hosts.
+- *CPU s/GB* is the processor time of all processes of a tool, including its servers, for each GB of
+  10^9 bytes. *peak MiB* is the greatest total memory of these processes, without the data on the
+  tmpfs.
+- *time / `cp -r`* is the time of the row divided by the time of `cp -r`. *x fastest peer* is the
+  speed of the row divided by the speed of the fastest other tool of the same kind. The kinds are:
+  in clear, read back, encrypted, and third-party copies between two servers. Above 1.00 the row is
+  faster than that tool. Both ratios are computed in each round, and the table shows the median.
+- *the work by hand* is a small program that does only the necessary work of a copy with checksums
+  at both ends, with one connection and one thread at each end. One thread reads, sums and sends;
+  the other thread receives, sums and writes. The program keeps no log, does not retry, and syncs no
+  data. *the machine* compares a tool with this program in the same rounds. With more than one
+  thread at each end, the same work may take less time. The program itself reports the time of the
+  checksums.
+- Linux divides the processor time first among login sessions, then among the processes of a session
+  (sched(7), autogroup). Each end of each tool runs in a separate session, as if the ends were on
+  two hosts.
 - *foreign CPU s* is the processor time of all other programs during the run. Where it is large, the
   row is less reliable.
-- All servers are on this host's loopback, in a network of their own. There is no distance and no
-  loss, and sender and receiver share the processors.
+- All servers run on the loopback of this host, in a separate network namespace. There is no network
+  delay and no packet loss, and sender and receiver share the processors.
 - Every copied file was compared by SHA-256 after each run. *notes* name files that a tool cannot
   copy. A row without numbers did not run, and gives the reason.
 - dray checksums every object at both ends, and logs the safe ranges. GridFTP, rclone from a web
-  server and aria2 verify nothing here beyond TCP. The rows *read back and compared* use an option
-  for that: after each file its written bytes are read once more, and their adler32 is compared with
-  the source's. GridFTP's client supports only MD5 for files at its own end; that takes most of its
-  time. dray reads back with `--verify`.
-- On tmpfs no tool waits for a disk. On a disk the time ends when all data is on stable storage.
-  dray waits for that by itself; for the other tools a `sync` of the destination's file system runs
-  within the time.
-- On a virtual machine the first touch of memory can cost more than the copy. So before each run as
-  much memory was written and freed as the run would use. For tmpfs, one page of each 2 MiB of it
-  stayed allocated, so that none of it went back to the host before the run. The page cache of a
-  disk takes larger pieces, for which this does not help. So rows on ext4 seem to contain first
-  touches, most of all those of tools that write most concurrently
-  ([details](../design/throughput.md)).
+  server and aria2 compute no checksums here; only TCP protects their data. In the rows *read back
+  and compared*, each tool uses an option that reads the written bytes of each file again, and
+  compares their adler32 with the source's. GridFTP's client supports only MD5 for files at its own
+  end, and computing MD5 takes most of its time. dray reads back with `--verify`.
+- On tmpfs, no tool waits for a disk. On a disk, the time ends when all data is on stable storage.
+  dray waits for stable storage in any case; for the other tools, the time includes a `sync` of the
+  destination's file system.
+- On a virtual machine, the first use of memory can cost more than the copy. So before each run, the
+  benchmark wrote and freed as much memory as the run would use. For tmpfs, one page of each 2 MiB
+  of this memory stayed allocated, so that the memory did not go back to the host before the run.
+  The page cache of a disk uses larger pieces of memory, for which this method does not work. So
+  rows on ext4 seem to include the cost of first use, most of all for tools that write most
+  concurrently ([details](../design/throughput.md)).
 """
 
 

@@ -53,58 +53,66 @@ HEADS = (
 INTRODUCTION = f"""\
 # Results of one run: third-party copies of XRootD
 
-The same file goes from one XRootD server to another, requested by the stock clients: copied by
-XRootD's own means, and by dray, all by turns. Each file of a folder is a separate request,
-{AT_ONCE} at one time. [The command](../how-to/measure.md#third-party-copies-of-xrootd) prints
-yours.
+This page compares third-party copies from one XRootD server to another. The standard XRootD clients
+request the copies. XRootD's own programs and dray copy the same file in turn. Each file of a folder
+is a separate request, {AT_ONCE} at one time. [The
+benchmark](../how-to/measure.md#third-party-copies-of-xrootd) prints the numbers of your machine.
 """
 
 READING = """\
 ## How to read it
 
-- Each number is the median of the rounds; ratios are computed in each round. *x as shipped* and *x
-  best tuned* compare a row with XRootD's copy as it is shipped, and with the fastest of its tuned
-  copies in the same table.
-- *MB/s* of `root://` copies refer to the time in which the server's programs ran, from the
-  beginning of the first to the end of the last. The client asks only every 2.5 seconds whether its
-  copy is done: *client waits s* is its whole wait. It is the same for all programs that end between
-  two of its questions. Copies by HTTP are timed by their client.
-- *CPU s/GB* is that of all processes: both servers, their programs, the client. *peak MiB* is the
-  memory that they used together, without the data on the tmpfs.
-- XRootD's data is sent without TLS. So dray between its own two ends is measured without TLS, and
-  with it, which is the default.
-- dray sums all data at both ends, stores the checksums with the copy, and compares the checksum
-  that the source's server reports for its file. That server stored it when the file came, as
-  servers of sites do; in one row, marked as such, it did not, and reads the file for it. XRootD's
-  own copies compare nothing; as shipped, each 4 KiB have a checksum on the way.
-- XRootD's copy as it is shipped differs from the tuned copy with one stream by the checksums of
-  pages. The speed of its library at these depends on the processor. So *x as shipped* depends on
-  the machine as much as on the copies.
+- Each number is the median of the rounds; ratios are computed in each round. *x as shipped*
+  compares the speed of a row with XRootD's copy in its default configuration. *x best tuned*
+  compares it with the fastest of XRootD's tuned copies in the same table.
+- *MB/s* of `root://` copies is computed with the time in which the server's programs ran, from the
+  start of the first program to the end of the last. The client asks only every 2.5 seconds if its
+  copy is done; *client waits s* is the total waiting time of the client. All programs that end
+  between two such requests have the same value there. For copies by HTTP, the time is measured at
+  the client.
+- *CPU s/GB* is the processor time of all processes: both servers, their programs and the client.
+  *peak MiB* is the greatest total memory of these processes, without the data on the tmpfs.
+- XRootD sends its data without TLS. So copies between two ends of dray are measured without TLS,
+  and also with TLS, which is dray's default.
+- dray computes checksums of all data at both ends, stores the checksums with the copy, and compares
+  them with the checksum that the source's server reports for its file. The source's server stored
+  this checksum when the file was written, as servers at sites do. In one row, marked as such, the
+  server did not store the checksum, and reads the file to compute it. XRootD's own copies compare
+  no checksum of the file. In the default configuration, each 4 KiB of XRootD's data have a checksum
+  on the network.
+- XRootD's copy in its default configuration differs from the tuned copy with one stream only by the
+  checksums of pages (4 KiB). The speed of these checksums in XRootD's library depends on the
+  processor. So *x as shipped* depends on the machine as much as on the copies.
 - *and then the destination is asked for the checksum*: immediately after its copy, the client
   requests the file's adler32 (`xrdfs query checksum`) and compares it, as data managers do before
-  they trust a copy. *MB/s* are those of both steps, without the client's waits between its own
-  questions, and *x best tuned* compares with these rows. The answers differ in their meaning.
-  XRootD's server has read the file back for it. dray has summed the received bytes, compared them
-  with the source's sum, written them, and stored the sum for the answer.
-- With *delegated credentials* (gsi) dray opens the source several times, and each handshake costs
-  time. Without them the key of the copy opens it once, with eight data connections, or the number
-  that a row names. From an endpoint there are eight as well.
-- On the loopback the processors are the bound of a row: CPU s/GB times MB/s is close to their
-  capacity. XRootD's own copy is among the cheapest possible: its source lends the pages of the file
-  to the socket, no end sums, and a byte is copied twice. dray sums a byte at both ends and stores
-  the sums. Between its own two ends a byte is copied four times, because a source reads the bytes
-  that it sums ([why it copies](../decisions/0020-a-source-copies-and-does-not-lend.md)). A kernel
-  in which lending pages is cheaper, or separate processors for the two ends, would improve that.
+  they trust a copy. *MB/s* in these rows is computed with the time of both steps, without the
+  client's waits between its requests, and *x best tuned* compares with rows of this kind. The
+  answers have different meanings. XRootD's server reads the written file to answer. dray's answer
+  is the checksum of the received bytes, which dray compared with the source's checksum before it
+  wrote the bytes.
+- With *delegated credentials* (gsi), dray opens the source several times, and each handshake costs
+  time. Without delegated credentials, the key of the copy opens the source once, with eight data
+  connections, or with the number in the name of the row. From a dray endpoint, there are eight
+  connections as well.
+- On the loopback, the processors limit the rate: CPU s/GB times MB/s is close to the capacity of
+  the processors. XRootD's own copy uses very little processor time, because its source sends the
+  file with `sendfile`, no end computes checksums, and each byte is copied twice. dray computes
+  checksums at both ends and stores them. Between two ends of dray, each byte is copied four times,
+  because a source has to read the bytes to compute checksums ([why it
+  copies](../decisions/0020-a-source-copies-and-does-not-lend.md)). dray would be faster relative to
+  XRootD with a kernel in which `sendfile` is cheaper, or with separate processors for the two ends.
 - With many small files some of XRootD's own copies fail with *tpc authorization expired*: the
   source's server has lost its answer to a key ([what could go
   wrong](../design/xrootd.md#what-could-go-wrong-and-what-is-done)). dray asks once more.
-- On the loopback both ends, and the kernel twice, share the processors. Over a path both ends are
-  on one host in networks of their own. A program in user space carries the packets, each after half
-  the round trip, no faster than the line; TCP and its windows are the kernel's own.
-- *the machine* is the same ratio for a reference in the same rounds. Over a path the reference is
-  plain TCP, without files and with four connections. On the loopback it is *the work by hand*, with
-  one connection and one thread at each end: one reads, sums and sends; the other receives, sums and
-  writes. A value close to it, or better, leaves only limits of the machine.
+- On the loopback, both ends and both sides of the kernel's network code share the processors. Over
+  a path, both ends are on one host in separate network namespaces. A program in user space emulates
+  the path: it forwards each packet after half the round trip, and no faster than the rate of the
+  line. TCP and its windows are those of the kernel.
+- *the machine* is the same ratio for a reference in the same rounds. Over a path, the reference is
+  plain TCP with four connections and without files. On the loopback, the reference is *the work by
+  hand*, with one connection and one thread at each end: one end reads, sums and sends, and the
+  other end receives, sums and writes. If a row is as fast as the reference, only the machine limits
+  it.
 - Every copied file was compared by SHA-256. *foreign CPU s* is the processor time of all other
   programs during the run.
 """

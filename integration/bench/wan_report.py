@@ -37,26 +37,29 @@ RESULTS = FOLDER / "results.json"
 INTRODUCTION = """\
 # Results of one run: movers over a path with delay
 
-dray beside other movers over a path with a delay: the same data, the same machine, the same hour,
-all by turns. [The command](../how-to/measure.md#over-a-path) prints yours.
+This page compares dray with other movers over a network path with a delay. All tools copied the
+same data on the same machine within one hour, in turn. [The
+benchmark](../how-to/measure.md#over-a-path) prints the numbers of your machine.
 """
 
 READING = """\
 ## How to read it
 
-- Both ends are on one host, in networks of their own. A program in user space carries packets
-  between them, each after half the round trip, and no faster than the line. TCP is the kernel's
-  own, so windows, slow start and round trips are real. The queue before the line holds one round
-  trip of bytes. Packets that find it full are *dropped*; no other packet is.
-- *MB/s from second 5* counts the bytes that arrived at the far end between the fifth second and the
-  moment at which 99 % had arrived, as the path saw it. *of the line* is that rate as a part of all
-  bits of the line. Ethernet, IP and TCP take 5.9 % of them.
-- *time / plain TCP* compares with the time that four connections without any files need for as many
-  bytes, over the same path in the same round.
-- *late ms* is the greatest delay of the program in user space. Where it is large, the processors
-  were not free, and the row is less reliable.
-- GridFTP's transfers between two servers are pipelined (`-pp`); its client reports that only those
-  gain by it.
+- Both ends are on one host, in separate network namespaces. A program in user space emulates the
+  path between them: it forwards each packet after half the round trip, and no faster than the rate
+  of the line. TCP is that of the kernel, so windows, slow start and round trips are real. The
+  emulated queue before the line holds the bytes of one round trip. A packet is *dropped* only if
+  this queue is full.
+- *MB/s from second 5* is the rate at which bytes arrived at the far end, from the fifth second
+  until 99 % of the bytes had arrived. The program that emulates the path counts these bytes. *of
+  the line* is this rate divided by the rate of the line. The headers of Ethernet, IP and TCP take
+  5.9 % of the line.
+- *time / plain TCP* divides the time of the row by the time that four plain TCP connections without
+  files need for the same number of bytes, over the same path in the same round.
+- *late ms* is the greatest additional delay that the emulating program caused. If this value is
+  large, the processors were busy, and the row is less reliable.
+- GridFTP's transfers between two servers use pipelining (`-pp`). Its client reports that other
+  transfers gain nothing from pipelining.
 - Numbers are medians of the rounds. Every copied file was compared by SHA-256.
 """
 
