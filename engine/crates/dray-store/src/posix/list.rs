@@ -1,10 +1,8 @@
 //! Lists a tree depth first, in bounded memory.
 //!
-//! The lister reads a folder in batches. For each batch it does four steps. It reads names with
-//! `getdents` until the batch is full. It calls `stat` for the files and links in inode order,
-//! which is roughly their order on the disk. It returns the items of the batch sorted by name. Then
-//! it lists the folders of the batch one after the other. So memory holds only one batch of a
-//! folder with a million files, and a small folder is returned completely sorted.
+//! The lister reads a folder in batches of names. It calls `stat` for a batch in inode order, which
+//! is roughly the order on the disk, returns the batch sorted by name, and then lists its folders.
+//! Memory holds only one batch of a large folder, and a small folder is returned sorted as a whole.
 
 use super::read::special;
 use super::resolve::{FOLDER, Root, split};
@@ -204,8 +202,7 @@ impl PosixLister {
         self.close_far_up();
     }
 
-    /// Closes folders nearest the top, so that the number of open folders is limited at any depth
-    /// of the tree.
+    /// Closes folders nearest the top, so that few folders are open at any depth of the tree.
     fn close_far_up(&mut self) {
         let Some(far) = self.frames.len().checked_sub(OPEN_FOLDERS_MAX + 1) else {
             return;
@@ -270,8 +267,7 @@ impl PosixLister {
             };
             let bytes = entry.file_name().to_bytes();
             let is_own = bytes.starts_with(RESERVED_PREFIX);
-            // For files that are not dray's own, use only the file type from `getdents`. A `stat`
-            // of each file would cost too much.
+            // A `stat` of each file would cost too much: use the file type from `getdents`.
             let is_wanted = match (self.options.own, entry.file_type()) {
                 (false, _) => !is_own,
                 (true, FileType::Directory | FileType::Unknown) => true,
@@ -331,8 +327,7 @@ impl PosixLister {
         self.frames.push(frame);
     }
 
-    /// Returns true if the reported size of a file cannot be used, because the copy would be empty.
-    /// The file system is asked once for each device.
+    /// Returns true if files of this device report a size of 0 although they have content.
     fn tells_no_size(&self, folder: &OwnedFd, stat: &Stat) -> bool {
         let device = device_of(stat);
         match self.sizeless.get() {
