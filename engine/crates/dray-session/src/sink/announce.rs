@@ -1,7 +1,7 @@
 //! Handles entries that a source announces: checks each entry, derives its path, and queues the
 //! inspection of the path.
 
-use super::tree::{File, Live, Node, Stage, in_failed_folder};
+use super::tree::{File, Live, Node, Stage};
 use super::{InspectItem, InspectTask, Sink};
 use dray_core::{
     ContentKey, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Metadata, PeerId, RangeSet,
@@ -121,7 +121,8 @@ impl Sink {
                 ..
             }) => {
                 *children += 1;
-                Ok((path.clone(), failed.as_ref().map(in_failed_folder)))
+                let error = failed.as_ref().map(|failed| failed.of_entries.clone());
+                Ok((path.clone(), error))
             }
             _ => Err(format!("entry {told} lies in no open folder")),
         }

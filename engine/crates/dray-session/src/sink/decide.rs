@@ -1,7 +1,7 @@
 //! Decides whether the sink adopts, skips, refuses, resumes or completely receives an announced
 //! file.
 
-use super::tree::{Node, Stage, in_failed_folder};
+use super::tree::{Node, Stage};
 use super::{Effect, Existing, Facts, Inspected, Resume, Sink};
 use crate::progress::Event;
 use dray_core::options::Overwrite;
@@ -107,22 +107,12 @@ impl Sink {
             return;
         }
         for (index, result) in results {
-            let folder_failed = self.failed_folder_of(index);
+            let folder_failed = self.error_of_failed_folder(index);
             match folder_failed.map_or(result, Inspected::Failed) {
                 Inspected::Failed(error) => self.fail(index, error, false),
                 Inspected::Made => self.on_made(index, now),
                 Inspected::File(facts) => self.on_facts(index, facts, now),
             }
-        }
-    }
-
-    /// Returns the error of an entry whose folder could not be created. A folder may fail after its
-    /// entries were announced.
-    fn failed_folder_of(&self, index: FileIndex) -> Option<Error> {
-        let parent = self.live.get(&index)?.parent?;
-        match &self.live.get(&parent)?.node {
-            Node::Directory { failed, .. } => failed.as_ref().map(in_failed_folder),
-            _ => None,
         }
     }
 

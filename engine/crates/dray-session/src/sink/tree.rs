@@ -74,11 +74,21 @@ pub(super) enum Node {
         made: bool,
         /// True while the runtime sets the folder's attributes.
         setting: bool,
-        /// Error with which the creation of the folder failed. The folder stays live until all its
-        /// entries have failed with this error.
-        failed: Option<Error>,
+        /// Set if the folder could not be created. The folder stays live until all its entries have
+        /// failed too.
+        failed: Option<Box<FailedFolder>>,
     },
     Symlink,
+}
+
+/// The errors of a folder that could not be created.
+#[derive(Debug)]
+pub(super) struct FailedFolder {
+    /// Error of the folder itself.
+    error: Error,
+    /// Error of each entry of the folder. At any depth below the topmost failed folder, it is the
+    /// same error.
+    pub(super) of_entries: Error,
 }
 
 #[derive(Debug)]
@@ -224,13 +234,13 @@ impl Sink {
             return;
         };
         if let Node::Directory {
-            failed: Some(error),
+            failed: Some(failed),
             ..
         } = live.node
         {
             let closed = FileClosed {
                 index: live.index,
-                result: Err(error),
+                result: Err(failed.error),
                 bytes_resumed: 0,
             };
             self.queue_closed(live.peer, closed);
@@ -318,8 +328,19 @@ impl Sink {
         self.child_closed(live.parent);
     }
 
+    /// Returns the error of an entry whose folder could not be created. A folder may fail after its
+    /// entries were announced.
+    pub(super) fn error_of_failed_folder(&self, index: FileIndex) -> Option<Error> {
+        let parent = self.live.get(&index)?.parent?;
+        match &self.live.get(&parent)?.node {
+            Node::Directory { failed, .. } => Some(failed.as_ref()?.of_entries.clone()),
+            _ => None,
+        }
+    }
+
     /// Fails an entry. `discard` is true if its written data is useless for a later run.
     pub(super) fn fail(&mut self, index: FileIndex, error: Error, discard: bool) {
+        let above = self.error_of_failed_folder(index);
         let Some(live) = self.live.get_mut(&index) else {
             return;
         };
@@ -333,7 +354,8 @@ impl Sink {
         self.out
             .push_back(super::Effect::Report(Event::Failed(failure)));
         if let Node::Directory { failed, .. } = &mut live.node {
-            *failed = Some(error);
+            let of_entries = above.unwrap_or_else(|| in_failed_folder(&error));
+            *failed = Some(Box::new(FailedFolder { error, of_entries }));
             self.close_failed_folder(index);
             return;
         }
@@ -403,15 +425,8 @@ impl Sink {
     }
 }
 
-/// Operation in the error of an entry whose folder could not be created.
-const NO_FOLDER: &str = "make the entry";
-
-/// Returns the error for an entry whose folder could not be created. This is the error of the
-/// topmost failed folder above the entry, with the same message at any depth.
-pub(super) fn in_failed_folder(error: &Error) -> Error {
-    if error.operation == NO_FOLDER {
-        return error.clone();
-    }
+/// Returns the error of the entries of a folder that could not be created because of `error`.
+fn in_failed_folder(error: &Error) -> Error {
     let cause = match error.cause.as_str() {
         "" => error.kind.words(),
         cause => cause,
@@ -420,7 +435,7 @@ pub(super) fn in_failed_folder(error: &Error) -> Error {
         "" => "correct the folder and run the same command again",
         remedy => remedy,
     };
-    Error::new(error.kind, End::Sink, NO_FOLDER)
+    Error::new(error.kind, End::Sink, "make the entry")
         .status(error.status)
         .cause(format!("its folder could not be made: {cause}"))
         .remedy(remedy)
