@@ -140,7 +140,7 @@ def test_cancelling_reports_the_end(endpoint: Endpoint) -> None:
         begun(client, endpoint)
         assert cancel().startswith("t cancelled: ")
         client.retry("t")
-        until(lambda: client.transfer("t").state == "active", "it does not begin")
+        until(lambda: client.transfer("t").state == "active", "the path does not begin")
         said = cancel("--purge")
         assert said.startswith("t cancelled: "), said
         assert "\n  purged: 1 partial file, " in said, said
@@ -224,7 +224,7 @@ DATA, OUT = Root(), Root("out")
             (DATA, OUT),
             {"name": "other", "aliases": ["a"]},
             "permission_denied",
-            "no authority that this endpoint trusts has certified alice@https://a",
+            "that this endpoint trusts vouches for alice@https://a",
         ),
         ((DATA, OUT), {}, None, ""),
     ],

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 Json: TypeAlias = Any
 KIB = 1 << 10
 MIB = 1 << 20
-GET_ANOTHER = "get another with POST /v1/tickets"
+GET_ANOTHER = "get another ticket with POST /v1/tickets"
 SOURCE, SINK = 0, 1
 
 
@@ -92,42 +92,42 @@ WRONG: dict[str, tuple[Json, Json, str, str, str]] = {
         {"transfer": "another"},
         {},
         "permission_denied",
-        "it is for transfer another, not t",
+        "the ticket is for transfer another, not for transfer t",
         "get a ticket for these paths",
     ),
     "other-direction": (
         {"direction": "write"},
         {},
         "permission_denied",
-        "it is for the other direction",
+        "the ticket allows the other direction only",
         "get a ticket for these paths",
     ),
     "other-path": (
         {},
         {"path": "y.dat"},
         "permission_denied",
-        "it does not reach /data/y.dat",
+        "the ticket does not cover /data/y.dat",
         "get a ticket for these paths",
     ),
     "alike-path": (
         {},
         {"path": "x.dat2"},
         "permission_denied",
-        "it does not reach /data/x.dat2",
+        "the ticket does not cover /data/x.dat2",
         "get a ticket for these paths",
     ),
     "folder-above": (
         {},
         {"path": "", "selection": {"recursive": True}},
         "permission_denied",
-        "it does not reach /data",
+        "the ticket does not cover /data",
         "get a ticket for these paths",
     ),
     "other-key": (
         {"peer_key": "sha256:" + "0" * 64},
         {},
         "unauthorized",
-        "it was made for another key",
+        "the ticket is bound to another key than that of the other end",
         GET_ANOTHER,
     ),
 }
@@ -189,7 +189,7 @@ def test_a_client_without_a_key_gets_nothing_for_a_ticket(
     assert ended.returncode == 3, ended
     error = json.loads(ended.stdout.splitlines()[-1])["error"]
     assert error["kind"] == "unauthorized"
-    assert "it is bound to a key, and the other end shows none" in error["cause"], error
+    assert "the ticket is bound to a key, and the other end shows no key" in error["cause"], error
     assert GET_ANOTHER in error["remedy"], error
     # The API does not accept it as a credential, and a caller without the key cannot renew it.
     ask(b, "GET", "/v1/transfers", token=ticket["ticket"]).refused(401, "unauthorized")
@@ -197,7 +197,7 @@ def test_a_client_without_a_key_gets_nothing_for_a_ticket(
     ask(b, "POST", "/v1/tickets/renew", body).refused(401, "unauthorized")
     thief = b.folder / "endpoint" / "identity.pem"
     answer = ask(b, "POST", "/v1/tickets/renew", body, certificate=thief)
-    assert "made for another key" in answer.refused(401, "unauthorized")["cause"]
+    assert "bound to another key" in answer.refused(401, "unauthorized")["cause"]
     holder = a.folder / "endpoint" / "identity.pem"
     answer = ask(b, "POST", "/v1/tickets/renew", body, certificate=holder)
     assert answer.code == 200, answer.text
@@ -311,12 +311,12 @@ def test_a_ticket_that_is_revoked_while_its_transfer_is_queued_refuses_it(
     revoked = ask(b, "DELETE", f"/v1/tickets/{ticket['id']}", token=b.token())
     assert revoked.json["revoked"] is True, revoked.text
     ended = await_end(a, "t")
-    assert_refused(ended, "unauthorized", "it was revoked", GET_ANOTHER)
+    assert_refused(ended, "unauthorized", "the ticket was revoked", GET_ANOTHER)
     shown = dray(
         *("show", "t", "--endpoint", a.address, "--wait", "--peer-key", a.key), DRAY_TOKEN=a.token()
     )
     assert shown.returncode == 3, shown
-    assert "it was revoked" in shown.stdout + shown.stderr
+    assert "the ticket was revoked" in shown.stdout + shown.stderr
 
 
 def test_a_ticket_that_is_revoked_while_its_transfer_moves_ends_it(two_endpoints: Two) -> None:
@@ -332,7 +332,7 @@ def test_a_ticket_that_is_revoked_while_its_transfer_moves_ends_it(two_endpoints
     assert ask(b, "DELETE", f"/v1/tickets/{ticket['id']}", token=b.token()).code == 200
     began = time.monotonic()
     ended = await_end(a, "t", seconds=30)
-    assert_refused(ended, "unauthorized", "it was revoked", GET_ANOTHER)
+    assert_refused(ended, "unauthorized", "the ticket was revoked", GET_ANOTHER)
     # It would have run for another ten seconds and more.
     assert time.monotonic() - began < 10
     assert ended["bytes"]["durable"] > 0

@@ -203,13 +203,13 @@ def test_a_ticket_opens_its_own_file_for_its_own_key_and_its_time(
     ticket = given["ticket"]
     forged = ticket[:-1] + ("A" if ticket[-1] != "A" else "B")
     refused = {
-        "it does not reach /data/b": dial(ticket, reader, "/data/b"),
-        "it does not reach /data/deep/a": dial(ticket, reader, "/data/deep/a"),
-        "it does not reach /data": dial(ticket, reader, "/data"),
-        "it is for transfer t, not u": dial(ticket, reader, transfer="u"),
-        "this endpoint did not issue it": dial(forged, reader),
-        "it was made for another key": dial(ticket, thief),
-        "it is bound to a key, and the other end shows none": dial(ticket, None),
+        "the ticket does not cover /data/b": dial(ticket, reader, "/data/b"),
+        "the ticket does not cover /data/deep/a": dial(ticket, reader, "/data/deep/a"),
+        "the ticket does not cover /data": dial(ticket, reader, "/data"),
+        "the ticket is for transfer t, not for transfer u": dial(ticket, reader, transfer="u"),
+        "this endpoint did not issue the ticket": dial(forged, reader),
+        "the ticket is bound to another key than that of the other end": dial(ticket, thief),
+        "the ticket is bound to a key, and the other end shows no key": dial(ticket, None),
     }
     good = dial(ticket, reader)
     for why, frame in refused.items():

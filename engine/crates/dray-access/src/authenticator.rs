@@ -163,8 +163,8 @@ impl Access for Authenticator {
                 Some(token) => self.principal_of(&self.keyring.verify(token).await?),
                 None if credentials.certificates.is_empty() => {
                     Err(
-                        Error::new(ErrorKind::Unauthorized, End::Here, "know the caller")
-                            .cause("it shows neither a token nor a certificate")
+                        Error::new(ErrorKind::Unauthorized, End::Here, "identify the caller")
+                            .cause("the caller shows neither a token nor a certificate")
                             .remedy("send Authorization: Bearer TOKEN"),
                     )
                 }
@@ -197,7 +197,10 @@ impl Access for Authenticator {
         let by_token = self.believed.iter().any(is_of);
         let by_certificate = is_certificate(principal) && self.tls.client_ca.is_some();
         if !(by_token || by_certificate) {
-            let cause = format!("no authority that this endpoint trusts has certified {principal}");
+            let cause = format!(
+                "no issuer or certificate authority that this endpoint trusts \
+                vouches for {principal}"
+            );
             return Err(denied(action, path, cause));
         }
         self.ask_root(owner, by_token, action, path)
@@ -290,7 +293,7 @@ pub fn own_issuer(config: &Config, key: &Path) -> Result<(Issuer, KeySet)> {
         let operation = format!("read the key of the local issuer {}", key.display());
         Error::new(error.kind().into(), End::Here, operation)
             .cause(error.to_string())
-            .remedy("correct issuer_local.key, or take it out")
+            .remedy("correct issuer_local.key in the configuration, or remove this key")
     })?;
     let key = SigningKey::from_pem(&pem, &SystemRandom::new())?;
     let keys = KeySet::parse(key.public_jwks().as_bytes(), now())?;
@@ -372,7 +375,7 @@ fn revocation_lists(
     let wrong = |kind, cause: String| {
         Error::new(kind, End::Here, "read the revocation list")
             .cause(format!("{}: {cause}", file.display()))
-            .remedy("fetch it again, or correct tls.crl")
+            .remedy("fetch the revocation list again, or correct tls.crl in the configuration")
     };
     let is_list = is_named || is_named_a_list(file);
     let bytes = match read(file) {
@@ -390,7 +393,7 @@ fn revocation_lists(
         .collect::<std::result::Result<_, _>>()
         .map_err(|error| wrong(ErrorKind::InvalidRequest, error.to_string()))?;
     if lists.is_empty() && is_list {
-        let cause = "it holds no revocation list".to_owned();
+        let cause = "the file holds no revocation list".to_owned();
         return Err(wrong(ErrorKind::InvalidRequest, cause));
     }
     Ok(lists)
@@ -437,7 +440,7 @@ mod tests {
                 let error = revocation_lists(&file, is_named).expect_err(name);
                 let words = error.to_string();
                 assert!(words.contains(name), "{words}");
-                assert!(words.contains("fetch it again"), "{words}");
+                assert!(words.contains("fetch the revocation list again"), "{words}");
                 error
             };
             assert_eq!(said().kind, ErrorKind::NotFound);

@@ -244,7 +244,7 @@ impl Keyring {
 
 /// Returns the error for a token that cannot be verified, because its issuer has no usable keys.
 fn no_keys(cause: &str) -> Error {
-    Error::new(ErrorKind::Unreachable, End::Here, "judge the token")
+    Error::new(ErrorKind::Unreachable, End::Here, "verify the token")
         .cause(cause)
         .remedy("try again later, or tell the endpoint's administrator")
 }

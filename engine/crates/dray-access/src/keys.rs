@@ -105,8 +105,12 @@ impl Fetch for IssuerKeys {
                 KeyLocation::Discovery(url) => {
                     let document = self.load(url).await?;
                     let named = document.get("jwks_uri").and_then(Value::as_str);
-                    let named = named
-                        .ok_or_else(|| self.wrong("its discovery document names no jwks_uri"))?;
+                    let named = named.ok_or_else(|| {
+                        self.wrong(
+                            "the issuer's discovery document names no \
+                            jwks_uri",
+                        )
+                    })?;
                     self.load(named).await?.to_string().into_bytes()
                 }
             };
@@ -119,7 +123,7 @@ impl IssuerKeys {
     async fn load(&self, url: &str) -> Result<Value> {
         let rest = url
             .strip_prefix("https://")
-            .ok_or_else(|| self.wrong("its keys are not served by HTTPS"))?;
+            .ok_or_else(|| self.wrong("the issuer does not serve its keys over HTTPS"))?;
         let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         let address = match host.rsplit_once(':') {
             Some((_, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => host.to_owned(),
@@ -140,7 +144,7 @@ impl IssuerKeys {
         let operation = format!("get the keys of {}", self.issuer);
         Error::new(ErrorKind::Unauthorized, End::Here, operation)
             .cause(cause)
-            .remedy("name its keys in the configuration")
+            .remedy("name the issuer's keys in the endpoint's configuration")
     }
 }
 
@@ -165,7 +169,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>> {
     if bytes.len() as u64 > FILE_BYTES_MAX {
         let operation = format!("read {}", path.display());
         return Err(Error::new(ErrorKind::LimitExceeded, End::Here, operation)
-            .cause(format!("it has more than {FILE_BYTES_MAX} bytes"))
+            .cause(format!("the file has more than {FILE_BYTES_MAX} bytes"))
             .remedy("correct the path in the configuration, or split the file"));
     }
     Ok(bytes)

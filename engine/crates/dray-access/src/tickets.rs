@@ -107,13 +107,16 @@ impl Grant {
     /// [`ErrorKind::Unauthorized`]; the error names the failed check.
     pub fn check(&self, key: Option<Fingerprint>, now: i64) -> Result<()> {
         let cause = if self.revoked {
-            "it was revoked".to_owned()
+            "the ticket was revoked".to_owned()
         } else if now >= self.expires_at {
-            format!("it ended {} s ago", (now - self.expires_at) / 1000)
+            format!(
+                "the ticket expired {} s ago",
+                (now - self.expires_at) / 1000
+            )
         } else if key.is_none() {
-            "it is bound to a key, and the other end shows none".to_owned()
+            "the ticket is bound to a key, and the other end shows no key".to_owned()
         } else if key != Some(self.peer_key) {
-            "it was made for another key".to_owned()
+            "the ticket is bound to another key than that of the other end".to_owned()
         } else {
             return Ok(());
         };
@@ -129,22 +132,27 @@ impl Grant {
         let denied = |cause: String| {
             Error::new(ErrorKind::PermissionDenied, End::Network, "use the ticket")
                 .cause(cause)
-                .remedy("get a ticket for these paths")
+                .remedy("get a ticket for these paths with POST /v1/tickets")
         };
         if *transfer != self.transfer {
             let own = &self.transfer;
-            return Err(denied(format!("it is for transfer {own}, not {transfer}")));
+            return Err(denied(format!(
+                "the ticket is for transfer {own}, not for transfer \
+                {transfer}"
+            )));
         }
         let fits = match role {
             Role::Source => self.direction == Direction::Read,
             Role::Sink => self.direction == Direction::Write,
         };
         if !fits {
-            return Err(denied("it is for the other direction".to_owned()));
+            return Err(denied(
+                "the ticket allows the other direction only".to_owned(),
+            ));
         }
         for path in paths {
             if !self.paths.iter().any(|allowed| reaches(allowed, path)) {
-                return Err(denied(format!("it does not reach {}", path.text())));
+                return Err(denied(format!("the ticket does not cover {}", path.text())));
             }
         }
         Ok(())
@@ -161,13 +169,16 @@ pub fn reaches(folder: &ApiPath, path: &ApiPath) -> bool {
 fn refused(cause: String) -> Error {
     Error::new(ErrorKind::Unauthorized, End::Network, "use the ticket")
         .cause(cause)
-        .remedy("get another with POST /v1/tickets, and submit the same request with it")
+        .remedy(
+            "get another ticket with POST /v1/tickets, and submit the same request with the \
+            new ticket",
+        )
 }
 
 /// Returns the error for a ticket that this endpoint never issued, or has already deleted.
 #[must_use]
 pub fn unknown() -> Error {
-    refused("this endpoint did not issue it".to_owned())
+    refused("this endpoint did not issue the ticket".to_owned())
 }
 
 #[cfg(test)]

@@ -295,7 +295,7 @@ async fn as_one_of_few<T>(waits: &Semaphore, work: impl Future<Output = Result<T
         () = ready(()) => {}
     }
     let _wait = waits.try_acquire().map_err(|_| {
-        Error::new(ErrorKind::Busy, End::Here, "know the caller")
+        Error::new(ErrorKind::Busy, End::Here, "identify the caller")
             .cause("too many callers wait for an issuer's keys")
             .remedy("run the same command again later")
     })?;

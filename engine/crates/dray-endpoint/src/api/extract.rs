@@ -188,7 +188,7 @@ impl FromRequestParts<Arc<Api>> for Caller {
             certificates: &certificates.0,
         };
         if credentials.bearer.is_none() && is_of_a_page(parts) {
-            let error = Error::new(ErrorKind::Unauthorized, End::Here, "know the caller");
+            let error = Error::new(ErrorKind::Unauthorized, End::Here, "identify the caller");
             return Err(error
                 .cause("a page of another site sent the request with a browser's certificate")
                 .remedy("send a token")
@@ -232,7 +232,7 @@ impl FromRequestParts<Arc<Api>> for Certificates {
         let shown = certificates(parts);
         if shown.0.is_empty() {
             return Err(
-                Error::new(ErrorKind::Unauthorized, End::Here, "know the caller")
+                Error::new(ErrorKind::Unauthorized, End::Here, "identify the caller")
                     .cause("the caller shows no certificate, and a ticket is bound to one key")
                     .remedy("call with the key that the ticket was made for")
                     .into(),
@@ -271,7 +271,7 @@ fn bad(operation: &str, cause: impl std::fmt::Display) -> Refusal {
     let cause: String = cause.to_string().chars().take(WORDS_MAX).collect();
     let error = Error::new(ErrorKind::InvalidRequest, End::Here, operation)
         .cause(cause)
-        .remedy("see GET /v1/openapi.json for what each field may hold");
+        .remedy("see GET /v1/openapi.json for the allowed values of each field");
     Refusal::from(error).quoting()
 }
 
