@@ -135,13 +135,13 @@ BAD = {
     "later": "not yet valid",
     "revoked": "was revoked",
     "proxy-of-revoked": "was revoked",
-    "other-authority": "no authority trusted here has issued",
-    "self": "no authority trusted here has issued",
+    "other-authority": "which this endpoint does not trust",
+    "self": "which this endpoint does not trust",
     "server": "extended key usage",
     "sub": "authority",
     "old-proxy": "expired",
     "early-proxy": "not yet valid",
-    "too-long": "its chain of proxies is longer than it allows",
+    "too-long": "the chain of proxies is longer than this proxy allows",
     "proxy-of-expired": "expired",
     "no-usage": "digital signatures",
     "not-critical": "",
@@ -275,7 +275,7 @@ def test_no_page_of_another_site_acts_by_a_browsers_certificate(
 def test_an_unmapped_principal_is_refused_if_mapping_is_required(world: World) -> None:
     stranger = world.authority.issue("stranger").file()
     answer = ask(world.endpoint, "GET", "/v1/endpoint", certificate=stranger)
-    assert "has no account here" in answer.refused(403, "permission_denied")["cause"]
+    assert "to an account of this endpoint" in answer.refused(403, "permission_denied")["cause"]
 
 
 def test_an_administrator_may_use_a_certificate(world: World) -> None:
@@ -319,7 +319,7 @@ def test_a_revoked_certificate_is_refused_soon_without_a_restart(
         ]
         assert len(kept_lists) > before, "the log does not report it"
         assert str(world.lists) in kept_lists[-1]
-        assert "fetch it again" in kept_lists[-1]
+        assert "fetch the revocation list again" in kept_lists[-1]
     # Repaired, in the other form that authorities publish: it is in force again.
     later = world.authority.issue("later-gone", "/DC=org/DC=dray/CN=bob")
     file = later.file()
@@ -364,7 +364,7 @@ def test_an_endpoint_does_not_start_with_a_damaged_list(tmp_path: Path, name: st
             log_text = endpoint.log_text()
             assert f"{file}: " in log_text, log_text
             assert cause in log_text, log_text
-            assert "fetch it again" in log_text, log_text
+            assert "fetch the revocation list again" in log_text, log_text
         file.write_bytes(good)
         endpoint.start()
     finally:

@@ -60,20 +60,20 @@ def ago(seconds: int) -> int:
 
 BAD: dict[str, tuple[Callable[[TokenScene], str], str]] = {
     "empty": (lambda _: "", "not a bearer token"),
-    "garbage": (lambda _: "!!! not a token !!!", "no JSON Web Token"),
-    "two-parts": (lambda h: good(h).rpartition(".")[0], "not three parts"),
+    "garbage": (lambda _: "!!! not a token !!!", "not a JSON Web Token"),
+    "two-parts": (lambda h: good(h).rpartition(".")[0], "does not have three parts"),
     "five-parts": (lambda _: "a.b.c.d.e", "encrypted"),
     "no-base64": (lambda h: "%%%." + good(h).partition(".")[2], "not base64url"),
     "no-json": (lambda h: encode(b"[1]") + "." + good(h).partition(".")[2], "not a JSON object"),
-    "huge": (lambda _: "a" * 20_000, "over 16384 bytes"),
-    "expired": (lambda h: good(h, exp=ago(120)), "it expired 12"),
-    "no-end": (lambda h: good(h, exp=None), "does not say when it expires"),
+    "huge": (lambda _: "a" * 20_000, "more than 16384 bytes"),
+    "expired": (lambda h: good(h, exp=ago(120)), "the token expired 12"),
+    "no-end": (lambda h: good(h, exp=None), "has no expiry time"),
     "not-yet": (lambda h: good(h, nbf=ago(-600)), "not yet valid"),
     "issued-later": (lambda h: good(h, iat=ago(-600)), "not yet valid"),
-    "other-issuer": (lambda h: good(h, iss="https://elsewhere.example/"), "is not known here"),
+    "other-issuer": (lambda h: good(h, iss="https://elsewhere.example/"), "does not trust"),
     "no-issuer": (lambda h: good(h, iss=None), "names no issuer"),
-    "issuer-alike": (lambda h: good(h, iss=h.issuer.url.rstrip("/")), "is not known here"),
-    "other-audience": (lambda h: good(h, aud="https://elsewhere"), "its audience is"),
+    "issuer-alike": (lambda h: good(h, iss=h.issuer.url.rstrip("/")), "does not trust"),
+    "other-audience": (lambda h: good(h, aud="https://elsewhere"), "the audience of the token is"),
     "no-audience": (lambda h: good(h, aud=None), "names no audience"),
     "no-subject": (lambda h: good(h, sub=None), "names no subject"),
     "no-profile": (lambda h: good(h, **{"wlcg.ver": None}), "WLCG profile"),
@@ -81,27 +81,27 @@ BAD: dict[str, tuple[Callable[[TokenScene], str], str]] = {
     "twisted": (lambda h: good(h, exp="tomorrow"), "wrong type"),
     "climbing": (lambda h: h.issuer.token("storage.read:/data/../x"), "leaves its root"),
     "unknown-key": (lambda h: good(h, header={"kid": "another"}), "has no key"),
-    "strangers-key": (lambda h: h.stranger.token("storage.read:/"), "its signature by"),
-    "changed": (changed, "its signature by"),
-    "no-signature": (lambda h: good(h).rpartition(".")[0] + ".", "its signature by"),
-    "alg-none": (lambda h: signed(h, "none"), "algorithm none is not accepted"),
+    "strangers-key": (lambda h: h.stranger.token("storage.read:/"), "the token's signature by"),
+    "changed": (changed, "the token's signature by"),
+    "no-signature": (lambda h: good(h).rpartition(".")[0] + ".", "the token's signature by"),
+    "alg-none": (lambda h: signed(h, "none"), "algorithm none of the token is not accepted"),
     "alg-None": (lambda h: signed(h, "none", alg="None"), "is not accepted"),
     "hs256-public-pem": (
         lambda h: signed(h, "HS256", h.issuer.public("RS256").read_bytes()),
-        "algorithm HS256 is not accepted",
+        "algorithm HS256 of the token is not accepted",
     ),
     "hs256-as-rs256": (
         lambda h: signed(h, "HS256", h.issuer.public("RS256").read_bytes(), alg="RS256"),
-        "its signature by",
+        "the token's signature by",
     ),
-    "other-algorithm": (lambda h: signed(h, "RS256", kid="es256"), "not one for RS256"),
+    "other-algorithm": (lambda h: signed(h, "RS256", kid="es256"), "not a key for RS256"),
     "critical": (lambda h: good(h, header={"crit": ["x"], "x": 1}), "critical"),
-    "other-type": (lambda h: good(h, header={"typ": "secevent+jwt"}), "no access token"),
+    "other-type": (lambda h: good(h, header={"typ": "secevent+jwt"}), "not an access token"),
     "own-keys": (
         lambda h: h.stranger.token("storage.read:/", header={"jku": "https://evil.example/"}),
-        "its signature by",
+        "the token's signature by",
     ),
-    "ticket": (lambda _: "drt_" + "A" * 43, "no JSON Web Token"),
+    "ticket": (lambda _: "drt_" + "A" * 43, "not a JSON Web Token"),
 }
 
 
@@ -212,7 +212,7 @@ def test_commands_without_a_valid_token_name_the_remedy(scene: TokenScene, tmp_p
     ]
     for token, words in (
         (good(scene, exp=ago(200)), "expired"),
-        (scene.stranger.token("storage.read:/"), "its signature by"),
+        (scene.stranger.token("storage.read:/"), "the token's signature by"),
     ):
         file.write_text(token, encoding="utf-8")
         file.chmod(0o600)

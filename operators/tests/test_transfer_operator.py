@@ -421,7 +421,7 @@ def test_bad_input_is_one_clear_line_each(
         f"at dray://{gone.address} (connection 'gone'): cannot look up": "Retry",
         ": Connection refused; look whether the endpoint runs": "Retry",
         f"at dray://{sites.a.address} (connection 'no_right'): cannot ": "Failure",
-        "not authorized (its header is not a JSON object); ask the issuer": "Failure",
+        "not authorized (the token's header is not a JSON object); ask the issuer": "Failure",
         "has passed; give a later one": "Failure",
         "submit it with the deadline ": "Failure",
         "cannot use destination: it is '' after templates; ": "Failure",

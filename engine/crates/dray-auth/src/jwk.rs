@@ -94,7 +94,7 @@ pub struct Key {
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match &self.material {
-            Material::Rsa { modulus, .. } => format!("RSA of {} bits", modulus.len() * 8),
+            Material::Rsa { modulus, .. } => format!("an RSA key of {} bits", modulus.len() * 8),
             Material::P256(_) => "P-256".to_owned(),
             Material::P384(_) => "P-384".to_owned(),
         };
@@ -186,14 +186,14 @@ impl KeySet {
     /// large, or has no usable key.
     pub fn parse(json: &[u8], fetched_at: u64) -> Result<Self> {
         let refuse = |cause: String| {
-            const REMEDY: &str = "look at what the issuer's jwks_uri serves";
+            const REMEDY: &str = "check the keys that the issuer's jwks_uri serves";
             misconfigured("read the issuer's keys", cause, REMEDY)
         };
         if json.len() > KEY_SET_BYTES_MAX {
             return Err(refuse(format!("over {KEY_SET_BYTES_MAX} bytes")));
         }
         let raw: RawSet = serde_json::from_slice(json)
-            .map_err(|_| refuse("not a JSON object with a list `keys`".to_owned()))?;
+            .map_err(|_| refuse("the answer is not a JSON object with a list `keys`".to_owned()))?;
         let keys: Vec<Key> = raw
             .keys
             .into_iter()
@@ -203,7 +203,7 @@ impl KeySet {
             .collect();
         if keys.is_empty() {
             return Err(refuse(
-                "no RSA, P-256 or P-384 key for signatures".to_owned(),
+                "the issuer has no RSA, P-256 or P-384 key for signatures".to_owned(),
             ));
         }
         Ok(Self { keys, fetched_at })

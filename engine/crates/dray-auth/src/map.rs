@@ -132,7 +132,12 @@ impl Mapping {
         for (index, rule) in self.rules.iter().enumerate() {
             rule.check().map_err(|why| {
                 let cause = format!("rule {}: {why}", index + 1);
-                misconfigured("read the owners", cause, "correct it in the configuration")
+                misconfigured(
+                    "read the rules of owners",
+                    cause,
+                    "correct this rule in the endpoint's \
+                    configuration",
+                )
             })?;
         }
         Ok(())
@@ -145,20 +150,32 @@ impl Mapping {
     /// [`Unmapped::Refuse`].
     pub fn owner(&self, principal: &Principal) -> Result<Owner> {
         let refuse = |cause: String| {
-            Error::new(ErrorKind::PermissionDenied, End::Here, "find the account")
-                .cause(cause)
-                .remedy("ask the endpoint's administrator")
+            Error::new(
+                ErrorKind::PermissionDenied,
+                End::Here,
+                "find the account of the caller",
+            )
+            .cause(cause)
+            .remedy("ask the endpoint's administrator")
         };
         for rule in &self.rules {
             match rule.judge(principal) {
                 Judgement::Owner(name) => return Ok(Owner(name)),
-                Judgement::Refused => return Err(refuse(format!("{principal} is refused here"))),
+                Judgement::Refused => {
+                    return Err(refuse(format!(
+                        "a rule of this endpoint refuses \
+                    {principal}"
+                    )));
+                }
                 Judgement::Other => {}
             }
         }
         match self.unmapped {
             Unmapped::Principal => Ok(own_account(principal)),
-            Unmapped::Refuse => Err(refuse(format!("{principal} has no account here"))),
+            Unmapped::Refuse => Err(refuse(format!(
+                "no rule maps {principal} to an account of \
+                this endpoint"
+            ))),
         }
     }
 }
@@ -172,14 +189,14 @@ enum Judgement {
 impl Rule {
     fn check(&self) -> Result<(), &'static str> {
         if self.issuer.is_none() && self.subject.is_none() {
-            return Err("it names neither issuer nor subject");
+            return Err("the rule names neither an issuer nor a subject");
         }
         if self.group.is_some() && self.issuer.is_none() {
-            return Err("only tokens have groups: name the issuer");
+            return Err("a rule with groups must name an issuer, because only tokens have groups");
         }
         match (&self.owner, self.refuse) {
-            (None, false) => Err("it names no owner"),
-            (Some(_), true) => Err("it names an owner and also refuses"),
+            (None, false) => Err("the rule names no owner"),
+            (Some(_), true) => Err("the rule names an owner and also refuses"),
             (Some(owner), false) if owner == "*" => {
                 let stars = self.subject.as_deref().unwrap_or("").matches('*').count();
                 if stars == 1 {
@@ -188,7 +205,8 @@ impl Rule {
                     Err("the owner `*` needs exactly one `*` in the subject")
                 }
             }
-            (Some(owner), false) if !is_account(owner) => Err("its owner is not an account name"),
+            (Some(owner), false) if !is_account(owner) => Err("the owner of the rule is not a \
+                valid account name"),
             _ => Ok(()),
         }
     }

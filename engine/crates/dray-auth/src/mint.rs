@@ -65,8 +65,8 @@ impl fmt::Debug for SigningKey {
 }
 
 fn unusable(cause: &str) -> Error {
-    const REMEDY: &str = "make one with `openssl genpkey -algorithm EC -pkeyopt \
-                          ec_paramgen_curve:P-256`";
+    const REMEDY: &str = "make a signing key with `openssl genpkey -algorithm EC -pkeyopt \
+        ec_paramgen_curve:P-256`";
     misconfigured("read the signing key", cause, REMEDY)
 }
 
@@ -81,13 +81,13 @@ impl SigningKey {
     /// [`ErrorKind::InvalidRequest`] if the text is not a key, or not a P-256 key.
     pub fn from_pem(pem: &[u8], random: &dyn SecureRandom) -> Result<Self> {
         let der = PrivatePkcs8KeyDer::from_pem_slice(pem)
-            .map_err(|_| unusable("no PKCS#8 private key in PEM"))?;
+            .map_err(|_| unusable("the file holds no PKCS#8 private key in PEM form"))?;
         Self::from_pkcs8(der.secret_pkcs8_der(), random)
     }
 
     fn from_pkcs8(der: &[u8], random: &dyn SecureRandom) -> Result<Self> {
         let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, der, random)
-            .map_err(|_| unusable("not a key of P-256 with its public half"))?;
+            .map_err(|_| unusable("the key is not a P-256 private key with its public key"))?;
         let id = thumbprint(pair.public_key().as_ref());
         Ok(Self { pair, id })
     }
@@ -137,13 +137,13 @@ impl SigningKey {
         let refuse =
             |cause: &str| misconfigured("mint a token", cause, "correct the token's claims");
         if grant.subject.is_empty() || grant.subject.len() > crate::token::SUBJECT_BYTES_MAX {
-            return Err(refuse("a subject has 1 to 255 bytes"));
+            return Err(refuse("the subject of a token must have 1 to 255 bytes"));
         }
         if grant.audiences.is_empty() {
-            return Err(refuse("no audience"));
+            return Err(refuse("the token would have no audience"));
         }
         if grant.expires <= grant.issued_at {
-            return Err(refuse("it would expire before it becomes valid"));
+            return Err(refuse("the token would expire before it becomes valid"));
         }
         crate::Scopes::parse(&grant.scope, &dray_core::RelPath::root())
             .map_err(|error| refuse(&error.cause))?;
@@ -172,7 +172,7 @@ impl SigningKey {
         token.push('.');
         URL_SAFE_NO_PAD.encode_string(signature, &mut token);
         if token.len() > crate::token::TOKEN_BYTES_MAX {
-            return Err(refuse("it would exceed the size limit of a token"));
+            return Err(refuse("the token would exceed the size limit of a token"));
         }
         Ok(token)
     }

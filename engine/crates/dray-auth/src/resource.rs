@@ -51,7 +51,10 @@ impl Resource {
                 .remedy("write an absolute path without `.`, `..` and `//`")
         };
         let Some(rest) = uri_path.strip_prefix('/') else {
-            return Err(refuse(ErrorKind::InvalidName, "it does not begin with `/`"));
+            return Err(refuse(
+                ErrorKind::InvalidName,
+                "the path does not begin with `/`",
+            ));
         };
         if rest.is_empty() {
             return Ok(Self::folder(RelPath::root()));
@@ -67,15 +70,19 @@ impl Resource {
             }
             let name = unescaped(name).map_err(|why| refuse(ErrorKind::InvalidName, why))?;
             match name.as_slice() {
-                b"" => return Err(refuse(ErrorKind::InvalidName, "an empty name")),
+                b"" => return Err(refuse(ErrorKind::InvalidName, "the path has an empty name")),
                 b"." | b".." => {
                     return Err(refuse(
                         ErrorKind::PathEscapes,
-                        "it leaves its root with `..`",
+                        "the path leaves its root with `..`",
                     ));
                 }
                 name if name.contains(&b'/') => {
-                    return Err(refuse(ErrorKind::InvalidName, "a slash inside a name"));
+                    return Err(refuse(
+                        ErrorKind::InvalidName,
+                        "the path has an escaped slash \
+                        inside a name",
+                    ));
                 }
                 name => decoded.extend_from_slice(name),
             }
@@ -119,13 +126,13 @@ fn unescaped(name: &str) -> Result<Vec<u8>, &'static str> {
         if byte == b'%' {
             let mut digit = || rest.next().and_then(|digit| char::from(digit).to_digit(16));
             let (Some(high), Some(low)) = (digit(), digit()) else {
-                return Err("a `%` without two hexadecimal digits");
+                return Err("the path has a `%` without two hexadecimal digits");
             };
             bytes.push(u8::try_from(high * 16 + low).unwrap_or(0));
         } else if is_path_character(byte) {
             bytes.push(byte);
         } else {
-            return Err("a character that a URI path writes as %HH");
+            return Err("the path has a character that must be written as %HH");
         }
     }
     Ok(bytes)

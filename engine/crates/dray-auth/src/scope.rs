@@ -162,7 +162,9 @@ impl Scopes {
                 .join_path(&below.path)
                 .map_err(|_| refuse(format!("the path of a scope {name} is too long")))?;
             if scopes.len() == SCOPES_MAX {
-                return Err(refuse(format!("it has over {SCOPES_MAX} storage scopes")));
+                return Err(refuse(format!(
+                    "the token has more than {SCOPES_MAX} storage scopes"
+                )));
             }
             scopes.push(Scope {
                 capability,
@@ -200,7 +202,7 @@ impl Scopes {
         let cause = match self.missing(action, resource) {
             Some(missing) => format!("the token has no scope {missing}"),
             None => format!(
-                "{resource} lies outside of what the token's issuer may give, {}",
+                "{resource} is outside the folder in which the token's issuer may grant rights, {}",
                 Resource::folder(self.base.clone())
             ),
         };

@@ -138,18 +138,28 @@ impl Issuers {
         for issuer in issuers {
             let refuse = |cause: &str| {
                 let cause = format!("{}: {cause}", shown(&issuer.url));
-                misconfigured("take the issuer", cause, "correct it in the configuration")
+                misconfigured(
+                    "use the configured issuer",
+                    cause,
+                    "correct this issuer in the endpoint's \
+                    configuration",
+                )
             };
             let place = issuer.url.strip_prefix("https://").unwrap_or("");
             // An `@` in the URL would make the default owner `sub@issuer` ambiguous.
             if place.is_empty() || place.contains(['@', '?', '#']) {
-                return Err(refuse("not a plain https:// URL"));
+                return Err(refuse("the issuer is not a plain https:// URL"));
             }
             if issuer.audiences.is_empty() {
-                return Err(refuse("it has no audience"));
+                return Err(refuse("the issuer has no audience"));
             }
             let base = crate::Resource::parse(&issuer.base)
-                .map_err(|error| refuse(&format!("its path prefix: {}", error.cause)))?
+                .map_err(|error| {
+                    refuse(&format!(
+                        "the issuer's path prefix is not valid: {}",
+                        error.cause
+                    ))
+                })?
                 .path;
             let url = issuer.url.clone();
             let entry = Known {
@@ -158,7 +168,7 @@ impl Issuers {
                 keys: None,
             };
             if known.insert(url, entry).is_some() {
-                return Err(refuse("it is named twice"));
+                return Err(refuse("the configuration names this issuer twice"));
             }
         }
         Ok(Self { known })
@@ -207,7 +217,7 @@ impl Issuers {
         let scopes = Scopes::parse(claims.scope.as_deref().unwrap_or(""), &known.base)?;
         let signature = URL_SAFE_NO_PAD
             .decode(parts.signature)
-            .map_err(|_| refused("its signature is not base64url"))?;
+            .map_err(|_| refused("the token's signature is not base64url"))?;
         known.check_signature(&header, algorithm, parts.signed, &signature)?;
         Ok(Verified {
             issuer: known.issuer.url.clone(),
@@ -221,12 +231,15 @@ impl Issuers {
 
     fn issuer(&self, claims: &Claims) -> Result<&Known> {
         let Some(issuer) = claims.iss.as_deref() else {
-            return Err(refused("it names no issuer"));
+            return Err(refused("the token names no issuer"));
         };
         self.known.get(issuer).ok_or_else(|| {
             unauthorized(
                 OPERATION,
-                format!("its issuer {} is not known here", shown(issuer)),
+                format!(
+                    "this endpoint does not trust the token's issuer {}",
+                    shown(issuer)
+                ),
                 "use a token of an issuer that this endpoint trusts",
             )
         })
@@ -269,8 +282,10 @@ impl Known {
             return Ok(());
         }
         match header.kid {
-            Some(_) => Err(refused(format!("its signature by {issuer} is wrong")).into()),
-            None => Err(unknown(format!("no key of {issuer} made its signature"))),
+            Some(_) => Err(refused(format!("the token's signature by {issuer} is wrong")).into()),
+            None => Err(unknown(format!(
+                "the token's signature does not match any key of {issuer}"
+            ))),
         }
     }
 }
@@ -297,10 +312,16 @@ struct Parts<'a> {
 impl<'a> Parts<'a> {
     fn split(token: &'a [u8]) -> Result<Self> {
         if token.is_empty() {
-            return Err(unauthorized(OPERATION, "it is empty", "send a token"));
+            return Err(unauthorized(
+                OPERATION,
+                "the token is empty",
+                "send a token",
+            ));
         }
         if token.len() > TOKEN_BYTES_MAX {
-            return Err(refused(format!("it has over {TOKEN_BYTES_MAX} bytes")));
+            return Err(refused(format!(
+                "the token has more than {TOKEN_BYTES_MAX} bytes"
+            )));
         }
         let parts: Vec<_> = token.splitn(6, |byte| *byte == b'.').collect();
         match parts.as_slice() {
@@ -310,9 +331,13 @@ impl<'a> Parts<'a> {
                 signature,
                 signed: &token[..header.len() + 1 + claims.len()],
             }),
-            [_, _, _, _, _] => Err(refused("it is encrypted; only signed ones are read")),
+            [_, _, _, _, _] => Err(refused(
+                "the token is encrypted; only signed tokens are \
+                accepted",
+            )),
             _ => Err(refused(
-                "it is no JSON Web Token: not three parts with dots between",
+                "the token is not a JSON Web Token: it does not have three parts with dots \
+                    between them",
             )),
         }
     }
@@ -330,9 +355,9 @@ fn decoded<T: DeserializeOwned>(part: &[u8], name: &str) -> Result<T> {
     match value {
         Ok(value) if is_object => Ok(value),
         Err(true) if is_object => Err(refused(format!(
-            "a field of its {name} has the wrong type, or is there twice"
+            "a field of the token's {name} has the wrong type, or is there twice"
         ))),
-        _ => Err(refused(format!("its {name} is not a JSON object"))),
+        _ => Err(refused(format!("the token's {name} is not a JSON object"))),
     }
 }
 
@@ -350,7 +375,7 @@ impl Header {
             // RFC 7515, section 4.1.11: a token with critical extensions must be refused if the
             // reader does not know them. This module knows no extension.
             return Err(refused(
-                "it has critical extensions, of which none is known",
+                "the token has critical extensions that this endpoint does not support",
             ));
         }
         let typ = self.typ.as_deref().unwrap_or("JWT").to_ascii_lowercase();
@@ -363,7 +388,7 @@ impl Header {
         let name = self.alg.as_deref().unwrap_or("none");
         Algorithm::named(name).ok_or_else(|| {
             refused(format!(
-                "its algorithm {} is not accepted, RS256 and ES256 are",
+                "the signature algorithm {} of the token is not accepted; use RS256 or ES256",
                 shown(name)
             ))
         })
@@ -427,11 +452,11 @@ impl Claims {
     /// Checks the times, the audience and the profile of a token. Returns its time of expiry.
     fn check(&self, issuer: &Issuer, now: u64) -> Result<u64> {
         let Some(NumericDate(expires)) = self.exp else {
-            return Err(refused("it does not say when it expires"));
+            return Err(refused("the token has no expiry time"));
         };
         if now >= expires.saturating_add(LEEWAY_SECONDS) {
             return Err(refused(format!(
-                "it expired {} ago",
+                "the token expired {} ago",
                 seconds(now - expires)
             )));
         }
@@ -441,14 +466,16 @@ impl Claims {
                 let wait = seconds(start - now);
                 return Err(unauthorized(
                     OPERATION,
-                    format!("it is not yet valid: it is {words} in {wait}"),
-                    "wait, or set the clocks of the issuer and of this endpoint right",
+                    format!("the token is not yet valid: it is {words} in {wait}"),
+                    "wait, or correct the clocks of the issuer and of this endpoint",
                 ));
             }
         }
         self.check_audience(issuer)?;
         if self.cnf.is_some() {
-            return Err(refused("it is bound to a key, and no bearer token"));
+            return Err(refused(
+                "the token is bound to a key, so it is not a bearer token",
+            ));
         }
         let is_profile = (self.version.as_deref()).is_some_and(|version| {
             version
@@ -458,7 +485,9 @@ impl Claims {
         if issuer.wlcg && !is_profile {
             let cause = match &self.version {
                 Some(version) => format!("its wlcg.ver is {}, not 1.x", shown(version)),
-                None => "it has no wlcg.ver: it does not follow the WLCG profile".to_owned(),
+                None => {
+                    "the token has no wlcg.ver, so it does not follow the WLCG profile".to_owned()
+                }
             };
             return Err(refused(cause));
         }
@@ -474,10 +503,13 @@ impl Claims {
         }
         let ours = issuer.audiences.join(" or ");
         let cause = if audiences.is_empty() {
-            format!("it names no audience, this endpoint is {ours}")
+            format!("the token names no audience; the audience of this endpoint is {ours}")
         } else {
             let theirs = shown(&audiences.join(", "));
-            format!("its audience is {theirs}, this endpoint is {ours}")
+            format!(
+                "the audience of the token is {theirs}, but the audience of this endpoint is \
+                {ours}"
+            )
         };
         let remedy = format!("ask the issuer for a token with the audience {ours}");
         Err(unauthorized(OPERATION, cause, &remedy))
@@ -485,12 +517,12 @@ impl Claims {
 
     fn subject(&self) -> Result<String> {
         match self.sub.as_deref() {
-            None | Some("") => Err(refused("it names no subject")),
+            None | Some("") => Err(refused("the token names no subject")),
             Some(subject) if subject.len() > SUBJECT_BYTES_MAX => Err(refused(format!(
-                "its subject has over {SUBJECT_BYTES_MAX} bytes"
+                "the subject of the token has more than {SUBJECT_BYTES_MAX} bytes"
             ))),
             Some(subject) if subject.chars().any(char::is_control) => {
-                Err(refused("its subject has control characters"))
+                Err(refused("the subject of the token has control characters"))
             }
             Some(subject) => Ok(subject.to_owned()),
         }
@@ -499,7 +531,7 @@ impl Claims {
     fn id(&self) -> Result<Option<String>> {
         match self.jti.as_deref() {
             Some(id) if id.len() > SUBJECT_BYTES_MAX => Err(refused(format!(
-                "its id has over {SUBJECT_BYTES_MAX} bytes"
+                "the id of the token has more than {SUBJECT_BYTES_MAX} bytes"
             ))),
             id => Ok(id.map(ToOwned::to_owned)),
         }
@@ -508,10 +540,14 @@ impl Claims {
     fn groups(&self) -> Result<Vec<String>> {
         let groups = self.groups.as_deref().unwrap_or(&[]);
         if groups.len() > LIST_MAX {
-            return Err(refused(format!("it has over {LIST_MAX} groups")));
+            return Err(refused(format!(
+                "the token has more than {LIST_MAX} groups"
+            )));
         }
         if !groups.iter().all(|group| is_group(group)) {
-            return Err(refused("its wlcg.groups are not /like/this"));
+            return Err(refused(
+                "the token's wlcg.groups are not of the form /group/subgroup",
+            ));
         }
         Ok(groups.to_vec())
     }

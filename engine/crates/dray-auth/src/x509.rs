@@ -114,7 +114,7 @@ impl Trust {
     /// an authority.
     pub fn add_authority(&mut self, der: &[u8]) -> Result<()> {
         let refuse = |cause: String| {
-            let remedy = "take it out of the folder of authorities";
+            let remedy = "remove this file from the folder of authorities";
             misconfigured("trust the authority", cause, remedy)
         };
         let parsed = parse(der).map_err(|error| refuse(error.cause))?;
@@ -146,12 +146,22 @@ impl Trust {
         let der = CertificateRevocationListDer::from(der);
         let list = OwnedCertRevocationList::from_der(der.as_ref()).map_err(|error| {
             let cause = match error {
-                webpki::Error::UnsupportedCrlVersion => "not of version 2",
-                webpki::Error::UnsupportedDeltaCrl => "it is a delta list",
-                webpki::Error::UnsupportedIndirectCrl => "it speaks for other authorities",
+                webpki::Error::UnsupportedCrlVersion => "the revocation list is not of version 2",
+                webpki::Error::UnsupportedDeltaCrl => {
+                    "the file is a delta list; dray reads \
+                    complete revocation lists only"
+                }
+                webpki::Error::UnsupportedIndirectCrl => {
+                    "the revocation list covers other \
+                    authorities than its signer"
+                }
                 _ => "malformed",
             };
-            misconfigured("read the revocation list", cause, "fetch it again")
+            misconfigured(
+                "read the revocation list",
+                cause,
+                "fetch the revocation list again",
+            )
         })?;
         self.lists.push(list.into());
         Ok(())
@@ -203,8 +213,8 @@ impl Trust {
             .and_then(|()| EndEntityCert::try_from(&end)?.verify_is_valid_for_subject_name(&name))
             .map_err(|error| match error {
                 webpki::Error::CertNotValidForName(_) => refused(
-                    format!("{} is not for the host {}", leaf.words(), shown(host)),
-                    "dial the host by a name that its certificate has",
+                    format!("{} is not valid for the host {}", leaf.words(), shown(host)),
+                    "use a host name that the host's certificate contains",
                 ),
                 error => self.words(&error, leaf, &parsed[1..], now),
             })
@@ -272,34 +282,39 @@ impl Trust {
         match error {
             E::CertExpired { not_after, .. } => {
                 let ago = seconds(now.saturating_sub(not_after.as_secs()));
-                let cause = format!("an authority's certificate above {whose} expired {ago} ago");
+                let cause = format!(
+                    "the certificate of an authority above {whose} expired {ago} \
+                    ago"
+                );
                 refused(cause, RENEW)
             }
             E::CertNotValidYet { .. } => refused(
-                format!("an authority's certificate above {whose} is not yet valid"),
-                "wait, or set the clocks right",
+                format!("the certificate of an authority above {whose} is not yet valid"),
+                "wait, or correct the clocks of both hosts",
             ),
-            E::CertRevoked => refused(format!("{whose}, or one above it, was revoked"), RENEW),
+            E::CertRevoked => refused(
+                format!("{whose}, or a certificate above it, was revoked"),
+                RENEW,
+            ),
             E::CrlExpired { next_update, .. } => {
                 let ago = seconds(now.saturating_sub(next_update.as_secs()));
-                let cause =
-                    format!("the revocation list for {whose} should be renewed since {ago}");
+                let cause = format!("the revocation list for {whose} is out of date since {ago}");
                 refused(cause, LISTS)
             }
             E::UnknownRevocationStatus => refused(
-                format!("no revocation list says whether {whose} was revoked"),
+                format!("this endpoint has no revocation list that covers {whose}"),
                 LISTS,
             ),
             E::CaUsedAsEndEntity => refused(
                 format!("{whose} is an authority's certificate, not a client's"),
-                "send the chain in its order: the own certificate first",
+                "send the certificate chain in order: your own certificate first",
             ),
             E::UnknownIssuer => {
                 let is_expired = self.is_expired_anchor(own, others, now);
                 let cause = if is_expired {
-                    format!("the authority above {whose}, {issuer}, has itself expired")
+                    format!("the certificate of {issuer}, the authority above {whose}, has expired")
                 } else {
-                    format!("no authority trusted here has issued {whose}: its issuer is {issuer}")
+                    format!("the issuer of {whose} is {issuer}, which this endpoint does not trust")
                 };
                 refused(
                     cause,
@@ -311,29 +326,38 @@ impl Trust {
                 LISTS,
             ),
             E::InvalidSignatureForPublicKey | E::SignatureAlgorithmMismatch => refused(
-                format!("the signature of {issuer} under {whose} is wrong"),
+                format!("the signature of {issuer} on {whose} is wrong"),
                 RENEW,
             ),
             E::RequiredEkuNotFoundContext(_) => refused(
-                format!("{whose} may not be used for this: its extended key usage"),
+                format!("the extended key usage of {whose} does not allow this use"),
                 RENEW,
             ),
             E::NameConstraintViolation | E::PathLenConstraintViolated | E::EndEntityUsedAsCa => {
                 refused(
-                    format!("{issuer}, or one above it, may not issue {whose}"),
-                    "ask the certificate authority",
+                    format!("{issuer}, or an authority above it, may not issue {whose}"),
+                    "ask the certificate authority for another certificate",
                 )
             }
             E::UnsupportedSignatureAlgorithmContext(_)
             | E::UnsupportedSignatureAlgorithmForPublicKeyContext(_) => refused(
-                format!("{whose}, or one above it, has a key or signature that is not accepted"),
+                format!(
+                    "{whose}, or a certificate above it, has a key or signature of a kind \
+                    that is not accepted"
+                ),
                 "use RSA of 2048 bits or more with SHA-256, or P-256",
             ),
             E::UnsupportedCriticalExtension => refused(
-                format!("{whose}, or one above it, demands an extension that is not known here"),
-                "ask the certificate authority",
+                format!(
+                    "{whose}, or a certificate above it, has a critical extension that dray \
+                    does not support"
+                ),
+                "ask the certificate authority for another certificate",
             ),
-            _ => refused(format!("{whose}, or one above it, is malformed"), RENEW),
+            _ => refused(
+                format!("{whose}, or a certificate above it, is malformed"),
+                RENEW,
+            ),
         }
     }
 
@@ -376,7 +400,12 @@ struct Parsed<'a> {
 }
 
 fn parse(der: &[u8]) -> Result<Parsed<'_>> {
-    let malformed = || refused("it is not a certificate", "send X.509 certificates in DER");
+    let malformed = || {
+        refused(
+            "the file or message does not hold a certificate",
+            "send X.509 certificates in DER",
+        )
+    };
     if der.len() > CERTIFICATE_BYTES_MAX {
         return Err(malformed());
     }
@@ -388,11 +417,17 @@ fn parse(der: &[u8]) -> Result<Parsed<'_>> {
 
 fn parse_chain<'a>(chain: &[&'a [u8]]) -> Result<Vec<Parsed<'a>>> {
     if chain.is_empty() {
-        return Err(refused("there is none", "show a certificate"));
+        return Err(refused(
+            "the caller sent no certificate",
+            "show a certificate",
+        ));
     }
     if chain.len() > CHAIN_MAX {
-        let cause = format!("its chain has over {CHAIN_MAX} certificates");
-        return Err(refused(cause, "send the own chain alone"));
+        let cause = format!("the certificate chain has more than {CHAIN_MAX} certificates");
+        return Err(refused(
+            cause,
+            "send only the certificates of your own chain",
+        ));
     }
     chain.iter().map(|der| parse(der)).collect()
 }
@@ -411,13 +446,21 @@ impl Parsed<'_> {
     }
 
     fn subject(&self) -> Result<Subject> {
-        Subject::read(self.subject_der())
-            .ok_or_else(|| refused("it names no subject", "use a certificate with a subject"))
+        Subject::read(self.subject_der()).ok_or_else(|| {
+            refused(
+                "the certificate names no subject",
+                "use a certificate with a subject",
+            )
+        })
     }
 
     fn issuer(&self) -> Result<Subject> {
-        Subject::read(self.issuer_der())
-            .ok_or_else(|| refused("it names no issuer", "use a certificate of an authority"))
+        Subject::read(self.issuer_der()).ok_or_else(|| {
+            refused(
+                "the certificate names no issuer",
+                "use a certificate of an authority",
+            )
+        })
     }
 
     /// Describes the certificate for an error message.
@@ -430,7 +473,7 @@ impl Parsed<'_> {
 
     fn issuer_words(&self) -> String {
         Subject::read(self.issuer_der()).map_or_else(
-            || "somebody without a name".to_owned(),
+            || "an issuer without a name".to_owned(),
             |issuer| shown(issuer.slash()),
         )
     }
@@ -454,12 +497,12 @@ impl Parsed<'_> {
                 "{} is not yet valid: it becomes valid in {wait}",
                 self.words()
             );
-            return Err(refused(cause, "wait, or set the clocks right"));
+            return Err(refused(cause, "wait, or correct the clocks of both hosts"));
         }
         if now > not_after {
             let ago = seconds(now - not_after);
             let cause = format!("{} expired {ago} ago", self.words());
-            return Err(refused(cause, "use a new certificate or make a new proxy"));
+            return Err(refused(cause, "get a new certificate, or make a new proxy"));
         }
         Ok(())
     }
@@ -478,7 +521,7 @@ impl Parsed<'_> {
         match self.certificate.key_usage() {
             Ok(None) => Ok(()),
             Ok(Some(usage)) if usage.value.digital_signature() => Ok(()),
-            Ok(Some(_)) => Err(refuse("its key may not be used for digital signatures")),
+            Ok(Some(_)) => Err(refuse("its key usage does not allow digital signatures")),
             Err(_) => Err(refuse("its key usage is malformed")),
         }
     }

@@ -251,14 +251,14 @@ fn wrong_time_issuer_or_audience_is_refused_with_the_reason() {
     assert_refused_with_reason(vec![
         (
             with(claims(), "exp", json!(NOW - 90)),
-            "it expired 90 seconds ago",
+            "the token expired 90 seconds ago",
         ),
         (
             with(claims(), "exp", json!(NOW - 60)),
-            "it expired 60 seconds ago",
+            "the token expired 60 seconds ago",
         ),
         (with(claims(), "exp", json!(0)), "days ago"),
-        (without(claims(), "exp"), "does not say when it expires"),
+        (without(claims(), "exp"), "has no expiry time"),
         (with(claims(), "exp", json!(-1)), "wrong type"),
         (with(claims(), "exp", json!("soon")), "wrong type"),
         (with(claims(), "exp", json!(1e300)), "wrong type"),
@@ -272,22 +272,22 @@ fn wrong_time_issuer_or_audience_is_refused_with_the_reason() {
         ),
         (
             with(claims(), "iss", json!("https://evil.example.org")),
-            "its issuer https://evil.example.org is not known here",
+            "this endpoint does not trust the token's issuer https://evil.example.org",
         ),
         (
             with(claims(), "iss", json!(format!("{ISSUER}/"))),
-            "is not known here",
+            "does not trust the token's issuer",
         ),
         (without(claims(), "iss"), "names no issuer"),
         (
             with(claims(), "aud", json!("https://other.example.org")),
-            "its audience is https://other.example.org, this endpoint is \
+            "the audience of the token is https://other.example.org, but the audience of this endpoint is \
              https://dtn.example.org or https://alias.example.org",
         ),
         (with(claims(), "aud", json!([])), "names no audience"),
         (
             with(claims(), "aud", json!(vec![AUDIENCE; LIST_MAX + 1])),
-            "its audience",
+            "the audience of the token",
         ),
         (without(claims(), "aud"), "names no audience"),
     ]);
@@ -301,11 +301,11 @@ fn bad_subjects_and_names_are_refused_with_the_reason() {
         (with(claims(), "sub", json!("a\nb")), "control characters"),
         (
             with(claims(), "sub", json!("x".repeat(256))),
-            "over 255 bytes",
+            "more than 255 bytes",
         ),
         (
             with(claims(), "jti", json!("x".repeat(256))),
-            "over 255 bytes",
+            "more than 255 bytes",
         ),
     ]);
 }
@@ -348,30 +348,39 @@ fn bad_permissions_are_refused_with_the_reason() {
 fn bad_headers_are_refused_with_the_reason() {
     let fixture = fixture();
     let table = [
-        (json!({"alg": "none"}), "its algorithm none is not accepted"),
-        (json!({"alg": "None"}), "its algorithm None is not accepted"),
-        (json!({}), "its algorithm none is not accepted"),
+        (
+            json!({"alg": "none"}),
+            "algorithm none of the token is not accepted",
+        ),
+        (
+            json!({"alg": "None"}),
+            "algorithm None of the token is not accepted",
+        ),
+        (json!({}), "algorithm none of the token is not accepted"),
         (
             json!({"alg": "HS256", "kid": "rsa"}),
-            "its algorithm HS256 is not accepted",
+            "algorithm HS256 of the token is not accepted",
         ),
         (
             json!({"alg": "PS256", "kid": "rsa"}),
-            "its algorithm PS256 is not accepted",
+            "algorithm PS256 of the token is not accepted",
         ),
         (json!({"alg": 5}), "wrong type"),
         (
             json!({"alg": "ES256", "kid": "rsa"}),
-            "is not one for ES256",
+            "is not a key for ES256",
         ),
-        (json!({"alg": "RS256", "kid": "ec"}), "is not one for RS256"),
+        (
+            json!({"alg": "RS256", "kid": "ec"}),
+            "is not a key for RS256",
+        ),
         (
             json!({"alg": "ES256", "kid": "ec", "crit": ["exp"]}),
             "critical extensions",
         ),
         (
             json!({"alg": "ES256", "kid": "ec", "typ": "dpop+jwt"}),
-            "it is a dpop+jwt",
+            "of type dpop+jwt",
         ),
     ];
     for (header, reason) in table {
@@ -425,7 +434,10 @@ fn malformed_tokens_are_refused() {
             format!("{}.{}.!", parts[0], parts[1]),
             "signature is not base64url",
         ),
-        (format!("{}.{}.", parts[0], parts[1]), "its signature by"),
+        (
+            format!("{}.{}.", parts[0], parts[1]),
+            "the token's signature by",
+        ),
         (
             format!("{}.{}.{}", b64("{"), parts[1], parts[2]),
             "header is not a JSON object",
@@ -475,7 +487,7 @@ fn key_is_bound_to_its_algorithm() {
             .is_ok()
     );
     let error = refused(&fixture.issuers, &token("RS512"));
-    assert!(error.cause.contains("is not one for RS512"), "{error}");
+    assert!(error.cause.contains("is not a key for RS512"), "{error}");
 }
 
 #[test]
@@ -490,7 +502,7 @@ fn changed_token_is_refused() {
     let stranger = Signer::ec(&ECDSA_P256_SHA256_FIXED_SIGNING);
     let token = stranger.token(&header(), &claims());
     let error = refused(&fixture.issuers, &token);
-    assert!(error.cause.contains("its signature by"), "{error}");
+    assert!(error.cause.contains("the token's signature by"), "{error}");
     assert_does_not_quote(&token, &error);
 }
 

@@ -31,7 +31,8 @@ const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 19];
 const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 37];
 
 const NEW_PROXY: &str = "make a new proxy (RFC 3820) from your certificate";
-const ORDER: &str = "send the chain in its order: the proxy first, each followed by its issuer";
+const ORDER: &str = "send the certificate chain in order: the proxy first, each certificate \
+    followed by its issuer";
 
 fn extension<'a>(one: &'a Parsed<'_>, oid: &[u8]) -> Option<&'a X509Extension<'a>> {
     let mut extensions = one.certificate.extensions().iter();
@@ -51,10 +52,13 @@ pub(super) fn count(chain: &[Parsed<'_>]) -> Result<usize> {
     let count = chain.iter().take_while(|one| is_proxy(one)).count();
     let Some(own) = chain.get(count) else {
         let cause = "the certificate that issued the proxy is missing";
-        return Err(refused(cause, "send the chain with the proxy"));
+        return Err(refused(
+            cause,
+            "send the whole certificate chain with the proxy",
+        ));
     };
     if chain[count..].iter().any(is_proxy) {
-        let cause = "the chain is in the wrong order: a proxy follows its issuer";
+        let cause = "the certificate chain is in the wrong order: a proxy follows its issuer";
         return Err(refused(cause, ORDER));
     }
     if own.certificate.is_ca() {
@@ -70,7 +74,10 @@ pub(super) fn count(chain: &[Parsed<'_>]) -> Result<usize> {
     let is_by_name = added_name(own, own.issuer_der())
         .is_some_and(|name| matches!(name, b"proxy" | b"limited proxy"));
     if is_by_name || extension(own, DRAFT_INFO).is_some() {
-        let cause = format!("{} is a proxy from before RFC 3820", own.words());
+        let cause = format!(
+            "{} is a proxy in the old form from before RFC 3820",
+            own.words()
+        );
         return Err(refused(cause, NEW_PROXY));
     }
     Ok(count)
@@ -91,29 +98,33 @@ pub(super) fn check(chain: &[Parsed<'_>], now: u64) -> Result<bool> {
             let mut subjects = chain.iter().map(Parsed::subject_der);
             return Err(if subjects.any(|subject| subject == proxy.issuer_der()) {
                 let cause = format!(
-                    "the chain is in the wrong order: {} is not followed by its issuer",
+                    "the certificate chain is in the wrong order: {} is not followed by its issuer",
                     proxy.words()
                 );
                 refused(cause, ORDER)
             } else {
-                refuse("its issuer is not the certificate that signed it")
+                refuse("the issuer of the proxy is not the certificate that signed it")
             });
         }
         if added_name(proxy, issuer.subject_der()).is_none() {
             return Err(refuse(
-                "its subject is not its issuer's with one common name more",
+                "the subject of the proxy is not its issuer's subject plus one common name",
             ));
         }
         proxy.check_validity(now)?;
         check_extensions(proxy).map_err(|why| refuse(&why))?;
         let info = extension(proxy, PROXY_CERT_INFO).and_then(|one| Info::read(one.value));
-        let info = info.ok_or_else(|| refuse("its proxyCertInfo is malformed"))?;
+        let info = info.ok_or_else(|| refuse("the proxyCertInfo of the proxy is malformed"))?;
         if info.path_length.is_some_and(|length| below > length) {
-            return Err(refuse("its chain of proxies is longer than it allows"));
+            return Err(refuse(
+                "the chain of proxies is longer than this proxy allows",
+            ));
         }
         is_limited |= info.is_limited().map_err(&refuse)?;
         if !is_signed(proxy, issuer) {
-            return Err(refuse("its signature is not by its issuer's key"));
+            return Err(refuse(
+                "the signature of the proxy is not by its issuer's key",
+            ));
         }
     }
     Ok(is_limited)
@@ -154,33 +165,46 @@ fn check_extensions(proxy: &Parsed<'_>) -> Result<(), String> {
     for one in proxy.certificate.extensions() {
         let oid = one.oid.as_bytes();
         if seen.contains(&oid) {
-            return Err("it has an extension twice".into());
+            return Err("the proxy has the same extension twice".into());
         }
         seen.push(oid);
         match (oid, one.parsed_extension()) {
             (PROXY_CERT_INFO, _) if one.critical => {}
-            (PROXY_CERT_INFO, _) => return Err("its proxyCertInfo is not critical".into()),
+            (PROXY_CERT_INFO, _) => {
+                return Err("the proxyCertInfo of the proxy is not marked \
+                critical"
+                    .into());
+            }
             (BASIC_CONSTRAINTS, ParsedExtension::BasicConstraints(constraints)) => {
-                never(constraints.ca, "it calls itself an authority")?;
+                never(constraints.ca, "the proxy is marked as an authority")?;
             }
             (KEY_USAGE, ParsedExtension::KeyUsage(usage)) => {
                 let is_mute = !usage.digital_signature();
-                never(is_mute, "its key may not be used for digital signatures")?;
+                never(
+                    is_mute,
+                    "the key usage of the proxy does not allow digital signatures",
+                )?;
                 let is_more = usage.key_cert_sign() || usage.non_repudiation();
-                never(is_more, "its key usage is more than a proxy may have")?;
+                never(
+                    is_more,
+                    "the key usage of the proxy allows more than a proxy may do",
+                )?;
             }
             (EXTENDED_KEY_USAGE, ParsedExtension::ExtendedKeyUsage(usage)) => {
                 let is_other = !usage.any && !usage.client_auth;
-                never(is_other, "its extended key usage is not that of a client")?;
+                never(
+                    is_other,
+                    "the extended key usage of the proxy is not that of a client",
+                )?;
             }
             (SUBJECT_ALT_NAME | ISSUER_ALT_NAME, _) => {
-                return Err("it has a subject alternative name".into());
+                return Err("the proxy has a subject alternative name".into());
             }
             (BASIC_CONSTRAINTS | KEY_USAGE | EXTENDED_KEY_USAGE, _) => {
-                return Err("one of its extensions is malformed".into());
+                return Err("an extension of the proxy is malformed".into());
             }
             _ if one.critical => {
-                return Err("it demands an extension that is not known here".into());
+                return Err("the proxy has a critical extension that dray does not support".into());
             }
             _ => {}
         }
@@ -223,11 +247,14 @@ impl<'a> Info<'a> {
 
     fn is_limited(&self) -> Result<bool, &'static str> {
         match self.language {
-            INHERIT_ALL if self.has_policy => Err("it inherits all rights and has a policy too"),
+            INHERIT_ALL if self.has_policy => Err("the proxy inherits all rights but also has a \
+                policy"),
             INHERIT_ALL => Ok(false),
             LIMITED => Ok(true),
-            INDEPENDENT => Err("it is independent: it inherits no right of its issuer"),
-            _ => Err("its policy is not supported"),
+            INDEPENDENT => {
+                Err("the proxy is independent, so it inherits no rights from its issuer")
+            }
+            _ => Err("the policy of the proxy is not supported"),
         }
     }
 }

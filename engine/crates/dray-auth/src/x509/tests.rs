@@ -249,7 +249,7 @@ fn openssl_proxy_of_a_proxy_is_accepted() {
     assert_eq!((client.proxies, client.is_limited), (1, false));
     assert_refused(
         trust.verify_client(&[two, alice], NOW),
-        "its issuer is not the certificate that signed it",
+        "the issuer of the proxy is not the certificate that signed it",
     );
 }
 
@@ -288,7 +288,7 @@ fn certificates_outside_their_validity_are_refused() {
     ];
     assert_refused(
         chain_keys.verify(&chain),
-        "an authority's certificate above",
+        "the certificate of an authority above",
     );
     let root = Draft {
         not_after: YESTERDAY,
@@ -300,7 +300,7 @@ fn certificates_outside_their_validity_are_refused() {
         .expect("an authority");
     assert_refused(
         self::verify(&trust, &[chain_keys.alice(), chain_keys.sub()]),
-        "has itself expired",
+        "has expired",
     );
 }
 
@@ -311,7 +311,7 @@ fn certificates_of_untrusted_issuers_are_refused() {
     let chain = [chain_keys.alice(), chain_keys.sub()];
     assert_refused(
         verify(&Trust::default(), &chain),
-        "no authority trusted here has issued",
+        "which this endpoint does not trust",
     );
     // These certificates have the same names but other keys.
     assert_refused(
@@ -327,7 +327,7 @@ fn certificates_of_untrusted_issuers_are_refused() {
     // This chain lacks the intermediate authority.
     assert_refused(
         chain_keys.verify(&[chain_keys.alice()]),
-        "its issuer is /DC=org/CN=Sub",
+        "is /DC=org/CN=Sub, which",
     );
     // The issuer of this certificate is not an authority.
     let bob = draft(ALICE, &[("DC", "org"), ("CN", "Bob")], vec![]);
@@ -348,14 +348,14 @@ fn certificates_for_other_uses_are_refused() {
     };
     assert_refused(
         verify(vec![key_usage(0x20)]),
-        "may not be used for digital signatures",
+        "does not allow digital signatures",
     );
     assert_refused(
         verify(vec![extended_key_usage(SERVER_AUTH)]),
         "extended key usage",
     );
     let unknown = extension(&[0x2a, 3, 4], true, &[5, 0]);
-    assert_refused(verify(vec![unknown]), "demands an extension");
+    assert_refused(verify(vec![unknown]), "has a critical extension");
     let nobody = draft(SUB, &[], vec![]).signed(&chain_keys.alice, &chain_keys.sub);
     assert_refused(
         chain_keys.verify(&[nobody, chain_keys.sub()]),
@@ -391,12 +391,12 @@ fn revoked_certificates_are_refused() {
     assert_refused(with(lax, &[root(&[3])]), "was revoked");
     assert_refused(
         with(strict, &[list(NEXT_YEAR, &[])]),
-        "no revocation list says",
+        "no revocation list that covers",
     );
-    assert_refused(with(strict, &[]), "no revocation list says");
+    assert_refused(with(strict, &[]), "no revocation list that covers");
     assert_refused(
         with(lax, &[list("270115075900Z", &[])]),
-        "the revocation list for the certificate of /DC=org/CN=Alice should be renewed since 60",
+        "the revocation list for the certificate of /DC=org/CN=Alice is out of date since 60",
     );
     assert!(with(stale, &[list(YESTERDAY, &[])]).is_ok());
     assert_refused(with(stale, &[list(YESTERDAY, &[7])]), "was revoked");
@@ -437,18 +437,18 @@ fn chains_in_the_wrong_order_are_refused() {
         chain_keys.verify(std::slice::from_ref(&one)),
         "the certificate that issued the proxy is missing",
     );
-    assert_refused(chain_keys.verify(&[]), "there is none");
+    assert_refused(chain_keys.verify(&[]), "the caller sent no certificate");
     assert_refused(
         chain_keys.verify(&vec![alice.clone(); CHAIN_MAX + 1]),
-        "over 16",
+        "more than 16",
     );
     assert_refused(
         chain_keys.verify(&[b"no certificate".to_vec()]),
-        "not a certificate",
+        "does not hold a certificate",
     );
     assert_refused(
         chain_keys.verify(&[[alice, vec![0]].concat()]),
-        "not a certificate",
+        "does not hold a certificate",
     );
     assert_refused(chain_keys.verify(&[sub]), "is an authority's");
 }
@@ -488,38 +488,41 @@ fn proxies_with_wrong_time_name_or_policy_are_refused() {
                 issuer: name(&[("DC", "org"), ("CN", "Bob")]),
                 ..good.clone()
             },
-            "its issuer is not the certificate that signed it",
+            "the issuer of the proxy is not the certificate that signed it",
         ),
         (
             Draft {
                 subject: name(&[("DC", "org"), ("CN", "Bob"), ("CN", "1")]),
                 ..good.clone()
             },
-            "its subject is not its issuer's",
+            "is not its issuer's subject",
         ),
         (
             Draft {
                 subject: name(PROXY_2),
                 ..good.clone()
             },
-            "its subject is not its issuer's",
+            "is not its issuer's subject",
         ),
         (
             Draft {
                 subject: name(ALICE),
                 ..good.clone()
             },
-            "its subject is not its issuer's",
+            "is not its issuer's subject",
         ),
         (
             Draft {
                 subject: name(&[("DC", "org"), ("CN", "Alice"), ("O", "1")]),
                 ..good.clone()
             },
-            "its subject is not its issuer's",
+            "is not its issuer's subject",
         ),
-        (proxy(INDEPENDENT, None), "it is independent"),
-        (proxy(&[0x2a, 3, 4], None), "its policy is not supported"),
+        (proxy(INDEPENDENT, None), "is independent"),
+        (
+            proxy(&[0x2a, 3, 4], None),
+            "the policy of the proxy is not supported",
+        ),
     ];
     for (draft, reason) in table {
         assert_refused(chain_keys.verify_proxy(&draft), reason);
@@ -537,7 +540,7 @@ fn proxies_with_extensions_that_the_rfc_forbids_are_refused() {
                 false,
                 &proxy_info_value(INHERIT_ALL, None),
             )]),
-            "is not critical",
+            "is not marked critical",
         ),
         (
             with(vec![extension(
@@ -545,11 +548,11 @@ fn proxies_with_extensions_that_the_rfc_forbids_are_refused() {
                 true,
                 &tlv(0x30, &[&policy]),
             )]),
-            "has a policy too",
+            "also has a policy",
         ),
         (
             with(vec![extension(PROXY_CERT_INFO, true, b"x")]),
-            "proxyCertInfo is malformed",
+            "proxyCertInfo of the proxy is malformed",
         ),
         (
             with(vec![extension(
@@ -557,21 +560,21 @@ fn proxies_with_extensions_that_the_rfc_forbids_are_refused() {
                 true,
                 &proxy_info_value(INHERIT_ALL, Some(0xff)),
             )]),
-            "proxyCertInfo is malformed",
+            "proxyCertInfo of the proxy is malformed",
         ),
         (with(vec![info(), info()]), "twice"),
         (
             with(vec![info(), basic_constraints(true)]),
-            "calls itself an authority",
+            "marked as an authority",
         ),
         (with(vec![info(), key_usage(0x20)]), "digital signatures"),
         (
             with(vec![info(), key_usage(0x84)]),
-            "more than a proxy may have",
+            "more than a proxy may do",
         ),
         (
             with(vec![info(), key_usage(0xc0)]),
-            "more than a proxy may have",
+            "more than a proxy may do",
         ),
         (
             with(vec![info(), extended_key_usage(SERVER_AUTH)]),
@@ -583,7 +586,7 @@ fn proxies_with_extensions_that_the_rfc_forbids_are_refused() {
         ),
         (
             with(vec![info(), extension(&[0x2a, 3], true, b"")]),
-            "not known here",
+            "does not support",
         ),
     ];
     for (draft, reason) in table {
@@ -613,14 +616,14 @@ fn proxies_with_a_foreign_signature_are_refused() {
     };
     assert_refused(
         chain_keys.verify_proxy(&other),
-        "its signature is not by its issuer's key",
+        "the signature of the proxy is not by its issuer's key",
     );
     // This proxy is signed with a key that is not its issuer's key.
     let forged = good.signed(&chain_keys.one, &chain_keys.two);
     let chain = [forged, chain_keys.alice(), chain_keys.sub()];
     assert_refused(
         chain_keys.verify(&chain),
-        "its signature is not by its issuer's key",
+        "the signature of the proxy is not by its issuer's key",
     );
 }
 
@@ -639,7 +642,7 @@ fn path_length_limits_proxies_of_proxies() {
     assert!(verify(&proxy(INHERIT_ALL, Some(1)), &proxy_2(INHERIT_ALL)).is_ok());
     assert_refused(
         verify(&proxy(INHERIT_ALL, Some(0)), &proxy_2(INHERIT_ALL)),
-        "its chain of proxies is longer than it allows",
+        "the chain of proxies is longer than this proxy allows",
     );
     let expired = Draft {
         not_after: YESTERDAY,
