@@ -34,19 +34,22 @@ impl ApiPath {
 
     /// Parses the bytes of a path; `text` is quoted in errors.
     fn from_bytes(text: &str, bytes: &[u8]) -> Result<Self> {
-        let whole = bytes
-            .strip_prefix(b"/")
-            .ok_or_else(|| invalid(text, "a path begins with the name of a root: /ROOT/PATH"))?;
+        let whole = bytes.strip_prefix(b"/").ok_or_else(|| {
+            invalid(
+                text,
+                "a path must begin with the name of a root: /ROOT/PATH",
+            )
+        })?;
         let mut parts = whole.splitn(2, |b| *b == b'/');
         let root = parts.next().unwrap_or_default();
         let rest = parts.next();
         if root.is_empty() {
-            return Err(invalid(text, "it names no root")
-                .remedy("write it as /ROOT/PATH; GET /v1/endpoint names the roots"));
+            return Err(invalid(text, "the path names no root")
+                .remedy("write the path as /ROOT/PATH; GET /v1/endpoint lists the roots"));
         }
         let root = Name::new(root).map_err(|error| in_path(error, text))?;
         let root = str::from_utf8(root.as_bytes())
-            .map_err(|_| invalid(text, "the names of roots are plain text"))?
+            .map_err(|_| invalid(text, "the name of a root must be plain text"))?
             .to_owned();
         let below = rest.unwrap_or_default();
         let trimmed = below.strip_suffix(b"/").unwrap_or(below);
@@ -56,7 +59,11 @@ impl ApiPath {
         }
         let path = RelPath::parse(trimmed).map_err(|error| in_path(error, text))?;
         if path.components().any(|name| name.is_reserved()) {
-            return Err(invalid(text, "names that begin with .dray- are dray's own"));
+            return Err(invalid(
+                text,
+                "names that begin with .dray- are reserved for dray's own \
+                files",
+            ));
         }
         Ok(Self {
             root,
@@ -238,23 +245,23 @@ pub fn without_secrets(text: &str) -> Cow<'_, str> {
 fn invalid_url(url: &str) -> Error {
     Error::new(ErrorKind::InvalidRequest, End::Here, "read the URL")
         .cause(format!(
-            "\"{}\" is not a URL of an endpoint, or a path",
+            "\"{}\" is neither a URL of an endpoint nor a path",
             shortened(url)
         ))
-        .remedy("write dray://HOST[:PORT]/ROOT/PATH, or /ROOT/PATH at this endpoint")
+        .remedy("write dray://HOST[:PORT]/ROOT/PATH, or /ROOT/PATH for a path at this endpoint")
 }
 
 fn invalid(text: &str, why: &str) -> Error {
     Error::new(ErrorKind::InvalidName, End::Here, "read the path")
         .cause(format!("\"{}\": {why}", shortened(text)))
-        .remedy("write it as /ROOT/PATH")
+        .remedy("write the path as /ROOT/PATH")
 }
 
 fn in_path(error: Error, text: &str) -> Error {
     let cause = format!("\"{}\": {}", shortened(text), error.cause);
     Error {
         operation: "read the path".to_owned(),
-        remedy: "write it as /ROOT/PATH".to_owned(),
+        remedy: "write the path as /ROOT/PATH".to_owned(),
         ..error.cause(cause)
     }
 }
@@ -279,10 +286,10 @@ pub fn decode(text: &str) -> Result<Vec<u8>> {
         return Err(
             Error::new(ErrorKind::NameTooLong, End::Here, "read the path")
                 .cause(format!(
-                    "{} bytes; {TEXT_BYTES_MAX} are allowed",
+                    "the path has {} bytes; {TEXT_BYTES_MAX} bytes are allowed",
                     text.len()
                 ))
-                .remedy("name a path that is less deep, or has shorter names"),
+                .remedy("use a path with fewer folders or shorter names"),
         );
     }
     url::decode(text.as_bytes()).map_err(|why| invalid(text, why))
@@ -338,8 +345,8 @@ mod tests {
     #[test]
     fn errors_state_the_fault_of_a_path() {
         for (bad, words) in [
-            ("/", "\"/\": it names no root"),
-            ("//a", "\"//a\": it names no root"),
+            ("/", "\"/\": the path names no root"),
+            ("//a", "\"//a\": the path names no root"),
             (
                 "/data//a",
                 "\"/data//a\": an empty name between two slashes",

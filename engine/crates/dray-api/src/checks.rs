@@ -46,7 +46,7 @@ pub trait Check {
 pub(crate) fn refused(field: &str, cause: impl Display) -> Error {
     Error::new(ErrorKind::InvalidRequest, End::Here, "read the request")
         .cause(format!("{field}: {cause}"))
-        .remedy("see GET /v1/openapi.json for what each field may hold")
+        .remedy("see GET /v1/openapi.json for the allowed values of each field")
 }
 
 /// Maximum number of characters of the JSON reader's message in an error.
@@ -57,7 +57,7 @@ pub(crate) fn unreadable(cause: impl Display) -> Error {
     let cause: String = cause.to_string().chars().take(WORDS_MAX).collect();
     Error::new(ErrorKind::InvalidRequest, End::Here, "read the request")
         .cause(cause)
-        .remedy("see GET /v1/openapi.json for what each field may hold")
+        .remedy("see GET /v1/openapi.json for the allowed values of each field")
 }
 
 /// Adds the position of a request in its batch to the request's error.
@@ -99,7 +99,7 @@ pub(crate) fn text(field: &str, value: &str, bytes_max: usize) -> Result<()> {
         return Err(refused(field, cause));
     }
     if value.chars().any(char::is_control) {
-        return Err(refused(field, "a control character"));
+        return Err(refused(field, "the value contains a control character"));
     }
     Ok(())
 }
@@ -121,12 +121,12 @@ pub(crate) fn count(field: &str, count: usize, bounds: &RangeInclusive<usize>) -
 pub(crate) fn page(field: &str, count: u64) -> Result<()> {
     let most = u64::from(crate::PAGE_MAX);
     match count {
-        0 => Err(refused(field, "1 at least")),
+        0 => Err(refused(field, "the value must be at least 1")),
         count if count > most => {
             Err(
                 Error::new(ErrorKind::LimitExceeded, End::Here, "read the request")
                     .cause(format!("{field}: {count}; {most} at the most"))
-                    .remedy("ask for fewer, and continue with the cursor"),
+                    .remedy("ask for fewer items, and continue with the cursor of the answer"),
             )
         }
         _ => Ok(()),
@@ -142,7 +142,7 @@ pub(crate) fn labels(labels: &BTreeMap<String, String>) -> Result<()> {
         if key.is_empty() || key.contains(':') {
             return Err(refused(
                 "labels",
-                format!("{key:?} is not a key: it has no colon"),
+                format!("{key:?} is not a valid key: a key is not empty and has no colon"),
             ));
         }
     }
@@ -154,7 +154,11 @@ pub(crate) fn rates(low: Option<u64>, high: Option<u64>) -> Result<()> {
     within_if("rate_min", low, &(1..=BYTES_MAX))?;
     within_if("rate_max", high, &(1..=u64::MAX))?;
     match (low, high) {
-        (Some(low), Some(high)) if low > high => Err(refused("rate_min", "it is above rate_max")),
+        (Some(low), Some(high)) if low > high => Err(refused(
+            "rate_min",
+            "rate_min is above \
+            rate_max",
+        )),
         _ => Ok(()),
     }
 }

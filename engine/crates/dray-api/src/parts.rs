@@ -146,7 +146,7 @@ impl Selection {
         if let Some(range) = self.range {
             checks::within("selection.range.length", range.length, &(1..=BYTES_MAX))?;
             if range.offset.checked_add(range.length).is_none() {
-                return Err(refused("selection.range", "it ends past 2^64 bytes"));
+                return Err(refused("selection.range", "the range ends past 2^64 bytes"));
             }
         }
         Ok(())

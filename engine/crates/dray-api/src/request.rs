@@ -171,7 +171,8 @@ fn id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<TransferId>, 
     };
     match TransferId::new(text) {
         Ok(id) if reserved_id(id.as_str()) => Err(serde::de::Error::custom(format!(
-            "id: \"{id}\" is a word of the API's paths; choose another"
+            "id: \"{id}\" is reserved, because the API uses this word in its paths; choose \
+                another id"
         ))),
         Ok(id) => Ok(Some(id)),
         Err(error) => Err(serde::de::Error::custom(format!("id: {}", error.cause))),
@@ -282,12 +283,13 @@ fn check_names(request: &Request) -> Result<()> {
         let name = name(source)?;
         if !name.is_empty() && !names.insert(name) {
             let cause = format!(
-                "two sources have the last name of {}: one would replace the other",
+                "two sources have the same last name as {}: one would replace the other at the \
+                    destination",
                 source.url
             );
             return Err(refused(
                 "sources",
-                format!("{cause}. Submit one transfer for each"),
+                format!("{cause}. Submit one transfer for each source"),
             ));
         }
     }
@@ -304,8 +306,8 @@ fn check_names(request: &Request) -> Result<()> {
                 true => "End each with a slash: then what is in it goes into the destination",
                 false => "Name the file as the destination, without a slash at its end",
             };
-            let cause = "replicas that go into a folder have one name, the one they get there; \
-                         these differ";
+            let cause = "replicas that are copied into a folder must all have the same name, but \
+                these names differ";
             return Err(refused("replicas", format!("{cause}. {remedy}")));
         }
     }
@@ -318,11 +320,13 @@ fn check_several(request: &Request) -> Result<()> {
         return Ok(());
     }
     if !request.replicas.is_empty() {
-        let cause = "replicas need a single source, and this request has several";
+        let cause = "replicas are allowed with a single source only, but this request has several \
+            sources";
         return Err(refused("replicas", cause));
     }
     if request.content.is_some() || request.selection.range.is_some() {
-        let cause = "content and range need a single file, and this request has several sources";
+        let cause = "content and range apply to a single file, but this request has several \
+            sources";
         return Err(refused("sources", cause));
     }
     Ok(())
@@ -340,8 +344,17 @@ fn check_sizes(request: &Request) -> Result<()> {
         let Some(size) = place.size else { continue };
         match known {
             Some((other, asked)) if asked != size => {
-                let cause = format!("{} has {size} bytes, {other} has {asked}", place.url);
-                return Err(refused("replicas", format!("{cause}. Name equal replicas")));
+                let cause = format!(
+                    "{} has {size} bytes, but {other} has {asked} bytes",
+                    place.url
+                );
+                return Err(refused(
+                    "replicas",
+                    format!(
+                        "{cause}. Replicas must be equal copies of \
+                    the source"
+                    ),
+                ));
             }
             _ => known = Some((&place.url, size)),
         }
@@ -377,7 +390,8 @@ impl Check for Request {
             content.check()?;
         }
         if self.selection.recursive && (self.content.is_some() || self.selection.range.is_some()) {
-            let cause = "content and range are about one file, this request about a folder";
+            let cause = "content and range apply to a single file, but this request copies a \
+                folder";
             return Err(refused("selection.recursive", cause));
         }
         checks::within_if("bytes_expected", self.bytes_expected, &(0..=BYTES_MAX))?;

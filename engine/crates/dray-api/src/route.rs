@@ -68,19 +68,22 @@ impl Route {
         let mut roots = self.sources.iter().map(root);
         let first = roots.next();
         if first.is_none() {
-            return Err(refused("it has no source", "name at least one"));
+            return Err(refused(
+                "the request has no source",
+                "name at least one source",
+            ));
         }
         // A session reads all its sources from one store.
         if !roots.all(|other| Some(other) == first) {
             return Err(refused(
-                "the sources are at several endpoints or in several roots",
-                "submit one transfer for each root; name equal copies in `replicas`",
+                "the sources of one transfer must be in one root of one endpoint",
+                "submit one transfer for each root; list equal copies of one file in `replicas`",
             ));
         }
         if !self.destination.is_local() && !self.origin_sides().all(Side::is_local) {
             return Err(refused(
-                "neither side is at this endpoint",
-                "submit it to the endpoint of one of the two sides",
+                "neither the source nor the destination is at this endpoint",
+                "submit the request to the endpoint of the source or of the destination",
             ));
         }
         Ok(())
@@ -205,19 +208,19 @@ mod tests {
         let cases = [
             (
                 request(&["/data/x", "/other/y"], &[], "/data/z/"),
-                "several roots",
+                "in one root",
             ),
             (
                 request(&["dray://b.example/d/x"], &[], "dray://c.example/d/y"),
-                "neither side",
+                "neither the source",
             ),
             (
                 request(&["/d/x"], &["dray://b.example/d/x"], "dray://c.example/d/y"),
-                "neither side",
+                "neither the source",
             ),
             (
                 request(&["http://b/x"], &[], "/d/y"),
-                "is not a URL of an endpoint",
+                "is neither a URL of an endpoint",
             ),
             (request(&["/d/x"], &[], "/d/../y"), "/d/../y"),
             (request(&[], &[], "/d/y"), "no source"),

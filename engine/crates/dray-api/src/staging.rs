@@ -106,12 +106,16 @@ impl Check for StagingRequest {
         if let Some(id) = &self.id {
             TransferId::new(id.as_str()).map_err(|error| checks::refused("id", error.cause))?;
             if crate::reserved_id(id) {
-                return Err(checks::refused("id", "a word of the API's paths"));
+                return Err(checks::refused(
+                    "id",
+                    "this word is reserved, because the API uses it \
+                    in its paths",
+                ));
             }
         }
         for path in [Some(&self.path), self.to.as_ref()].into_iter().flatten() {
             if path.len() > TEXT_BYTES_MAX {
-                return Err(checks::refused("path", "it is too long"));
+                return Err(checks::refused("path", "the path is too long"));
             }
         }
         let application = self.application.as_deref().unwrap_or_default();
@@ -133,7 +137,8 @@ impl Check for StagingRequest {
         checks::within_if("version", self.version, &(0..=i64::MAX as u64))?;
         checks::within("replicas", self.replicas, &(1..=16))?;
         if self.bypass && (self.pin_seconds.is_some() || self.lifetime_seconds.is_some()) {
-            let cause = "without a fast copy there is no pin and no lifetime";
+            let cause = "bypass makes no fast copy, so pin_seconds and lifetime_seconds are not \
+                allowed with bypass";
             return Err(checks::refused("bypass", cause));
         }
         checks::within("priority", self.priority, &(0..=9))?;

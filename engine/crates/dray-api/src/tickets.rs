@@ -119,16 +119,22 @@ impl Check for TicketRequest {
         checks::count("paths", self.paths.len(), &(1..=PATHS_MAX))?;
         for path in &self.paths {
             if path.len() > TEXT_BYTES_MAX {
-                return Err(checks::refused("paths", "a path is too long"));
+                return Err(checks::refused(
+                    "paths",
+                    "one path of the ticket is too long",
+                ));
             }
         }
         // Bound the total: the database keeps a ticket for days. A caller with more paths can use
         // the path of a folder, which covers all its entries.
         if self.paths.iter().map(String::len).sum::<usize>() > PATHS_BYTES_MAX {
-            return Err(checks::refused("paths", "together they are too long"));
+            return Err(checks::refused(
+                "paths",
+                "the paths of the ticket are too long in total",
+            ));
         }
         if self.peer_key.parse::<dray_core::Fingerprint>().is_err() {
-            let cause = "write sha256: and 64 hexadecimal digits";
+            let cause = "write the key as sha256: and 64 hexadecimal digits";
             return Err(checks::refused("peer_key", cause));
         }
         checks::seconds("lifetime_seconds", self.lifetime_seconds)?;

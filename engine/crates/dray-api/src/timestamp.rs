@@ -81,7 +81,10 @@ impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         Self::parse(&text).ok_or_else(|| {
-            serde::de::Error::custom("no time: write it as 2026-11-21T17:00:00Z (RFC 3339)")
+            serde::de::Error::custom(
+                "not a valid time: write the time as 2026-11-21T17:00:00Z \
+                (RFC 3339)",
+            )
         })
     }
 }

@@ -168,7 +168,8 @@ fn out_of_bounds_fields_are_refused() {
         );
     }
     let taken = request(|v| v["id"] = json!("batch")).expect_err("taken");
-    let words = "id: \"batch\" is a word of the API's paths; choose another";
+    let words =
+        "id: \"batch\" is reserved, because the API uses this word in its paths; choose another id";
     assert!(taken.to_string().contains(words), "{taken}");
     let high = request(|v| {
         v["rate_min"] = json!(5);

@@ -165,7 +165,7 @@ fn a_transfer_whose_urls_cannot_be_read_fails_and_the_others_go_on() {
     assert_eq!(failed.state, State::Failed);
     let error = failed.error.expect("a reason");
     assert!(
-        error.cause.contains("is not a URL of an endpoint"),
+        error.cause.contains("is neither a URL of an endpoint"),
         "{error:?}"
     );
     assert!(failed.ended_at.is_some() && !failed.promised);
