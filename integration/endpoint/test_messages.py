@@ -72,7 +72,7 @@ def test_a_renamed_source_is_reported_under_its_given_name(
     start_endpoint: Callable[..., Endpoint], tmp_path: Path
 ) -> None:
     done = dray("cp", "/dev/zero", tmp_path / "copy")
-    assert "its source is /dev/zero: " in done.stderr, done
+    assert "the source file is /dev/zero: " in done.stderr, done
     endpoint = start_endpoint("a")
     token = endpoint.token()
     os.mkfifo(endpoint.root("pipe"))
@@ -84,7 +84,7 @@ def test_a_renamed_source_is_reported_under_its_given_name(
     }
     ask(endpoint, "POST", "/v1/transfers", body, token=token)
     ended = ask(endpoint, "GET", "/v1/transfers/t/wait?timeout=30", token=token).json
-    assert "its source is /data/pipe: " in ended["failures"][0]["error"]["message"], ended
+    assert "the source file is /data/pipe: " in ended["failures"][0]["error"]["message"], ended
 
 
 def test_an_unknown_size_is_reported_once_with_the_remedy(

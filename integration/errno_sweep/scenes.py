@@ -209,10 +209,10 @@ def judge_exit(ended: Ended, *, killed: bool) -> Ran:
         kind = (report.get("error") or {}).get("kind") or report.get("state") or ""
         failed = {each["kind"] for each in report.get("files_failed", ())}
         if "internal" in failed:
-            faults.append("an internal error")
+            faults.append("internal error")
         kind = LEASE_HELD if LEASE_HELD in failed else kind
     if kind == "internal":
-        faults.append("an internal error")
+        faults.append("internal error")
     return Ran(ended.code, kind, ended.words.strip(), ended.seconds, tuple(faults))
 
 

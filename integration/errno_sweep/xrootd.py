@@ -38,7 +38,7 @@ CONFIG = ("object_bytes = 262144", "pool_bytes = 8388608", "keep_time = true")
 EMPTY = (0, tree.hash_file(Path(os.devnull)))
 #: the server's message about a program that did not end by itself
 SIGNALS = re.compile(r"killed by signal (\d+)")
-HELD_WORDS = "another transfer is writing here"
+HELD_WORDS = "another transfer is writing to the destination"
 #: how long a server may take to notice that its program has ended
 NOTICE_SECONDS = 10.0
 

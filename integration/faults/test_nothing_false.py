@@ -93,7 +93,7 @@ def test_a_nested_folder_has_one_writer_for_each_file(bench: Bench, where: str) 
     second = bench.cp("-r", f"{outer}/", f"{to}/", *words)
     assert first.is_running(), "the two did not overlap"
     second.expect(SOME_FAILED)
-    assert "another transfer is writing here" in second.words
+    assert "another transfer is writing to the destination" in second.words
     assert [failure["path"] for failure in second.report["files_failed"]] == ["t/large"]
     assert second.report["files"] == 2
     first.wait().expect(SAFE)

@@ -115,7 +115,7 @@ def test_unwritable_output_is_reported(bench: Bench, large: Path) -> None:
                 [bench.program, *words], stdout=full, stderr=subprocess.PIPE, check=False
             )
             assert ended.returncode == 1, words
-            assert b"cannot be written" in ended.stderr, ended.stderr
+            assert b"cannot write the output" in ended.stderr, ended.stderr
 
 
 def test_a_server_out_of_sockets_reports_it_and_recovers(bench: Bench) -> None:

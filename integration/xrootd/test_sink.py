@@ -236,7 +236,7 @@ def test_one_writer(bare: Scene, ours: Path, source: Path) -> None:
     first.await_durable()
     second = cp(bare, ours, path, server.at("a"))
     assert second.code != 0
-    assert "another transfer is writing here" in said(second)
+    assert "another transfer is writing to the destination" in said(second)
     first.wait(120).expect(0)
     assert_there(server, path)
 

@@ -16,13 +16,13 @@ LATER = datetime(2096, 1, 1, tzinfo=timezone.utc)
 
 def error() -> Exception:
     return DrayTemporaryError(
-        "cannot write: another transfer is writing here",
+        "cannot write: another transfer is writing to the destination",
         kind="lease_held",
         status="temporary",
         end="sink",
         operation="write",
         file=None,
-        cause="another transfer is writing here",
+        cause="another transfer is writing to the destination",
         remedy="wait",
     )
 
@@ -41,7 +41,7 @@ def error() -> Exception:
         ),
         ({"state": "queued", "request": {"not_before": "2016-01-01T00:00:00Z"}}, "queue"),
         ({"state": "waiting", "next_try_at": LATER}, "until 2096-01-01T00:00:00+00:00 for its"),
-        ({"state": "waiting", "error": error}, "another transfer is writing here"),
+        ({"state": "waiting", "error": error}, "another transfer is writing to the destination"),
     ],
 )
 def test_the_reason_for_a_wait_is_described(words: dict[str, Any], said: str | None) -> None:

@@ -274,8 +274,8 @@ impl Error {
             return self;
         };
         let cause = match self.cause.is_empty() {
-            true => format!("its source is {top}{source}"),
-            false => format!("its source is {top}{source}: {}", self.cause),
+            true => format!("the source file is {top}{source}"),
+            false => format!("the source file is {top}{source}: {}", self.cause),
         };
         self.cause(cause)
     }
@@ -376,16 +376,16 @@ mod tests {
         };
         let told = error("fast/huge").file_copied_as(&path("huge1"), "/");
         assert_eq!(told.file, Some(path("huge1")));
-        assert_eq!(told.cause, "its source is /fast/huge: gone");
+        assert_eq!(told.cause, "the source file is /fast/huge: gone");
         assert_eq!(
             error("fast/huge").file_copied_as(&path("huge"), "/").cause,
             "gone"
         );
         let told = error("pw").cause("").file_copied_as(&path("p"), "/data/");
-        assert_eq!(told.cause, "its source is /data/pw");
+        assert_eq!(told.cause, "the source file is /data/pw");
         let told = error("none").file_copied_as(&RelPath::root(), "https://h/");
         assert_eq!(
-            told.cause, "its source is https://h/none: gone",
+            told.cause, "the source file is https://h/none: gone",
             "a folder's contents"
         );
     }

@@ -32,7 +32,7 @@ impl FromStr for Fingerprint {
         let wrong = || {
             Error::new(ErrorKind::InvalidRequest, End::Here, "read the fingerprint")
                 .cause(format!("{text:?} is not sha256: and 64 hexadecimal digits"))
-                .remedy("copy the line that the other end prints when it starts")
+                .remedy("copy the fingerprint that the other host prints when it starts")
         };
         // Accept the form that the other end prints, with or without the word `key` before the
         // fingerprint.

@@ -69,7 +69,7 @@ impl TransferId {
                     .cause(format!(
                         "{text:?} is not 1 to 64 characters of [A-Za-z0-9._:-]"
                     ))
-                    .remedy("choose another --transfer-id"),
+                    .remedy("choose another transfer id (--transfer-id)"),
             )
         }
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 fn invalid(bytes: &[u8], why: &str) -> Error {
     Error::new(ErrorKind::InvalidName, End::Here, "read a name")
         .cause(format!("{}: {why}", url::encode(bytes)))
-        .remedy("rename it, or leave it out with --exclude")
+        .remedy("rename the entry, or exclude it with --exclude")
 }
 
 impl Name {
@@ -20,16 +20,16 @@ impl Name {
     /// [`ErrorKind::InvalidName`] with the reason as its cause.
     pub fn new(bytes: &[u8]) -> Result<Self, Error> {
         if bytes.is_empty() {
-            return Err(invalid(bytes, "an empty name"));
+            return Err(invalid(bytes, "the path has an empty name"));
         }
         if bytes.len() > NAME_LENGTH_MAX {
-            return Err(invalid(bytes, "longer than 255 bytes"));
+            return Err(invalid(bytes, "a name is longer than 255 bytes"));
         }
         if bytes == b"." || bytes == b".." {
             return Err(invalid(bytes, "`.` and `..` are not names"));
         }
         if bytes.iter().any(|b| *b == b'/' || *b == 0) {
-            return Err(invalid(bytes, "a slash or a zero byte inside"));
+            return Err(invalid(bytes, "a name contains a slash or a zero byte"));
         }
         Ok(Self(bytes.into()))
     }
@@ -42,12 +42,12 @@ impl RelPath {
     /// [`ErrorKind::InvalidName`] or [`ErrorKind::PathEscapes`] with the reason as its cause.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         if bytes.len() > PATH_LENGTH_MAX {
-            return Err(invalid(&bytes[..64], "a path of more than 64 KiB"));
+            return Err(invalid(&bytes[..64], "the path has more than 64 KiB"));
         }
         if bytes.first() == Some(&b'/') || bytes.split(|b| *b == b'/').any(|part| part == b"..") {
             return Err(Error::new(ErrorKind::PathEscapes, End::Here, "read a path")
                 .cause(url::encode(bytes))
-                .remedy("name a path beneath the root"));
+                .remedy("use a path inside the root"));
         }
         if !bytes.is_empty() {
             for part in bytes.split(|b| *b == b'/') {
@@ -71,7 +71,7 @@ impl RelPath {
         if bytes.len() > PATH_LENGTH_MAX {
             return Err(Error::new(ErrorKind::NameTooLong, End::Here, "join a path")
                 .file(self)
-                .cause("a path of more than 64 KiB"));
+                .cause("the path has more than 64 KiB"));
         }
         Ok(Self(bytes.into()))
     }

@@ -40,11 +40,12 @@ impl Url {
     pub fn parse(text: &[u8]) -> Result<Self, Malformed> {
         let rest = text
             .strip_prefix(SCHEME.as_bytes())
-            .ok_or("it does not begin with dray://")?;
+            .ok_or("the URL does not begin with dray://")?;
         let slash = rest.iter().position(|byte| *byte == b'/');
         let (authority, path) = rest.split_at(slash.unwrap_or(rest.len()));
         Ok(Self {
-            address: address(authority).ok_or("it has no host, or its port is not a number")?,
+            address: address(authority)
+                .ok_or("the URL has no host, or its port is not a number")?,
             path: decode(path.get(1..).unwrap_or_default())?,
         })
     }
@@ -169,9 +170,9 @@ pub fn decode(text: &[u8]) -> Result<Vec<u8>, Malformed> {
     while let Some(byte) = rest.next() {
         bytes.push(match byte {
             b'%' => escaped(rest.next(), rest.next())?,
-            b'?' => return Err("write %3F for a question mark"),
-            b'#' => return Err("write %23 for a number sign"),
-            0 => return Err("a name cannot hold a zero byte"),
+            b'?' => return Err("write a question mark as %3F"),
+            b'#' => return Err("write a number sign as %23"),
+            0 => return Err("a name cannot contain a zero byte"),
             other => other,
         });
     }
@@ -184,9 +185,9 @@ fn escaped(high: Option<u8>, low: Option<u8>) -> Result<u8, Malformed> {
         (Some(high), Some(low)) => u8::try_from(high * 16 + low).ok(),
         _ => None,
     };
-    match byte.ok_or("write %25 for a percent sign")? {
-        b'/' => Err("%2F: a name cannot hold a slash"),
-        0 => Err("%00: a name cannot hold a zero byte"),
+    match byte.ok_or("write a percent sign as %25")? {
+        b'/' => Err("%2F: a name cannot contain a slash"),
+        0 => Err("%00: a name cannot contain a zero byte"),
         byte => Ok(byte),
     }
 }
