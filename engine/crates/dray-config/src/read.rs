@@ -40,8 +40,10 @@ impl Config {
         if size > FILE_BYTES_MAX {
             return Err(
                 Error::new(ErrorKind::LimitExceeded, End::Here, format!("read {place}"))
-                    .cause(format!("{size} bytes; {FILE_BYTES_MAX} are allowed"))
-                    .remedy("check that it is the configuration"),
+                    .cause(format!(
+                        "the file has {size} bytes; {FILE_BYTES_MAX} are allowed"
+                    ))
+                    .remedy("check that this file is the endpoint's configuration"),
             );
         }
         let text = std::fs::read_to_string(path).map_err(failed)?;
@@ -72,11 +74,11 @@ impl Config {
         if self.listen.is_empty() && self.listen_plain.addresses.is_empty() {
             return Err((
                 "listen",
-                "the endpoint would not listen on any address".to_owned(),
+                "listen has no address, so no client could connect".to_owned(),
             ));
         }
         if self.tls.certificate.is_some() != self.tls.key.is_some() {
-            let cause = "certificate and key are given both or not at all".to_owned();
+            let cause = "certificate and key must be given together".to_owned();
             return Err(("certificate", cause));
         }
         self.check_roots()?;
@@ -87,18 +89,20 @@ impl Config {
 
     fn check_roots(&self) -> Result<(), (&'static str, String)> {
         if self.root.is_empty() {
-            let cause = "no [[root]]: there is nothing to read or write".to_owned();
+            let cause = "the configuration has no [[root]], so the endpoint has nothing to read \
+                or write"
+                .to_owned();
             return Err(("root", cause));
         }
         let mut names = BTreeSet::new();
         for root in &self.root {
             if !names.insert(&root.name) {
-                return Err(("root", format!("two roots are called {}", root.name)));
+                return Err(("root", format!("two roots have the name {}", root.name)));
             }
             self.check_location(root)?;
             for limit in &root.limit_targets {
                 if !root.targets.iter().any(|t| t.target == limit.target) {
-                    let cause = format!("no target of root {} is {}", root.name, limit.target);
+                    let cause = format!("root {} has no target {}", root.name, limit.target);
                     return Err(("limit_targets", cause));
                 }
             }
@@ -106,7 +110,8 @@ impl Config {
         for tier in [Tier::Fast, Tier::Slow] {
             let of_tier = self.root.iter().filter(|root| root.tier == Some(tier));
             if of_tier.count() > 1 {
-                let cause = "one root can be fast and one slow: staging goes between them";
+                let cause = "at most one root may be fast and at most one slow, because staging \
+                    copies between these two";
                 return Err(("tier", cause.to_owned()));
             }
         }
@@ -160,7 +165,7 @@ impl Config {
             ("aging_seconds", rules.aging_seconds == 0),
         ] {
             if is_zero {
-                return Err((key, format!("{key} is at least 1")));
+                return Err((key, format!("{key} must be at least 1")));
             }
         }
         Ok(())
@@ -183,7 +188,10 @@ impl Config {
                 return Err(("keys", cause));
             }
             if issuer.audiences.is_empty() {
-                let cause = format!("{} needs an audience that means this endpoint", issuer.url);
+                let cause = format!(
+                    "the issuer {} needs an audience that identifies this endpoint",
+                    issuer.url
+                );
                 return Err(("audiences", cause));
             }
         }
@@ -194,14 +202,14 @@ impl Config {
             if share.peer.is_some() == share.owner.is_some() {
                 return Err((
                     "share",
-                    "a [[share]] is of a peer or of an owner".to_owned(),
+                    "a [[share]] must name either a peer or an owner".to_owned(),
                 ));
             }
             if share.weight == 0 {
                 return Err(("weight", "a weight of zero gives no share".to_owned()));
             }
             if share.owner.is_none() && !share.activities.is_empty() {
-                let cause = "activities are an owner's: give them with an owner".to_owned();
+                let cause = "activities need an owner: name the owner of the activities".to_owned();
                 return Err(("activities", cause));
             }
             if share.activities.values().any(|weight| *weight == 0) {
@@ -235,11 +243,14 @@ impl Config {
             return Err(("body_bytes", "1KiB to 64MiB are allowed".to_owned()));
         }
         if limits.connections == 0 || limits.connections_per_address == 0 {
-            return Err(("connections", "no client could connect".to_owned()));
+            return Err((
+                "connections",
+                "the value would not let any client connect".to_owned(),
+            ));
         }
         let tickets = &self.tickets;
         if tickets.lifetime < LIFETIME_MIN || tickets.lifetime > tickets.lifetime_max {
-            let cause = format!("from {LIFETIME_MIN} seconds to lifetime_max");
+            let cause = format!("the lifetime must be from {LIFETIME_MIN} seconds to lifetime_max");
             return Err(("lifetime", cause));
         }
         Ok(())

@@ -96,7 +96,7 @@ impl Roots {
             let name = root.name.as_str();
             if roots.iter().any(|other| other.name == name) {
                 let cause = format!("two roots are named {name:?}");
-                return Err(wrong(name, cause, "give each a name of its own"));
+                return Err(wrong(name, cause, "give each root a different name"));
             }
             let export = match (&root.path, &root.store) {
                 (_, Some(url)) => open_store(root, url)?,
@@ -125,7 +125,7 @@ impl Roots {
         self.0.iter().find(|root| root.name == name).ok_or_else(|| {
             Error::new(ErrorKind::NotFound, End::Here, "find the root")
                 .cause(format!("this endpoint exports no root {:?}", shown(name)))
-                .remedy("ask GET /v1/endpoint which roots there are")
+                .remedy("GET /v1/endpoint lists the roots")
         })
     }
 
@@ -184,7 +184,7 @@ fn open_folder(root: &crate::Root, path: &Path, others: &[Arc<Root>]) -> Result<
     let name = root.name.as_str();
     let path = path.canonicalize().map_err(|error| {
         let cause = format!("{}: {error}", path.display());
-        wrong(name, cause, "make the folder, or name another")
+        wrong(name, cause, "create the folder, or choose another folder")
     })?;
     let overlaps = |other: &&Arc<Root>| {
         let other = other.path();

@@ -147,8 +147,8 @@ impl TryFrom<String> for Address {
             .map(Self)
             .ok_or_else(|| {
                 format!(
-                    "{text:?} is not an address: write HOST[:PORT], an IPv6 address in \
-                         brackets"
+                    "{text:?} is not an address: write HOST[:PORT], with an IPv6 address in \
+                        brackets"
                 )
             })
     }

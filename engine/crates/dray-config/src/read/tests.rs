@@ -137,12 +137,12 @@ fn what_cannot_work_together_is_refused() {
     for (text, word) in [
         (format!("{SMALL}{root}"), "two roots"),
         (SMALL.replace("\"/data\"", "\"data\""), "not absolute"),
-        (SMALL.replace(root, ""), "nothing to read"),
+        (SMALL.replace(root, ""), "has nothing to read"),
         (format!("{SMALL}limit_targets = [\"x=1M\"]\n"), "no target"),
         (format!("{SMALL}[tls]\nkey = \"/k\"\n"), "both"),
         (
             format!("{SMALL}[[share]]\nweight = 3\n"),
-            "peer or of an owner",
+            "either a peer or an owner",
         ),
         (
             format!("{SMALL}[limits]\ntransfers_active = 0\n"),
@@ -150,7 +150,7 @@ fn what_cannot_work_together_is_refused() {
         ),
         (
             format!("{SMALL}[scheduling]\nmax_running = 0\n"),
-            "max_running is at least 1",
+            "max_running must be at least 1",
         ),
         (
             format!("{SMALL}[scheduling]\nturns_of = \"pairs\"\n"),
@@ -162,11 +162,14 @@ fn what_cannot_work_together_is_refused() {
         ),
         (
             format!("{SMALL}[[share]]\npeer = \"b\"\nactivities = {{ a = 1 }}\n"),
-            "an owner's",
+            "name the owner",
         ),
         (format!("{SMALL}[tickets]\nlifetime = 0\n"), "lifetime_max"),
-        (format!("listen = []\n{SMALL}"), "any address"),
-        (format!("{SMALL}{ISSUER}base = \"/nope/x\"\n"), "in no root"),
+        (format!("listen = []\n{SMALL}"), "has no address"),
+        (
+            format!("{SMALL}{ISSUER}base = \"/nope/x\"\n"),
+            "is not in any root",
+        ),
         (
             format!("{SMALL}{ISSUER}keys = \"rel.jwks\"\n"),
             "absolute path",
