@@ -138,9 +138,9 @@ def test_a_busy_endpoint_uses_up_no_try(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("site", "attribute", "value", "named"),
     [
-        ("b", "dray_pin", WRONG_PIN, "its key is sha256:"),
+        ("b", "dray_pin", WRONG_PIN, "the endpoint's key is sha256:"),
         ("b", "dray_pin", "sha256:5a", "dray_pin is 'sha256:5a'"),
-        ("a", "dray_pin", WRONG_PIN, "its key is sha256:"),
+        ("a", "dray_pin", WRONG_PIN, "the endpoint's key is sha256:"),
         ("b", "dray_url", "dray:/nowhere", "dray_url is 'dray:/nowhere'"),
     ],
 )

@@ -198,7 +198,7 @@ impl Client {
             Err(error) => Err(self
                 .error(
                     ErrorKind::Protocol,
-                    format!("its answer is not understood: {error}"),
+                    format!("the endpoint's answer is not valid: {error}"),
                 )
                 .remedy("use the same version of dray at both ends and report this")),
         }
@@ -269,7 +269,7 @@ impl Client {
         called: impl Future<Output = std::result::Result<T, CallOutcome>>,
     ) -> std::result::Result<T, CallOutcome> {
         let late = || CallOutcome::Lost {
-            error: self.error(ErrorKind::TimedOut, "no answer came"),
+            error: self.error(ErrorKind::TimedOut, "the endpoint sent no answer"),
             may_be_done: true,
         };
         tokio::time::timeout(CONNECT_TIMEOUT + ANSWER_TIMEOUT, called)
@@ -321,18 +321,33 @@ impl Client {
             handshake.await.map_err(|error| {
                 match pinned.as_ref().and_then(|pinned| pinned.other_key()) {
                     Some(offered) => self
-                        .error(ErrorKind::Unauthorized, format!("its key is {offered}"))
-                        .remedy("compare with the key it prints when it starts"),
+                        .error(
+                            ErrorKind::Unauthorized,
+                            format!(
+                                "the endpoint's key is {offered}, \
+                            not the pinned key"
+                            ),
+                        )
+                        .remedy(
+                            "compare this key with the key that the endpoint prints when it \
+                            starts",
+                        ),
                     None if error.kind() == std::io::ErrorKind::InvalidData => self
                         .error(ErrorKind::Unauthorized, error)
-                        .remedy("pin its key, or name the authority of its certificate"),
+                        .remedy("pin the endpoint's key, or name the authority of its certificate"),
                     None => lost(&error),
                 }
             })
         };
         let socket = tokio::time::timeout(CONNECT_TIMEOUT, connected)
             .await
-            .unwrap_or_else(|_| Err(self.error(ErrorKind::TimedOut, "no connection was made")))?;
+            .unwrap_or_else(|_| {
+                Err(self.error(
+                    ErrorKind::TimedOut,
+                    "no connection to the \
+                endpoint was made",
+                ))
+            })?;
         let (sender, connection) = http1::handshake(TokioIo::new(socket))
             .await
             .map_err(|error| lost(&error))?;
@@ -396,7 +411,7 @@ impl Client {
     fn unexpected_answer(&self, status: StatusCode) -> Error {
         self.error(
             ErrorKind::Protocol,
-            format!("it answered {status}, but not as a dray endpoint does"),
+            format!("the server answered {status}, but not in the form of a dray endpoint"),
         )
         .remedy("check that an endpoint runs at this address")
     }
