@@ -566,7 +566,11 @@ fn transfer_id(text: &str) -> Result<TransferId, String> {
 /// its paths.
 fn id_there(text: &str) -> Result<TransferId, String> {
     match transfer_id(text)? {
-        id if reserved_id(id.as_str()) => Err("no transfer of an endpoint has this id".to_owned()),
+        id if reserved_id(id.as_str()) => {
+            Err("this id is reserved, so no transfer of an endpoint \
+            has this id"
+                .to_owned())
+        }
         id => Ok(id),
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
             Some(id) => id.clone(),
             None => prepare::new_transfer_id()?,
         };
-        signals::watch("no longer watching; the transfer continues")?;
+        signals::watch("no longer watching; the transfer continues at the endpoint")?;
         return third_party::run(cp, &transfer);
     }
     refuse_options_of_endpoints(cp)?;
@@ -72,7 +72,11 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
     let transfer = run.transfer;
     let collected = feed.finish();
     let ended = match ended {
-        Ok(ended) => ended.with_least(u64::from(!cp.allow_empty), "add --allow-empty"),
+        Ok(ended) => ended.with_least(
+            u64::from(!cp.allow_empty),
+            "add --allow-empty to allow a \
+            copy without files",
+        ),
         Err(error) => not_begun(error)?,
     };
     let report = Report {
@@ -92,14 +96,14 @@ fn refuse_options_of_endpoints(cp: &Cp) -> Result<(), Stop> {
     if !cp.replica.is_empty() {
         return Err(usage(
             "--replica works only between two endpoints",
-            "use dray:// URLs on both sides, or drop --replica",
+            "use dray:// URLs of endpoints on both sides, or drop --replica",
         )
         .into());
     }
     if cp.detach {
         return Err(usage(
             "--detach works only between two endpoints",
-            "name both sides as dray://HOST/ROOT/PATH, or drop the option",
+            "write both sides as dray://HOST/ROOT/PATH, or drop the option",
         )
         .into());
     }

@@ -47,7 +47,7 @@ fn init(init: &Init) -> Result<Exit, Stop> {
         let operation = format!("make {}", what.display());
         Error::new(error.kind().into(), End::Here, operation)
             .cause(error.to_string())
-            .remedy("name a folder that this user may write")
+            .remedy("choose a folder that this user may write")
     };
     let make = |folder: &Path| {
         let mut builder = DirBuilder::new();
@@ -129,7 +129,7 @@ fn configuration(init: &Init, name: &str, folder: &Path, state: &Path) -> Result
         Some(text) => Ok(format!("{text:?}")),
         None => Err(usage(
             format!("{} is not plain text", path.display()),
-            "choose another folder",
+            "choose a folder whose path is plain text",
         )),
     };
     let listen: Vec<String> = match init.listen.as_slice() {
@@ -151,15 +151,15 @@ fn configuration(init: &Init, name: &str, folder: &Path, state: &Path) -> Result
     );
     if init.root.is_empty() {
         return Err(usage(
-            "no folder to export: there is nothing to read or write",
-            "name one with --root NAME=DIR, such as --root data=/srv/data",
+            "the endpoint has no folder to export",
+            "give a folder with --root NAME=DIR, such as --root data=/srv/data",
         ));
     }
     for root in &init.root {
         let (root, path) = root.split_once('=').ok_or_else(|| {
             usage(
                 format!("--root {root}"),
-                "write it as NAME=DIR, such as data=/srv/data",
+                "write --root as NAME=DIR, such as data=/srv/data",
             )
         })?;
         let path = Path::new(path);
@@ -168,7 +168,7 @@ fn configuration(init: &Init, name: &str, folder: &Path, state: &Path) -> Result
             Err(error) => {
                 return Err(usage(
                     format!("--root {}: {error}", path.display()),
-                    "name a folder that exists",
+                    "choose an existing folder",
                 ));
             }
         };
@@ -257,7 +257,7 @@ fn status(status: &Status) -> Result<Exit, Stop> {
         false => "",
     };
     output::result(&format!(
-        "you are {}, known as {}{rights}",
+        "you are {}, mapped to the account {}{rights}",
         output::one_line(&about.you.principal),
         output::one_line(&about.you.owner)
     ));

@@ -36,7 +36,7 @@ fn note_missing(written: std::io::Result<()>) {
     let Err(error) = written else { return };
     if error.kind() != std::io::ErrorKind::BrokenPipe && !IS_MISSING.swap(true, Ordering::Relaxed) {
         problem(&format!(
-            "the output cannot be written: {error}; write it to where there is room"
+            "cannot write the output: {error}; send the output to a place with free space"
         ));
     }
 }

@@ -62,7 +62,10 @@ pub(crate) fn trust(who: &Who, address: &str) -> Result<Trust> {
     authorities(ca.as_deref())
         .map(Trust::Authority)
         .map_err(|error| {
-            error.remedy("give --peer-key sha256:..., as the other host prints it, or --ca FILE")
+            error.remedy(
+                "give --peer-key with the fingerprint that the other host prints \
+                (sha256:...), or --ca FILE",
+            )
         })
 }
 
@@ -168,8 +171,8 @@ pub(crate) fn endpoint(named: Option<&str>) -> Result<String> {
         Some(name) => name.to_owned(),
         None => std::env::var("DRAY_ENDPOINT").map_err(|_| {
             usage(
-                "no endpoint is named",
-                "name it as HOST[:PORT], or set DRAY_ENDPOINT",
+                "the command names no endpoint",
+                "name the endpoint as HOST[:PORT], or set DRAY_ENDPOINT",
             )
         })?,
     };
@@ -179,7 +182,7 @@ pub(crate) fn endpoint(named: Option<&str>) -> Result<String> {
         let cause = format!("{bare:?} is not the address of an endpoint");
         usage(
             cause,
-            "write it as HOST[:PORT], an IPv6 address in brackets",
+            "write the address as HOST[:PORT], with an IPv6 address in brackets",
         )
     })
 }
@@ -199,7 +202,8 @@ pub(crate) fn read_token(file: &Path) -> Result<Token> {
             }
             let remedy = match error.kind() {
                 std::io::ErrorKind::PermissionDenied => {
-                    "run this as the user whose token it is, or have that user give access"
+                    "run this command as the owner of the token file, or ask the owner for read \
+                        access"
                 }
                 _ => "name a file with one line of random characters",
             };
@@ -212,7 +216,7 @@ pub(crate) fn read_token(file: &Path) -> Result<Token> {
         // Only warn, because a secret that a cluster mounts into a container often has this mode.
         let words = file.display();
         output::note(&format!(
-            "note: everybody on this host can read the token file {words}; chmod 600 {words}"
+            "note: every user of this host can read the token file {words}; run chmod 600 {words}"
         ));
     }
     Token::new(&bytes)

@@ -45,11 +45,17 @@ pub(crate) fn run(what: &What, owed: &Owed, who: &Who) -> Result<Exit, Stop> {
     third_party::refuse_owed(owed)?;
     let places = what.places()?;
     if places.sources.keep_nothing() || places.folder.keeps_nothing() {
-        return Err(usage("a null end has nothing to plan", "leave --dry-run out").into());
+        return Err(usage(
+            "a null source or destination has nothing to plan",
+            "run the command \
+            without --dry-run",
+        )
+        .into());
     }
     let (Sources::Local(sources), Folder::Local(folder)) = (&places.sources, &places.folder) else {
         return Err(usage(
-            "one side is on another host; a plan covers folders of this host only",
+            "the source or the destination is on another host; a plan covers folders of this host \
+                only",
             "plan copies between folders of this host",
         )
         .into());

@@ -445,7 +445,7 @@ const fn silent_end(bottleneck: Option<Stage>) -> &'static str {
         Some(Stage::Credit | Stage::Write | Stage::Sync | Stage::Publish | Stage::Decide) => {
             "the destination has been"
         }
-        Some(Stage::Rate) => "held by its rate:",
+        Some(Stage::Rate) => "limited by its rate:",
         _ => "the other end has been",
     }
 }
@@ -586,7 +586,10 @@ mod tests {
             bottleneck: Some(Stage::Rate),
             ..view
         };
-        assert!(held.words().ends_with(", 1.0 KiB/s (its rate limit)"));
+        assert!(
+            held.words()
+                .ends_with(", 1.0 KiB/s (the rate limit of the transfer)")
+        );
         let silent = View {
             progress: Progress {
                 listing_done: true,

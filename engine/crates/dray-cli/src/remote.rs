@@ -141,7 +141,7 @@ fn check_bind(addresses: &[IpAddr]) -> Result<()> {
             Err(error) if error.kind() == std::io::ErrorKind::AddrNotAvailable => {
                 return Err(usage(
                     format!("--bind {address} is not an address of this host"),
-                    "name one of its own: `ip addr` shows them",
+                    "give an address of this host; `ip addr` lists the addresses",
                 ));
             }
             // Other errors are reported when the address is used.

@@ -22,12 +22,12 @@ pub(crate) const fn held_up_by(stage: Stage) -> &'static str {
     match stage {
         Stage::List => "listing the source",
         Stage::Decide => "inspecting the destination",
-        Stage::Rate => "its rate limit",
+        Stage::Rate => "the rate limit of the transfer",
         Stage::Read => "reading the source",
         Stage::Network | Stage::Arrival => "the network",
         Stage::Credit => "too few buffers for this path (--pool)",
         Stage::Retry => "waiting to try again",
-        Stage::Verdict => "answers of the other end",
+        Stage::Verdict => "waiting for answers of the other end",
         Stage::Write => "writing the destination",
         Stage::Sync => "syncing the destination",
         Stage::Publish => "naming files at the destination",
@@ -131,17 +131,17 @@ impl Report {
             Ending::Done { failed } => format!("{failed} failed"),
             Ending::Cancelled => "stopped; run the same command to resume".to_owned(),
             Ending::Refused(_) if progress.bytes_sent == 0 => {
-                return "refused; nothing was moved".to_owned();
+                return "refused; no data was copied".to_owned();
             }
             Ending::Refused(_) => "refused during the copy; durable data is kept".to_owned(),
-            Ending::Unreachable(_) => "the other end cannot be reached".to_owned(),
+            Ending::Unreachable(_) => "the other host is unreachable".to_owned(),
             Ending::Interrupted(_) => "interrupted; run the same command to resume".to_owned(),
         };
         let seconds = self.took.as_secs_f64();
         let rate = progress.bytes_sent as f64 / seconds.max(0.001);
         let safe = match progress.keeps_nothing {
             true => format!(
-                "{} dropped, nothing is kept",
+                "{} discarded by the null destination; nothing is stored",
                 count(progress.files_done, "file")
             ),
             false => format!(

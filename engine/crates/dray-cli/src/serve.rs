@@ -48,7 +48,7 @@ pub(crate) fn run(serve: &Serve) -> Result<Exit, Stop> {
     let mut settings = dray_net::Serve::new(identity);
     let largest = object_bytes_max(serve.pool);
     if largest < plan::OBJECT_BYTES_MIN {
-        return Err(usage("--pool is too small", "give it 32KiB at least").into());
+        return Err(usage("--pool is too small", "set --pool to at least 32KiB").into());
     }
     settings.limits = assembly::limits(Buffers::new(serve.pool, largest));
     settings.allow_clear_data = serve.allow_clear_data;
@@ -95,7 +95,7 @@ fn addresses(given: &[String]) -> Result<Vec<String>> {
         locations::with_port(text).ok_or_else(|| {
             usage(
                 format!("{text:?} is not an address"),
-                "write it as HOST[:PORT], an IPv6 address in brackets",
+                "write the address as HOST[:PORT], with an IPv6 address in brackets",
             )
         })
     };
@@ -109,7 +109,7 @@ fn identity_folder(serve: &Serve) -> Result<PathBuf> {
     state_folder().ok_or_else(|| {
         usage(
             "no folder for this host's key: neither XDG_STATE_HOME nor HOME is set",
-            "give --identity DIR",
+            "give a folder with --identity DIR",
         )
     })
 }
@@ -150,7 +150,7 @@ impl House {
                 let root = serve.root.canonicalize().map_err(|error| {
                     usage(
                         format!("--root {}: {error}", serve.root.display()),
-                        "name a folder that exists",
+                        "choose an existing folder",
                     )
                 })?;
                 let targets = Targets {
@@ -184,8 +184,11 @@ impl House {
         (asked > most).then(|| {
             let operation = format!("use objects of {}", human(asked));
             Error::new(ErrorKind::LimitExceeded, End::Sink, operation)
-                .cause(format!("--pool allows {} at most", human(most)))
-                .remedy("raise --pool here to have larger ones")
+                .cause(format!(
+                    "--pool of this server allows objects of at most {}",
+                    human(most)
+                ))
+                .remedy("to allow larger objects, raise --pool of this server")
         })
     }
 
@@ -193,7 +196,7 @@ impl House {
         if !self.can_write {
             return Err(
                 Error::new(ErrorKind::ReadOnly, End::Sink, "write to this host")
-                    .cause("it was started with --read-only")
+                    .cause("the server was started with --read-only")
                     .remedy("write to another host, or ask its administrator"),
             );
         }
@@ -209,7 +212,7 @@ impl House {
             let operation = "read from this host";
             return Err(
                 Error::new(ErrorKind::PermissionDenied, End::Source, operation)
-                    .cause("it was started with --write-only")
+                    .cause("the server was started with --write-only")
                     .remedy("read from another host, or ask its administrator"),
             );
         }
@@ -380,7 +383,7 @@ impl Handler for House {
         }
         let more = match std::mem::take(unsaid) {
             0 => String::new(),
-            more => format!(" (and {more} others since the last line)"),
+            more => format!(" (and {more} other connections since the last message)"),
         };
         *last = Some(Instant::now());
         output::note(&format!("{peer} was rejected: {error}{more}"));

@@ -53,7 +53,11 @@ fn bad_location(typed: &[u8], why: &str) -> Error {
 pub(crate) fn split(typed: &OsStr) -> Result<Url> {
     match location(typed)? {
         Location::Path(url) => Ok(url),
-        Location::Roots(_) => Err(bad_location(typed.as_bytes(), "it names no file or folder")),
+        Location::Roots(_) => Err(bad_location(
+            typed.as_bytes(),
+            "the location names no file or \
+            folder",
+        )),
     }
 }
 

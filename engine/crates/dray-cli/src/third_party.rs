@@ -123,10 +123,10 @@ fn ends(what: &What) -> Result<(Vec<Url>, Url)> {
         .collect::<Result<_>>()?;
     let from = &first(&sources)?.address;
     if let Some(other) = sources.iter().find(|source| source.address != *from) {
-        let cause = format!("sources on two hosts, {from} and {}", other.address);
+        let cause = format!("the sources are on two hosts, {from} and {}", other.address);
         return Err(usage(
             cause,
-            "copy from one host at a time; --replica names equal copies",
+            "copy from one host at a time; name equal copies of a file with --replica",
         ));
     }
     Ok((sources, split(destination)?))
@@ -137,7 +137,7 @@ fn first(sources: &[Url]) -> Result<&Url> {
 }
 
 fn no_source() -> Error {
-    usage("SRC and DST are needed", "name both")
+    usage("SRC and DST are needed", "give both SRC and DST")
 }
 
 fn place(url: &Url) -> Value {
@@ -278,8 +278,8 @@ fn request(
             Order::File => "file",
             Order::Random { .. } => {
                 return Err(usage(
-                    "endpoints take objects by layout or by file",
-                    "leave out --order random",
+                    "endpoints support --order layout and --order file only",
+                    "run the command without --order random",
                 ));
             }
         },
@@ -347,7 +347,7 @@ pub(crate) fn refuse_owed(owed: &Owed) -> Result<()> {
         None => Ok(()),
         Some(name) => Err(usage(
             format!("{name} works only between two endpoints"),
-            "name both sides as dray://HOST/ROOT/PATH, or drop the option",
+            "write both sides as dray://HOST/ROOT/PATH, or drop the option",
         )),
     }
 }

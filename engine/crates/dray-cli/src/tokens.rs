@@ -32,15 +32,18 @@ fn mint(mint: &Mint) -> Result<Exit, Stop> {
     })?;
     let local = config.issuer_local.as_ref().ok_or_else(|| {
         usage(
-            "this endpoint has no issuer of its own",
-            "set issuer_local.key in its configuration",
+            "this endpoint has no local token issuer",
+            "set issuer_local.key in the endpoint's configuration",
         )
     })?;
     let pem = std::fs::read(&local.key).map_err(|error| {
         let operation = format!("read the issuer's key {}", local.key.display());
         let remedy = match error.kind() {
-            std::io::ErrorKind::NotFound => "correct issuer_local.key in its configuration",
-            _ => "run this as the user that runs the endpoint",
+            std::io::ErrorKind::NotFound => {
+                "correct issuer_local.key in the endpoint's \
+                configuration"
+            }
+            _ => "run this command as the user that runs the endpoint",
         };
         Error::new(error.kind().into(), End::Here, operation)
             .cause(error.to_string())
@@ -61,7 +64,7 @@ fn mint(mint: &Mint) -> Result<Exit, Stop> {
             "storage.read:/PATH, storage.create:/PATH, storage.modify:/PATH or storage.stage:/PATH";
         usage(
             format!("--scope {scope:?}: {}", error.cause),
-            format!("write each as {known}"),
+            format!("write each scope as {known}"),
         )
     })?;
     let audiences = match mint.aud.is_empty() {
@@ -94,14 +97,23 @@ fn show(show: &ShowToken) -> Result<Exit, Stop> {
             .take(TOKEN_BYTES_MAX)
             .read_to_string(&mut text),
     };
-    read.map_err(|error| usage(format!("the token: {error}"), "give a file that holds one"))?;
+    read.map_err(|error| {
+        usage(
+            format!("the token: {error}"),
+            "give a file that holds a token",
+        )
+    })?;
     let claims = dray_auth::token::claims_unchecked(text.trim().as_bytes())?;
     if show.json {
         output::result(&claims.to_string());
         return Ok(Exit::Safe);
     }
     let Value::Object(claims) = claims else {
-        return Err(usage("the token holds no object", "give a bearer token").into());
+        return Err(usage(
+            "the token does not contain a JSON object",
+            "give a bearer token",
+        )
+        .into());
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.map_or(0, |now| now.as_secs());
@@ -110,7 +122,10 @@ fn show(show: &ShowToken) -> Result<Exit, Stop> {
     }
     if let Some(expires) = claims.get("exp").and_then(Value::as_u64) {
         let words = match expires.checked_sub(now) {
-            Some(left) => format!("good for another {left} s, if its signature is"),
+            Some(left) => format!(
+                "valid for another {left} s, if its signature is valid (not \
+                checked)"
+            ),
             None => format!("ended {} s ago", now - expires),
         };
         output::note(&words);

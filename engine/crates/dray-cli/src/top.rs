@@ -250,7 +250,7 @@ fn lines(
     }
     if !is_all {
         lines.push(format!(
-            "more than {TRANSFERS_MAX} are live: these are the newest"
+            "more than {TRANSFERS_MAX} transfers are live; this list shows the newest"
         ));
     }
     lines

@@ -42,10 +42,10 @@ impl Trace {
         let refused = |cause: String| {
             Error::new(ErrorKind::InvalidRequest, End::Here, "write the trace")
                 .cause(format!("{}: {cause}", path.display()))
-                .remedy("name another --trace file")
+                .remedy("choose another file for --trace")
         };
         if is_something_else(path) {
-            return Err(refused("it exists and is no trace".to_owned()));
+            return Err(refused("the file exists and is not a trace".to_owned()));
         }
         let file = File::create(path).map_err(|error| refused(error.to_string()))?;
         Ok(Self {

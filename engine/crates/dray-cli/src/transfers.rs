@@ -68,7 +68,10 @@ pub(crate) fn transfers(list: &Transfers) -> Result<Exit, Stop> {
         output::result(&line(transfer));
     }
     if answer.read.next.is_some() {
-        output::note("there are more: raise --limit, or narrow it with --state or --label");
+        output::note(
+            "there are more transfers: raise --limit, or narrow the list with --state or \
+            --label",
+        );
     }
     Ok(Exit::Safe)
 }
@@ -119,7 +122,10 @@ pub(crate) fn why_held(client: &Client) -> String {
 fn why_held_by(policy: Option<PolicyName>) -> String {
     let others = policy.map_or("other transfers move first", PolicyName::precedence);
     let policy = policy.map_or(String::new(), |policy| format!(" {}", policy.as_str()));
-    format!("held by the policy{policy}: {others}; it keeps its session and resumes by itself")
+    format!(
+        "held by the policy{policy}: {others}; the transfer keeps its session and resumes \
+        automatically"
+    )
 }
 
 /// Runs `dray show`.

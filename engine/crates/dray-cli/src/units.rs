@@ -32,7 +32,7 @@ pub(crate) fn age_in_words(age: Duration) -> String {
 
 /// Parses an age such as `30d`: a number and `s`, `m`, `h`, `d` or `w`.
 pub(crate) fn age(text: &str) -> Result<Duration, String> {
-    let how = "write it as a number and s, m, h, d or w, such as 30d";
+    let how = "write the age as a number and s, m, h, d or w, such as 30d";
     let unit = text.chars().last().ok_or(how)?;
     let seconds = match unit {
         's' => 1,
@@ -48,7 +48,7 @@ pub(crate) fn age(text: &str) -> Result<Duration, String> {
     let age = number.checked_mul(seconds).map(Duration::from_secs);
     let age = age.ok_or_else(|| "that is too long".to_owned())?;
     match age < AGE_MIN {
-        true => Err("data younger than an hour may be in use: 1h at least".to_owned()),
+        true => Err("give at least 1h, because younger data may be in use".to_owned()),
         false => Ok(age),
     }
 }
@@ -82,7 +82,9 @@ pub(crate) fn object_size(text: &str) -> Result<u64, String> {
     if (plan::OBJECT_BYTES_MIN..=plan::OBJECT_BYTES_MAX).contains(&bytes) {
         Ok(bytes)
     } else {
-        Err(format!("{bytes} bytes; 4KiB to 64MiB are allowed"))
+        Err(format!(
+            "the size is {bytes} bytes; 4KiB to 64MiB are allowed"
+        ))
     }
 }
 
@@ -90,9 +92,9 @@ pub(crate) fn object_size(text: &str) -> Result<u64, String> {
 pub(crate) fn range(text: &str) -> Result<ByteRange, String> {
     let (offset, length) = text
         .split_once(':')
-        .ok_or_else(|| "write it as OFFSET:LENGTH, such as 0:1MiB".to_owned())?;
+        .ok_or_else(|| "write the range as OFFSET:LENGTH, such as 0:1MiB".to_owned())?;
     let range = ByteRange::new(size(offset)?, size(length)?);
-    range.ok_or_else(|| "it ends past 2^64 bytes".to_owned())
+    range.ok_or_else(|| "the range ends past 2^64 bytes".to_owned())
 }
 
 /// Parses `1` to `256`, or `auto`.
@@ -100,7 +102,7 @@ pub(crate) fn streams(text: &str) -> Result<StreamCount, String> {
     match text.parse() {
         Ok(count @ 1..=256) => Ok(StreamCount::Fixed(count)),
         _ if text == "auto" => Ok(StreamCount::Tuned),
-        _ => Err("a number from 1 to 256, or auto".to_owned()),
+        _ => Err("write a number of data connections from 1 to 256, or auto".to_owned()),
     }
 }
 
@@ -109,7 +111,9 @@ pub(crate) fn threads(text: &str) -> Result<Threads, String> {
     match text.parse() {
         Ok(count @ 1..=THREADS_MAX) => Ok(Threads::Fixed(count)),
         _ if text == "auto" => Ok(Threads::Tuned),
-        _ => Err(format!("a number from 1 to {THREADS_MAX}, or auto")),
+        _ => Err(format!(
+            "write a number of threads from 1 to {THREADS_MAX}, or auto"
+        )),
     }
 }
 
@@ -122,21 +126,22 @@ pub(crate) fn order(text: &str) -> Result<Order, String> {
             .strip_prefix("random:")
             .and_then(|seed| seed.parse().ok())
             .map(|seed| Order::Random { seed })
-            .ok_or_else(|| "layout, file or random:SEED (a number)".to_owned()),
+            .ok_or_else(|| "write layout, file or random:SEED, where SEED is a number".to_owned()),
     }
 }
 
 /// Parses `adler32:HHHHHHHH` or `crc32c:HHHHHHHH`.
 pub(crate) fn checksum(text: &str) -> Result<Checksum, String> {
-    Checksum::parse(text)
-        .ok_or_else(|| "write it as adler32:HHHHHHHH or crc32c:HHHHHHHH (hexadecimal)".to_owned())
+    Checksum::parse(text).ok_or_else(|| {
+        "write the checksum as adler32:HHHHHHHH or crc32c:HHHHHHHH (hexadecimal)".to_owned()
+    })
 }
 
 /// Parses `NAME=RATE[,RATE@SECONDS...][,+SECONDS]`.
 pub(crate) fn target_rate(text: &str) -> Result<(String, RateInTime), String> {
     let (name, value) = text
         .rsplit_once('=')
-        .ok_or_else(|| "write it as NAME=RATE".to_owned())?;
+        .ok_or_else(|| "write the limit as NAME=RATE".to_owned())?;
     Ok((name.to_owned(), RateInTime::parse(value)?))
 }
 

@@ -136,7 +136,7 @@ fn who_mints_a_token_is_not_sent_to_the_issuer() {
     assert_eq!(done.code, Some(2));
     let complaint = done.complaint();
     assert!(
-        complaint.contains("write each as storage.read:/PATH"),
+        complaint.contains("write each scope as storage.read:/PATH"),
         "{complaint}"
     );
     assert!(!complaint.contains("ask the issuer"), "{complaint}");
