@@ -31,6 +31,6 @@ fn words(panic: &(dyn Any + Send)) -> &str {
     match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
         (Some(words), _) => words,
         (None, Some(words)) => words,
-        (None, None) => "it gave no reason",
+        (None, None) => "no reason was given",
     }
 }

@@ -75,12 +75,16 @@ impl Memory {
 
 /// Returns the error for a failed allocation.
 fn refused(bytes: usize) -> Error {
-    Error::new(ErrorKind::Busy, End::Here, "take memory for the objects")
-        .cause(format!("the system has no further {bytes} bytes"))
-        .remedy(
-            "give a smaller --pool or --object-size, or raise the limit of memory (ulimit -v, MemoryMax of \
-             a service), then run the same command again",
-        )
+    Error::new(
+        ErrorKind::Busy,
+        End::Here,
+        "allocate memory for the objects",
+    )
+    .cause(format!("the system cannot allocate {bytes} more bytes"))
+    .remedy(
+        "use a smaller --pool or --object-size, or raise the memory limit (ulimit -v, \
+                MemoryMax of a service), then run the same command again",
+    )
 }
 
 /// A page-aligned piece of memory.
