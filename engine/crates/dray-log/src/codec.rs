@@ -141,7 +141,10 @@ pub(crate) fn check_header(header: &Header) -> Result<()> {
         );
     }
     if header.owner.len() > OWNER_BYTES_MAX {
-        return Err(limit(format!("an owner of {} bytes", header.owner.len())));
+        return Err(limit(format!(
+            "the owner's name has {} bytes",
+            header.owner.len()
+        )));
     }
     if header.software.len() > TEXT_BYTES_MAX {
         return Err(limit("the software's name".to_owned()));
@@ -172,7 +175,7 @@ pub(crate) fn check_file_begin(begin: &FileBegin) -> Result<()> {
         return Err(
             Error::new(ErrorKind::Internal, End::Sink, "record a file in the log")
                 .file(&begin.path)
-                .cause("no name, or a second of more than 10^9 nanoseconds"),
+                .cause("the file has no name, or more than 10^9 nanoseconds in its time"),
         );
     }
     Ok(())
@@ -184,7 +187,7 @@ fn limit(what: String) -> Error {
         End::Sink,
         "write to the object log",
     )
-    .cause(format!("{what}: more than the format holds"))
+    .cause(format!("{what}: more than the log format allows"))
 }
 
 fn put_u32(out: &mut Vec<u8>, value: u32) {

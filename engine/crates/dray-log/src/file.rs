@@ -177,5 +177,5 @@ impl LogFile for MemoryFile {
 
 fn not_begun() -> Error {
     Error::new(ErrorKind::Internal, End::Sink, "replace the object log")
-        .cause("no replacement was begun")
+        .cause("no replacement of the log is in progress")
 }

@@ -118,24 +118,27 @@ pub(crate) fn prelude_of(version: u16) -> [u8; 16] {
 /// [`ErrorKind::LogVersion`] if the file is not a log, or has a version that this build cannot
 /// read; [`ErrorKind::LogDamaged`] if the prelude is damaged.
 pub(crate) fn check_prelude(bytes: &[u8]) -> Result<u16> {
-    let remedy = "keep it and use the program that wrote it, or remove it to start over";
+    let remedy = "keep the log and use the version of dray that wrote it, or remove the log to \
+        start over";
     if !bytes.starts_with(&MAGIC[..bytes.len().min(MAGIC.len())]) {
         return Err(
             Error::new(ErrorKind::LogVersion, End::Sink, "read the object log")
-                .cause("not an object log: its first bytes are different")
-                .remedy("check the file; remove it to start over"),
+                .cause("the file is not an object log: its first bytes are different")
+                .remedy("check the file; remove the file to start over"),
         );
     }
     let damaged = |why: &str| {
         Error::new(ErrorKind::LogDamaged, End::Sink, "read the object log")
             .cause(why)
-            .remedy("it cannot be trusted; remove it to start over")
+            .remedy("the log cannot be trusted; remove the log to start over")
     };
     let Some(bytes) = bytes.first_chunk::<16>() else {
-        return Err(damaged("it ends inside its first 16 bytes"));
+        return Err(damaged("the log ends inside its first 16 bytes"));
     };
     if bytes[12..] != crc(&bytes[..12]).to_le_bytes() {
-        return Err(damaged("its first 16 bytes do not match their checksum"));
+        return Err(damaged(
+            "the first 16 bytes of the log do not match their checksum",
+        ));
     }
     let version = u16::from_le_bytes([bytes[8], bytes[9]]);
     if (VERSION_OLDEST..=VERSION).contains(&version) {
@@ -149,7 +152,7 @@ pub(crate) fn check_prelude(bytes: &[u8]) -> Result<u16> {
     Err(
         Error::new(ErrorKind::LogVersion, End::Sink, "read the object log")
             .cause(format!(
-                "it is of version {version}; this program reads {supported}"
+                "the log is of version {version}; this program reads {supported}"
             ))
             .remedy(remedy),
     )

@@ -120,7 +120,7 @@ pub fn partial_name_at_turn(final_name: &Name, turn: u32) -> Result<Name> {
                     "{}: names that begin with .dray- are reserved",
                     escape(final_name.as_bytes())
                 ))
-                .remedy("rename it, or leave it out with --exclude"),
+                .remedy("rename the file, or exclude it with --exclude"),
         );
     }
     let mut hash = fnv(FNV_BASIS, final_name.as_bytes());

@@ -131,7 +131,7 @@ impl LeaseRecord {
                 "transfer {} ({} on {}) writes to {destination}",
                 self.transfer, self.holder, self.host
             ))
-            .remedy("wait for it, or cancel it")
+            .remedy("wait for that transfer, or cancel it")
     }
 }
 
@@ -162,9 +162,13 @@ pub fn newest(bytes: &[u8]) -> Result<Option<LeaseRecord>> {
             return Err(
                 Error::new(ErrorKind::LogVersion, End::Sink, "read the lease")
                     .cause(format!(
-                        "it is of version {version}; this program reads version {LEASE_VERSION}"
+                        "the lease is of version {version}; this program reads version \
+                            {LEASE_VERSION}"
                     ))
-                    .remedy("use the program that wrote it, or remove it when no transfer runs"),
+                    .remedy(
+                        "use the version of dray that wrote the lease, or remove the lease \
+                        when no transfer runs",
+                    ),
             );
         }
         let Some(record) = decode(&slot[HEAD_BYTES..]) else {
@@ -203,7 +207,7 @@ pub fn next_epoch(lease: Option<&LeaseRecord>, log_epoch: Option<u64>) -> Result
         .max(log_epoch.unwrap_or(0));
     highest.checked_add(1).ok_or_else(|| {
         Error::new(ErrorKind::LimitExceeded, End::Sink, "take the lease")
-            .cause("its epoch is the highest possible")
+            .cause("the epoch of the lease is the highest possible number")
             .remedy("remove the lease and the log beside it to start over")
     })
 }
@@ -220,14 +224,14 @@ pub fn is_fenced(mine: &LeaseRecord, found: Option<&LeaseRecord>) -> bool {
 pub fn fenced_error(found: Option<&LeaseRecord>) -> Error {
     let by = match found {
         Some(other) => format!(
-            "transfer {} ({} on {}) took it with epoch {}",
+            "transfer {} ({} on {}) took the lease with epoch {}",
             other.transfer, other.holder, other.host, other.epoch
         ),
         None => "the lease was removed".to_owned(),
     };
     Error::new(ErrorKind::LeaseLost, End::Sink, "write to the destination")
         .cause(by)
-        .remedy("nothing more is written; the other transfer continues from the log")
+        .remedy("this transfer writes nothing more; the other transfer continues from the log")
 }
 
 #[cfg(test)]

@@ -40,8 +40,10 @@ impl BootId {
             return Ok(Self(bytes.to_vec()));
         }
         Err(
-            Error::new(ErrorKind::InvalidRequest, End::Sink, "read the boot id")
-                .cause(format!("{} bytes, 16 to 64 are allowed", bytes.len())),
+            Error::new(ErrorKind::InvalidRequest, End::Sink, "read the boot id").cause(format!(
+                "the boot id has {} bytes; 16 to 64 are allowed",
+                bytes.len()
+            )),
         )
     }
 

@@ -73,7 +73,7 @@ impl Damage {
         Error::new(
             ErrorKind::LogDamaged,
             End::Sink,
-            "read all of the object log",
+            "read the whole object log",
         )
         .cause(format!(
             "{log}: unreadable: {}{more}; {} unfinished files are forgotten, {} keep their other \

@@ -270,8 +270,8 @@ pub(crate) fn read_header<F: LogFile>(file: &mut F, file_bytes: u64) -> Result<(
         } => Ok((header, PRELUDE_BYTES + head.stride())),
         _ => Err(
             Error::new(ErrorKind::LogDamaged, End::Sink, "read the object log")
-                .cause("its header does not match its checksum")
-                .remedy("it cannot be trusted; remove it to start over"),
+                .cause("the header of the log does not match its checksum")
+                .remedy("the log cannot be trusted; remove the log to start over"),
         ),
     }
 }

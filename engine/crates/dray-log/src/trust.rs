@@ -97,12 +97,12 @@ pub fn check_owner_in(header: &Header, sink: &Sink<'_>) -> Result<(), Error> {
         "resume from the object log",
     )
     .cause(format!(
-        "{} belongs to {}, this transfer runs for {}",
+        "{} belongs to {}, but this transfer runs for {}",
         sink.log,
         escape(&header.owner),
         escape(sink.owner)
     ))
-    .remedy("run it as that owner, or have the owner remove the partial data"))
+    .remedy("run the transfer as that owner, or ask the owner to remove the partial data"))
 }
 
 /// Decides which ranges of the file at `path` are valid. `found` is the partial file that exists
@@ -147,7 +147,7 @@ fn content(file: &LoggedFile, sink: &Sink<'_>, wanted: &ContentKey) -> Option<Er
     Some(doubt(
         ErrorKind::SourceChanged,
         format!(
-            "{} holds {}; wanted is {}",
+            "{} is for {}, but the source now has {}",
             sink.log,
             in_words(&file.key),
             in_words(wanted)

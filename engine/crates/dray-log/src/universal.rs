@@ -103,20 +103,22 @@ impl<F: LogFile> UniversalLog<F> {
     pub fn resume(mut file: F, recovery: Recovery, tenure: Tenure) -> Result<Self> {
         check_tenure(&tenure)?;
         let lost = |why: String| {
-            Err(
-                Error::new(ErrorKind::LeaseLost, End::Sink, "continue the object log")
-                    .cause(why)
-                    .remedy("run the same command again"),
+            Err(Error::new(
+                ErrorKind::LeaseLost,
+                End::Sink,
+                "resume from the object log",
             )
+            .cause(why)
+            .remedy("run the same command again"))
         };
         if tenure.epoch <= recovery.tenure.epoch {
             return lost(format!(
-                "its epoch is {}, ours {}",
+                "the epoch of the log is {}, but the epoch of this transfer is {}",
                 recovery.tenure.epoch, tenure.epoch
             ));
         }
         if file.length()? != recovery.file_bytes {
-            return lost("it has changed since it was read".to_owned());
+            return lost("the log has changed since it was read".to_owned());
         }
         if recovery.torn_bytes > 0 {
             // Make the truncation durable before the next append. Otherwise the old tail could
@@ -245,7 +247,7 @@ impl<F: LogFile> UniversalLog<F> {
     fn usable(&self) -> Result<()> {
         if self.is_given_up {
             return Err(Error::new(ErrorKind::Io, End::Sink, "use the object log")
-                .cause("an earlier error left it in an unknown state")
+                .cause("an earlier error left the log in an unknown state")
                 .remedy("run the same command again"));
         }
         Ok(())
@@ -267,7 +269,7 @@ impl<F: LogFile> UniversalLog<F> {
             self.is_given_up = true;
             return Err(
                 Error::new(ErrorKind::LeaseLost, End::Sink, "write to the object log")
-                    .cause("another process has written to it")
+                    .cause("another process has written to the log")
                     .remedy(
                         "find the other process that writes to this destination; then run the \
                              same command again",
@@ -403,7 +405,7 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
                 End::Sink,
                 "record a file in the log",
             )
-            .cause("it has numbered 2^32 files")
+            .cause("the log has used all 2^32 file numbers")
             .remedy("end this transfer and start another")
         })?;
         let (path, file) = LoggedFile::new(number, begin.clone(), self.length);
@@ -414,10 +416,16 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
                 .cause(why))
         };
         if self.files.at_path(&path).is_some() {
-            return refuse(ErrorKind::Internal, "it exists and has not ended");
+            return refuse(
+                ErrorKind::Internal,
+                "the file is already in the log and has not ended",
+            );
         }
         if self.ending.contains(&path) || self.ending.contains(&place) {
-            return refuse(ErrorKind::Internal, "its last end is not committed yet");
+            return refuse(
+                ErrorKind::Internal,
+                "the previous end of this file is not committed yet",
+            );
         }
         if self.files.at_partial(&place).is_some() {
             return refuse(
@@ -440,8 +448,8 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
             return Err(
                 Error::new(ErrorKind::Internal, End::Sink, "record a range in the log").cause(
                     format!(
-                        "{} bytes at {} of file number {number} are outside it, empty or there \
-                         already",
+                        "{} bytes at {} of file number {number} are outside the file, empty or \
+                            already in the log",
                         range.length, range.offset
                     ),
                 ),
