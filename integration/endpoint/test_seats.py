@@ -90,7 +90,7 @@ def test_a_transfer_without_a_session_is_predicted_to_miss(
         assert last.miss is not None
         print(last.miss)
         assert last.state == "queued"
-        assert "it has no session" in last.miss.cause
+        assert "the transfer has no session" in last.miss.cause
         assert "per_owner_active" in last.miss.cause
         assert now() < deadline
         assert [here.transfer(id).miss for id in ("one", "two")] == [None, None]

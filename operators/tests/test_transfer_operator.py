@@ -423,7 +423,7 @@ def test_bad_input_is_one_clear_line_each(
         f"at dray://{sites.a.address} (connection 'no_right'): cannot ": "Failure",
         "not authorized (the token's header is not a JSON object); ask the issuer": "Failure",
         "has passed; give a later one": "Failure",
-        "submit it with the deadline ": "Failure",
+        "submit the transfer with the deadline ": "Failure",
         "cannot use destination: it is '' after templates; ": "Failure",
         "nothing.dat: No such file or directory); check the path": "Failure",
         "it is no path of an endpoint; write /ROOT/PATH": "Failure",

@@ -198,8 +198,13 @@ impl Hub {
         let count = listeners.entry(owner.to_owned()).or_default();
         if *count >= self.listeners_per_owner {
             return Err(Error::new(ErrorKind::Busy, End::Here, "listen to events")
-                .cause(format!("{count} listeners of {owner} are here already"))
-                .remedy("close one of them, or ask for the events of several transfers with one"));
+                .cause(format!(
+                    "{owner} has {count} listeners already, which is the limit"
+                ))
+                .remedy(
+                    "close one listener, or use one listener for the events of several \
+                    transfers",
+                ));
         }
         *count += 1;
         Ok(Listening {

@@ -302,7 +302,7 @@ fn make_private(folder: &Path) -> Result<()> {
         .recursive(true)
         .mode(0o700)
         .create(folder)
-        .map_err(|error| io("make the folder of the state", folder, &error))
+        .map_err(|error| io("create the endpoint's state folder", folder, &error))
 }
 
 /// Opens a file that no other user may read. Creates the file if it does not exist.
@@ -310,7 +310,7 @@ fn private_file(path: &Path) -> Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
     let mut options = OpenOptions::new();
     let opened = options.create(true).append(true).mode(0o600).open(path);
-    opened.map_err(|error| io("open a file of the state", path, &error))
+    opened.map_err(|error| io("open a file in the endpoint's state folder", path, &error))
 }
 
 /// Locks the queue. Two processes with the same queue would both run every transfer.
@@ -320,8 +320,8 @@ fn take_lock(path: &Path) -> Result<File> {
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(rustix::io::Errno::AGAIN) => Err(Error::new(ErrorKind::Busy, End::Here, operation)
-            .cause(format!("another process has {}", path.display()))
-            .remedy("stop it, or give this endpoint a state folder of its own")),
+            .cause(format!("another process has locked {}", path.display()))
+            .remedy("stop that process, or give this endpoint a separate state folder")),
         Err(errno) => Err(io(operation, path, &errno.into())),
     }
 }
@@ -329,14 +329,14 @@ fn take_lock(path: &Path) -> Result<File> {
 fn io(operation: &str, path: &Path, error: &std::io::Error) -> Error {
     Error::new(error.kind().into(), End::Here, operation)
         .cause(format!("{}: {error}", path.display()))
-        .remedy("look at `state` in the endpoint's configuration")
+        .remedy("check `state` in the endpoint's configuration")
 }
 
 fn not_found(id: &str) -> Error {
     // The error is logged, and a log must not contain arbitrary text of a caller. So show only a
     // valid id.
     let cause = match shown_id(id) {
-        Some(id) => format!("{id:?} does not exist, or belongs to another owner"),
+        Some(id) => format!("the transfer {id:?} does not exist, or belongs to another owner"),
         None => "the id in the path is not valid".to_owned(),
     };
     Error::new(ErrorKind::NotFound, End::Here, "find the transfer")
@@ -349,7 +349,7 @@ fn next_seq(connection: &Connection) -> Result<i64> {
     connection
         .prepare_cached("UPDATE numbers SET value = value + 1 WHERE name = 'seq' RETURNING value")
         .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
-        .map_err(sqlite::sql("number the transfer"))
+        .map_err(sqlite::sql("assign a number to the transfer"))
 }
 
 /// Parses the cursor of a page.
@@ -358,8 +358,8 @@ fn read_cursor(cursor: Option<&str>) -> Result<i64> {
         None => Ok(i64::MAX),
         Some(text) => text.parse().map_err(|_| {
             Error::new(ErrorKind::InvalidRequest, End::Here, "read the cursor")
-                .cause("it is not a cursor of this list")
-                .remedy("give what `next` of the last page held, or leave it out")
+                .cause("the cursor does not belong to this list")
+                .remedy("give the value of `next` of the previous page, or omit the cursor")
         }),
     }
 }

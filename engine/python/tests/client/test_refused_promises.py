@@ -36,7 +36,7 @@ OFFER: dict[str, Any] = {
     "rate_needed": 5 << 20,
     "rate_available": 2 << 20,
     "obstacle": {"kind": "resource", "resource": "link", "promises": 2, "transfers": ["mine"]},
-    "reasons": ["the endpoint's rate is promised to 2 others in that time"],
+    "reasons": ["the endpoint's rate is promised to 2 other transfers at that time"],
 }
 REFUSED = {
     "kind": "not_admitted",
@@ -44,8 +44,8 @@ REFUSED = {
     "end": "here",
     "operation": "promise transfer t1 its rate or deadline",
     "file": None,
-    "cause": "the endpoint's rate is promised to 2 others in that time",
-    "remedy": "submit it with the deadline 2030-01-01T00:09:00.000Z or a later one",
+    "cause": "the endpoint's rate is promised to 2 other transfers at that time",
+    "remedy": "submit the transfer with the deadline 2030-01-01T00:09:00.000Z or a later deadline",
     "message": "cannot promise transfer t1 its rate or deadline: cannot be promised",
 }
 

@@ -22,8 +22,8 @@ pub struct Given {
 
 /// Notice for a request without a promise. Used where a search for an alternative would take too
 /// long.
-pub(crate) const NO_ROOM: &str = "not promised: it does not fit beside the current promises; POST \
-                                  /v1/admission tells what would fit";
+pub(crate) const NO_ROOM: &str = "not promised: the transfer does not fit beside the current \
+    promises; POST /v1/admission returns a deadline that fits";
 
 /// Maximum number of the caller's own transfers that a refusal names in its text. The field
 /// `obstacle` of the answer names all of them.
@@ -64,10 +64,10 @@ impl NotAdmitted {
         let error = Error::new(
             ErrorKind::NotAdmitted,
             End::Here,
-            "promise the rate or the deadline",
+            "promise the rate or the deadline of the transfer",
         )
-        .cause("it did not fit then, but it fits now")
-        .remedy("submit it again");
+        .cause("the transfer could not be promised at first, but can be promised now")
+        .remedy("submit the transfer again");
         Self {
             at: 0,
             answers: asks.iter().map(|_| Admitted::default()).collect(),
@@ -131,7 +131,7 @@ impl<'a> Names<'a> {
         let mut words = vec![why];
         if let (Some(needed), Some(there)) = (refusal.rate_needed, refusal.rate_there_is) {
             words.push(format!(
-                "it needs {}/s, but only {}/s can be promised",
+                "the transfer needs {}/s, but only {}/s can be promised",
                 human(needed.0),
                 human(there.0)
             ));
@@ -148,27 +148,34 @@ impl<'a> Names<'a> {
                 answer.obstacle = Some(obstacle.clone());
                 answer.reasons.clone_from(&words);
             } else {
-                answer.reasons = vec![format!("{} is refused, and they go together", asks[at].id)];
+                answer.reasons = vec![format!(
+                    "the transfer {} of the same request is refused, \
+                    and the request is atomic",
+                    asks[at].id
+                )];
             }
             if let Some(earliest) = earliest {
                 answer
                     .reasons
-                    .push(format!("it could be promised with the deadline {earliest}"));
+                    .push(format!("the deadline {earliest} could be promised"));
             }
             answer
         });
         let answers: Vec<Admitted> = answers.collect();
         let earliest = answers.get(at).and_then(|answer| answer.earliest_finish);
         let instead = match earliest {
-            Some(earliest) => format!("submit it with the deadline {earliest} or a later one"),
+            Some(earliest) => format!(
+                "submit the transfer with the deadline {earliest} or a \
+                later deadline"
+            ),
             None if refusal.obstacle == Obstacle::Window => {
-                "submit it with a later deadline".to_owned()
+                "submit the transfer with a later deadline".to_owned()
             }
             None => "request a lower rate or a later deadline".to_owned(),
         };
         let operation = match asks.get(at) {
             Some(ask) => format!("promise transfer {} its rate or deadline", ask.id),
-            None => "promise the rate or the deadline".to_owned(),
+            None => "promise the rate or the deadline of the transfer".to_owned(),
         };
         let error = Error::new(ErrorKind::NotAdmitted, End::Here, operation)
             .cause(words.join("; "))
@@ -189,9 +196,12 @@ impl<'a> Names<'a> {
                 let seen = self.seen(promises);
                 let holders = holders(&seen);
                 let why = match promises.len() {
-                    0 => format!("{words} is too low for it"),
-                    1 => format!("{words} is promised to another transfer in that time{holders}"),
-                    many => format!("{words} is promised to {many} others in that time{holders}"),
+                    0 => format!("{words} is too low for the transfer"),
+                    1 => format!("{words} is promised to another transfer at that time{holders}"),
+                    many => format!(
+                        "{words} is promised to {many} other transfers at that \
+                        time{holders}"
+                    ),
                 };
                 let answer = ObstacleAnswer {
                     kind: "resource".to_owned(),
@@ -202,7 +212,7 @@ impl<'a> Names<'a> {
                 (why, answer)
             }
             Obstacle::Ceiling => (
-                "its rate_max is too low for its deadline".to_owned(),
+                "the rate_max of the transfer is too low for the deadline".to_owned(),
                 plain("rate_max"),
             ),
             Obstacle::Window => (over(request), plain("deadline")),
@@ -220,14 +230,15 @@ impl<'a> Names<'a> {
         let earliest = miss.earliest.map(settled);
         let cause = match &miss.cause {
             Cause::Resource(id, others) => format!(
-                "{} is not enough any more for all that is promised; {} others are kept",
+                "{} no longer suffices for all promises; the promises of {} other transfers are \
+                    kept",
                 self.places.words(*id),
                 others.len()
             ),
-            Cause::Slow => "it moves slower than it could here: the other end, a disk or its \
-                            files are slow"
+            Cause::Slow => "the transfer moves slower than this endpoint allows: the other end, a \
+                disk or the files are slow"
                 .to_owned(),
-            _ => "its time is over".to_owned(),
+            _ => "the time of the promise is over".to_owned(),
         };
         MissAnswer {
             cause,
@@ -254,10 +265,13 @@ fn over(request: Option<&Request>) -> String {
     let times = request.and_then(|request| Some((request.deadline?, request.not_before)));
     match times {
         Some((deadline, Some(begin))) if begin.after(SETTLE) >= deadline => {
-            format!("its deadline {deadline} leaves no time after its not_before {begin}")
+            format!(
+                "the deadline {deadline} of the transfer leaves no time after not_before \
+                {begin}"
+            )
         }
-        Some((deadline, _)) => format!("its deadline {deadline} has passed"),
-        None => "its deadline has passed".to_owned(),
+        Some((deadline, _)) => format!("the deadline {deadline} of the transfer has passed"),
+        None => "the deadline of the transfer has passed".to_owned(),
     }
 }
 

@@ -141,14 +141,14 @@ impl BrokerState {
                 continue;
             };
             let whose = match unseated.lack {
-                Lack::OfOwner => "its owner may have (limits.per_owner_active)",
+                Lack::OfOwner => "the owner may have (limits.per_owner_active)",
                 Lack::InAll => "this endpoint may run (limits.transfers_active)",
             };
             let found = misses.iter().position(|(other, _)| other == key);
             let miss = MissAnswer {
                 cause: format!(
-                    "it has no session: all sessions that {whose} are taken by transfers that \
-                     cannot wait longer"
+                    "the transfer has no session: all sessions that {whose} are used by transfers \
+                        that cannot wait longer"
                 ),
                 deadline: held.promise.deadline,
                 earliest_finish: found.and_then(|at| misses[at].1.earliest_finish),

@@ -205,7 +205,7 @@ fn what_nobody_knows_is_not_promised_and_said() {
     let given = given.expect("taken").pop().expect("one");
     assert!(given.promise.is_none());
     let said = given.answer.reasons.join(" ");
-    assert!(said.contains("configure `rate`"), "{said}");
+    assert!(said.contains("set `rate`"), "{said}");
     let mut unsized_ = due(1, 1_000);
     unsized_.bytes_expected = None;
     let given = link().take(&[ask(1, "one", &unsized_)], noon());
@@ -415,7 +415,7 @@ fn what_an_owner_may_have_at_most_is_promised_once_and_not_to_each() {
         "{said}"
     );
     assert!(
-        said.contains("another transfer in that time (one);"),
+        said.contains("another transfer at that time (one);"),
         "{said}"
     );
     let bobs = Ask {

@@ -258,13 +258,15 @@ impl Resources {
         if !wish.resources.iter().any(is_known) {
             let names: Vec<String> = wish.resources.iter().map(|id| self.words(*id)).collect();
             reasons.push(format!(
-                "not promised: the rate of {} is not known yet; configure `rate` at the endpoint",
+                "not promised: the rate of {} is not known yet; set `rate` in the endpoint's \
+                    configuration",
                 names.join(", ")
             ));
         }
         if ask.bytes.is_none() && wish.floor.0 == 0 {
-            let cause = "not promised yet: its size is unknown until its files are listed; \
-                         a submission may give it as bytes_expected (dray cp: --bytes)";
+            let cause = "not promised yet: the size of the transfer is unknown until the files \
+                are listed; give the size as bytes_expected (dray cp: --bytes) to get a promise \
+                earlier";
             reasons.push(cause.to_owned());
         }
         reasons

@@ -120,7 +120,7 @@ impl Queue {
 
     /// Adds transfers to their lines when the time of their `not_before` has come.
     pub(super) fn release_held(&self, now: Timestamp) -> Result<()> {
-        let failed = sql("look for transfers that are due");
+        let failed = sql("look up transfers that are due");
         let now = now.as_ms();
         let is_due = self.read(|connection| {
             connection
@@ -224,7 +224,9 @@ impl<'c> Level<'c> {
             .and_then(|mut statement| {
                 statement.query_row((&self.class, self.priority, from), |row| row.get(0))
             })
-            .map_err(sql("look for the next line"))
+            .map_err(sql(
+                "look up the next owner and activity with queued transfers",
+            ))
     }
 
     /// Adds the first transfers of one line.

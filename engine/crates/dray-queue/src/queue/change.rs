@@ -49,10 +49,12 @@ impl Queue {
                 format!("cancel transfer {}", row.id),
             )
             .cause(format!(
-                "its version is {}, not {version}: it was changed meanwhile",
+                "the version of the transfer is {}, not {version}: the transfer has changed",
                 row.version
             ))
-            .remedy("look at it again, and cancel it if you still want to"))
+            .remedy(
+                "read the transfer again, and cancel its new version if that is still intended",
+            ))
         })
     }
 
@@ -87,8 +89,8 @@ impl Queue {
             if !urls(&row.request).eq(urls(&submission.request)) {
                 let operation = "try the transfer again";
                 return Err(Error::new(ErrorKind::Busy, End::Here, operation)
-                    .cause("it was submitted for other URLs at the same time")
-                    .remedy("look at it, then try again"));
+                    .cause("the transfer was submitted with other URLs at the same time")
+                    .remedy("read the transfer, then try again"));
             }
             row.route = Some(submission.route);
             Quota::count(connection, limits, "try the transfer again")?.take(connection, &row.owner)
@@ -235,7 +237,7 @@ fn find(connection: &Connection, caller: &Actor, id: &str) -> Result<Row> {
 }
 
 pub(super) fn forget(connection: &Connection, row: &Row) -> Result<()> {
-    let failed = super::sqlite::sql("forget the transfer");
+    let failed = super::sqlite::sql("delete the transfer");
     super::staged::forget_with(connection, &row.id)?;
     connection
         .prepare_cached("DELETE FROM transfers WHERE id = ?1")

@@ -35,8 +35,8 @@ pub(super) fn damaged(path: &Path, what: impl Display) -> Error {
         .status(Status::Permanent)
         .cause(format!("{} is damaged: {what}", path.display()))
         .remedy(
-            "move queue.db, queue.db-wal and queue.db-shm away. Then restore it from a backup, or start \
-             with an empty queue: a transfer that is submitted again resumes",
+            "move queue.db, queue.db-wal and queue.db-shm away. Then restore queue.db from a \
+                backup, or start with an empty queue: a transfer that is submitted again resumes",
         )
 }
 
@@ -67,12 +67,15 @@ pub(super) fn look_before(path: &Path) -> Result<()> {
     if bytes(&beside(path, "-wal")) > 0 {
         return Err(damaged(
             path,
-            "it is empty, and its log queue.db-wal is not",
+            "the database is empty, but the database log queue.db-wal is not",
         ));
     }
     let is_there = path.exists();
     match beside(path, MADE).exists() {
-        true if is_there => Err(damaged(path, "it is empty, but it held a queue before")),
+        true if is_there => Err(damaged(
+            path,
+            "the database is empty, but held a queue before",
+        )),
         true => {
             // An administrator has deleted the database on purpose. Delete the marker as well, so
             // that the new file counts as a new queue.
@@ -143,7 +146,7 @@ pub(super) fn look_at_rows(connection: &Connection, model: &Connection, path: &P
     let wanted = names(model).map_err(&failed)?;
     let found = names(connection).map_err(&failed)?;
     if let Some(missing) = wanted.iter().find(|name| !found.contains(name)) {
-        return Err(damaged(path, format!("it has no {missing}")));
+        return Err(damaged(path, format!("the database has no {missing}")));
     }
     let unreadable = "SELECT id FROM transfers WHERE ended_at IS NULL
         AND NOT json_valid(request) LIMIT 1";
@@ -174,7 +177,7 @@ mod tests {
         let error = open(path).map(drop).expect_err("damaged");
         let said = error.to_string();
         assert!(said.contains(&*path.to_string_lossy()), "{said}");
-        assert!(said.contains("restore it from a backup"), "{said}");
+        assert!(said.contains("restore queue.db from a backup"), "{said}");
         said
     }
 

@@ -53,7 +53,7 @@ fn page(
 fn too_large() -> Error {
     Error::new(ErrorKind::LimitExceeded, End::Here, "answer")
         .cause(format!(
-            "these transfers take more than {ANSWER_BYTES_MAX} bytes"
+            "the answer would have more than {ANSWER_BYTES_MAX} bytes"
         ))
         .remedy("ask for fewer ids in one call")
 }
@@ -122,7 +122,7 @@ impl Queue {
     ) -> Result<BTreeMap<String, TransferOrNull>> {
         // Remove repeated ids.
         let ids: BTreeSet<&String> = ids.iter().collect();
-        let failed = sql("look the transfers up");
+        let failed = sql("look up the transfers");
         let rows: Vec<Option<Row>> = self.read(|connection| {
             let statement = format!("{SELECT} WHERE t.id = ?1");
             let mut statement = connection.prepare_cached(&statement).map_err(&failed)?;

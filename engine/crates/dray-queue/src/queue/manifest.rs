@@ -112,10 +112,10 @@ const NUMBERED: char = '~';
 /// Removes lists without a row. A process that was killed while it deleted a transfer leaves such
 /// lists. Called before any transfer runs.
 pub(super) fn sweep(connection: &Connection, folder: &Path) -> Result<()> {
-    let failed = |error: std::io::Error| io("look for old lists of files", folder, &error);
+    let failed = |error: std::io::Error| io("look up old lists of files", folder, &error);
     let mut statement = connection
         .prepare("SELECT 1 FROM transfers WHERE id = ?1 AND number = ?2")
-        .map_err(sql("look for old lists of files"))?;
+        .map_err(sql("look up old lists of files"))?;
     for item in std::fs::read_dir(folder).map_err(failed)? {
         let item = item.map_err(failed)?;
         let Ok(name) = item.file_name().into_string() else {
@@ -132,7 +132,7 @@ pub(super) fn sweep(connection: &Connection, folder: &Path) -> Result<()> {
             None => id.to_owned(),
         };
         let is_known = statement.exists((id, number));
-        if !is_known.map_err(sql("look for old lists of files"))? {
+        if !is_known.map_err(sql("look up old lists of files"))? {
             remove(&item.path());
         }
     }
@@ -158,7 +158,7 @@ impl Queue {
         let path = path_of(&self.folder_of(&row), row.attempt);
         let (attempt, offset) = read_cursor(query.cursor.as_deref(), row.attempt)?;
         if attempt != row.attempt {
-            return Err(bad_cursor("it is of an earlier attempt"));
+            return Err(bad_cursor("the cursor belongs to an earlier attempt"));
         }
         let failed = |error: std::io::Error| io("read the list of files", &path, &error);
         let file = match File::open(&path) {
@@ -183,7 +183,7 @@ impl Queue {
 fn bad_cursor(cause: &str) -> Error {
     Error::new(ErrorKind::InvalidRequest, End::Here, "read the cursor")
         .cause(cause)
-        .remedy("begin again without one")
+        .remedy("read the list again without a cursor")
 }
 
 fn read_cursor(cursor: Option<&str>, attempt: u32) -> Result<(u32, u64)> {
@@ -192,7 +192,7 @@ fn read_cursor(cursor: Option<&str>, attempt: u32) -> Result<(u32, u64)> {
     };
     let parts = text.split_once('-');
     let read = parts.and_then(|(attempt, at)| Some((attempt.parse().ok()?, at.parse().ok()?)));
-    read.ok_or_else(|| bad_cursor("it is not a cursor of this list"))
+    read.ok_or_else(|| bad_cursor("the cursor does not belong to this list"))
 }
 
 fn read_page(

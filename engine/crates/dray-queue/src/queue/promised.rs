@@ -106,7 +106,7 @@ impl NotPromised {
     pub(super) fn into_refused(self) -> Refused {
         match self {
             Self::Refused(asked) => {
-                let operation = "promise the rate or the deadline";
+                let operation = "promise the rate or the deadline of the transfer";
                 let error = Error::new(ErrorKind::NotAdmitted, End::Here, operation);
                 Refused::untold(error, asked)
             }
@@ -196,7 +196,7 @@ fn put(connection: &Connection, promise: &Promise, now: Timestamp) -> Result<()>
                 now.as_ms(),
             ))
         })
-        .map_err(sql("write the promise down"))?;
+        .map_err(sql("store the promise"))?;
     Ok(())
 }
 
@@ -212,7 +212,7 @@ fn put_capacity(connection: &Connection, rate: u64, now: Timestamp) -> Result<()
     connection
         .prepare_cached("INSERT OR REPLACE INTO capacities VALUES ('link', ?1, ?2)")
         .and_then(|mut statement| statement.execute((rate, now.as_ms())))
-        .map_err(sql("write down what was measured"))?;
+        .map_err(sql("store the measured rates"))?;
     Ok(())
 }
 
@@ -368,7 +368,7 @@ impl Queue {
             ids.filter(|id| !runs.contains_key(*id)).collect()
         };
         let ids = super::sqlite::json(&ids)?;
-        let failed = sql("look for what is promised");
+        let failed = sql("look up promised transfers");
         self.read(|connection| {
             let mut statement = connection
                 .prepare_cached(

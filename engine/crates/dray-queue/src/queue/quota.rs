@@ -52,7 +52,8 @@ impl Quota {
             Error::new(ErrorKind::Busy, End::Here, operation)
                 .cause(cause)
                 .remedy(format!(
-                    "try again when some have ended, or ask for a higher limits.{limit}"
+                    "try again when some transfers have ended, or ask the administrator for a \
+                        higher limits.{limit}"
                 ))
         };
         if self.live >= self.limits.all {

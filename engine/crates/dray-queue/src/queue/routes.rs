@@ -91,7 +91,7 @@ fn resolve_one(
                     let route = json(&route).map_err(to_sql)?;
                     statement.execute((row.seq, route))
                 })
-                .map_err(sql("write the route down"))?;
+                .map_err(sql("store the route"))?;
             Ok(())
         }
         Err(_) if !row.is_needed => Ok(()),
@@ -108,7 +108,7 @@ fn end(connection: &Connection, id: &str, error: &Error) -> Result<()> {
     row.version += 1;
     if row.standing.state.is_terminal() {
         row.standing.wish = None;
-        row.note(format!("its partial data remains: {error}"));
+        row.note(format!("the partial data of the transfer remains: {error}"));
     } else {
         row.standing = Standing::of(State::Failed);
         row.error = Some(live::parts(error));

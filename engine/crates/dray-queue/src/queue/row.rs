@@ -129,7 +129,7 @@ pub(super) fn class(word: &str) -> rusqlite::Result<Class> {
 }
 
 fn unknown(word: &str) -> rusqlite::Error {
-    let error = format!("{word:?} is not known to this version");
+    let error = format!("this version of dray does not support the value {word:?}");
     rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, error.into())
 }
 
@@ -265,7 +265,7 @@ impl Row {
                     self.route.as_ref().map(json).transpose().map_err(to_sql)?,
                 ])
             })
-            .map_err(sql("write the transfer down"))?;
+            .map_err(sql("store the transfer"))?;
         super::live::write(connection, &self.id, &self.counters)
     }
 
@@ -292,7 +292,7 @@ impl Row {
 
     /// Replaces the stored labels.
     pub(super) fn write_labels(&self, connection: &Connection) -> Result<()> {
-        let failed = sql("write the labels down");
+        let failed = sql("store the labels");
         connection
             .prepare_cached("DELETE FROM labels WHERE transfer = ?1")
             .and_then(|mut statement| statement.execute([&self.id]))
@@ -322,8 +322,11 @@ impl Row {
     pub(super) fn route(&self) -> Result<&Route> {
         self.route.as_ref().ok_or_else(|| {
             Error::new(ErrorKind::InvalidRequest, End::Here, "run the transfer")
-                .cause("an older version stored it, and its URLs cannot be read")
-                .remedy("submit it again")
+                .cause(
+                    "an older version of dray stored the transfer, and this version cannot \
+                    read its URLs",
+                )
+                .remedy("submit the transfer again")
         })
     }
 

@@ -133,7 +133,7 @@ impl Queue {
         self.live.holds.release.fetch_add(1, Ordering::Relaxed);
         self.noticed(
             id,
-            "it gave up its session to other transfers and is queued again",
+            "the transfer gave up its session to other transfers and is queued again",
         );
     }
 
@@ -375,7 +375,7 @@ impl Queue {
     /// renewed after the end of a transfer. A transfer that waits for its purge keeps its tickets
     /// until the purge.
     fn forget_secrets(&self, now: Timestamp) -> Result<()> {
-        let failed = sql("forget tickets");
+        let failed = sql("delete tickets");
         let until = now.before(SECRETS_KEPT).as_ms();
         let found: Vec<String> = self.read(|connection| {
             let mut statement = connection
@@ -427,7 +427,10 @@ impl Queue {
                 Ok(input) => purges.push(PurgeJob { has_begun, input }),
                 // One invalid transfer must not stop the purges of the other transfers.
                 Err(error) => {
-                    let report = PurgeReport::kept(format!("its partial data remains: {error}"));
+                    let report = PurgeReport::kept(format!(
+                        "the partial data of the transfer \
+                        remains: {error}"
+                    ));
                     self.purged(&id, Some(report))?;
                 }
             }
@@ -488,7 +491,7 @@ impl Queue {
     ) -> Result<HashSet<String>> {
         let ids: Vec<&str> = ids.into_iter().map(TransferId::as_str).collect();
         let ids = json(&ids)?;
-        let failed = sql("look transfers up");
+        let failed = sql("look up transfers");
         self.read(|connection| {
             let mut statement = connection
                 .prepare_cached(

@@ -262,11 +262,11 @@ pub(super) fn open(path: &Path) -> Result<Connection> {
         return Err(
             Error::new(ErrorKind::LogVersion, End::Here, "open the queue")
                 .cause(format!(
-                    "{} has version {version}, this program knows {}",
+                    "{} has version {version}, but this program supports versions up to {}",
                     path.display(),
                     STEPS.len()
                 ))
-                .remedy("run the newer program it was written by"),
+                .remedy("run the newer version of dray that wrote the file"),
         );
     }
     damage::look_at_pages(&connection, path)?;

@@ -17,7 +17,7 @@ pub(super) fn sql(operation: &'static str) -> impl Fn(rusqlite::Error) -> Error 
         };
         Error::new(kind, End::Here, operation)
             .cause(format!("the queue's database: {error}"))
-            .remedy("look at the folder of the endpoint's state")
+            .remedy("check the endpoint's state folder")
     }
 }
 

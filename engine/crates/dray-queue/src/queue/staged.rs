@@ -70,7 +70,7 @@ pub(super) fn find(connection: &Connection, id: &str) -> Result<Option<StagedRow
     let found = connection
         .prepare_cached("SELECT * FROM staging WHERE id = ?1")
         .and_then(|mut statement| statement.query_row([id], read).optional())
-        .map_err(sql("look up what is staged"))?;
+        .map_err(sql("look up the staging entry"))?;
     Ok(found.map(|(row, _)| row))
 }
 
@@ -93,7 +93,7 @@ pub(super) fn check_reuse(
         )
     };
     if row.owner != owner {
-        return taken("the id is taken", "choose another id");
+        return taken("the id is in use", "choose another id");
     }
     let is_same = staged.is_some_and(|staged| staged.fast_path == row.fast_path);
     if is_same || row.staged_at.is_none() || row.evicted_at.is_some() {
@@ -103,8 +103,8 @@ pub(super) fn check_reuse(
         return Ok(());
     }
     taken(
-        &format!("{} is staged under this id", row.fast_path),
-        "choose another id, or evict that first",
+        &format!("the entry {} is staged under this id", row.fast_path),
+        "choose another id, or evict the existing entry first",
     )
 }
 
@@ -135,7 +135,7 @@ pub(super) fn put(connection: &Connection, staged: &StagedRow, now: Timestamp) -
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
         )
         .and_then(|mut statement| statement.execute(values))
-        .map_err(sql("keep what is staged"))?;
+        .map_err(sql("store the staging entry"))?;
     Ok(())
 }
 
@@ -164,7 +164,7 @@ pub(super) fn arrived(connection: &Connection, transfer: &Row, now: Timestamp) -
                 bytes,
             ))
         })
-        .map_err(sql("note what is staged"))?;
+        .map_err(sql("update the staging entry"))?;
     Ok(())
 }
 
@@ -176,7 +176,7 @@ pub(super) fn begins_anew(connection: &Connection, id: &str) -> Result<()> {
              WHERE id = ?1",
         )
         .and_then(|mut statement| statement.execute([id]))
-        .map_err(sql("stage it again"))?;
+        .map_err(sql("stage the entry again"))?;
     Ok(())
 }
 
@@ -188,7 +188,7 @@ pub(super) fn forget_with(connection: &Connection, id: &str) -> Result<()> {
              AND (staged_at IS NULL OR evicted_at IS NOT NULL)",
         )
         .and_then(|mut statement| statement.execute([id]))
-        .map_err(sql("forget what was staged"))?;
+        .map_err(sql("delete the staging entry"))?;
     Ok(())
 }
 
@@ -196,6 +196,6 @@ fn remove(connection: &Connection, id: &str) -> Result<()> {
     connection
         .prepare_cached("DELETE FROM staging WHERE id = ?1")
         .and_then(|mut statement| statement.execute([id]))
-        .map_err(sql("forget what was staged"))?;
+        .map_err(sql("delete the staging entry"))?;
     Ok(())
 }

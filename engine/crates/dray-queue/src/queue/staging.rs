@@ -79,7 +79,7 @@ impl Queue {
         const OLD: &str = "SELECT id FROM staging WHERE evicted_at IS NOT NULL
             AND evicted_at < ?1 AND NOT EXISTS
             (SELECT 1 FROM transfers t WHERE t.id = staging.id) LIMIT 500";
-        let failed = sql("forget what was evicted");
+        let failed = sql("delete evicted entries");
         let before = before.as_ms();
         let is_any = self.read(|connection| {
             let found = connection.prepare_cached(OLD);
@@ -93,7 +93,7 @@ impl Queue {
             let statement = format!("DELETE FROM staging WHERE id IN ({OLD})");
             connection
                 .execute(&statement, [before])
-                .map_err(sql("forget what was evicted"))?;
+                .map_err(sql("delete evicted entries"))?;
             Ok(())
         })
     }
@@ -121,7 +121,7 @@ impl Staging<'_> {
     pub fn list(&self, caller: &Actor, query: &StagingQuery) -> Result<StagedList> {
         let before = read_cursor(query.cursor.as_deref())?;
         let owner = (!caller.is_administrator).then_some(caller.owner.as_str());
-        let failed = sql("list what is staged");
+        let failed = sql("list staging entries");
         self.0.read(|connection| {
             let mut statement = connection
                 .prepare_cached(
@@ -180,7 +180,7 @@ impl Staging<'_> {
                     "UPDATE staging SET pinned_until = ?2 WHERE id = ?1",
                     (id, until.map(Timestamp::as_ms)),
                 )
-                .map_err(sql("pin what is staged"))?;
+                .map_err(sql("pin the staged copy"))?;
             Ok(())
         })
     }
@@ -201,7 +201,7 @@ impl Staging<'_> {
                      OR (fast_path >= ?1 || '/' AND fast_path < ?1 || '0'))",
                 )
                 .and_then(|mut statement| statement.execute((&fast_path, at.as_ms())))
-                .map_err(sql("note what was evicted"))?;
+                .map_err(sql("record the eviction"))?;
             Ok(())
         })
     }
@@ -212,7 +212,7 @@ impl Staging<'_> {
     /// # Errors
     /// Errors of the database.
     pub fn expired(&self, now: Timestamp, limit: u32) -> Result<Vec<StagedRow>> {
-        let failed = sql("look for copies with an expired lifetime");
+        let failed = sql("look up copies with an expired lifetime");
         self.0.read(|connection| {
             let mut statement = connection
                 .prepare_cached(
@@ -240,7 +240,7 @@ impl Staging<'_> {
         fast_paths: impl IntoIterator<Item = &'p str>,
         now: Timestamp,
     ) -> Result<Option<String>> {
-        let failed = sql("ask what is pinned");
+        let failed = sql("look up pinned entries");
         self.0.read(|connection| {
             let mut statement = connection
                 .prepare_cached(
@@ -259,8 +259,8 @@ impl Staging<'_> {
                 let until = found.map(|until| until.map(Timestamp::from_ms));
                 if let Some(until) = until {
                     return Ok(Some(match until.filter(|until| *until > now) {
-                        Some(until) => format!("it is pinned until {until}"),
-                        None => "it is being staged".to_owned(),
+                        Some(until) => format!("the copy is pinned until {until}"),
+                        None => "the copy is being staged".to_owned(),
                     }));
                 }
             }
@@ -273,7 +273,7 @@ fn view(connection: &Connection, queue: &Queue, row: &StagedRow) -> Result<Stage
     let transfer = connection
         .prepare_cached(&format!("{SELECT} WHERE t.id = ?1"))
         .and_then(|mut statement| statement.query_row([&row.id], Row::read).optional())
-        .map_err(sql("look the transfer up"))?;
+        .map_err(sql("look up the transfer"))?;
     let transfer = transfer.map(|transfer| queue.view(transfer));
     let state = match transfer.as_ref().map(|transfer| transfer.state) {
         _ if row.evicted_at.is_some() => StagedState::Evicted,
@@ -308,7 +308,7 @@ fn cancelled() -> ErrorParts {
     let error = Error::new(ErrorKind::Cancelled, End::Here, "stage the copy");
     ErrorParts::from(
         &error
-            .cause("its transfer was cancelled")
-            .remedy("stage it again"),
+            .cause("the transfer of the staged copy was cancelled")
+            .remedy("stage the entry again"),
     )
 }

@@ -246,22 +246,26 @@ fn refused(at: Standing, verb: &str) -> Error {
     let state = at.state.word();
     let (cause, remedy) = match (at.state, at.wish) {
         (State::Cancelled, Some(_)) => (
-            "its partial data is being removed".to_owned(),
+            "the partial data of the transfer is being removed".to_owned(),
             "try again in a moment",
         ),
         _ if at.is_leaving() => (
-            "it is being cancelled".to_owned(),
-            "ask again in a moment: when it is cancelled it can be retried",
+            "the transfer is being cancelled".to_owned(),
+            "try again in a moment: a cancelled transfer can be retried",
         ),
-        (State::Active, Some(Wish::Pause)) if verb == "retry" => {
-            ("it is being paused".to_owned(), "resume it")
-        }
-        (State::Paused, _) => (format!("it is {state}"), "resume it"),
+        (State::Active, Some(Wish::Pause)) if verb == "retry" => (
+            "the transfer is being paused".to_owned(),
+            "resume the transfer",
+        ),
+        (State::Paused, _) => (format!("the transfer is {state}"), "resume the transfer"),
         (state, _) if state.is_terminal() => (
-            format!("it is {} already", state.word()),
-            "retry it for a new attempt, or submit another",
+            format!("the transfer is already {}", state.word()),
+            "retry the transfer for a new attempt, or submit another transfer",
         ),
-        _ => (format!("it is {state}"), "cancel it first"),
+        _ => (
+            format!("the transfer is {state}"),
+            "cancel the transfer first",
+        ),
     };
     Error::new(
         ErrorKind::AlreadyExists,

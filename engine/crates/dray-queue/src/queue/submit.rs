@@ -140,7 +140,7 @@ fn take_all(
         for one in taken.iter_mut().filter(|one| one.is_ok()) {
             let error = Error::new(ErrorKind::Cancelled, End::Here, "submit the transfer")
                 .cause("another request of the batch was refused")
-                .remedy("submit the batch again without that one, or not atomic");
+                .remedy("submit the batch again without the refused request, or with atomic false");
             *one = Err(error.into());
         }
     } else {
@@ -249,7 +249,7 @@ fn take_one(
     };
     if found.owner != owner {
         // The error does not reveal the state of another owner's transfer.
-        return Err(conflict(&id, "the id is taken", "choose another id").into());
+        return Err(conflict(&id, "the id is in use", "choose another id").into());
     }
     if found.standing.state.is_terminal() {
         // A new attempt may have another request, for example with other sources. That is safe,
@@ -278,8 +278,8 @@ fn take_one(
     if !is_same(&found.essence, &essence) {
         return Err(conflict(
             &id,
-            "another request of yours under this id has not ended",
-            "choose another id, or cancel the other first",
+            "your earlier request with this id has not ended and is different",
+            "choose another id, or cancel the earlier transfer first",
         )
         .into());
     }

@@ -94,7 +94,10 @@ fn check_room(connection: &Connection, owner: &str, per_owner: u64) -> Result<()
         true => Ok(()),
         false => Err(Error::new(ErrorKind::Busy, End::Here, "mint the ticket")
             .cause(format!("{owner} has {kept} tickets, which is the limit"))
-            .remedy("ask for a higher tickets.per_owner, or a shorter tickets.lifetime_max")),
+            .remedy(
+                "ask the administrator for a higher tickets.per_owner or a shorter \
+                tickets.lifetime_max",
+            )),
     }
 }
 
@@ -144,7 +147,7 @@ impl TicketTable<'_> {
                      ?16, ?17)",
                     values,
                 )
-                .map_err(sql("keep the ticket"))?;
+                .map_err(sql("store the ticket"))?;
             Ok(())
         })
     }
@@ -224,7 +227,7 @@ impl TicketTable<'_> {
                 .and_then(|mut statement| {
                     statement.query_row((transfer, now.as_ms()), |row| row.get(0))
                 })
-                .map_err(sql("look for a ticket"))
+                .map_err(sql("look up a ticket"))
         })
     }
 
@@ -289,7 +292,7 @@ impl TicketTable<'_> {
                     "DELETE FROM tickets WHERE renewable_until < ?1 AND expires_at < ?1",
                     [before.as_ms()],
                 )
-                .map_err(sql("forget old tickets"))
+                .map_err(sql("delete old tickets"))
         })
     }
 }
@@ -302,5 +305,5 @@ fn one(
     connection
         .prepare_cached(statement)
         .and_then(|mut statement| statement.query_row(values, read).optional())
-        .map_err(sql("look the ticket up"))
+        .map_err(sql("look up the ticket"))
 }

@@ -96,8 +96,8 @@ impl Writer {
     ) -> Result<T> {
         let stopped = || {
             Error::new(ErrorKind::Busy, End::Here, "write to the queue")
-                .cause("the endpoint stops")
-                .remedy("try again when it is back")
+                .cause("the endpoint is stopping")
+                .remedy("try again when the endpoint is running again")
         };
         let (answer, answered) = sync_channel(1);
         let job: Write = Box::new(move |transaction| {
@@ -124,7 +124,7 @@ impl Writer {
         let sender = self.sender.as_ref().ok_or_else(stopped)?;
         sender.try_send(job).map_err(|error| match error {
             TrySendError::Full(_) => Error::new(ErrorKind::Busy, End::Here, "write to the queue")
-                .cause(format!("{WAITING_MAX} others wait already"))
+                .cause(format!("{WAITING_MAX} other writes are waiting already"))
                 .remedy("try again in a moment"),
             TrySendError::Disconnected(_) => stopped(),
         })?;
@@ -167,7 +167,7 @@ fn run(mut connection: Connection, jobs: &Receiver<Write>, context: &Context) {
             continue;
         }
         if stuck.is_stuck() {
-            tracing::error!("a lock of the queue's database is stuck: opening it again");
+            tracing::error!("a lock of the queue's database is stuck; opening the database again");
             if let Err(error) = context.readers.reopen(&mut connection) {
                 refuse(group, &error);
                 continue;
@@ -272,13 +272,13 @@ fn refuse(group: Vec<Write>, error: &Error) {
 fn promise_as_written(connection: &Connection, context: &Context) -> bool {
     let loaded = super::promised::load(connection, &context.promises);
     if let Err(error) = &loaded {
-        tracing::error!("cannot read again what is promised: {error}");
+        tracing::error!("cannot read the promises again: {error}");
     }
     loaded.is_ok()
 }
 
 fn savepoint(connection: &Connection, work: impl FnOnce() -> Result<()>) -> Result<()> {
-    let failed = sql("write the counters down");
+    let failed = sql("store the counters");
     connection
         .execute_batch("SAVEPOINT part")
         .map_err(&failed)?;

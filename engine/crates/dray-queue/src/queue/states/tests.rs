@@ -37,7 +37,7 @@ fn what_is_about_to_be_cancelled_is_changed_by_nobody() {
         let leaving = step(active, Command::Cancel { purge });
         let refused = next(leaving, Command::Patch).expect_err("it is leaving");
         assert_eq!(refused.kind, ErrorKind::AlreadyExists);
-        assert_eq!(refused.cause, "it is being cancelled");
+        assert_eq!(refused.cause, "the transfer is being cancelled");
     }
 }
 

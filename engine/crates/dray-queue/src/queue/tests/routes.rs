@@ -170,7 +170,7 @@ fn a_transfer_whose_urls_cannot_be_read_fails_and_the_others_go_on() {
     );
     assert!(failed.ended_at.is_some() && !failed.promised);
     let purged = queue.show(&alice, "cancelled").expect("there");
-    assert!(purged.notices[0].contains("its partial data remains"));
+    assert!(purged.notices[0].contains("the partial data of the transfer remains"));
     assert!(queue.to_purge(9).expect("read").is_empty());
     assert!(row(&queue, "done").route.is_none());
     assert_eq!(
@@ -217,7 +217,10 @@ fn a_purge_without_a_route_does_not_stop_the_others() {
     assert_eq!(ids, ["pull"]);
     let kept = queue.show(&alice, "failed").expect("there");
     let notice = kept.notices.last().expect("a notice");
-    assert!(notice.starts_with("its partial data remains"), "{notice}");
+    assert!(
+        notice.starts_with("the partial data of the transfer remains"),
+        "{notice}"
+    );
     queue.delete(&alice, "failed").expect("deleted");
 }
 
@@ -241,6 +244,9 @@ fn a_route_or_request_that_cannot_be_read_is_damage() {
         let error = try_open(settings(&state)).expect_err("damaged");
         assert_eq!(error.kind, ErrorKind::Io);
         assert!(error.cause.contains(cause), "{error}");
-        assert!(error.remedy.contains("restore it from a backup"), "{error}");
+        assert!(
+            error.remedy.contains("restore queue.db from a backup"),
+            "{error}"
+        );
     }
 }
