@@ -405,11 +405,11 @@ def test_bypassing_the_fast_root_leaves_nothing_there(
         ):
             assert tree.hash_file(arrived) == whole
         assert list(endpoint.root("", root="fast").iterdir()) == []
-        with pytest.raises(dray.DrayPermanentError, match="bypassed the fast root"):
+        with pytest.raises(dray.DrayPermanentError, match="staged with bypass"):
             client.pin_staging(staged.id, 60)
         assert client.evict_staging(staged.id).state == "evicted"
         assert endpoint.root("in/x", root="scratch").exists()
-        with pytest.raises(dray.DrayUsageError, match="promise of the slow root"):
+        with pytest.raises(dray.DrayUsageError, match="the slow root's storage system decides"):
             client.stage_in(StagingRequest("/slow/in", recursive=True, replicas=2))
 
 

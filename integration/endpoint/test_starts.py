@@ -106,7 +106,7 @@ def test_a_damaged_queue_is_named_with_the_remedy(
     [
         ("ulimit -n 40", ["open files", "ulimit -n"]),
         ("ulimit -v 400000", ["address space", "limits.memory"]),
-        ("ulimit -f 8", ["files are limited", "ulimit -f"]),
+        ("ulimit -f 8", ["the limit of file sizes", "ulimit -f"]),
     ],
     ids=["files", "addresses", "file-size"],
 )

@@ -207,7 +207,7 @@ def test_an_endpoint_begins_with_all_its_threads_or_not_at_all(bench: Bench) -> 
                     assert all(call.result() is not None for call in asked)
                 endpoint.stop()
             log = endpoint.log_text()
-            later += "calls wait for their turn" in log
+            later += "calls are waiting" in log
             assert "start a thread" in log or is_well, log
             assert "panicked" not in log, log
     assert lived

@@ -195,7 +195,7 @@ impl Api {
         work: impl FnOnce(&Self) -> Result<T> + Send + 'static,
     ) -> Answer<T> {
         let Ok(permit) = Arc::clone(&self.calls).try_acquire_owned() else {
-            let cause = format!("{CALLS_MAX} calls are in progress");
+            let cause = format!("{CALLS_MAX} calls are in progress, which is the limit");
             return Err(busy("answer", cause).into());
         };
         let api = Arc::clone(self);
@@ -223,7 +223,10 @@ impl Api {
                 .await
             }
             Ok(Err(_)) | Err(_) => {
-                let cause = format!("{RENEWALS_MAX} renewals are in progress");
+                let cause = format!(
+                    "{RENEWALS_MAX} ticket renewals are in progress, which is the \
+                    limit"
+                );
                 Err(busy("renew the ticket", cause).into())
             }
         }
@@ -374,7 +377,10 @@ fn is_spared(method: &Method, route: &str) -> bool {
 
 fn no_connection() -> Error {
     Error::new(ErrorKind::Busy, End::Here, "answer")
-        .cause("all connections of this address, or of all callers, wait for answers")
+        .cause(
+            "all connections of this address, or all connections of the endpoint, are waiting \
+            for answers",
+        )
         .remedy("try again later, or share a connection between calls")
 }
 
@@ -406,8 +412,11 @@ async fn around(State(api): State<Arc<Api>>, mut request: Request, next: Next) -
             Ok(response) => response,
             Err(_) => Refusal::from(
                 Error::new(ErrorKind::TimedOut, End::Here, "answer")
-                    .cause(format!("{} seconds have passed", CALL_TIME.as_secs()))
-                    .remedy("ask whether it was done, then try again"),
+                    .cause(format!(
+                        "the call took longer than {} seconds",
+                        CALL_TIME.as_secs()
+                    ))
+                    .remedy("check whether the call took effect, then try again"),
             )
             .into_response(),
         }

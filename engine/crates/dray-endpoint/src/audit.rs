@@ -81,7 +81,7 @@ impl Audit {
                 let operation = format!("open the audit log {}", path.display());
                 Error::new(error.kind().into(), End::Here, operation)
                     .cause(error.to_string())
-                    .remedy("name a file in a folder that this user may write")
+                    .remedy("choose a file in a folder that this user may write")
             })
         };
         Ok(Self {
@@ -121,7 +121,10 @@ impl Audit {
         self.try_write("swept", line).map_err(|error| {
             Error::new(ErrorKind::Io, End::Here, "write the audit log")
                 .cause(error.to_string())
-                .remedy("make room where `audit.file` lies; nothing is removed until then")
+                .remedy(
+                    "free space on the file system of `audit.file`; the janitor removes \
+                    nothing until then",
+                )
         })
     }
 

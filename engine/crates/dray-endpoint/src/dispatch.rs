@@ -162,8 +162,8 @@ impl Dispatcher {
             parts.run(|| self.dispatch());
             renewing.join().map_err(|_| {
                 Error::new(ErrorKind::Internal, End::Here, "renew the tickets")
-                    .cause("it panicked")
-                    .remedy("report it, with the endpoint's log")
+                    .cause("the thread panicked")
+                    .remedy("report this error, with the endpoint's log")
             })
         })
     }
@@ -176,7 +176,7 @@ impl Dispatcher {
             }
             purge::begin(shared);
             if let Err(error) = self.begin() {
-                tracing::error!("cannot begin transfers: {error}");
+                tracing::error!("cannot start transfers: {error}");
             }
             if !shared.wait() {
                 break;
@@ -202,7 +202,10 @@ impl Dispatcher {
         while !(state.running.is_empty() && state.purging.is_empty()) {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                tracing::warn!("{} sessions did not end in time", state.running.len());
+                tracing::warn!(
+                    "{} sessions did not end before the time limit",
+                    state.running.len()
+                );
                 return;
             }
             let waited = self.0.woken.wait_timeout(state, left);
@@ -512,7 +515,8 @@ impl DispatcherInner {
         loop {
             match self.queue.ended(id, ending.clone()) {
                 Ok(state) => return state,
-                Err(error) => tracing::error!(transfer = %id, "cannot note how it ended: {error}"),
+                Err(error) => tracing::error!(transfer = %id, "cannot record the end of the \
+                    transfer: {error}"),
             }
             if self.is_stopping() {
                 // The next process finds the transfer marked as running, and queues it again.
@@ -527,7 +531,7 @@ impl DispatcherInner {
     /// block. A failed write is tried again in each round.
     fn write_down_here(&self, id: &TransferId, ending: Ending) {
         if let Err(error) = self.queue.ended(id, ending.clone()) {
-            tracing::error!(transfer = %id, "cannot note how it ended: {error}");
+            tracing::error!(transfer = %id, "cannot record the end of the transfer: {error}");
             self.state().unwritten.push((id.clone(), ending));
         }
     }

@@ -134,7 +134,11 @@ impl Janitor {
         let mut said = BTreeSet::new();
         for root in self.roots.iter().filter(|root| !root.is_read_only) {
             if let Err(error) = self.look_in(root, now, rest, &mut said) {
-                tracing::warn!(root = root.name(), "the janitor cannot look: {error}");
+                tracing::warn!(
+                    root = root.name(),
+                    "the janitor cannot search for leftovers: \
+                    {error}"
+                );
             }
         }
         *self.said.lock_unpoisoned() = said;
@@ -207,7 +211,7 @@ impl Janitor {
                     if unreadable <= UNREADABLE_MAX {
                         tracing::warn!(
                             root = root.name(),
-                            "the janitor leaves what it cannot read: {error}"
+                            "the janitor keeps an entry that it cannot read: {error}"
                         );
                     }
                 }

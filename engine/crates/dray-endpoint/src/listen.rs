@@ -47,12 +47,22 @@ fn named(error: Error, addresses: &[String]) -> Error {
     });
     let holders = holders(&ports.collect());
     let cause = match holders.as_slice() {
-        [] => format!("{}: a program of another user listens there", error.cause),
-        some => format!("{}: {} listens there", error.cause, some.join(", ")),
+        [] => format!(
+            "{}: a program of another user listens on this address",
+            error.cause
+        ),
+        some => format!(
+            "{}: {} listens on this address",
+            error.cause,
+            some.join(", ")
+        ),
     };
     let remedy = match holders.as_slice() {
-        [] => "run `ss -ltnp` as root to find the program; stop it, or choose another port",
-        _ => "stop it, or choose another port",
+        [] => {
+            "run `ss -ltnp` as root to find the program; stop the program, or choose another \
+            port"
+        }
+        _ => "stop this program, or choose another port",
     };
     error.cause(cause).remedy(remedy)
 }

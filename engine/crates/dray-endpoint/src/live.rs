@@ -133,12 +133,17 @@ impl Live {
             None => {}
             Some(Lack::InAll) => {
                 let count = table.sessions.len();
-                return Err(full(format!("{count} sessions run already")));
+                return Err(full(format!(
+                    "{count} sessions are running, which is the limit"
+                )));
             }
             Some(Lack::OfOwner) => {
                 let owner = &moving.owner;
                 let count = table.count(|other| other.owner == *owner);
-                return Err(full(format!("{count} sessions of {owner} run already")));
+                return Err(full(format!(
+                    "{count} sessions of {owner} are running, which is the \
+                    limit"
+                )));
             }
         }
         let count = u32::try_from(table.sessions.len()).unwrap_or(u32::MAX);

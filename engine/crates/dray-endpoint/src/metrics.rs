@@ -103,13 +103,13 @@ impl Metrics {
             (
                 "dray_sessions",
                 "gauge",
-                "Sessions that run.",
+                "Running sessions.",
                 self.sessions.load(Ordering::Relaxed),
             ),
             (
                 "dray_connections",
                 "gauge",
-                "Connections of callers.",
+                "Open connections of callers.",
                 self.connections.load(Ordering::Relaxed),
             ),
             (
@@ -127,25 +127,25 @@ impl Metrics {
             (
                 "dray_policy_held",
                 "gauge",
-                "Transfers that the policy holds now.",
+                "Transfers that the policy holds at present.",
                 whole(queue.held_now()),
             ),
             (
                 "dray_policy_holds_total",
                 "counter",
-                "Times that the policy held a transfer that moved.",
+                "Number of times that the policy held a running transfer.",
                 signed(&holds.begun),
             ),
             (
                 "dray_policy_let_go_total",
                 "counter",
-                "Sessions given up to other transfers.",
+                "Sessions that transfers gave up because the policy preferred others.",
                 signed(&holds.release),
             ),
             (
                 "dray_event_listeners",
                 "gauge",
-                "Listeners to events.",
+                "Clients that listen to events.",
                 i64::from(queue.hub().listeners()),
             ),
         ]
@@ -202,19 +202,19 @@ fn promises(queue: &Queue) -> Vec<Plain> {
         (
             "dray_promises_moving",
             "gauge",
-            "Promises that are planned to move now.",
+            "Promised transfers that the plan moves now.",
             whole(promises.moving),
         ),
         (
             "dray_promises_missing",
             "gauge",
-            "Promises that will be missed if nothing changes.",
+            "Promises that will be missed under present conditions.",
             whole(promises.missing),
         ),
         (
             "dray_promises_seatless",
             "gauge",
-            "Promises that are to move now and have no session.",
+            "Promised transfers that the plan moves now and that have no session.",
             whole(promises.seatless),
         ),
         (
@@ -232,7 +232,7 @@ fn promises(queue: &Queue) -> Vec<Plain> {
         (
             "dray_promises_foretold_total",
             "counter",
-            "Promises of which it was said beforehand that they will be missed.",
+            "Promises that were reported as certain to be missed before their deadline.",
             signed(&queue.promises().counts.foretold),
         ),
         (

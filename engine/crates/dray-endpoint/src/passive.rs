@@ -156,20 +156,26 @@ impl Passive {
             // it.
             Role::Sink => connect.paths.get(..1).unwrap_or_default(),
         };
-        let first = named.first().ok_or_else(|| invalid("it names no path"))?;
+        let first = named
+            .first()
+            .ok_or_else(|| invalid("the session request names no path"))?;
         let (root, _) = self.roots.split(first).map_err(|error| error.at(end))?;
         let (mut below, mut paths) = (Vec::new(), Vec::new());
         for path in named {
             let (other, rest) = self.roots.split(path).map_err(|error| error.at(end))?;
             if other.name() != root.name() {
-                return Err(invalid("its paths are in several roots")
-                    .remedy("submit one transfer for each root"));
+                return Err(
+                    invalid("the paths of the session request are in several roots")
+                        .remedy("submit one transfer for each root"),
+                );
             }
             paths.push(api_path(root, rest).map_err(|error| error.at(end))?);
             below.push(rest.to_vec());
         }
         if connect.passive_role == Role::Sink {
-            let folder = paths.pop().ok_or_else(|| invalid("it names no path"))?;
+            let folder = paths
+                .pop()
+                .ok_or_else(|| invalid("the session request names no path"))?;
             let claims = connect.paths.get(1..).unwrap_or_default();
             // Permissions are checked on the paths that are written. A ticket for one file must not
             // give access to the whole folder.
@@ -178,8 +184,11 @@ impl Passive {
                 // Refused, because the sink would create the folders in between and set their
                 // attributes without a check of permissions.
                 if claim.parent().is_some_and(|above| !above.is_root()) {
-                    return Err(invalid("what is to be written lies deeper in the folder")
-                        .remedy("name the folder that it lies in"));
+                    return Err(invalid(
+                        "a path to write is more than one level below the \
+                        destination folder",
+                    )
+                    .remedy("name the folder that contains this path directly"));
                 }
                 paths.push(folder.with(folder.path.join_path(&claim)?));
             }
@@ -296,7 +305,7 @@ async fn as_one_of_few<T>(waits: &Semaphore, work: impl Future<Output = Result<T
     }
     let _wait = waits.try_acquire().map_err(|_| {
         Error::new(ErrorKind::Busy, End::Here, "identify the caller")
-            .cause("too many callers wait for an issuer's keys")
+            .cause("too many callers are waiting for an issuer's keys")
             .remedy("run the same command again later")
     })?;
     work.await

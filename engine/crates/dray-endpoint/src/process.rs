@@ -63,14 +63,14 @@ fn judge(limits: Limits, memory: u64, sessions: u64) -> Result<Vec<String>> {
     let mut warnings = Vec::new();
     if let Some(files) = limits.files {
         if files < FILES_MIN {
-            let cause = format!("{files} open files are allowed, and {FILES_MIN} are needed");
+            let cause = format!("the limit is {files} open files, but {FILES_MIN} are needed");
             return Err(refused(cause, "raise the limit (ulimit -n, LimitNOFILE=)"));
         }
         let wanted = FILES_MIN + sessions * FILES_OF_SESSION;
         if files < wanted {
             warnings.push(format!(
-                "{files} open files are allowed; {sessions} transfers may need {wanted}: \
-                 raise the limit (ulimit -n, LimitNOFILE=)"
+                "the limit is {files} open files, but {sessions} transfers may need {wanted}: \
+                    raise the limit (ulimit -n, LimitNOFILE=)"
             ));
         }
     }
@@ -78,7 +78,7 @@ fn judge(limits: Limits, memory: u64, sessions: u64) -> Result<Vec<String>> {
         let needed = memory.saturating_add(ADDRESSES_MIN);
         if addresses < needed {
             let cause = format!(
-                "the address space is limited to {}, and limits.memory needs {}",
+                "the limit of the address space is {}, but limits.memory needs {}",
                 human(addresses),
                 human(needed)
             );
@@ -90,14 +90,14 @@ fn judge(limits: Limits, memory: u64, sessions: u64) -> Result<Vec<String>> {
         let remedy = "raise the limit (ulimit -f, LimitFSIZE=)";
         if bytes < FILE_BYTES_MIN {
             let cause = format!(
-                "files are limited to {}, and the queue needs {}",
+                "the limit of file sizes is {}, but the queue needs {}",
                 human(bytes),
                 human(FILE_BYTES_MIN)
             );
             return Err(refused(cause, remedy));
         }
         warnings.push(format!(
-            "files are limited to {}: larger ones fail; {remedy}",
+            "the limit of file sizes is {}: larger files fail; {remedy}",
             human(bytes)
         ));
     }

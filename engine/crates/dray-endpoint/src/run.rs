@@ -116,8 +116,8 @@ impl Stopper {
 const fn unswept(is_setuid: bool, is_root: bool) -> Option<&'static str> {
     if is_setuid && !is_root {
         return Some(
-            "with setuid = true partial data belongs to accounts, and the janitor cannot remove it: \
-             have root call `dray log sweep ROOT --older-than 30d` now and then",
+            "with setuid = true the janitor cannot remove partial data, which belongs to other \
+                accounts: run `dray log sweep ROOT --older-than 30d` regularly as root",
         );
     }
     None
@@ -470,14 +470,16 @@ fn open_identity(config: &Config) -> Result<Identity> {
 fn listen(config: &Config, identity: &Identity, bounds: &Bounds) -> Result<Listener> {
     let largest = bounds.object_bytes_max();
     if largest < plan::OBJECT_BYTES_MIN {
-        return Err(
-            Error::new(ErrorKind::InvalidRequest, End::Here, "share the memory")
-                .cause(format!(
-                    "the memory is too small for {} sessions",
-                    bounds.sessions
-                ))
-                .remedy("raise limits.memory or lower limits.transfers_active"),
-        );
+        return Err(Error::new(
+            ErrorKind::InvalidRequest,
+            End::Here,
+            "divide the memory among sessions",
+        )
+        .cause(format!(
+            "limits.memory is too small for {} sessions",
+            bounds.sessions
+        ))
+        .remedy("raise limits.memory or lower limits.transfers_active"));
     }
     let settings = || {
         let mut settings = Serve::new(identity.duplicate());

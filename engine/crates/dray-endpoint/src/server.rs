@@ -113,7 +113,7 @@ impl Driver {
         let until = Instant::now() + END_TIME;
         while !self.thread.is_finished() {
             if Instant::now() > until {
-                tracing::error!("a thread that answers calls hangs and is abandoned");
+                tracing::error!("a thread that answers calls did not end and is abandoned");
                 return;
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -183,7 +183,7 @@ impl Server {
                     "{}, or all callers together, have too many connections",
                     peer.ip()
                 ))
-                .remedy("close some, or raise limits.connections")
+                .remedy("close some connections, or raise limits.connections")
         })?;
         stream
             .set_nonblocking(true)

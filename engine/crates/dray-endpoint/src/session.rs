@@ -138,9 +138,13 @@ impl SessionRunner {
             self.roots.named(&root).map_err(|error| {
                 error
                     .cause(format!(
-                        "this endpoint exports no root {root:?} any more; its configuration has changed"
+                        "the configuration has changed: this endpoint no longer exports the root \
+                            {root:?}"
                     ))
-                    .remedy("export it again and retry the transfer, or submit it with another root")
+                    .remedy(
+                        "export the root again and retry the transfer, or submit the transfer \
+                        with another root",
+                    )
             })?;
         }
         Ok(())
@@ -173,7 +177,10 @@ impl SessionRunner {
         let (from, source) = (request.origin(origin).first())
             .zip(sources.first())
             .ok_or_else(|| {
-                Error::new(ErrorKind::Internal, End::Here, "choose a source").cause("there is none")
+                Error::new(ErrorKind::Internal, End::Here, "choose a source").cause(
+                    "the request \
+                    names no source",
+                )
             })?;
         let to = route.destination();
         let paths: Vec<&ApiPath> = sources.iter().map(Side::path).collect();
@@ -243,8 +250,10 @@ impl SessionRunner {
                 let error =
                     Error::new(ErrorKind::InvalidRequest, End::Here, "compare the replicas");
                 return Err(error
-                    .cause(format!("{other} has {before} bytes, {url} has {size}"))
-                    .remedy("name equal replicas"));
+                    .cause(format!(
+                        "{other} has {before} bytes, but {url} has {size} bytes"
+                    ))
+                    .remedy("name replicas of equal size"));
             }
             known = Some((&place.url, size));
         }
@@ -374,12 +383,15 @@ impl SessionRunner {
                 return Err(Error::new(
                     ErrorKind::Unauthorized,
                     End::Network,
-                    "know the other endpoint",
+                    "identify the other endpoint",
                 )
-                .cause("neither its key nor the authority of its certificate is trusted")
+                .cause(
+                    "this endpoint trusts neither the key nor the certificate authority of the \
+                    other endpoint",
+                )
                 .remedy(
-                    "put the `key` that came with the ticket beside it, \
-                     or have tls.peers_ca set at this endpoint",
+                    "put the `key` that came with the ticket beside the ticket, or have \
+                        tls.peers_ca set at this endpoint",
                 ));
             }
         };
@@ -390,7 +402,10 @@ impl SessionRunner {
                 "ask the other endpoint",
             )
             .cause(format!("the request holds no ticket for {}", place.url))
-            .remedy("get one there with POST /v1/tickets, and put it beside the URL")
+            .remedy(
+                "get a ticket from that endpoint with POST /v1/tickets, and put the ticket \
+                beside the URL",
+            )
         })?;
         let address = place.address.as_deref().unwrap_or(address);
         let mut dial = Dial::new(address, trust, Token::new(ticket.as_bytes())?);
@@ -414,8 +429,8 @@ pub fn check_clear_data(request: &Request, config: &Config) -> Result<()> {
     }
     Err(
         Error::new(ErrorKind::Unsupported, End::Here, "send data in clear")
-            .cause("this endpoint's configuration does not allow it")
-            .remedy("leave out clear_data, or have clear_data = true set there"),
+            .cause("this endpoint's configuration does not allow data in clear")
+            .remedy("omit clear_data, or have clear_data = true set at that endpoint"),
     )
 }
 
@@ -423,8 +438,8 @@ pub fn check_clear_data(request: &Request, config: &Config) -> Result<()> {
 #[must_use]
 pub fn neither_is_local() -> Error {
     Error::new(ErrorKind::InvalidRequest, End::Here, "run the transfer")
-        .cause("neither side of it is at this endpoint")
-        .remedy("submit it to the endpoint of its source or of its destination")
+        .cause("neither the source nor the destination is at this endpoint")
+        .remedy("submit the request to the endpoint of the source or of the destination")
 }
 
 fn within(input: &SessionInput, place: &Destination) -> Within {
@@ -440,12 +455,12 @@ fn within(input: &SessionInput, place: &Destination) -> Within {
 /// Returns the notice that the transfer uses smaller objects than requested.
 fn smaller_objects(asked: u64, object_bytes_max: u64) -> Error {
     let cause = format!(
-        "objects of {asked} bytes were asked for, and {object_bytes_max} fit what each of this \
-         endpoint's sessions has of its memory"
+        "the request asks for objects of {asked} bytes, but the memory of a session of this \
+            endpoint allows at most {object_bytes_max} bytes"
     );
     Error::new(ErrorKind::Unsupported, End::Here, "cut the files")
         .cause(cause)
-        .remedy("raise limits.memory, or lower limits.transfers_active, to have larger ones")
+        .remedy("to allow larger objects, raise limits.memory or lower limits.transfers_active")
 }
 
 fn task(
@@ -510,8 +525,8 @@ fn destination(request: &Request, sources: &[&ApiPath], to: &ApiPath) -> Result<
     if is_about_one && request.selection.recursive {
         return Err(
             Error::new(ErrorKind::InvalidRequest, End::Here, "read the request")
-                .cause("content and range need a single file, and the request is recursive")
-                .remedy("leave out one of them"),
+                .cause("content and range apply to a single file, but the request is recursive")
+                .remedy("omit either recursive or content and range"),
         );
     }
     if request.is_into_folder() || to.is_folder {
@@ -532,8 +547,8 @@ fn destination(request: &Request, sources: &[&ApiPath], to: &ApiPath) -> Result<
     }
     let name = to.path.name().ok_or_else(|| {
         Error::new(ErrorKind::InvalidRequest, End::Here, "read the destination")
-            .cause("it is the root itself")
-            .remedy("write a slash at its end to copy into it")
+            .cause("the destination is the root itself")
+            .remedy("end the destination with a slash to copy into the root")
     })?;
     Ok(Destination {
         folder: to.path.parent().unwrap_or_else(RelPath::root),

@@ -67,11 +67,12 @@ impl Stager<'_> {
                 ErrorKind::InvalidRequest,
                 "stage",
                 format!(
-                    "replicas: {}; a transfer makes one copy, and how many are kept of it is a promise \
-                     of the slow root's storage",
+                    "replicas: {}; a transfer makes one copy, and the slow root's storage system \
+                        decides how many copies it keeps",
                     request.replicas
                 ),
-                "leave replicas out, and have the storage keep as many (the size of its pool, its class)",
+                "omit replicas, and configure the number of copies in the storage system (pool \
+                    size or storage class)",
             )
             .into());
         }
@@ -144,19 +145,21 @@ impl Stager<'_> {
                     && path.root != self.root_of(Tier::Slow)?.name()
                     && self.roots.find(path).is_ok();
                 let wanted = format!(
-                    "{} does not lie in a root that is neither fast nor slow",
+                    "{} is not in a root that is neither fast nor slow",
                     path.text()
                 );
                 (
                     is_fit,
                     wanted,
-                    "name one in `to` (in), or in `path` (out); or leave bypass out",
+                    "name such a root in `to` (direction in) or `path` (direction out), or omit \
+                        bypass",
                 )
             }
             false => (
                 path.root == root.name(),
-                format!("{} does not lie in /{}", path.text(), root.name()),
-                "`in` stages from the slow root to the fast one, `out` the other way",
+                format!("{} is not in /{}", path.text(), root.name()),
+                "`in` stages from the slow root to the fast root, `out` from the fast root to the \
+                    slow root",
             ),
         };
         if !path.path.is_root() && is_fit {
@@ -174,8 +177,8 @@ impl Stager<'_> {
             refused(
                 ErrorKind::Unsupported,
                 "stage",
-                "this endpoint has no slow and no fast root".to_owned(),
-                "ask for `tier` in two of its roots",
+                "this endpoint has no pair of a slow root and a fast root".to_owned(),
+                "ask the administrator to set `tier` in two roots of this endpoint",
             )
         })
     }
@@ -194,10 +197,13 @@ impl Stager<'_> {
         {
             let (cause, remedy) = match row.request.bypass {
                 true => (
-                    "it bypassed the fast root, so there is no fast copy".to_owned(),
-                    "stage it without bypass, to have one",
+                    "the entry was staged with bypass, so there is no fast copy".to_owned(),
+                    "stage the entry without bypass to get a fast copy",
                 ),
-                false => (format!("it is {}", staged.state.word()), "stage it again"),
+                false => (
+                    format!("the entry is {}", staged.state.word()),
+                    "stage the entry again",
+                ),
             };
             return Err(refused(
                 ErrorKind::AlreadyExists,
@@ -229,10 +235,10 @@ impl Stager<'_> {
             StagedState::Evicted => return Ok(staged),
             StagedState::Staged => {}
             state => {
-                let cause = format!("it is {}", state.word());
+                let cause = format!("the entry is {}", state.word());
                 return Err(conflict(
                     cause,
-                    "wait until it is staged, or cancel its transfer",
+                    "wait until the entry is staged, or cancel its transfer",
                 ));
             }
         }
@@ -303,7 +309,7 @@ fn free_copy(
     let mut judge = |below: &RelPath, seen: &Seen| {
         let slow_at = slow.path.join_path(below)?;
         let Some(copy) = slow_root.store().stat(&slow_at)? else {
-            return Ok(Some("it has no slow copy".to_owned()));
+            return Ok(Some("the file has no slow copy".to_owned()));
         };
         let is_same = copy.kind == seen.kind
             && match seen.kind {
@@ -318,11 +324,11 @@ fn free_copy(
             };
         if !is_same && seen.kind == FileKind::Symlink {
             return Ok(Some(
-                "its slow copy is a link with another target".to_owned(),
+                "the slow copy of the file is a link with another target".to_owned(),
             ));
         }
         if !is_same {
-            let why = "its slow copy is not of the same size and time";
+            let why = "the slow copy of the file has another size or time";
             return Ok(Some(why.to_owned()));
         }
         holds(held_by(&fast, &fast.path.join_path(below)?))
@@ -369,7 +375,7 @@ fn stays(fast: &ApiPath, freed: &Freed, is_dry: bool) -> Result<String> {
     }
     let more = freed.kept.saturating_sub(freed.named.len() as u64);
     if more > 0 {
-        words.push(format!("{more} more were kept"));
+        words.push(format!("{more} more entries were kept"));
     }
     if !is_dry {
         words.push(format!(

@@ -64,12 +64,12 @@ pub fn in_plain_words(error: Error) -> Error {
     use ErrorKind as K;
     let remedy = match error.kind {
         K::IsADirectory => "name a file",
-        K::NotADirectory => "name another path: a part of this path is not a folder",
+        K::NotADirectory => "choose another path, because a part of this path is not a folder",
         K::AlreadyExists if error.remedy.contains("--") => {
             "remove the existing entry, or name another path"
         }
-        K::NameTooLong => "name a shorter one",
-        K::NoSpace => "free some space, or ask for more",
+        K::NameTooLong => "use a shorter name",
+        K::NoSpace => "free some space, or ask for more quota",
         _ => return error.at(End::Here),
     };
     error.at(End::Here).remedy(remedy)
@@ -83,8 +83,8 @@ fn failed<'a>(operation: &'a str, path: &'a RelPath) -> impl Fn(Errno) -> Error 
 fn above(root: &Root, path: &RelPath, operation: &str) -> Result<(OwnedFd, Name)> {
     let (Some(parent), Some(name)) = (path.parent(), path.name()) else {
         return Err(Error::new(ErrorKind::InvalidRequest, End::Here, operation)
-            .cause("it is a root itself")
-            .remedy("name a path beneath it"));
+            .cause("the path is a root itself")
+            .remedy("name a path inside the root"));
     };
     if root.path().is_none() {
         return Err(stored::unsupported(root, operation));
@@ -103,7 +103,7 @@ pub fn stat(root: &Root, path: &ApiPath) -> Result<Entry> {
     if root.path().is_none() {
         return stored::stat(root, path);
     }
-    let operation = "look at the file";
+    let operation = "read the attributes of the file";
     let wrong = failed(operation, &path.path);
     if path.path.is_root() {
         let folder = root.beneath(&path.path, OFlags::PATH).map_err(&wrong)?;
@@ -316,8 +316,8 @@ pub fn rename(root: &Root, from: &ApiPath, to: &ApiPath, replace: bool) -> Resul
     let operation = "rename";
     if from.root != to.root {
         return Err(Error::new(ErrorKind::InvalidRequest, End::Here, operation)
-            .cause("the two lie in different roots")
-            .remedy("submit a transfer, and remove the source when it is done"));
+            .cause("the old and the new name are in different roots")
+            .remedy("submit a transfer, and remove the source when the transfer is done"));
     }
     let (from_folder, from_name) = above(root, &from.path, operation)?;
     let (to_folder, to_name) = above(root, &to.path, operation)?;
@@ -339,15 +339,15 @@ pub fn rename(root: &Root, from: &ApiPath, to: &ApiPath, replace: bool) -> Resul
         Errno::INVAL if to.path.starts_with(&from.path) => {
             Error::new(ErrorKind::InvalidRequest, End::Here, operation)
                 .cause("a folder cannot be moved into itself")
-                .remedy("name another place")
+                .remedy("choose another place for the folder")
         }
         Errno::NOENT => failed(operation, &from.path)(errno),
         Errno::EXIST if replace => Error::new(ErrorKind::AlreadyExists, End::Here, operation)
-            .cause("a device, pipe or socket exists there and is never replaced")
-            .remedy("name another place, or remove the existing entry")
+            .cause("the new name belongs to a device, pipe or socket, which dray never replaces")
+            .remedy("choose another name, or remove the existing entry")
             .file(&to.path),
         errno => failed(operation, &to.path)(errno)
-            .remedy("remove what stands there, or say \"replace\": true if it is a file"),
+            .remedy("remove the existing entry, or set \"replace\": true if the entry is a file"),
     })?;
     let folders = [from, to].map(|path| path.path.parent().unwrap_or_else(RelPath::root));
     let folders = folders.each_ref().map(SyncItem::Folder);
@@ -393,7 +393,7 @@ pub fn checksum(
     if file.state()? != before {
         return Err(Error::new(ErrorKind::SourceChanged, End::Here, operation)
             .file(&path.path)
-            .remedy("try again when no program writes to it"));
+            .remedy("try again when no program writes to the file"));
     }
     Ok(ChecksumAnswer {
         path: path.text(),
@@ -419,7 +419,7 @@ pub fn space(root: &Root, path: &ApiPath) -> Result<SpaceAnswer> {
     if root.path().is_none() {
         return stored::space(root, path);
     }
-    let operation = "ask for free space";
+    let operation = "read the free space";
     let opened = root.beneath(&path.path, OFlags::PATH);
     let opened = opened.map_err(failed(operation, &path.path))?;
     let told = rustix::fs::fstatvfs(&opened).map_err(failed(operation, &path.path))?;

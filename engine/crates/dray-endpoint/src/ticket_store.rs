@@ -69,7 +69,7 @@ impl TicketStore {
             match checked {
                 Ok(()) => self.used(id),
                 Err(error) if error.kind == ErrorKind::Unauthorized => moving.handle.leave(error),
-                Err(error) => tracing::error!("cannot look at ticket {id}: {error}"),
+                Err(error) => tracing::error!("cannot read ticket {id}: {error}"),
             }
         }
         if now.as_ms() / 1000 % PRUNE_SECONDS != 0 {
@@ -82,7 +82,7 @@ impl TicketStore {
             .tickets()
             .prune(now.before(Duration::from_secs(86_400)))
         {
-            tracing::error!("cannot forget old tickets: {error}");
+            tracing::error!("cannot delete old tickets: {error}");
         }
     }
 
@@ -110,7 +110,7 @@ impl TicketStore {
         let row = self.queue.tickets().by_id(id)?;
         row.filter(|row| caller.sees(&row.owner)).ok_or_else(|| {
             Error::new(ErrorKind::NotFound, End::Here, "find the ticket")
-                .cause("it does not exist, or belongs to another owner")
+                .cause("the ticket does not exist, or belongs to another owner")
                 .remedy("list your tickets with GET /v1/tickets")
         })
     }
@@ -197,7 +197,7 @@ impl Tickets for TicketStore {
             return Err(
                 Error::new(ErrorKind::InvalidRequest, End::Here, "change the ticket")
                     .cause(format!("rate_min {low} is above rate_max {high}"))
-                    .remedy("change both, or null one of them"),
+                    .remedy("change both, or set one of them to null"),
             );
         }
         self.queue.tickets().set_wish(id, wish)?;
@@ -213,8 +213,11 @@ impl Tickets for TicketStore {
         self.queue.tickets().revoke(id)?;
         row.is_revoked = true;
         let refused = Error::new(ErrorKind::Unauthorized, End::Network, "use the ticket")
-            .cause(format!("ticket {id}: it was revoked"))
-            .remedy("get another with POST /v1/tickets, and submit the same request with it");
+            .cause(format!("ticket {id} was revoked"))
+            .remedy(
+                "get another ticket with POST /v1/tickets, and submit the same request with \
+                the new ticket",
+            );
         for moving in self.live.of_ticket(id) {
             moving.handle.leave(refused.clone());
         }
@@ -253,7 +256,7 @@ impl TicketBook for TicketStore {
             _ => Ok(()),
         });
         if let Err(error) = extended {
-            tracing::error!("cannot keep ticket {id} good: {error}");
+            tracing::error!("cannot keep ticket {id} valid: {error}");
         }
     }
 }

@@ -446,7 +446,7 @@ fn malformed_tokens_are_refused() {
             format!("{}.{}.{}", parts[0], b64("[]"), parts[2]),
             "not a JSON object",
         ),
-        ("a".repeat(TOKEN_BYTES_MAX + 1), "over 16384 bytes"),
+        ("a".repeat(TOKEN_BYTES_MAX + 1), "more than 16384 bytes"),
         (
             format!("{}.{}.", parts[0], b64("[".repeat(9_000))),
             "not a JSON object",

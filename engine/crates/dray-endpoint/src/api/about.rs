@@ -78,8 +78,11 @@ pub(super) async fn scheduling(
     if !caller.is_administrator {
         let error = Error::new(ErrorKind::PermissionDenied, End::Here, "change the policy");
         return Err(error
-            .cause("only administrators may do this")
-            .remedy("ask to be named in `administrators` of the endpoint's configuration")
+            .cause("only administrators may change the policy")
+            .remedy(
+                "ask an administrator to add you to `administrators` in the endpoint's \
+                configuration",
+            )
             .into());
     }
     api.call(move |api| {
@@ -116,8 +119,11 @@ pub(super) async fn metrics(State(api): Shared, request: Request) -> Answer<impl
         if !caller.is_administrator {
             return Err(
                 Error::new(ErrorKind::PermissionDenied, End::Here, "read the counters")
-                    .cause("only administrators may read them")
-                    .remedy("ask for metrics.open in the endpoint's configuration")
+                    .cause("only administrators may read the counters")
+                    .remedy(
+                        "ask the administrator to set metrics.open in the endpoint's \
+                        configuration",
+                    )
                     .into(),
             );
         }

@@ -131,7 +131,7 @@ fn last_event_id(headers: &HeaderMap) -> Answer<Option<u64>> {
     text.parse().map(Some).map_err(|_| {
         Error::new(ErrorKind::InvalidRequest, End::Here, "read Last-Event-ID")
             .cause(format!("{text:?} is not a number"))
-            .remedy("send the id of the last event you have, or leave it out")
+            .remedy("send the id of the last received event, or omit the header")
             .into()
     })
 }

@@ -52,7 +52,7 @@ impl Places {
         if *count >= most {
             let error = Error::new(ErrorKind::Busy, End::Here, "answer")
                 .cause(format!("{count} requests of {owner} are in progress"))
-                .remedy("wait for one of them");
+                .remedy("wait until one of these requests has ended");
             return Err(Refusal::own_limit(error));
         }
         *count += 1;
@@ -153,14 +153,16 @@ fn bearer(headers: &HeaderMap) -> Answer<Option<&str>> {
     let (first, second) = (values.next(), values.next());
     let Some(value) = first else { return Ok(None) };
     if second.is_some() {
-        return Err(unauthorized("two Authorization headers"));
+        return Err(unauthorized("the request has two Authorization headers"));
     }
     let text = value
         .to_str()
-        .map_err(|_| unauthorized("it is not plain text"))?;
+        .map_err(|_| unauthorized("the Authorization header is not plain text"))?;
     match text.split_once(' ') {
         Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Ok(Some(token.trim())),
-        _ => Err(unauthorized("it is not a bearer token")),
+        _ => Err(unauthorized(
+            "the Authorization header does not hold a bearer token",
+        )),
     }
 }
 
@@ -190,7 +192,7 @@ impl FromRequestParts<Arc<Api>> for Caller {
         if credentials.bearer.is_none() && is_of_a_page(parts) {
             let error = Error::new(ErrorKind::Unauthorized, End::Here, "identify the caller");
             return Err(error
-                .cause("a page of another site sent the request with a browser's certificate")
+                .cause("a web page of another site sent the request with the browser's certificate")
                 .remedy("send a token")
                 .into());
         }
@@ -233,8 +235,11 @@ impl FromRequestParts<Arc<Api>> for Certificates {
         if shown.0.is_empty() {
             return Err(
                 Error::new(ErrorKind::Unauthorized, End::Here, "identify the caller")
-                    .cause("the caller shows no certificate, and a ticket is bound to one key")
-                    .remedy("call with the key that the ticket was made for")
+                    .cause(
+                        "the caller shows no certificate, but a ticket is bound to the key of \
+                        a certificate",
+                    )
+                    .remedy("call with the key that the ticket is bound to")
                     .into(),
             );
         }
@@ -370,7 +375,7 @@ async fn bytes(request: Request, most: u64) -> Answer<Bytes> {
         kind.len() >= 16 && kind[..16].eq_ignore_ascii_case(b"application/json")
     });
     if !is_json {
-        let cause = "it is not declared to be JSON (Content-Type: application/json)";
+        let cause = "the body is not declared as JSON (Content-Type: application/json)";
         return Err(bad("read the request's body", cause));
     }
     collect(request.into_body(), most).await
@@ -381,15 +386,17 @@ async fn collect(body: HttpBody, most: u64) -> Answer<Bytes> {
     let limited = Limited::new(body, usize::try_from(most).unwrap_or(usize::MAX));
     let collected = tokio::time::timeout(BODY_TIME, limited.collect()).await;
     let collected = collected.map_err(|_| {
-        Error::new(ErrorKind::TimedOut, End::Here, operation)
-            .cause(format!("{} seconds have passed", BODY_TIME.as_secs()))
+        Error::new(ErrorKind::TimedOut, End::Here, operation).cause(format!(
+            "the request's body did not arrive within {} seconds",
+            BODY_TIME.as_secs()
+        ))
     })?;
     match collected {
         Ok(whole) => Ok(whole.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => {
             Err(Error::new(ErrorKind::LimitExceeded, End::Here, operation)
-                .cause(format!("more than {most} bytes"))
-                .remedy("split it into smaller requests")
+                .cause(format!("the body has more than {most} bytes"))
+                .remedy("split the request into smaller requests")
                 .into())
         }
         Err(error) => Err(bad(operation, error)),

@@ -130,8 +130,11 @@ impl FairSemaphore {
         }
         let own = self.state().running(owner);
         let cause = match own {
-            0 => format!("{} calls are in progress", self.0.places),
-            own => format!("{own} of your calls are in progress"),
+            0 => format!(
+                "{} calls are in progress, which is the limit",
+                self.0.places
+            ),
+            own => format!("{own} of your calls are in progress, which is the limit"),
         };
         let error = busy(operation, cause);
         Err(match own {

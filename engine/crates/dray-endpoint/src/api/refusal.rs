@@ -57,7 +57,7 @@ impl Refusal {
     pub(super) fn internal(cause: impl std::fmt::Display) -> Self {
         Error::new(ErrorKind::Internal, End::Here, "answer")
             .cause(cause.to_string())
-            .remedy("report it, with the endpoint's log")
+            .remedy("report this error, with the endpoint's log")
             .into()
     }
 }
@@ -136,15 +136,15 @@ impl IntoResponse for Refusal {
 pub(super) async fn no_such_call() -> Refusal {
     Error::new(ErrorKind::NotFound, End::Here, "find the call")
         .cause("the API has no such path")
-        .remedy("GET /v1/openapi.json names them")
+        .remedy("GET /v1/openapi.json lists the paths")
         .into()
 }
 
 /// Answers a request whose method is not allowed for its path.
 pub(super) async fn no_such_method() -> Refusal {
     let error = Error::new(ErrorKind::InvalidRequest, End::Here, "find the call")
-        .cause("the path is not called with this method")
-        .remedy("GET /v1/openapi.json names the methods");
+        .cause("the path does not support this method")
+        .remedy("GET /v1/openapi.json lists the methods of each path");
     Refusal::with_code(error, StatusCode::METHOD_NOT_ALLOWED)
 }
 

@@ -100,9 +100,12 @@ fn check_size(request: &Request) -> Result<()> {
     if written.is_ok() && count.0 <= REQUEST_BYTES_MAX {
         return Ok(());
     }
-    let cause = format!("it has {} bytes, of at most {REQUEST_BYTES_MAX}", count.0);
+    let cause = format!(
+        "the request has {} bytes; at most {REQUEST_BYTES_MAX} bytes are allowed",
+        count.0
+    );
     let error = Error::new(ErrorKind::LimitExceeded, End::Here, "read the request").cause(cause);
-    Err(error.remedy("write fewer or shorter patterns and labels, or several transfers"))
+    Err(error.remedy("use fewer or shorter patterns and labels, or submit several transfers"))
 }
 
 /// Refuses a copy of a file onto itself, and a recursive copy of a folder into itself, which would
@@ -118,8 +121,8 @@ fn refuse_itself(source: &ApiPath, destination: &Side, recursive: bool) -> Resul
     let is_within = recursive && destination.path.starts_with(&source.path);
     if is_same || is_within {
         return Err(refused(
-            "the destination is the source, or lies in it",
-            "name another destination",
+            "the destination is the source or is inside the source",
+            "choose another destination",
         ));
     }
     Ok(())

@@ -193,7 +193,7 @@ impl Places {
         self.told = Some(Instant::now());
         let (whose, limit) = match is_full_here {
             true => (format!("of {address}"), "limits.connections_per_address"),
-            false => ("in all".to_owned(), "limits.connections"),
+            false => ("of all addresses".to_owned(), "limits.connections"),
         };
         tracing::warn!(
             "all connections {whose} are waiting for answers; further calls get 503. Raise {limit}, \

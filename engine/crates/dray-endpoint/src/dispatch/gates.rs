@@ -34,7 +34,8 @@ impl DispatcherInner {
                     }
                     Ok(None) => {}
                     Err(error) => {
-                        tracing::error!(transfer = %id, "cannot read the changes: {error}");
+                        tracing::error!(transfer = %id, "cannot read the changes of running \
+                            transfers: {error}");
                         running.is_stale = true;
                     }
                 }

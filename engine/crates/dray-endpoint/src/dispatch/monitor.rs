@@ -83,8 +83,11 @@ impl<'q> Monitor<'q> {
             tracing::error!(transfer = %self.id, "{error}");
             notes.manifest = None;
             drop(notes);
-            self.queue
-                .noticed(&self.id, "the list of its files has an end: see the log");
+            self.queue.noticed(
+                &self.id,
+                "the list of the transfer's files is incomplete; see the \
+                    endpoint's log",
+            );
         }
     }
 

@@ -68,7 +68,7 @@ impl Notes {
         match spawned {
             Ok(thread) => self.writing = Some(thread),
             Err(error) => {
-                tracing::error!("cannot note what will be missed: {error}");
+                tracing::error!("cannot start the thread that records expected misses: {error}");
                 (self.waiting, self.write_at) = (take(&shared), now + WRITE_AGAIN);
             }
         }
@@ -97,7 +97,7 @@ impl Drop for Notes {
 /// Writes notices. Returns the notices that could not be written.
 fn write(queue: &Queue, mut notes: Vec<Note>) -> Vec<Note> {
     if let Err(error) = queue.note_all(&mut notes) {
-        tracing::error!("cannot note which promises will be missed: {error}");
+        tracing::error!("cannot record which promises will be missed: {error}");
     }
     notes
 }

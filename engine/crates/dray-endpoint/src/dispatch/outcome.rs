@@ -9,8 +9,8 @@ use dray_session::Progress;
 /// Returns the outcome of a session whose thread panicked.
 pub(super) fn panicked() -> Ended {
     let error = Error::new(ErrorKind::Internal, End::Here, "run the transfer")
-        .cause("its thread panicked")
-        .remedy("look into the endpoint's log, and report this");
+        .cause("the thread of the transfer panicked")
+        .remedy("see the endpoint's log, and report this error");
     Ended {
         ending: drive::Ending::Interrupted(error),
         progress: Progress::default(),

@@ -84,7 +84,7 @@ impl Dispatcher {
         match (shared.queue).waiting_of(waiting.iter().map(|one| &*one.id)) {
             Ok(found) => waiting.retain(|one| found.contains(&*one.id)),
             Err(error) => {
-                tracing::error!("cannot look for what is promised: {error}");
+                tracing::error!("cannot look up promised transfers: {error}");
                 return;
             }
         }

@@ -23,7 +23,7 @@ pub(super) fn begin(shared: &Arc<DispatcherInner>) {
     let found = match shared.queue.to_purge(PURGES_MAX) {
         Ok(found) => found,
         Err(error) => {
-            tracing::error!("cannot look for what is to be purged: {error}");
+            tracing::error!("cannot look up transfers to purge: {error}");
             return;
         }
     };
@@ -32,7 +32,7 @@ pub(super) fn begin(shared: &Arc<DispatcherInner>) {
             note(
                 shared,
                 &job,
-                PurgeReport::removed("purged: it had not started, so there was no data"),
+                PurgeReport::removed("purged: the transfer had not started, so there was no data"),
             );
             continue;
         }
@@ -48,12 +48,14 @@ pub(super) fn begin(shared: &Arc<DispatcherInner>) {
                 let purged = catch_unwind(AssertUnwindSafe(|| purge(&shared, &job)));
                 let report = match purged {
                     Ok(Ok(report)) => report,
-                    Ok(Err(error)) => {
-                        PurgeReport::kept(format!("its partial data remains: {error}"))
-                    }
-                    Err(_) => {
-                        PurgeReport::kept("its partial data may remain: see the endpoint's log")
-                    }
+                    Ok(Err(error)) => PurgeReport::kept(format!(
+                        "the partial data of the transfer remains: \
+                            {error}"
+                    )),
+                    Err(_) => PurgeReport::kept(
+                        "the partial data of the transfer may remain; see the \
+                            endpoint's log",
+                    ),
                 };
                 note(&shared, &job, report);
                 shared.state().purging.remove(&job.input.id);
@@ -80,7 +82,7 @@ fn note(shared: &DispatcherInner, job: &PurgeJob, report: PurgeReport) {
         tracing::error!("{error}");
     }
     if let Err(error) = shared.queue.purged(&job.input.id, Some(report)) {
-        tracing::error!("cannot note what was purged: {error}");
+        tracing::error!("cannot record the result of a purge: {error}");
     }
 }
 
@@ -99,13 +101,13 @@ fn words(purged: &Purged) -> String {
     match purged {
         Purged::All { files: 1, bytes } => format!("purged: 1 partial file, {bytes} bytes"),
         Purged::All { files, bytes } => format!("purged: {files} partial files, {bytes} bytes"),
-        Purged::Nothing => "purged: no partial data of it was there".to_owned(),
+        Purged::Nothing => "purged: the transfer had left no partial data".to_owned(),
         Purged::GoneOn(other) => {
-            format!("nothing purged: transfer {other} resumed from its partial data")
+            format!("nothing purged: transfer {other} resumed from the partial data")
         }
         Purged::NotOurs => "nothing purged: the data belongs to another owner".to_owned(),
         Purged::Larger => {
-            "nothing purged: its partial data is part of a larger transfer's".to_owned()
+            "nothing purged: the partial data belongs to a larger transfer".to_owned()
         }
     }
 }

@@ -52,12 +52,12 @@ pub(super) fn run(shared: &Arc<DispatcherInner>) {
                 if page.is_empty() {
                     match shared.queue.live_of(due.keys()) {
                         Ok(live) => due.retain(|id, _| live.contains(id.as_str())),
-                        Err(error) => tracing::error!("cannot look for tickets: {error}"),
+                        Err(error) => tracing::error!("cannot look up tickets to renew: {error}"),
                     }
                 }
                 after = look(shared, &mut due, page).unwrap_or(0);
             }
-            Err(error) => tracing::error!("cannot look for tickets: {error}"),
+            Err(error) => tracing::error!("cannot look up tickets to renew: {error}"),
         }
         let until = std::time::Instant::now() + LOOK_INTERVAL;
         while std::time::Instant::now() < until && !shared.is_stopping() {

@@ -173,12 +173,15 @@ impl Shares {
                 let notice = match miss {
                     Some(miss) => {
                         let when = match miss.earliest_finish {
-                            Some(earliest) => format!("done at {earliest} at the earliest"),
-                            None => "its finish cannot be estimated".to_owned(),
+                            Some(earliest) => format!("the earliest finish is {earliest}"),
+                            None => "the finish cannot be estimated".to_owned(),
                         };
-                        format!("its promise will be missed: {}; {when}", miss.cause)
+                        format!(
+                            "the promise of the transfer will be missed: {}; {when}",
+                            miss.cause
+                        )
                     }
-                    None => "its promise is expected to be kept again".to_owned(),
+                    None => "the promise of the transfer is now expected to be kept".to_owned(),
                 };
                 tracing::warn!(transfer = %id, "{notice}");
                 let is_noted = self.queue.foretold(id, owner, &notice, miss.clone());

@@ -124,7 +124,10 @@ impl Walk<'_, '_> {
     ) -> Result<()> {
         self.given.check("free the copy")?;
         if name.is_reserved() {
-            self.keep(below, "a transfer left it there and may resume it");
+            self.keep(
+                below,
+                "the entry belongs to an unfinished transfer, which may resume",
+            );
             return Ok(());
         }
         let stat = match rustix::fs::statat(above, name.as_bytes(), AtFlags::SYMLINK_NOFOLLOW) {
@@ -225,7 +228,11 @@ impl Walk<'_, '_> {
         match rustix::fs::unlinkat(above, name.as_bytes(), AtFlags::REMOVEDIR) {
             Ok(()) => self.freed.removed += 1,
             Err(Errno::NOENT) => {}
-            Err(Errno::NOTEMPTY | Errno::EXIST) => self.keep(below, "an entry was added to it"),
+            Err(Errno::NOTEMPTY | Errno::EXIST) => self.keep(
+                below,
+                "an entry was added to the \
+                folder",
+            ),
             Err(errno) => self.keep_failed(below, errno),
         }
         Ok(())

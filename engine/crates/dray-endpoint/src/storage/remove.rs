@@ -45,7 +45,10 @@ pub fn remove(root: &Root, path: &ApiPath, recursive: bool, given: &Given) -> Re
                 |errno| {
                     let error = failed(operation, &path.path)(errno);
                     match errno {
-                        Errno::NOTEMPTY => error.remedy("say \"recursive\": true"),
+                        Errno::NOTEMPTY => error.remedy(
+                            "set \"recursive\": true to remove the \
+                            contents too",
+                        ),
                         _ => error,
                     }
                 },
@@ -71,8 +74,10 @@ impl Sweep<'_> {
         if depth == DEPTH_MAX {
             return Err(Error::new(ErrorKind::LimitExceeded, End::Here, "remove")
                 .file(path)
-                .cause(format!("more than {DEPTH_MAX} nested folders"))
-                .remedy("remove what is deeper first"));
+                .cause(format!(
+                    "the folder has more than {DEPTH_MAX} nested folders"
+                ))
+                .remedy("remove the inner folders first"));
         }
         let folder =
             rustix::fs::openat(above, name.as_bytes(), FOLDER, Mode::empty()).map_err(&wrong)?;

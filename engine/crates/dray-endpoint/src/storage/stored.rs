@@ -17,7 +17,7 @@ const DEPTH_MAX: usize = 128;
 /// Same as [`super::stat`], for another store.
 pub(super) fn stat(root: &Root, path: &ApiPath) -> Result<Entry> {
     let state = root.store().stat(&path.path).map_err(in_plain_words)?;
-    let state = state.ok_or_else(|| missing("look at the file", &path.path))?;
+    let state = state.ok_or_else(|| missing("read the attributes of the file", &path.path))?;
     Ok(entry(path, &state))
 }
 
@@ -25,7 +25,7 @@ fn missing(operation: &str, path: &RelPath) -> Error {
     let error = Error::new(ErrorKind::NotFound, End::Here, operation);
     error
         .file(path)
-        .cause("the store has no such file or folder")
+        .cause("the storage system has no such file or folder")
 }
 
 fn entry(path: &ApiPath, state: &FileState) -> Entry {
@@ -131,8 +131,8 @@ pub(super) fn remove(root: &Root, path: &ApiPath, recursive: bool, given: &Given
     let Some(parent) = at.parent() else {
         let error = Error::new(ErrorKind::InvalidRequest, End::Here, "remove");
         return Err(error
-            .cause("it is a root itself")
-            .remedy("name a path beneath it"));
+            .cause("the path is a root itself")
+            .remedy("name a path inside the root"));
     };
     let state = store.stat(at).map_err(in_plain_words)?;
     let state = state.ok_or_else(|| missing("remove", at))?;
@@ -140,7 +140,10 @@ pub(super) fn remove(root: &Root, path: &ApiPath, recursive: bool, given: &Given
         FileKind::Directory if recursive => remove_folder(root, at, given, 0)?,
         _ => {
             store.remove(at).map_err(|error| match error.kind {
-                ErrorKind::AlreadyExists => error.at(End::Here).remedy("say \"recursive\": true"),
+                ErrorKind::AlreadyExists => error.at(End::Here).remedy(
+                    "set \"recursive\": true \
+                    to remove the contents too",
+                ),
                 _ => in_plain_words(error),
             })?;
             1
@@ -156,7 +159,7 @@ fn remove_folder(root: &Root, folder: &RelPath, given: &Given, depth: usize) -> 
         return Err(error
             .file(folder)
             .cause(format!("more than {DEPTH_MAX} nested folders"))
-            .remedy("remove what is deeper first"));
+            .remedy("remove the inner folders first"));
     }
     let mut inside = Vec::new();
     // dray's own partial files are removed with the folder too, and are not counted.
@@ -196,10 +199,10 @@ pub(super) fn space(root: &Root, path: &ApiPath) -> Result<SpaceAnswer> {
         .free_space(&path.path)
         .map_err(in_plain_words)?;
     if space.total_bytes == 0 {
-        let error = Error::new(ErrorKind::Unsupported, End::Here, "ask for free space");
+        let error = Error::new(ErrorKind::Unsupported, End::Here, "read the free space");
         return Err(error
-            .cause("the store does not report its space")
-            .remedy("ask its own tools"));
+            .cause("the storage system does not report its free space")
+            .remedy("use the tools of the storage system"));
     }
     Ok(SpaceAnswer {
         total: space.total_bytes,
@@ -213,8 +216,8 @@ pub(super) fn unsupported(root: &Root, operation: &str) -> Error {
     let error = Error::new(ErrorKind::Unsupported, End::Here, operation);
     error
         .cause(format!(
-            "the root {} is a store without this call",
+            "the storage system of the root {} does not support this call",
             root.name()
         ))
-        .remedy("transfer the file to its new name, and remove the old one")
+        .remedy("copy the file to its new name with a transfer, and remove the old file")
 }

@@ -584,7 +584,9 @@ async fn what_is_not_there_says_so() {
     let (code, refused) = house.post("alice", "/v1/staging/in", many).await;
     assert_eq!(code, 400);
     assert!(
-        refused.to_string().contains("promise of the slow root"),
+        refused
+            .to_string()
+            .contains("the slow root's storage system decides"),
         "{refused}"
     );
     let admit = json!({"transfers": [request("t")]});
@@ -854,6 +856,6 @@ async fn a_request_is_bounded_as_it_is_kept() {
         (413, &json!("limit_exceeded"))
     );
     let cause = told["error"]["cause"].as_str().expect("a text");
-    assert!(cause.contains("of at most 65536"), "{cause}");
+    assert!(cause.contains("at most 65536 bytes are allowed"), "{cause}");
     assert_eq!(house.post("alice", "/v1/transfers", sized(1)).await.0, 201);
 }

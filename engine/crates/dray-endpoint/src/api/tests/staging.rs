@@ -86,7 +86,7 @@ async fn a_file_that_another_has_pinned_stays_and_so_do_its_neighbours() {
     assert_eq!(code, 409, "{error}");
     let cause = error["error"]["cause"].as_str().expect("a text");
     assert!(
-        cause.starts_with("/fast/run/deep/b was kept: it is pinned until 20"),
+        cause.starts_with("/fast/run/deep/b was kept: the copy is pinned until 20"),
         "{cause}"
     );
     assert!(house.place.join("fast/run/a").exists(), "all or nothing");
@@ -118,10 +118,10 @@ async fn what_changed_or_came_or_is_unfinished_stays_and_is_named() {
     assert_eq!(code, 409);
     let cause = error["error"]["cause"].as_str().expect("a text");
     for word in [
-        "/fast/run/a was kept: its slow copy is not of the same size and time",
-        "/fast/run/latest was kept: its slow copy is a link with another target",
-        "/fast/run/deep/new was kept: it has no slow copy",
-        "/fast/run/deep/.dray-log was kept: a transfer left it",
+        "/fast/run/a was kept: the slow copy of the file has another size or time",
+        "/fast/run/latest was kept: the slow copy of the file is a link with another target",
+        "/fast/run/deep/new was kept: the file has no slow copy",
+        "/fast/run/deep/.dray-log was kept: the entry belongs to an unfinished",
     ] {
         assert!(cause.contains(word), "{word}: {cause}");
     }
@@ -223,7 +223,10 @@ async fn what_was_cancelled_says_so() {
         (&all["state"], &all["error"]["kind"]),
         (&json!("failed"), &json!("cancelled"))
     );
-    assert_eq!(all["error"]["cause"], "its transfer was cancelled");
+    assert_eq!(
+        all["error"]["cause"],
+        "the transfer of the staged copy was cancelled"
+    );
 }
 
 /// Sends a staging request with a bypass and the fields `more`.
@@ -308,7 +311,7 @@ async fn past_the_fast_root_there_is_no_fast_copy() {
     let (code, refused) = house.post("alice", "/v1/staging/x/pin", pin).await;
     assert_eq!(code, 409);
     assert!(
-        refused.to_string().contains("bypassed the fast root")
+        refused.to_string().contains("staged with bypass")
             && refused.to_string().contains("without bypass"),
         "{refused}"
     );

@@ -36,7 +36,7 @@ async fn a_call_to_the_storage_knows_no_sink_and_no_options() {
             "rename",
             json!({"from": "/slow/file", "to": "/slow/folder"}),
             409,
-            "remove what",
+            "remove the existing",
         ),
         ("rm", json!({"path": "/slow/file/x"}), 409, "not a folder"),
     ] {
