@@ -269,7 +269,7 @@ def test_a_copy_resumes_by_itself_after_a_server_restart(
             ended = client.wait().expect(0)
         assert watcher.violations == []
         if how == signal.SIGTERM:
-            assert any("the server stops" in notice for notice in ended.report["notices"])
+            assert any("the server is stopping" in notice for notice in ended.report["notices"])
         pair.check_identical()
         assert pair.carried() - data.size <= excess_allowed(data)
     finally:

@@ -146,7 +146,13 @@ impl ListenerState {
         lack: Option<&Error>,
     ) {
         let serve = AssertUnwindSafe(|| self.connection(stream, peer, handler, lack));
-        let died = |_| Err(fail::internal("serve a connection", "its thread panicked"));
+        let died = |_| {
+            Err(fail::internal(
+                "serve a connection",
+                "the thread of the connection \
+            panicked",
+            ))
+        };
         if let Err(error) = catch_unwind(serve).unwrap_or_else(died) {
             handler.rejected(peer, &error);
         }
@@ -161,7 +167,7 @@ impl ListenerState {
         handler: &dyn Handler,
         lack: Option<&Error>,
     ) -> Result<()> {
-        let failed = |error: io::Error| fail::io_error("let a connection in", &error);
+        let failed = |error: io::Error| fail::io_error("accept a connection", &error);
         let handshake = self.serve.timing.handshake;
         let patience = lack.map_or(handshake, |_| handshake.min(PORTER_TIME));
         let until = Instant::now() + patience;
@@ -178,8 +184,11 @@ impl ListenerState {
             // From here on the handler limits the duration and the number of foreign connections.
             drop((pending, stream));
             return handler.foreign(own, byte).map_err(|_| {
-                let cause = format!("the connection begins with {byte:#04x}");
-                fail::protocol("let a connection in", cause)
+                let cause = format!(
+                    "the connection begins with byte {byte:#04x}, which is not a \
+                    protocol of dray"
+                );
+                fail::protocol("accept a connection", cause)
             });
         }
         let mut socket = Socket::new(stream, until);
@@ -208,8 +217,8 @@ impl ListenerState {
         let certificates = channel.peer_certificates();
         match (preamble.connection, preamble.security) {
             (Connection::Control, Security::Clear) => {
-                let cause = "a control connection in clear, which would show the token";
-                Err(fail::protocol("let a connection in", cause))
+                let cause = "the control connection is in clear, which would reveal the token";
+                Err(fail::protocol("accept a connection", cause))
             }
             (Connection::Control, Security::Tls) => {
                 let mut greeting = Greeting::new(channel);

@@ -53,8 +53,8 @@ impl Caller {
             return Ok(());
         }
         Err(Error::new(ErrorKind::Unauthorized, End::Network, "log in")
-            .cause("the other end does not know this token")
-            .remedy("give the token that end was started with"))
+            .cause("the other host does not accept this token")
+            .remedy("give the token that the other host was started with"))
     }
 }
 

@@ -92,7 +92,7 @@ pub(super) fn start(
     let (keeper, keepers_hub) = (Arc::clone(&connection), Arc::clone(hub));
     // Each reserved thread receives exactly one item of work.
     let gone = |_: SendError<Work>| {
-        fail::internal("begin a session", "a thread of its connection has ended")
+        fail::internal("begin a session", "a thread of the connection has ended")
     };
     let keeping: Work = Box::new(move || keep(&keeper, &keepers_hub, &pongs_due));
     threads.keeper.send(keeping).map_err(gone)?;
@@ -149,7 +149,10 @@ fn keep(connection: &ControlConnection, hub: &Hub, pongs_due: &Receiver<u64>) {
 
 fn silent(lost_after: Duration) -> Error {
     Error::new(ErrorKind::TimedOut, End::Network, "receive from the peer")
-        .cause(format!("silent for {} seconds", lost_after.as_secs_f64()))
+        .cause(format!(
+            "the peer sent nothing for {} seconds",
+            lost_after.as_secs_f64()
+        ))
         .remedy("check the network and the other end, then run the same command again")
 }
 

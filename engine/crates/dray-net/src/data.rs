@@ -79,7 +79,7 @@ impl BlockSender for StreamSender {
             Some(payload) => self.send_block(head, payload, pace),
             None => Err(fail::internal(
                 "send an object",
-                "its buffer is shorter than its segments",
+                "the buffer of the object is shorter than its segments",
             )),
         };
         if let Err(error) = &sent {

@@ -268,14 +268,22 @@ fn reach(
         let unauthorized = || Error::new(ErrorKind::Unauthorized, End::Network, operation.clone());
         match (&dial.trust, pinned.and_then(Pinned::other_key)) {
             (Trust::Key(pin), Some(offered)) => unauthorized()
-                .cause(format!("its key is {offered}, but {pin} is pinned"))
+                .cause(format!(
+                    "the key of the other host is {offered}, but {pin} is pinned"
+                ))
                 .remedy(
-                    "compare with what that end prints when it starts; if it has a new key, pin that",
+                    "compare this key with the key that the other host prints when it starts; pin \
+                        the new key if the host has changed its key",
                 ),
             (Trust::Authority(_), _) if error.kind() == io::ErrorKind::InvalidData => {
                 unauthorized()
-                    .cause(format!("its certificate is not trusted: {error}"))
-                    .remedy("pin its key, or name the authority that it has its certificate from")
+                    .cause(format!(
+                        "the certificate of the other host is not trusted: {error}"
+                    ))
+                    .remedy(
+                        "pin the key of the other host, or name the authority that issued its \
+                        certificate",
+                    )
             }
             _ => fail::io_error(operation, &error),
         }
@@ -361,17 +369,17 @@ fn keeps_as_asked(dial: &Dial, role: Role, keeps_nothing: bool) -> Result<()> {
         true if !dial.may_keep_nothing => {
             let error = Error::new(ErrorKind::IncompatiblePeer, end, operation);
             Err(error
-                .cause("it is a null end: it keeps nothing")
+                .cause("the other host serves a null end, which stores no data")
                 .remedy(format!(
-                    "name another host; to measure, let dray cp write to dray://{address}/null:"
+                    "use another host; to measure, let dray cp write to dray://{address}/null:"
                 )))
         }
         false if dial.must_keep_nothing => {
             let error = Error::new(ErrorKind::InvalidRequest, end, operation);
             Err(error
-                .cause("it is not a null end: it keeps its data")
+                .cause("the other host does not serve a null end; it stores its data")
                 .remedy(format!(
-                    "name a host that serves null:; a file of this name is dray://{address}/./null:"
+                    "use a host that serves null:; a file of this name is dray://{address}/./null:"
                 )))
         }
         _ => Ok(()),
@@ -415,14 +423,15 @@ fn too_small(dial: &Dial, object_bytes: u64) -> Error {
         "resume from durable data",
     )
     .cause(format!(
-        "the log has objects of {safe} bytes, and {address} takes at most {object_bytes}"
+        "the object log has objects of {safe} bytes, but {address} accepts at most {object_bytes} \
+            bytes"
     ))
-    .remedy("give that end as much memory for a session as such objects need")
+    .remedy("raise the memory for a session at the other host (--pool, limits.memory)")
 }
 
 fn no_clear_data(dial: &Dial) -> Error {
     let operation = format!("open clear data streams to {}", dial.address.escape_debug());
     Error::new(ErrorKind::Unsupported, End::Network, operation)
-        .cause("the other end does not allow them")
-        .remedy("leave out the option, or have clear data allowed there")
+        .cause("the other host does not allow clear data streams")
+        .remedy("omit the option for clear data, or allow clear data at the other host")
 }

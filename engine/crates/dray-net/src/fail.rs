@@ -36,7 +36,9 @@ pub(super) fn io_error(operation: impl Into<String>, error: &io::Error) -> Error
 /// system, get the same message.
 fn io_words(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => "no answer in time".to_owned(),
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
+            "no answer arrived in time".to_owned()
+        }
         io::ErrorKind::UnexpectedEof => "the peer closed the connection".to_owned(),
         _ => dray_store::errno::io_words(error),
     }
@@ -68,7 +70,7 @@ pub(super) fn lost(cause: impl Into<String>) -> Error {
 pub(super) fn internal(operation: impl Into<String>, cause: impl Into<String>) -> Error {
     Error::new(ErrorKind::Internal, End::Here, operation)
         .cause(cause)
-        .remedy("report this")
+        .remedy("report this error")
 }
 
 /// Returns the error for a resource, such as random bytes, that the system refused. For threads,

@@ -118,7 +118,10 @@ impl Greeting {
     /// Returns the parts from which the session's control connection is built.
     pub(super) fn finish(self) -> Result<Greeted> {
         let (socket, tls, raw) = self.channel.into_tls().ok_or_else(|| {
-            fail::internal("begin a session", "its control connection is not under TLS")
+            fail::internal(
+                "begin a session",
+                "the control connection is not encrypted with TLS",
+            )
         })?;
         Ok(Greeted {
             socket,
@@ -152,7 +155,7 @@ pub(super) fn unexpected(awaited: &str, message: &Message) -> dray_core::Error {
     }
     let mut error = fail::protocol(
         "begin a session",
-        format!("another message arrived instead of {awaited}"),
+        format!("the peer sent another message than the expected {awaited}"),
     );
     error.kind = ErrorKind::Protocol;
     error

@@ -252,7 +252,7 @@ impl Hub {
     ) -> Result<Registration> {
         let mut ends = self.ends();
         if self.is_over() {
-            return Err(fail::protocol("join a stream", "the session is over"));
+            return Err(fail::protocol("join a stream", "the session has ended"));
         }
         ends.streams.add(stream, socket, self.streams_max)?;
         self.had_streams.store(true, Ordering::Release);

@@ -75,10 +75,11 @@ impl Identity {
     /// random bytes.
     pub fn unkept() -> Result<Self> {
         let unmade = |cause: String| {
-            Error::new(ErrorKind::Internal, End::Here, "make a key for one use").cause(cause)
+            Error::new(ErrorKind::Internal, End::Here, "create a temporary key").cause(cause)
         };
         let pem = new_pem(&[]).map_err(|error| unmade(error.to_string()))?;
-        Self::from_pem(pem.as_bytes()).ok_or_else(|| unmade("it cannot be read".to_owned()))
+        Self::from_pem(pem.as_bytes())
+            .ok_or_else(|| unmade("the new key cannot be read".to_owned()))
     }
 
     fn load(path: &Path, file: File) -> Result<Self> {
@@ -118,7 +119,8 @@ impl Identity {
             pem.extend(private_bytes(key, file)?);
         }
         Self::from_pem(&pem).ok_or_else(|| {
-            let remedy = "name a PEM file with the certificate first, its key, and those above it";
+            let remedy = "give a PEM file with the certificate, its key, and then the \
+                certificates above it";
             not_an_identity(key).remedy(remedy)
         })
     }
@@ -167,11 +169,12 @@ fn private_bytes(path: &Path, file: File) -> Result<Vec<u8>> {
         return Err(
             Error::new(ErrorKind::PermissionDenied, End::Here, operation)
                 .cause(format!(
-                    "others may read or write it (mode {:04o})",
+                    "other users may read or write the file (mode {:04o})",
                     mode & 0o7777
                 ))
                 .remedy(
-                    "chmod 600 it; if somebody may have read it, remove it and pin the new one",
+                    "run chmod 600 on this file; if another user may have read the file, remove \
+                        it and pin the new key",
                 ),
         );
     }
@@ -185,15 +188,18 @@ fn private_bytes(path: &Path, file: File) -> Result<Vec<u8>> {
 fn not_an_identity(path: &Path) -> Error {
     let operation = format!("use the identity {}", path.display());
     Error::new(ErrorKind::InvalidRequest, End::Here, operation)
-        .cause("it does not hold a private key and a certificate in PEM form")
-        .remedy("move it away: a new one is made, whose fingerprint the others must pin")
+        .cause("the file does not hold a private key and a certificate in PEM form")
+        .remedy(
+            "move the file away: dray creates a new key, whose fingerprint the other hosts \
+            must pin",
+        )
 }
 
 fn cannot(verb: &str, path: &Path, error: &io::Error) -> Error {
     let operation = format!("{verb} the identity {}", path.display());
     Error::new(error.kind().into(), End::Here, operation)
         .cause(error.to_string())
-        .remedy("name a folder that this user may write")
+        .remedy("choose a folder that this user may write")
 }
 
 /// Writes a new identity to a temporary file and links it to `path`. So no process reads an

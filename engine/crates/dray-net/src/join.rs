@@ -20,7 +20,7 @@ pub(super) fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     SystemRandom::new()
         .fill(&mut bytes)
-        .map_err(|_| fail::system("draw random bytes", "the system returned none"))?;
+        .map_err(|_| fail::system("draw random bytes", "the system returned no random bytes"))?;
     Ok(bytes)
 }
 
@@ -89,7 +89,7 @@ pub(super) fn join(
     let join = Join {
         ticket: *ticket,
         stream,
-        proof: proof.map_err(|_| fail::internal("join a stream", "an HMAC of another length"))?,
+        proof: proof.map_err(|_| fail::internal("join a stream", "the HMAC has a wrong length"))?,
     };
     channel
         .write_both(&encode_join(&join), &[])

@@ -178,7 +178,11 @@ impl ListenerState {
                 (inbox, Box::new(run))
             }
             _ => {
-                let error = fail::internal("begin a session", "the other role was prepared");
+                let error = fail::internal(
+                    "begin a session",
+                    "the session was prepared for the \
+                    other role",
+                );
                 return Err(refuse(&mut greeting, error));
             }
         };
@@ -229,7 +233,7 @@ impl ListenerState {
             JoinTarget::Nothing => {
                 Err(
                     Error::new(ErrorKind::Unauthorized, End::Network, "join a stream")
-                        .cause("no session with that ticket, key and security"),
+                        .cause("no session exists with this ticket, key and encryption"),
                 )
             }
         }
@@ -246,14 +250,14 @@ fn refuse(greeting: &mut Greeting, error: Error) -> Error {
 
 fn keeps_nothing() -> Error {
     Error::new(ErrorKind::IncompatiblePeer, End::Sink, "begin a session")
-        .cause("it is a null end: it keeps nothing")
-        .remedy("read into a folder; to measure, read from a host that runs dray serve")
+        .cause("the destination is a null end, which stores no data")
+        .remedy("copy into a folder; to measure, read from a host that runs dray serve")
 }
 
 fn not_meant() -> Error {
     Error::new(ErrorKind::IncompatiblePeer, End::Here, "begin a session")
-        .cause("it is a null end, which was not requested")
-        .remedy("name another host; to measure, let dray cp write to dray://HOST/null:")
+        .cause("this host serves a null end, which the client did not request")
+        .remedy("use another host; to measure, let dray cp write to dray://HOST/null:")
 }
 
 fn no_clear_data() -> Error {
@@ -262,6 +266,6 @@ fn no_clear_data() -> Error {
         End::Network,
         "open clear data streams",
     )
-    .cause("the other end does not allow them")
-    .remedy("leave out the option, or have clear data allowed there")
+    .cause("the other host does not allow clear data streams")
+    .remedy("omit the option for clear data, or allow clear data at the other host")
 }

@@ -104,14 +104,14 @@ impl StreamReceiver {
             Ok(length) if length <= self.pool.buffer_bytes() => length,
             _ => {
                 let cause = format!(
-                    "an object of {bytes} bytes; buffers have {}",
+                    "the object has {bytes} bytes, but buffers have {} bytes",
                     self.pool.buffer_bytes()
                 );
                 return Err(End::Session(fail::protocol("receive an object", cause)));
             }
         };
         let Some(buffer) = self.pool.take() else {
-            let cause = "it sent an object without credit";
+            let cause = "the peer sent an object without credit";
             return Err(End::Session(fail::protocol("receive an object", cause)));
         };
         match self.read_payload(&head, buffer, length) {
@@ -164,7 +164,7 @@ impl StreamReceiver {
         length: usize,
     ) -> io::Result<Result<()>> {
         let Some(mut guard) = self.pool.buffer(buffer) else {
-            return Err(io::Error::other("a buffer that the pool does not know"));
+            return Err(io::Error::other("the buffer does not belong to the pool"));
         };
         let payload = guard.bytes_mut().get_mut(..length);
         let mut rest = payload.ok_or(io::ErrorKind::InvalidInput)?;

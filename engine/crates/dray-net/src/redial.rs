@@ -44,7 +44,13 @@ impl Streams {
         let address = turn
             .checked_rem(self.addresses.len())
             .and_then(|place| self.addresses.get(place))
-            .ok_or_else(|| fail::internal("dial a stream", "there is no address"))?;
+            .ok_or_else(|| {
+                fail::internal(
+                    "dial a stream",
+                    "the other host has no address for \
+                streams",
+                )
+            })?;
         self.join(hub, StreamId(number), self.way.connect(address, turn)?)
     }
 
@@ -95,7 +101,13 @@ fn at_once(count: usize, open: impl Fn() -> Result<()> + Sync) -> Vec<Error> {
     thread::scope(|scope| {
         let opening: Vec<_> = (0..count).map(|_| threads::start(scope, &open)).collect();
         let join = |thread: Result<thread::ScopedJoinHandle<'_, _>>| {
-            let died = |_| fail::internal("dial a stream", "its thread panicked");
+            let died = |_| {
+                fail::internal(
+                    "dial a stream",
+                    "the thread that dials the stream \
+                panicked",
+                )
+            };
             thread?.join().map_err(died)?
         };
         opening
@@ -220,7 +232,10 @@ impl Redialler<'_> {
         let is_another = self.noted.iter().any(|note| matches!(note, Note::Lost(_)));
         if self.hub.live_streams() == 0 && !is_another && rest(self.hub, WORD_WAIT) {
             let mut error = last;
-            error.cause = format!("all data streams are lost; the last one: {}", error.cause);
+            error.cause = format!(
+                "all data streams are lost; error of the last stream: {}",
+                error.cause
+            );
             if error.kind == ErrorKind::Protocol {
                 // This end cannot distinguish a refused stream from a broken one.
                 error.kind = ErrorKind::Unreachable;

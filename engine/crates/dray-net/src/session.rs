@@ -88,11 +88,14 @@ impl Sessions {
                 .remedy("run the same command again later"))
         };
         if table.is_stopping {
-            let cause = "the other end is about to stop".to_owned();
+            let cause = "the other host is stopping".to_owned();
             return refused(ErrorKind::Busy, cause);
         }
         if table.reserved >= self.max {
-            let cause = format!("the other end runs {} sessions already", self.max);
+            let cause = format!(
+                "the other host is running {} sessions, which is the limit",
+                self.max
+            );
             return refused(ErrorKind::NoPlace, cause);
         }
         table.reserved += 1;

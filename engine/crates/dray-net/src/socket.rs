@@ -131,7 +131,7 @@ pub(super) fn resolve(address: &str) -> Result<Vec<SocketAddr>> {
         }
     };
     if found.is_empty() {
-        return Err(fail::lost("the name has no address"));
+        return Err(fail::lost("the host name has no address"));
     }
     Ok(found)
 }
@@ -165,8 +165,8 @@ pub(super) fn connect(
     let operation = format!("connect to {}", address.escape_debug());
     let Some((to, from, error)) = last else {
         return Err(Error::new(ErrorKind::InvalidRequest, End::Here, operation)
-            .cause("none of the addresses to bind is of the same IP version")
-            .remedy("choose another --bind"));
+            .cause("no address of --bind has the IP version of the other host")
+            .remedy("choose another address for --bind"));
     };
     let whence = from.map(|from| format!(" from {from}")).unwrap_or_default();
     let failed = fail::io_error(operation, &error);
@@ -185,7 +185,7 @@ pub(super) fn connect(
     }
     Err(failed
         .cause(cause)
-        .remedy("check that `dray serve` runs there and that no firewall blocks the port"))
+        .remedy("check that `dray serve` runs on that host and that no firewall blocks the port"))
 }
 
 fn connect_one(to: SocketAddr, from: Option<IpAddr>, timeout: Duration) -> io::Result<TcpStream> {

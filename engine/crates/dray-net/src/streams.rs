@@ -46,10 +46,10 @@ impl Streams {
     ) -> Result<()> {
         let refuse = |cause: &str| Err(fail::protocol("join a stream", cause));
         if self.count_live() >= most || self.used.len() >= JOINS_MAX {
-            return refuse("more streams than were granted");
+            return refuse("the peer opened more streams than were granted");
         }
         if !self.used.insert(stream) {
-            return refuse("its number was used before");
+            return refuse("the number of the stream was used before");
         }
         self.live.insert(stream, Arc::clone(socket));
         Ok(())

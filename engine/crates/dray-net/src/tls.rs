@@ -111,7 +111,7 @@ impl Authority {
         let verifier = verifier.build().map_err(|error| {
             Error::new(ErrorKind::InvalidRequest, End::Here, "read the authorities")
                 .cause(error.to_string())
-                .remedy("name a file with certificates of authorities in PEM form")
+                .remedy("give a file with certificates of authorities in PEM form")
         })?;
         Ok(Self(verifier))
     }
@@ -260,8 +260,8 @@ pub fn server_config(identity: &Identity) -> Result<Arc<ServerConfig>> {
         .map_err(|error| match error {
             rustls::Error::InconsistentKeys(_) => {
                 Error::new(ErrorKind::InvalidRequest, End::Here, "set up TLS")
-                    .cause("the key is not the certificate's")
-                    .remedy("name a certificate and the key that it was made for")
+                    .cause("the private key does not belong to the certificate")
+                    .remedy("give a certificate together with its own private key")
             }
             other => wrong(other),
         })?;

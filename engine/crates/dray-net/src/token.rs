@@ -19,9 +19,9 @@ impl Token {
     pub fn new(bytes: &[u8]) -> Result<Self> {
         let bytes = bytes.trim_ascii();
         let cause = match bytes.len() {
-            0 => "it is empty".to_owned(),
+            0 => "the token is empty".to_owned(),
             length if length > TOKEN_BYTES_MAX => {
-                format!("it has {length} bytes; at most {TOKEN_BYTES_MAX} are allowed")
+                format!("the token has {length} bytes; at most {TOKEN_BYTES_MAX} are allowed")
             }
             _ => return Ok(Self(bytes.to_vec())),
         };
@@ -42,7 +42,7 @@ impl Token {
         let text = text.filter(|text| text.bytes().all(|byte| byte.is_ascii_graphic()));
         text.map(str::to_owned).ok_or_else(|| {
             Error::new(ErrorKind::InvalidRequest, End::Here, "read the token")
-                .cause("it holds blanks or other than ASCII characters")
+                .cause("the token contains blanks or characters outside ASCII")
                 .remedy("give a file with one bearer token")
         })
     }

@@ -206,7 +206,7 @@ fn a_null_end_accepts_only_drivers_that_expect_it() {
         (error.kind, error.end),
         (ErrorKind::IncompatiblePeer, End::Sink)
     );
-    assert!(error.cause.contains("keeps nothing"), "{error}");
+    assert!(error.cause.contains("stores no data"), "{error}");
     let by_name = format!("dray://{}/null:", site.address);
     assert!(error.remedy.contains(&by_name), "{error}");
     assert!(site.sinks.is_empty(), "nothing was begun");
@@ -253,7 +253,7 @@ fn a_driver_that_keeps_nothing_is_let_in_where_that_is_known() {
         (error.kind, error.end),
         (ErrorKind::IncompatiblePeer, End::Sink)
     );
-    assert!(error.cause.contains("keeps nothing"), "{error}");
+    assert!(error.cause.contains("stores no data"), "{error}");
     assert_eq!(site.next_rejected().cause, error.cause);
     assert!(site.sources.is_empty(), "nothing was begun");
     let knowing = Site::start(&Change {
