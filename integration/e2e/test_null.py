@@ -126,7 +126,7 @@ def test_a_null_server_refuses_a_copy_that_did_not_name_null(bench: Bench, tmp_p
         error = report["error"]
         assert (report["state"], report["bytes_sent"], report["files"]) == ("refused", 0, 0)
         assert (error["kind"], error["end"]) == ("incompatible_peer", "sink")
-        assert "keeps nothing" in error["cause"]
+        assert "stores no data" in error["cause"]
         assert f"dray://{server.address}/null:" in error["remedy"]
     server.stop().expect(0)
     assert [line for line in server.transfers() if line["event"] == "transfer"] == []
@@ -140,7 +140,7 @@ def test_a_server_with_storage_is_no_null_end(bench: Bench, tmp_path: Path) -> N
     ended = bench.cp("null:4096", far + "null:", *peer)
     error = ended.expect(3).report["error"]
     assert (error["kind"], error["end"]) == ("invalid_request", "sink")
-    assert "keeps its data" in error["cause"]
+    assert "stores its data" in error["cause"]
     assert list(root.iterdir()) == []
     # The remedy names the path of a file of that name.
     assert f"{far}./null:" in error["remedy"]
@@ -158,13 +158,13 @@ def test_a_copy_to_null_verifies_checksums(bench: Bench) -> None:
     ("words", "said"),
     [
         (["null:", "x"], "write null:SIZE"),
-        (["null:5", "null:5"], "write null: for it"),
-        (["null:5", "dray://127.0.0.1:1/null:5"], "write null: for it"),
+        (["null:5", "null:5"], "write the null destination as null:"),
+        (["null:5", "dray://127.0.0.1:1/null:5"], "write the null destination as null:"),
         (["x", "dray://127.0.0.1:1/null:", "--dry-run"], "without --dry-run"),
         (["null:5x2", "x"], "--recursive"),
-        (["-r", "null:5x2", "y", "x"], "copy them one by one"),
+        (["-r", "null:5x2", "y", "x"], "copy these sources one by one"),
         (["null:five", "x"], "./null:"),
-        (["null:5", "null:", "--verify"], "leave --verify out"),
+        (["null:5", "null:", "--verify"], "without --verify"),
         (["null:5", "null:", "--dry-run"], "without --dry-run"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -77,7 +77,7 @@ def test_a_reader_that_keeps_nothing_is_rejected(
     report = json.loads(ended.stdout)
     assert (report["state"], report["bytes"], report["bytes_sent"]) == ("refused", 0, 0)
     assert (report["error"]["kind"], report["error"]["end"]) == ("incompatible_peer", "sink")
-    assert "keeps nothing" in report["error"]["cause"]
+    assert "stores no data" in report["error"]["cause"]
     turned = lines_of(log, "turned_away")
     assert [line["error"]["kind"] for line in turned] == ["incompatible_peer"]
     # No byte was read, and none is reported as safe.

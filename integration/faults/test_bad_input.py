@@ -220,7 +220,7 @@ def test_folder_where_a_file_should_be(bench: Bench, source: Path, sink: Path) -
     shutil.rmtree(sink / "source/m/large")
     works(bench, source, words, sink / "source")
     ended = bench.cp(source / "a" / "file1", sink / "source").expect(REFUSED)
-    explains(ended, "sink", "is a folder", "to copy into it")
+    explains(ended, "sink", "is a folder", "to copy into this folder")
 
 
 @pytest.mark.parametrize("overwrite", ["if-different", "always"])

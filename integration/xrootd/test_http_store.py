@@ -196,7 +196,7 @@ def test_errors_name_file_cause_and_remedy(bare: Scene, ours: Path) -> None:
     commands: list[tuple[list[Word], int, str]] = [
         (["-r", f"{web.url}/whole/", f"{to}/all/"], 1, "PROPFIND"),
         (["http://127.0.0.1:1/a", to / "a"], 4, "Connection refused"),
-        ([to / "small", f"{web.url}/b"], 2, "does not write"),
+        ([to / "small", f"{web.url}/b"], 2, "but not write"),
         (["http://user:se-cret@h/a", to / "a"], 2, "BEARER_TOKEN_FILE"),
     ]
     for command, code, why in commands:

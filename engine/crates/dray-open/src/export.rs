@@ -81,7 +81,7 @@ impl Export {
             let error = dray_store::errno::error(End::Here, &operation, &RelPath::root(), errno);
             let error = match error.kind {
                 ErrorKind::Busy => error,
-                _ => error.remedy("name a folder that this user may read"),
+                _ => error.remedy("choose a folder that this user may read"),
             };
             Error {
                 file: None,
@@ -206,7 +206,7 @@ impl Export {
         };
         sink.make_dirs(path, dray_store::posix::default_folder_mode())
             .map_err(|error| match error.kind {
-                ErrorKind::NotADirectory => error.remedy("name another destination"),
+                ErrorKind::NotADirectory => error.remedy("choose another destination"),
                 _ => error,
             })?;
         if path.is_root() {
@@ -306,7 +306,7 @@ impl Export {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(Purged::Nothing),
             Err(errno) => Err(dray_store::errno::error(
                 End::Sink,
-                "look for partial data",
+                "search for partial data",
                 &folder,
                 errno,
             )),
@@ -375,7 +375,7 @@ impl Export {
     ) -> Result<(sink::Setup, Arc<Pool>)> {
         let (folder, rest) = connect.paths.split_first().ok_or_else(|| {
             Error::new(ErrorKind::InvalidRequest, End::Sink, "read the destination")
-                .cause("the request names none")
+                .cause("the request names no destination")
         })?;
         let claims: Result<Vec<_>> = rest.iter().map(|path| RelPath::parse(path)).collect();
         let within = Within {

@@ -178,13 +178,13 @@ impl Places {
         };
         let (sources, destination) = (written.sources, written.destination);
         if sources.is_empty() {
-            return Err(usage("SRC and DST are needed", "name both"));
+            return Err(usage("SRC and DST are needed", "give both SRC and DST"));
         }
         let single = sources.len() == 1 && !written.recursive;
         if written.about_one_file && !single {
             return Err(usage(
                 "--range and --checksum need a single file",
-                "name one file, without --recursive",
+                "give one file, without --recursive",
             ));
         }
         for path in sources.iter().map(OsString::as_os_str).chain([destination]) {
@@ -206,8 +206,9 @@ impl Places {
             (&read.sources, &folder)
         {
             return Err(usage(
-                "both sides are on other hosts",
-                "dray cp copies between two other hosts when there is an endpoint at both",
+                "the source and the destination are both on other hosts",
+                "to copy between two other hosts, run an endpoint on both and use their dray:// \
+                    URLs",
             ));
         }
         let claims = match &rename {
@@ -247,11 +248,11 @@ impl Places {
             };
             if target == real {
                 let cause = format!("{} and {} are the same", source.words, self.words);
-                return Err(usage(cause, "name another destination"));
+                return Err(usage(cause, "choose another destination"));
             }
             if target.starts_with(&real) {
                 let cause = format!("{} lies in {}, which is copied", self.words, source.words);
-                return Err(usage(cause, "name a destination outside of the source"));
+                return Err(usage(cause, "choose a destination outside the source"));
             }
         }
         Ok(())
@@ -291,9 +292,10 @@ fn refuse_unknown_scheme(path: &OsStr, registry: &Registry) -> Result<()> {
     }
     let (words, scheme) = (url::shown(bytes), url::shown(scheme));
     Err(usage(
-        format!("{words}: no {scheme}:// is known here"),
+        format!("{words}: dray does not support the scheme {scheme}://"),
         format!(
-            "write dray:// or {}, to read {} too, or a path; a folder called {scheme}: is ./{words}",
+            "use a path, dray:// or {}; to read, {} too; write a folder named {scheme}: as \
+                ./{words}",
             registry.schemes(true),
             registry.schemes(false),
         ),
@@ -306,8 +308,8 @@ fn null_destination(written: &Written<'_>, path: &[u8]) -> Result<bool> {
     }
     match Null::read(path)? {
         Some(null) if null.has_files() => Err(usage(
-            "a null destination has no size",
-            "write null: for it",
+            "a null destination takes no size",
+            "write the null destination as null:",
         )),
         other => Ok(other.is_some()),
     }
@@ -361,7 +363,7 @@ fn local_destination(typed: &OsStr, is_folder: bool) -> Result<(Folder, Option<N
     let Some(name) = path.file_name() else {
         return Err(usage(
             "DST has no file name",
-            "end it in a slash for a folder",
+            "end DST with a slash if it is a folder",
         ));
     };
     let folder = resolve(path.parent().unwrap_or(Path::new("")))?;
@@ -389,7 +391,7 @@ fn refuse_file(folder: &Path) -> Result<()> {
         return Err(
             Error::new(ErrorKind::NotADirectory, End::Sink, "open the destination")
                 .cause(format!("{words} is not a folder"))
-                .remedy("name another destination"),
+                .remedy("choose another destination"),
         );
     }
     Ok(())
@@ -423,7 +425,7 @@ fn remote(text: &OsStr) -> Result<Option<Remote>> {
     let read = url::Url::parse(text.as_bytes()).map_err(|why| {
         usage(
             format!("{}: {why}", url::shown(text.as_bytes())),
-            "write it as dray://HOST[:PORT]/PATH",
+            "write the URL as dray://HOST[:PORT]/PATH",
         )
     })?;
     Ok(Some(Remote {
@@ -445,11 +447,11 @@ pub fn own_path(typed: &OsStr) -> Result<Cow<'_, OsStr>> {
     let bad = |why: &str| {
         usage(
             format!("{}: {why}", url::shown(typed.as_bytes())),
-            "write it as file:///PATH, or the path alone",
+            "write the URL as file:///PATH, or write the path alone",
         )
     };
     if !rest.starts_with(b"/") {
-        return Err(bad("it names a host"));
+        return Err(bad("the file URL names a host"));
     }
     Ok(Cow::Owned(OsString::from_vec(
         url::decode(rest).map_err(bad)?,
@@ -475,7 +477,7 @@ fn resolve(path: &Path) -> Result<PathBuf> {
         let words = shown(path);
         Error::new(ErrorKind::NotFound, End::Here, "find the folder")
             .cause(format!("{words}: {error}"))
-            .remedy("name another one")
+            .remedy("choose an existing folder")
     };
     let mut done = match path.has_root() {
         true => PathBuf::from("/"),
@@ -525,10 +527,10 @@ pub fn targets(given: &[OsString]) -> Result<Vec<(PathBuf, String)>> {
             }
             _ => {
                 let cause = format!(
-                    "--target {} names no folder with a target",
+                    "--target {} does not name both a folder and a target",
                     url::shown(bytes)
                 );
-                Err(usage(cause, "write it as DIR=NAME"))
+                Err(usage(cause, "write --target as DIR=NAME"))
             }
         }
     };

@@ -46,7 +46,7 @@ impl Null {
         let bad = || {
             let text = String::from_utf8_lossy(text).escape_debug().to_string();
             Error::new(ErrorKind::InvalidRequest, End::Here, "run the command")
-                .cause(format!("{text}: not a null end"))
+                .cause(format!("{text} is not a valid null end"))
                 .remedy(
                     "write null:, null:SIZE or null:SIZExFILES[xFOLDERS]; a file of this name is ./null:...",
                 )
@@ -178,8 +178,8 @@ impl Location for Null {
         if self.has_files() {
             let error = Error::new(ErrorKind::InvalidRequest, End::Here, "run the command");
             return Err(error
-                .cause("a null destination has no size")
-                .remedy("write null: for it"));
+                .cause("a null destination takes no size")
+                .remedy("write the null destination as null:"));
         }
         Ok(self)
     }
@@ -196,8 +196,8 @@ impl Writable for Null {
         }
         let error = Error::new(ErrorKind::InvalidRequest, End::Here, "run the command");
         Err(error
-            .cause("a null end cannot be read back")
-            .remedy("leave --verify out"))
+            .cause("a null destination cannot be read back")
+            .remedy("run the command without --verify"))
     }
 
     fn open_sink(&self) -> Result<OpenedSink> {

@@ -37,11 +37,11 @@ impl NullExport {
             let error = Error::new(
                 ErrorKind::InvalidRequest,
                 End::Sink,
-                "read back what is written",
+                "read back the written data",
             );
             return Err(error
-                .cause("a null end keeps nothing")
-                .remedy("leave --verify out"));
+                .cause("a null destination stores no data")
+                .remedy("run the command without --verify"));
         }
         let rest = connect.paths.iter().skip(1);
         let claims: Result<Vec<_>> = rest.map(|path| RelPath::parse(path)).collect();

@@ -82,8 +82,8 @@ pub fn nothing_there(sources: &Sources) -> Vec<Failure> {
         Failure {
             path: path.unwrap_or_else(RelPath::root),
             error: Error::new(ErrorKind::NotFound, End::Source, "read")
-                .cause(format!("there is no {}", source.words))
-                .remedy("check the name"),
+                .cause(format!("{} does not exist", source.words))
+                .remedy("check the name of the source"),
         }
     };
     sources.iter().map(failure).collect()
@@ -123,7 +123,7 @@ pub(crate) fn refuse_early(
     Err(match error.kind {
         ErrorKind::IsADirectory => error
             .cause(words)
-            .remedy(format!("write {}/ to copy into it", places.words)),
+            .remedy(format!("write {}/ to copy into this folder", places.words)),
         _ => error.file(&RelPath::root().join(name)?),
     })
 }
@@ -192,7 +192,7 @@ pub fn open_folder(
         Folder::Stored(location) => open_stored(location, places, targets, by, options),
         Folder::Remote(_) | Folder::RemoteNull(_) => Err(invalid(
             "the destination is on another host",
-            "name paths on this host",
+            "use paths on this host",
         )),
     }
 }
@@ -267,7 +267,7 @@ pub fn open_roots(sources: &Sources, targets: &Targets, links: Links) -> Result<
         Sources::Stored(stored) => Ok(stored_roots(stored, targets, false)?.0),
         Sources::Remote(..) => Err(invalid(
             "the source is on another host",
-            "name paths on this host",
+            "use paths on this host",
         )),
     }
 }
@@ -301,7 +301,10 @@ pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
     let object_bytes = options.object_bytes;
     if !(plan::OBJECT_BYTES_MIN..=plan::OBJECT_BYTES_MAX).contains(&object_bytes) {
         let cause = format!("objects of {object_bytes} bytes");
-        return Err(invalid(cause, "4 KiB to 64 MiB are allowed"));
+        return Err(invalid(
+            cause,
+            "object sizes from 4 KiB to 64 MiB are allowed",
+        ));
     }
     let by = (&request.transfer, &request.selection);
     let (destination, _) = open_folder(places, &request.targets, by, options)?;

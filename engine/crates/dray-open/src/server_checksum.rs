@@ -77,8 +77,11 @@ impl Offer {
             let words = self.words.lock_unpoisoned();
             let (kind, cause) = match words.recv_timeout(self.patience) {
                 Ok(WaitEnd::Answer(said)) => return said,
-                Ok(WaitEnd::Stop) => (ErrorKind::Cancelled, "the copy is to stop"),
-                Err(_) => (ErrorKind::TimedOut, "the server has not answered yet"),
+                Ok(WaitEnd::Stop) => (ErrorKind::Cancelled, "the copy was stopped"),
+                Err(_) => (
+                    ErrorKind::TimedOut,
+                    "the server has not returned the checksum yet",
+                ),
             };
             Err(Error::new(kind, End::Source, "ask for the checksum").cause(cause))
         })
@@ -99,7 +102,12 @@ impl FinalCheck for Offer {
             Ok(Some(known)) => known,
             Err(error) if error.kind == ErrorKind::Cancelled => return Err(error.clone()),
             _ if !(self.is_needed)() => return Ok(()),
-            Ok(None) => return Err(uncompared("it has no checksum that dray computes")),
+            Ok(None) => {
+                return Err(uncompared(
+                    "the server offers no checksum of a kind that dray \
+                computes",
+                ));
+            }
             Err(error) => return Err(uncompared(&error.to_string())),
         };
         if known.matches(sums) {
@@ -110,10 +118,11 @@ impl FinalCheck for Offer {
         Err(error
             .status(Status::Permanent)
             .cause(format!(
-                "its server has {known}, but the bytes read have {copied}"
+                "the source's server has {known}, but the bytes read have {copied}"
             ))
             .remedy(
-                "have its server compute the checksum again, or name one server of the cluster",
+                "have the source's server compute the checksum again, or name one server of the \
+                    cluster",
             ))
     }
 
@@ -121,7 +130,9 @@ impl FinalCheck for Offer {
     fn notice(&self) -> Option<Error> {
         let cause = match self.heard.get()? {
             Ok(Some(_)) => return None,
-            Ok(None) => "the source's server has no checksum that dray computes".to_owned(),
+            Ok(None) => {
+                "the source's server offers no checksum of a kind that dray computes".to_owned()
+            }
             Err(error) => error.to_string(),
         };
         let error = Error::new(ErrorKind::Unsupported, End::Source, "compare the checksum");
@@ -139,7 +150,8 @@ fn uncompared(why: &str) -> Error {
     let error = Error::new(ErrorKind::TimedOut, End::Source, "verify the file");
     error
         .cause(format!(
-            "it was read from several servers, and no checksum is there to compare with: {why}"
+            "the file was read from several servers, and no checksum is available for comparison: \
+                {why}"
         ))
         .remedy(
             "run the same command again when the server has computed the checksum, or name one \
@@ -227,7 +239,7 @@ mod tests {
         });
         silent.compare(&sums).expect("not waited for");
         let notice = silent.notice().expect("said").to_string();
-        assert!(notice.contains("has not answered"), "{notice}");
+        assert!(notice.contains("has not returned"), "{notice}");
         drop(silence);
     }
 }

@@ -107,13 +107,13 @@ pub trait Location: fmt::Debug + Send + Sync {
     /// [`ErrorKind::InvalidRequest`] if the store or this URL is read-only.
     fn writable(&self) -> Result<&dyn Writable> {
         let cause = format!(
-            "{}: dray reads from this store and does not write to it",
+            "{}: dray can read from this storage system, but not write to it",
             self.words()
         );
         Err(
             Error::new(ErrorKind::InvalidRequest, End::Here, "run the command")
                 .cause(cause)
-                .remedy("name a folder, or an endpoint (dray://HOST/PATH)"),
+                .remedy("choose a folder or an endpoint (dray://HOST/PATH) as the destination"),
         )
     }
 

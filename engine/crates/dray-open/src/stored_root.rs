@@ -25,7 +25,7 @@ impl StoredRoot {
     pub(crate) fn open(url: &str, is_read_only: bool, targets: Targets) -> Result<Self> {
         let location = Registry::default().keeping().parse(url.as_bytes())?;
         let location = location.ok_or_else(|| {
-            wrong("no store has URLs that begin so")
+            wrong("no storage system of dray has URLs of this form")
                 .remedy("write root://HOST//PATH, or https://HOST/PATH with read_only = true")
         })?;
         let writable = match is_read_only {
@@ -41,7 +41,7 @@ impl StoredRoot {
             found => {
                 let what = found.map_or("does not exist", |_| "is not a folder");
                 return Err(wrong(format!("{} {what}", location.words()))
-                    .remedy("make the folder at its server, or name another"));
+                    .remedy("create the folder at its server, or choose another folder"));
             }
         }
         let store = match writable {
@@ -117,8 +117,8 @@ fn refuse_lacking(words: &str, can: &Capabilities) -> Result<()> {
     let Some((_, what)) = lacks.iter().find(|(has, _)| !has) else {
         return Ok(());
     };
-    Err(wrong(format!("{words}: the store cannot {what}"))
-        .remedy("set read_only = true for this root, or name a folder of this host"))
+    Err(wrong(format!("{words}: the storage system cannot {what}"))
+        .remedy("set read_only = true for this root, or choose a folder of this host"))
 }
 
 fn wrong(cause: impl Into<String>) -> Error {

@@ -29,7 +29,8 @@ impl StoreKind for XrootdServers {
             return Ok(None);
         }
         let text = std::str::from_utf8(typed);
-        let text = text.map_err(|_| usage("a URL that is not text", "write it in UTF-8"))?;
+        let text =
+            text.map_err(|_| usage("the URL is not UTF-8 text", "write the URL in UTF-8"))?;
         let url = Url::parse(text)?;
         let place = text.split_once('?').map_or(text, |(place, _)| place);
         let is_folder = place.ends_with('/') || url.path().is_root();
@@ -106,8 +107,9 @@ impl Location for XrootdLocation {
 
     fn writable(&self) -> Result<&dyn Writable> {
         if self.url.has_key() {
-            let cause = "the key of a third-party copy opens a source";
-            return Err(usage(cause, "leave it out of the destination"));
+            let cause = "the key of a third-party copy gives access to a source, not to a \
+                destination";
+            return Err(usage(cause, "remove the key from the destination URL"));
         }
         Ok(self)
     }
@@ -117,15 +119,15 @@ impl Writable for XrootdLocation {
     fn refuse_options(&self, options: &Options) -> Result<()> {
         if options.durability == Durability::None {
             return Err(usage(
-                "without durability, a restarted server cannot be told from one that did not \
-                 restart",
-                "leave --durability none out",
+                "with --durability none, dray could not detect a restart of the server, which may \
+                    lose data",
+                "run the command without --durability none",
             ));
         }
         if options.xattrs {
             return Err(usage(
                 "an XRootD server keeps no extended attributes of files",
-                "leave --xattrs out",
+                "run the command without --xattrs",
             ));
         }
         Ok(())

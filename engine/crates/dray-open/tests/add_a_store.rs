@@ -286,7 +286,7 @@ fn a_registered_store_is_copied_from() {
 #[test]
 fn a_read_only_store_is_refused_as_a_destination() {
     let error = read("a", "toy://run/f".as_ref(), false).expect_err("it is read-only");
-    assert!(error.to_string().contains("does not write"), "{error}");
+    assert!(error.to_string().contains("but not write"), "{error}");
     let error = read("toys://run/f", "b".as_ref(), false).expect_err("no such store");
     assert!(error.to_string().contains("toy://"), "{error}");
 }

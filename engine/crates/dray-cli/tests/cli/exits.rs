@@ -88,7 +88,7 @@ fn a_mistyped_source_leaves_no_folder() {
     let done = scene.dray(&["cp", "-r", "gone", "t", "--json"]);
     assert_eq!(done.code, Some(1));
     assert!(
-        done.complaint().contains("there is no gone"),
+        done.complaint().contains("gone does not exist"),
         "{}",
         done.err
     );
@@ -103,7 +103,8 @@ fn a_folder_where_the_file_should_be() {
     let done = scene.dray(&["cp", "a", "t", "--json"]);
     assert_eq!(done.code, Some(3));
     assert!(
-        done.complaint().contains("write t/ to copy into it"),
+        done.complaint()
+            .contains("write t/ to copy into this folder"),
         "{}",
         done.err
     );

@@ -140,7 +140,7 @@ fn what_makes_no_sense_is_a_usage_error_and_changes_nothing() {
         (&["a", "dray://h/b"], "--token-file"),
         (&["--target", "nothing", "a", "b"], "DIR=NAME"),
         (&["a", "s3://bucket/a"], "no s3:// is known"),
-        (&["file://h/a", "b"], "it names a host"),
+        (&["file://h/a", "b"], "the file URL names a host"),
         (&["--detach", "a", "b"], "--detach"),
     ];
     for (arguments, words) in table {

@@ -51,7 +51,10 @@ impl ReadSources {
                     match &mut far {
                         Some((host, paths)) if *host == address => paths.push(path),
                         Some((host, _)) => {
-                            let cause = format!("sources on two hosts, {host} and {address}");
+                            let cause = format!(
+                                "the sources are on two hosts, {host} and \
+                                {address}"
+                            );
                             return Err(usage(cause, "copy from one host at a time"));
                         }
                         None => far = Some((address, vec![path])),
@@ -63,8 +66,14 @@ impl ReadSources {
         }
         for (index, name) in names.iter().enumerate() {
             if let Some(twice) = name.as_ref().filter(|_| names[..index].contains(name)) {
-                let cause = format!("two sources are called {twice}: one would replace the other");
-                return Err(usage(cause, "copy them one by one, under different names"));
+                let cause = format!(
+                    "two sources have the name {twice}: one would replace the \
+                    other"
+                );
+                return Err(usage(
+                    cause,
+                    "copy these sources one by one, under different names",
+                ));
             }
         }
         let sources = match (local.is_empty(), far, stored.is_empty()) {
@@ -73,7 +82,7 @@ impl ReadSources {
             (true, None, false) => Sources::Stored(stored),
             _ => {
                 return Err(usage(
-                    "some sources are on this host and some on another",
+                    "some sources are on this host and some on another host",
                     "copy from one host at a time",
                 ));
             }
@@ -107,19 +116,19 @@ fn stored_name(
     location.refuse_as_source()?;
     let store = location.shared_store();
     if count > 1 && store.is_none() {
-        let cause = format!("{} beside other sources", location.words());
-        return Err(usage(cause, "copy them one by one"));
+        let cause = format!("{} cannot be combined with other sources", location.words());
+        return Err(usage(cause, "copy these sources one by one"));
     }
     if let Some(first) = stored.first()
         && first.shared_store() != store
     {
         let (first, other) = (first.words(), location.words());
-        let cause = format!("sources of two servers, {first} and {other}");
+        let cause = format!("the sources are on two servers, {first} and {other}");
         return Err(usage(cause, "copy from one server at a time"));
     }
     match location.path().name().filter(|_| !location.is_folder()) {
         None if !recursive => {
-            let cause = format!("{} means a folder's contents", location.words());
+            let cause = format!("{} stands for the contents of a folder", location.words());
             Err(usage(cause, "add --recursive (-r)"))
         }
         Some(name) => own_name(name.as_bytes()).map(Some),
@@ -165,8 +174,11 @@ fn local_source(source: &OsStr, written: &Written<'_>) -> Result<(LocalSource, O
         (true, _) => None,
         (false, Some(name)) => Some(own_name(name.as_bytes())?),
         (false, None) => {
-            let cause = format!("{words} does not end in a name");
-            return Err(usage(cause, format!("write {words}/ for its contents")));
+            let cause = format!("{words} does not end with a name");
+            return Err(usage(
+                cause,
+                format!("write {words}/ to copy the contents of the folder"),
+            ));
         }
     };
     Ok((
@@ -200,9 +212,10 @@ fn followed(link: &Path, words: &str) -> Result<PathBuf> {
             _ => "a device",
         };
         let cause = format!("{words} leads to {what}, whose bytes cannot be read twice");
-        return Err(
-            error(ErrorKind::Unsupported, cause).remedy("save them in a file, and copy the file")
-        );
+        return Err(error(ErrorKind::Unsupported, cause).remedy(
+            "save the data in a file, and copy the \
+                file",
+        ));
     }
     link.canonicalize().map_err(|found| {
         let cause = format!("{words} leads to a file without a name: {found}");
@@ -214,7 +227,7 @@ fn remote_name(path: &[u8], recursive: bool) -> Result<Option<Name>> {
     let last = path.rsplit(|b| *b == b'/').next().unwrap_or_default();
     if last.is_empty() {
         if !recursive {
-            let cause = format!("/{} means a folder's contents", encode(path));
+            let cause = format!("/{} stands for the contents of a folder", encode(path));
             return Err(usage(cause, "add --recursive (-r)"));
         }
         return Ok(None);

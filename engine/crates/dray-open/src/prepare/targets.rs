@@ -66,11 +66,12 @@ impl Targets {
         Err(
             Error::new(ErrorKind::InvalidRequest, End::Here, "limit the target")
                 .cause(format!(
-                    "no target is called {name:?}; known: {}",
+                    "no target has the name {name:?}; the targets are: {}",
                     known.join(", ")
                 ))
                 .remedy(
-                    "name it with --target DIR=NAME, or limit a device by \"device MAJOR:MINOR\"",
+                    "name the target with --target DIR=NAME, or limit a device as \"device \
+                        MAJOR:MINOR\"",
                 ),
         )
     }
