@@ -51,7 +51,7 @@ fn size(name: &str, value: Option<i128>, least: u64) -> Result<Option<u64>> {
     match value {
         None => Ok(None),
         Some(value) => fits(value).map(Some).ok_or_else(|| {
-            let remedy = format!("give it as a number of bytes from {least} up to 64 bits");
+            let remedy = format!("give this value as a number of bytes from {least} to 2^64-1");
             usage(format!("{name}={value}"), remedy)
         }),
     }

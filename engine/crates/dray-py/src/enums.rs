@@ -9,7 +9,7 @@ fn choose<T: Copy>(name: &str, text: &str, choices: &[(&str, T)]) -> Result<T> {
     found.map(|(_, value)| *value).ok_or_else(|| {
         let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
         let last = words.join(", ");
-        usage(format!("{name}={text:?}"), format!("say one of {last}"))
+        usage(format!("{name}={text:?}"), format!("use one of {last}"))
     })
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn order(text: &str) -> Result<Order> {
         (_, Some(Ok(seed))) => Ok(Order::Random { seed }),
         _ => Err(usage(
             format!("order={text:?}"),
-            "say one of layout, file, random:SEED (SEED a number of 64 bits)",
+            "use layout, file or random:SEED, where SEED is a number of 64 bits",
         )),
     }
 }
@@ -62,7 +62,7 @@ pub(crate) fn checksum(text: &str) -> Result<Checksum> {
     Checksum::parse(text).ok_or_else(|| {
         usage(
             format!("checksum={text:?}"),
-            "write it as adler32:HHHHHHHH or crc32c:HHHHHHHH (hexadecimal)",
+            "write the checksum as adler32:HHHHHHHH or crc32c:HHHHHHHH (hexadecimal)",
         )
     })
 }

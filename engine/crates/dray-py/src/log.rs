@@ -135,11 +135,11 @@ fn recovered(path: &Path) -> Result<Recovery> {
     let failed = |kind, cause: &str| {
         Error::new(kind, End::Here, "read the object log")
             .cause(format!("{}: {cause}", path.display()))
-            .remedy("name a file DST/.dray-log/*.log of an unfinished copy")
+            .remedy("give a file DST/.dray-log/*.log of an unfinished copy")
     };
     let name = path
         .file_name()
-        .ok_or_else(|| failed(ErrorKind::InvalidRequest, "no file's name"))?;
+        .ok_or_else(|| failed(ErrorKind::InvalidRequest, "the path has no file name"))?;
     let folder = match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),
@@ -150,7 +150,7 @@ fn recovered(path: &Path) -> Result<Recovery> {
     recover(&mut StoredLog::new(file))?.ok_or_else(|| {
         failed(
             ErrorKind::NotFound,
-            "an empty file: a log that was never made",
+            "the log file is empty: no log was written",
         )
     })
 }

@@ -77,7 +77,7 @@ impl Observer for Watcher {
 fn internal(cause: &str) -> Error {
     Error::new(ErrorKind::Internal, End::Here, "run the transfer")
         .cause(cause)
-        .remedy("report this; run the same copy again")
+        .remedy("report this error; run the same copy again")
 }
 
 /// Runs a transfer to its end. Other Python threads can run during the transfer.
@@ -131,7 +131,12 @@ where
             }
             Ok(Update::Ended(ends)) => break *ends,
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => break Err(internal("its thread panicked")),
+            Err(RecvTimeoutError::Disconnected) => {
+                break Err(internal(
+                    "the thread of the transfer \
+                panicked",
+                ));
+            }
         }
         if let Err(signal) = py.check_signals() {
             if !call.goes_on() {
