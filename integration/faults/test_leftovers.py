@@ -64,7 +64,7 @@ def test_leftovers_another_transfer_may_resume_are_reported(bench: Bench, tmp_pa
     ended = bench.cp("-r", "--include", "two", source, into).expect(0)
     assert len(ended.report["notices"]) == 1
     notice = ended.report["notices"][0]
-    assert "1 transfer that broke off may resume 1 file" in notice
+    assert "1 interrupted transfer may resume 1 file" in notice
     assert "dray log sweep" in notice
     assert set(left) <= set(tree.leftovers(into))
     # Once its data is complete there is nothing to report.

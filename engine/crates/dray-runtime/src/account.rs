@@ -85,7 +85,7 @@ pub fn check_rights() -> Result<()> {
         "act as other accounts",
     )
     .cause("this process lacks CAP_SETUID and CAP_SETGID")
-    .remedy("start it as root, or give it these capabilities"))
+    .remedy("start the endpoint as root, or give its process these capabilities"))
 }
 
 /// Changes the calling thread permanently to the account `name`. Refuses accounts with a user
@@ -98,22 +98,24 @@ pub fn check_rights() -> Result<()> {
 pub fn become_account(name: &str, uid_min: u32, accounts: &dyn Accounts) -> Result<()> {
     let account = accounts.find(name)?.ok_or_else(|| {
         refused(format!(
-            "the mapping names the owner {name:?}, and this host has no such account"
+            "the mapping names the owner {name:?}, but this host has no account of this name"
         ))
     })?;
     if account.uid == 0 || account.gid == 0 {
         return Err(refused(format!(
-            "the account {name:?} is the administrator's"
+            "the account {name:?} belongs to the administrator"
         )));
     }
     // The system calls read these two numbers as "leave unchanged".
     if account.uid == u32::MAX || account.gid == u32::MAX {
-        return Err(refused(format!("the account {name:?} has no number")));
+        return Err(refused(format!("the account {name:?} has no user id")));
     }
     if account.uid < uid_min {
         let uid = account.uid;
-        let cause =
-            format!("the account {name:?} is number {uid}, below {uid_min}: the system's own");
+        let cause = format!(
+            "the account {name:?} has the user id {uid}, below {uid_min}: it is a system \
+                account"
+        );
         return Err(refused(cause));
     }
     check_rights()?;
@@ -135,7 +137,7 @@ fn refused(cause: String) -> Error {
         "act as the owner's account",
     )
     .cause(cause)
-    .remedy("map the principal to an account of this host, or make the account")
+    .remedy("map the principal to an account of this host, or create the account")
 }
 
 /// Sets the groups before the user: the change of user can drop the capability to set groups.

@@ -380,19 +380,22 @@ fn unread_resume(options: &Options, agreed: &Agreed) -> Option<Error> {
         Error::new(
             ErrorKind::Unsupported,
             End::Sink,
-            "resume without reading back",
+            "resume without reading the data back",
         )
-        .cause("its dray is older and reads back what an earlier run wrote")
-        .remedy("install this version there, or leave out --resume trust")
+        .cause("the dray at the other host is older and reads back the data of earlier runs")
+        .remedy(
+            "install this version of dray at the other host, or run the command without \
+            --resume trust",
+        )
     })
 }
 
 /// Returns the notice that the sink of this transfer discards all data.
 fn nothing_kept() -> Event {
-    let notice = Error::new(ErrorKind::Unsupported, End::Sink, "keep what is sent");
+    let notice = Error::new(ErrorKind::Unsupported, End::Sink, "store the sent data");
     let notice = notice
-        .cause("it is a null end: it drops all data and keeps nothing")
-        .remedy("name a folder to have it kept");
+        .cause("the destination is a null end, which discards all data")
+        .remedy("use a folder as the destination to store the data");
     Event::Notice(notice)
 }
 

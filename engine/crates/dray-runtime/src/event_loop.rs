@@ -82,8 +82,8 @@ pub(crate) fn run<C: Executor>(
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
                 let error = Error::new(ErrorKind::Internal, End::Here, "run the transfer")
-                    .cause("its event channel was closed")
-                    .remedy("report this; run the same command again");
+                    .cause("the event channel of the transfer was closed")
+                    .remedy("report this error; run the same command again");
                 return Outcome::Failed(error);
             }
         }
@@ -135,7 +135,7 @@ impl Outbox {
         let _ = self.messages.send(message);
         (before + items > UNREAD_MAX).then(|| {
             Error::new(ErrorKind::LimitExceeded, peer, "answer the other end")
-                .cause(format!("it left {UNREAD_MAX} answers unread"))
+                .cause(format!("the other end has not read {UNREAD_MAX} answers"))
                 .remedy("check the other end and the network, then run the same command again")
         })
     }

@@ -232,7 +232,10 @@ impl ControlSender for ToSource {
 }
 
 fn gone() -> Error {
-    Error::new(ErrorKind::Unreachable, End::Here, "reach the other end").cause("it has ended")
+    Error::new(ErrorKind::Unreachable, End::Here, "reach the other end").cause(
+        "the thread of the \
+        other end has ended",
+    )
 }
 
 struct HandOver {

@@ -128,7 +128,7 @@ fn resumable_data_of_another_transfer_stays_and_is_reported() {
     fs::write(other.join("b"), bytes(2, 1000)).expect("a file");
     let told = scene.arrives(&other);
     assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].contains("1 transfer"), "{told:?}");
+    assert!(told[0].contains("1 interrupted transfer"), "{told:?}");
     assert!(told[0].contains("dray log sweep"), "{told:?}");
     assert_eq!(scene.own_files(), left);
 }

@@ -46,7 +46,7 @@ fn administrators_the_systems_own_and_strangers_are_refused() {
     assert!(refusal("toor").contains("administrator"));
     assert!(refusal("wheel").contains("administrator"));
     assert!(refusal("daemon").contains("below 1000"));
-    assert!(refusal("none").contains("no number"));
+    assert!(refusal("none").contains("no user id"));
     let unknown = refusal("mallory");
     assert!(
         unknown.contains("mapping") && unknown.contains("mallory"),

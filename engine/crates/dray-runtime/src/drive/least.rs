@@ -16,8 +16,8 @@ impl Ended {
             return self;
         }
         let cause = match found {
-            0 => "there is no file, or the patterns match none".to_owned(),
-            found => format!("{found} files were found, and at least {files_min} are required"),
+            0 => "no files exist, or no file matches the patterns".to_owned(),
+            found => format!("{found} files were found, but at least {files_min} are required"),
         };
         let error = Error::new(ErrorKind::NothingMatched, End::Source, "find the files")
             .cause(cause)

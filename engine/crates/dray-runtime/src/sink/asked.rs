@@ -47,28 +47,28 @@ impl Asked {
         let is_named = is_top && path.name().is_some_and(|name| self.named.contains(&name));
         let cause = match task {
             InspectTask::Directory if !self.is_recursive => {
-                "it is a folder, and a single file was requested"
+                "the entry is a folder, but a single file was requested"
             }
             InspectTask::Directory if !is_named && !self.filter.enters(path) => {
                 "the patterns exclude this folder"
             }
             InspectTask::Symlink { .. } if !self.keeps_links => {
-                "it is a symbolic link, and links were not requested"
+                "the entry is a symbolic link, but links were not requested"
             }
             InspectTask::File(key) if self.size.is_some_and(|size| size != key.size) => {
-                "its size differs from the requested size"
+                "the size of the file differs from the requested size"
             }
             InspectTask::File(_) | InspectTask::Symlink { .. }
                 if !is_named && !self.filter.takes(path) =>
             {
-                "the patterns exclude it"
+                "the patterns exclude this entry"
             }
             _ => return Ok(()),
         };
         Err(
-            Error::new(ErrorKind::Protocol, End::Source, "take the entry")
+            Error::new(ErrorKind::Protocol, End::Source, "accept the entry")
                 .cause(cause)
-                .remedy("this source sends entries that were not requested: do not copy from it"),
+                .remedy("do not copy from this source: it sends entries that were not requested"),
         )
     }
 }

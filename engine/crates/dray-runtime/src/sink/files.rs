@@ -169,8 +169,8 @@ impl Space {
     pub(super) fn destination(&self) -> Result<MutexGuard<'_, Destination>> {
         self.destination.lock().map_err(|_| {
             Error::new(ErrorKind::Internal, End::Sink, "use the object log")
-                .cause("a thread panicked while it used the log")
-                .remedy("report this; run the same command again")
+                .cause("a thread that was using the log panicked")
+                .remedy("report this error; run the same command again")
         })
     }
 
@@ -349,8 +349,10 @@ impl Space {
                 let (size, bytes) = (item.size, small.bytes);
                 return Err(
                     Error::new(ErrorKind::Internal, End::Sink, "publish the file")
-                        .cause(format!("{bytes} of its {size} bytes were written"))
-                        .remedy("report this"),
+                        .cause(format!(
+                            "{bytes} of the {size} bytes of the file were written"
+                        ))
+                        .remedy("report this error"),
                 );
             }
             self.store.publish_small(path, &small.name, small.id, how)?;
@@ -418,7 +420,7 @@ impl Space {
 }
 
 pub(super) fn no_partial(operation: &str) -> Error {
-    Error::new(ErrorKind::Internal, End::Sink, operation).cause("its partial file is not open")
+    Error::new(ErrorKind::Internal, End::Sink, operation).cause("the partial file is not open")
 }
 
 #[cfg(test)]

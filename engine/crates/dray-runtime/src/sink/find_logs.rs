@@ -34,7 +34,7 @@ pub fn about_folder(error: Error, words: &str, step: LogStep) -> Error {
         LogStep::Remove => ("remove the log of unfinished copies", words.to_owned()),
         LogStep::Use => (
             "write to the destination",
-            format!("{words} holds the log of unfinished copies"),
+            format!("{words} contains the log of unfinished copies"),
         ),
     };
     // The user needs the name of the log file to examine it.
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(
             told(LogStep::Use, b".dray-log/1.log"),
             "cannot write to the destination at the sink: input/output error \
-             (out/ holds the log of unfinished copies: why)"
+             (out/ contains the log of unfinished copies: why)"
         );
         assert_eq!(
             told(LogStep::Remove, b".dray-log/1.lease"),

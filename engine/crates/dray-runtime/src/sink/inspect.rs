@@ -25,7 +25,7 @@ impl Space {
             }
             return Err(
                 Error::new(ErrorKind::NotADirectory, End::Sink, "make the entry")
-                    .cause("its folder could not be made"),
+                    .cause("the folder of the entry could not be created"),
             );
         }
         if let Some(asked) = &self.asked
@@ -107,12 +107,12 @@ impl Space {
         let error = Error::new(ErrorKind::AlreadyExists, End::Sink, "make the link");
         Err(if is_itself {
             error
-                .cause("the link's target exists under its name")
-                .remedy("name another destination")
+                .cause("the target of the link exists under the name of the link")
+                .remedy("choose another destination")
         } else {
             error
-                .cause("a file has the link's name")
-                .remedy("move it away, or add --overwrite always")
+                .cause("a file with the name of the link exists")
+                .remedy("move the file away, or add --overwrite always")
         })
     }
 

@@ -95,8 +95,8 @@ pub(super) fn held(file: &dyn ControlFile, words: &str) -> Error {
     match read_lease(file) {
         Ok(Some(record)) => record.held_error(words),
         _ => Error::new(ErrorKind::LeaseHeld, End::Sink, "write to the destination")
-            .cause(format!("another transfer is beginning to write to {words}"))
-            .remedy("wait for it, or cancel it"),
+            .cause(format!("another transfer is starting to write to {words}"))
+            .remedy("wait for that transfer, or cancel it"),
     }
 }
 
@@ -110,7 +110,10 @@ pub(super) fn lock_lease(
 ) -> Result<(Box<dyn ControlFile>, LeaseRecord)> {
     let patience = Instant::now() + patience;
     let name = layout::lease_of_log(&place.log).ok_or_else(|| {
-        Error::new(ErrorKind::Internal, End::Sink, "name the lease").cause("no log's name")
+        Error::new(ErrorKind::Internal, End::Sink, "name the lease").cause(
+            "the file name is not \
+            the name of a log",
+        )
     })?;
     let path = place.folder.join(&name)?;
     let store = place.store.as_ref();

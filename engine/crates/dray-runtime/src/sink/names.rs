@@ -138,8 +138,8 @@ impl Names {
             }
         }
         Err(wrong(ErrorKind::LimitExceeded)
-            .cause("all names for its partial file are taken")
-            .remedy("rename the file, or copy it by itself"))
+            .cause("all possible names of its partial file are in use")
+            .remedy("rename the file, or copy the file alone"))
     }
 
     /// Removes partial files that an interrupted move has left. A run that moves a file from or to

@@ -36,7 +36,7 @@ impl ReadBack {
         if self.stops.load(Ordering::Acquire) {
             return Err(
                 Error::new(ErrorKind::Cancelled, End::Sink, "read the file back")
-                    .cause("the session ends"),
+                    .cause("the session is ending"),
             );
         }
         Ok(())
@@ -57,8 +57,10 @@ impl ReadBack {
         let size = file.state()?.size;
         if size < range.end() {
             return Err(
-                Error::new(ErrorKind::ShortRead, End::Sink, "read the file back")
-                    .cause(format!("it has {size} bytes, {} are needed", range.end())),
+                Error::new(ErrorKind::ShortRead, End::Sink, "read the file back").cause(format!(
+                    "the partial file has {size} bytes, but {} are needed",
+                    range.end()
+                )),
             );
         }
         let mut memory = vec![0; PIECE_BYTES + ALIGNMENT];
@@ -83,7 +85,7 @@ impl ReadBack {
                 if got == 0 {
                     return Err(
                         Error::new(ErrorKind::ShortRead, End::Sink, "read the file back")
-                            .cause(format!("it ends at {at}")),
+                            .cause(format!("the partial file ends at byte {at}")),
                     );
                 }
                 self.bytes.fetch_add(got as u64, Ordering::Relaxed);

@@ -154,5 +154,5 @@ impl Space {
 fn no_answer() -> Error {
     Error::new(ErrorKind::Internal, dray_core::End::Sink, "write the files")
         .cause("the store returned too few results")
-        .remedy("report this")
+        .remedy("report this error")
 }

@@ -31,10 +31,10 @@ const LIMITS: Limits = Limits {
     runs_max: 1 << 14,
 };
 
-const LATER: &str = "`dray log sweep` can remove it in an hour";
+const LATER: &str = "`dray log sweep` can remove the file in an hour";
 
 fn unread(path: &RelPath) -> Error {
-    let cause = "a log beside it cannot be read and may name it";
+    let cause = "a log beside the partial file cannot be read and may name this file";
     let operation = "remove the partial file";
     let error = Error::new(ErrorKind::PermissionDenied, End::Sink, operation).file(path);
     error.cause(cause)
@@ -160,14 +160,17 @@ impl Space {
             } = found;
             let s = |count| if count == 1 { "" } else { "s" };
             let cause = format!(
-                "{transfers} transfer{} that broke off may resume {files} file{}",
+                "{transfers} interrupted transfer{} may resume {files} file{}",
                 s(transfers),
                 s(files)
             );
             // This kind of error, without a file, is shown as its cause only.
             let operation = "remove partial data of other transfers";
             let told = Error::new(ErrorKind::AlreadyExists, End::Sink, operation).cause(cause);
-            self.tell(told.remedy("list it with `dray log show`; remove it with `dray log sweep`"));
+            self.tell(told.remedy(
+                "list the partial data with `dray log show`; remove it with \
+                `dray log sweep`",
+            ));
         }
     }
 

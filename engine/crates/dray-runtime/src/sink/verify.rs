@@ -48,7 +48,7 @@ impl Space {
         open: Option<&Arc<OpenFile>>,
         ranges: &SummedRanges,
     ) -> Result<()> {
-        let open = open.ok_or_else(|| no_partial("read back what was written"))?;
+        let open = open.ok_or_else(|| no_partial("read back the written data"))?;
         let file = self.open_back(&open.path, &open.name)?;
         for (range, sums) in ranges.iter() {
             match self.read_back.sums(file.as_ref(), range) {
@@ -59,7 +59,7 @@ impl Space {
                     return Err(Error::new(
                         ErrorKind::ChecksumMismatch,
                         End::Sink,
-                        "read back what was written",
+                        "read back the written data",
                     )
                     .file(&open.path)
                     .cause(format!(
@@ -67,7 +67,7 @@ impl Space {
                         range.offset,
                         range.end()
                     ))
-                    .remedy("check the storage; run the same command to send them again"));
+                    .remedy("check the storage; run the same command to send these bytes again"));
                 }
             }
         }

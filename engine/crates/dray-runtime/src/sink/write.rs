@@ -142,7 +142,9 @@ fn write(parts: &[WriteJobPart], bytes: &[u8], space: &Space) -> Vec<Result<()>>
         let result = match (together.remove(&number), data) {
             (Some(result), _) => result,
             (None, Some(data)) => write_piece(piece, data, space),
-            (None, None) => Err(defect("its parts are longer than its payload")),
+            (None, None) => Err(defect(
+                "the parts of the object are longer than its payload",
+            )),
         };
         results.extend(std::iter::repeat_n(result, piece.len()));
     }
@@ -196,7 +198,7 @@ fn write_piece(piece: &[WriteJobPart], data: &[u8], space: &Space) -> Result<()>
         (None, Some(open)) => space.write_at(open, part.range.offset, data),
         (None, None) => Err(
             Error::new(ErrorKind::Cancelled, End::Sink, "write the object")
-                .cause("its file was closed in the meantime"),
+                .cause("the file was closed before the write"),
         ),
     }
 }
@@ -208,7 +210,7 @@ fn gather(piece: &[WriteJobPart], mut data: &[u8]) -> Result<(Vec<u8>, Vec<ByteR
     let mut holes: Vec<ByteRange> = Vec::new();
     for WriteJobPart { part, .. } in piece {
         if part.range.offset != content.len() as u64 {
-            return Err(defect("the parts of a small file do not follow each other"));
+            return Err(defect("the parts of a small file are not contiguous"));
         }
         let length = part.range.length as usize;
         if part.hole {

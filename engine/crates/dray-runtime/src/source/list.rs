@@ -284,8 +284,8 @@ fn leaves_out(filter: &Filter, contents: bool, is_folder: bool, error: &Error) -
 /// lead to another file, or to no file.
 fn named_link() -> Error {
     Error::new(ErrorKind::InvalidRequest, End::Source, "copy")
-        .cause("it is a symbolic link")
-        .remedy("name its target, or follow links (links: follow)")
+        .cause("the source is a symbolic link")
+        .remedy("give the target of the link, or follow links (links: follow)")
 }
 
 /// Returns the path in the root's store for the entry that has `path` at the destination.
@@ -341,9 +341,11 @@ fn must_be(asked: u64, size: u64) -> Result<()> {
         return Ok(());
     }
     Err(
-        Error::new(ErrorKind::SourceChanged, End::Source, "take the file")
-            .cause(format!("it has {size} bytes, but {asked} were requested"))
-            .remedy("check that the file is complete and that it is the right one")
+        Error::new(ErrorKind::SourceChanged, End::Source, "select the file")
+            .cause(format!(
+                "the file has {size} bytes, but {asked} were requested"
+            ))
+            .remedy("check that the file is complete and is the intended file")
             .status(Status::Permanent),
     )
 }
@@ -356,7 +358,7 @@ fn cut(range: ByteRange, size: u64) -> Result<(u64, u64)> {
         return Err(Error::new(
             ErrorKind::InvalidRequest,
             End::Source,
-            "take the byte range",
+            "select the byte range",
         )
         .cause(format!(
             "{offset}:{length} ends past the file's {size} bytes"

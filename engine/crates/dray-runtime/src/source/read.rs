@@ -154,7 +154,7 @@ fn read_from(
         let Some(room) = buffer.get_mut(used..used + length) else {
             return Err(
                 Error::new(ErrorKind::Internal, End::Source, "read the file")
-                    .cause("an object larger than its buffer"),
+                    .cause("the object is larger than its buffer"),
             );
         };
         let mut summer = Summer::new();
@@ -232,10 +232,10 @@ fn fill(
             if got == 0 {
                 return Err(
                     Error::new(ErrorKind::ShortRead, End::Source, "read the file")
-                        .cause(format!("it ends at byte {}", at + filled as u64))
+                        .cause(format!("the file ends at byte {}", at + filled as u64))
                         .remedy(
-                            "run the same command again when no program writes to it; \
-                             exclude files without a real size, as in /sys (--exclude)",
+                            "run the same command again when no program writes to the file; \
+                                exclude files without a real size, as in /sys (--exclude)",
                         ),
                 );
             }
@@ -282,12 +282,13 @@ fn check_unchanged(handle: &dyn ReadHandle, origin: &Origin, part: &ReadPart) ->
         return Ok(now);
     }
     let cause = if is_listed {
-        "its inode changed during the read, although its modification time did not".to_owned()
+        "the inode of the file changed during the read, although the modification time did not"
+            .to_owned()
     } else if now.size == origin.listed.size {
-        "its modification time changed after it was listed".to_owned()
+        "the modification time of the file changed after it was listed".to_owned()
     } else {
         format!(
-            "it has {} bytes, {} when it was listed",
+            "the file has {} bytes, but had {} when it was listed",
             now.size, origin.listed.size
         )
     };

@@ -234,19 +234,22 @@ fn read(file: &Path, now: Time) -> Result<Memory, Unread> {
     let read = opened.take(FILE_BYTES_MAX + 1).read_to_end(&mut text);
     if read.map_err(Unread::Now)? as u64 > FILE_BYTES_MAX {
         return Err(Unread::Damaged(format!(
-            "it has more than {FILE_BYTES_MAX} bytes"
+            "the file has more than {FILE_BYTES_MAX} bytes"
         )));
     }
     let damaged = |cause: &str| Unread::Damaged(cause.to_owned());
     let written: Written =
         serde_json::from_slice(&text).map_err(|error| damaged(&error.to_string()))?;
     if written.version != VERSION {
-        return Err(damaged(&format!("it is of version {}", written.version)));
+        return Err(damaged(&format!(
+            "the file is of version {}",
+            written.version
+        )));
     }
     for line in written.pairs {
         let found = line.read();
         let (pair, kept) =
-            found.ok_or_else(|| damaged("a number, a name or a time in it is not valid"))?;
+            found.ok_or_else(|| damaged("a number, a name or a time in the file is not valid"))?;
         memory.restore(pair, kept, now);
     }
     Ok(memory)
@@ -256,8 +259,8 @@ fn read(file: &Path, now: Time) -> Result<Memory, Unread> {
 fn set_aside(file: &Path, cause: &str) -> String {
     let aside = file.with_extension("json.damaged");
     let moved = match std::fs::rename(file, &aside) {
-        Ok(()) => format!("it is {} now", aside.display()),
-        Err(error) => format!("it could not be moved ({error}) and will be overwritten"),
+        Ok(()) => format!("the file is now {}", aside.display()),
+        Err(error) => format!("the file could not be moved ({error}) and will be overwritten"),
     };
     let file = file.display();
     format!(

@@ -70,7 +70,7 @@ pub enum Flaw {
 impl fmt::Display for Flaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Shape => write!(f, "the plan is of something else"),
+            Self::Shape => write!(f, "the plan does not match the transfers"),
             Self::Short(key, bytes) => write!(f, "transfer {} lacks {bytes} bytes", key.0),
             Self::Window(key) => write!(f, "transfer {} moves outside of its window", key.0),
             Self::Ceiling(key, at) => write!(f, "transfer {} above its ceiling in {at}", key.0),

@@ -47,8 +47,8 @@ pub fn remove(place: &Place, found: &Found, now: SystemTime) -> Result<Removed> 
         return Err(
             Error::new(ErrorKind::Busy, End::Sink, "remove partial data")
                 .file(&found.path)
-                .cause("it is in use, or was touched less than an hour ago")
-                .remedy("wait until no transfer uses it"),
+                .cause("the data is in use, or was changed less than an hour ago")
+                .remedy("wait until no transfer uses the data"),
         );
     }
     match found.what {

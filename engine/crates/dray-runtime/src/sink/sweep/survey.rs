@@ -147,5 +147,8 @@ fn sum(holdings: [Option<Holding>; 3]) -> u64 {
 }
 
 pub(super) fn no_log() -> Error {
-    Error::new(ErrorKind::Internal, End::Sink, "look at the log").cause("no log's name")
+    Error::new(ErrorKind::Internal, End::Sink, "read the log").cause(
+        "the file name is not the \
+        name of a log",
+    )
 }
