@@ -214,7 +214,7 @@ def test_folder_where_a_file_should_be(bench: Bench, source: Path, sink: Path) -
     (sink / "source" / "m" / "large" / "precious").write_bytes(b"mine")
     words: list[Word] = ["-r", source, f"{sink}/"]
     ended = bench.cp(*words).expect(SOME_FAILED)
-    explains(ended, "sink", "m/large", "a folder has the file's name", "move the folder away")
+    explains(ended, "sink", "m/large", "folder with the file's name", "move the folder away")
     assert failed(ended).keys() == {"source/m/large"}
     assert (sink / "source/m/large/precious").read_bytes() == b"mine", "a stranger's file is gone"
     shutil.rmtree(sink / "source/m/large")

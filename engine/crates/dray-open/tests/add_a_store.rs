@@ -96,7 +96,7 @@ impl Readable for ToyStore {
             Err(error.file(path).cause(cause))
         };
         match self.find(path).map(|state| state.kind) {
-            Some(FileKind::Directory) => error(ErrorKind::IsADirectory, "it is a folder"),
+            Some(FileKind::Directory) => error(ErrorKind::IsADirectory, "the entry is a folder"),
             Some(_) => Ok(Box::new(ToyFile(Arc::clone(&self.0), path.clone()))),
             None => error(ErrorKind::NotFound, "the shelf has no such file"),
         }

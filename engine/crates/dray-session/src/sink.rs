@@ -297,9 +297,9 @@ impl Sink {
 
     /// Stops the session because a source violated the protocol or exceeded an agreed limit.
     fn violation(&mut self, peer: PeerId, kind: ErrorKind, cause: String) {
-        let error = Error::new(kind, End::Source, "follow the source")
+        let error = Error::new(kind, End::Source, "follow the messages of the source")
             .cause(cause)
-            .remedy("use the same version of dray at both ends and report this");
+            .remedy("use the same version of dray at both ends, and report this error");
         self.stop(Outcome::Failed(error.clone()), false);
         self.out
             .push_back(Effect::Message(peer, Message::GoAway(error.clone())));
@@ -356,7 +356,10 @@ impl Sink {
             Message::NewFiles(_) | Message::ListFailed(_) | Message::ListEnd { .. }
         );
         if is_listing && self.has_ended_list(peer) {
-            self.protocol_error(peer, "more of the list after its end");
+            self.protocol_error(
+                peer,
+                "the source sent more entries after the end of the list",
+            );
             return;
         }
         match message {
@@ -378,7 +381,7 @@ impl Sink {
                     if !self.on_credit(peer, target, count) {
                         self.protocol_error(
                             peer,
-                            format!("credit for {target} that it does not have"),
+                            format!("the sink granted credit for {target}, which it does not have"),
                         );
                         return;
                     }
@@ -425,10 +428,16 @@ impl Sink {
         let announced = known.announced;
         self.progress.listing_done = self.is_listed_to_the_end();
         if entries != announced {
-            let cause = format!("{entries} entries announced, {announced} received");
+            let cause = format!("the source announced {entries} entries, but sent {announced}");
             self.protocol_error(peer, cause);
         } else if let Some(index) = self.folder_without_end(peer) {
-            self.protocol_error(peer, format!("the list ends, and folder {index} does not"));
+            self.protocol_error(
+                peer,
+                format!(
+                    "the source ended the list before the end of folder \
+                {index}"
+                ),
+            );
         }
     }
 

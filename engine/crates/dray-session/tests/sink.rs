@@ -553,7 +553,7 @@ fn resent_ranges_are_reported_if_objects_exceed_the_buffers() {
     assert!(
         reported
             .cause
-            .contains("its 3 durable bytes are sent again"),
+            .contains("the 3 durable bytes of the file are sent again"),
         "{reported}"
     );
     assert!(

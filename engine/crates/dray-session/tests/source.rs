@@ -318,7 +318,7 @@ fn verdict_with_an_open_entry_is_refused() {
     answer(&mut durable, BlockState::Durable);
     for mut source in [listed, reading(), sent, written, durable] {
         let effects = verdict(&mut source, ONE_FILE);
-        let cause = "a verdict with 1 of 1 entries not closed";
+        let cause = "the sink sent a verdict with 1 of 1 entries still open";
         assert_eq!(broken(&effects).as_deref(), Some(cause));
         assert!(!effects.contains(&Effect::StoreVerdict(ONE_FILE)));
     }
@@ -404,7 +404,7 @@ fn verdict_must_match_the_closed_entries() {
         let effects = verdict(&mut done(is_driver), fewer);
         assert_eq!(
             broken(&effects).as_deref(),
-            Some("a verdict of 0 files, although the sink reported 1")
+            Some("the sink sent a verdict of 0 files, but had reported 1")
         );
         assert_eq!(broken(&verdict(&mut done(is_driver), ONE_FILE)), None);
         // If the sink is the driver, it may have other sources, so its totals may be higher.

@@ -82,7 +82,7 @@ fn a_key_that_is_another_certificates_is_named() {
     let error = refused(here, more);
     assert_eq!(error.kind, ErrorKind::InvalidRequest, "{error}");
     let said = error.to_string();
-    for word in ["key.pem", "tls.key", "not the certificate's"] {
+    for word in ["key.pem", "tls.key", "does not belong to the certificate"] {
         assert!(said.contains(word), "{said}");
     }
 }

@@ -29,7 +29,10 @@ impl Sink {
                 continue;
             };
             if piece.iter().any(|segment| segment.range.is_empty()) {
-                return wrong(format!("no bytes of entry {}", first.file));
+                return wrong(format!(
+                    "the source sent an empty range of entry {}",
+                    first.file
+                ));
             }
             let range = ByteRange::between(first.range.offset, last.range.end());
             let is_hole = piece
@@ -50,21 +53,29 @@ impl Sink {
             return Ok(());
         };
         let Node::File(file) = &mut live.node else {
-            return wrong(format!("bytes for entry {index}, which is not a file"));
+            return wrong(format!(
+                "the source sent bytes for entry {index}, which is not a file"
+            ));
         };
         if file.stage != Stage::Open {
-            return wrong(format!("bytes for entry {index}, which needs none"));
+            return wrong(format!(
+                "the source sent bytes for entry {index}, which needs no bytes"
+            ));
         }
         if piece.end() > file.key.size {
-            return wrong(format!("bytes past the end of entry {index}"));
+            return wrong(format!(
+                "the source sent bytes past the end of entry {index}"
+            ));
         }
         if file.accepted.overlaps(piece) {
-            return wrong(format!("bytes of entry {index} twice"));
+            return wrong(format!("the source sent bytes of entry {index} twice"));
         }
         if !is_whole(file, piece, is_hole) {
             let (from, to) = (piece.offset, piece.end());
-            let cause =
-                format!("bytes {from} to {to} of entry {index}, which are not a whole object");
+            let cause = format!(
+                "the source sent bytes {from} to {to} of entry {index}, which are not a \
+                    whole object"
+            );
             return wrong(cause);
         }
         self.mark(index, piece, true);

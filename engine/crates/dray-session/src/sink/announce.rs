@@ -31,7 +31,7 @@ impl Sink {
             }
             let live_bytes = self.peers.get(&peer).map_or(0, |peer| peer.live_bytes);
             if live_bytes > bytes_max {
-                let cause = format!("more than {bytes_max} bytes of live entries");
+                let cause = format!("the unfinished entries take more than {bytes_max} bytes");
                 self.violation(peer, ErrorKind::LimitExceeded, cause);
                 return;
             }
@@ -87,11 +87,13 @@ impl Sink {
         let (next, live_count) = known.map_or((0, 0), |peer| (peer.announced, peer.live_count()));
         if entry.index.0 != next {
             let index = entry.index;
-            return Err(format!("entry {index} where entry {next} is due"));
+            return Err(format!(
+                "the source announced entry {index} instead of entry {next}"
+            ));
         }
         if live_count >= self.config.live_entries_max as usize {
             return Err(format!(
-                "more than {} live entries",
+                "more than {} entries are unfinished",
                 self.config.live_entries_max
             ));
         }
@@ -124,7 +126,7 @@ impl Sink {
                 let error = failed.as_ref().map(|failed| failed.of_entries.clone());
                 Ok((path.clone(), error))
             }
-            _ => Err(format!("entry {told} lies in no open folder")),
+            _ => Err(format!("entry {told} is not in an open folder")),
         }
     }
 
@@ -132,16 +134,16 @@ impl Sink {
     /// folder. Returns `None` for an acceptable entry.
     fn refuse_entry(&self, entry: &Entry) -> Option<Error> {
         if entry.name.is_reserved() {
-            let error = Error::new(ErrorKind::InvalidName, End::Sink, "take the name")
+            let error = Error::new(ErrorKind::InvalidName, End::Sink, "accept the name")
                 .cause("names that begin with .dray- are reserved for partial files and logs")
-                .remedy("rename it, or leave it out with --exclude");
+                .remedy("rename the entry, or exclude it with --exclude");
             return Some(error);
         }
         let is_link = matches!(entry.kind, EntryKind::Symlink { .. });
         (is_link && self.config.demanded.is_some()).then(|| {
             Error::new(ErrorKind::InvalidRequest, End::Source, "verify the file")
-                .cause("a checksum is demanded, but it is a symbolic link")
-                .remedy("name the link's target, or follow links (--links follow)")
+                .cause("a checksum is demanded, but the entry is a symbolic link")
+                .remedy("copy the target of the link, or follow links (--links follow)")
         })
     }
 
@@ -149,9 +151,9 @@ impl Sink {
     fn path_in(&self, folder: RelPath, entry: &Entry) -> (RelPath, Option<Error>) {
         match folder.join(&entry.name) {
             Ok(path) if self.paths.contains_key(&path) => {
-                let error = Error::new(ErrorKind::AlreadyExists, End::Sink, "take the name")
+                let error = Error::new(ErrorKind::AlreadyExists, End::Sink, "accept the name")
                     .cause("two entries of this transfer have this path")
-                    .remedy("copy them to different folders");
+                    .remedy("copy these entries to different folders");
                 (path, Some(error))
             }
             Ok(path) => {

@@ -71,7 +71,10 @@ impl Sink {
             self.out.extend(buffer.map(Effect::Free));
             self.protocol_error(
                 peer,
-                format!("an object for {} without credit", head.target),
+                format!(
+                    "the source sent an object for {} without credit",
+                    head.target
+                ),
             );
             return;
         }
@@ -104,7 +107,7 @@ impl Sink {
         }
         let is_hole = !holds_credit;
         if is_hole && !self.count_hole_block(key) {
-            let cause = format!("more than {HOLE_BLOCKS_MAX} objects of holes in one message");
+            let cause = format!("the source sent more than {HOLE_BLOCKS_MAX} holes in one message");
             self.violation(peer, ErrorKind::LimitExceeded, cause);
             return;
         }
@@ -173,7 +176,7 @@ impl Sink {
             let file = self.file(segment.file)?;
             let in_pieces = file.small && file.accepted.bytes() < file.key.size;
             let index = segment.file;
-            in_pieces.then(|| format!("entry {index} in pieces; it is a small file"))
+            in_pieces.then(|| format!("the source sent entry {index}, a small file, in pieces"))
         })
     }
 
@@ -210,7 +213,7 @@ impl Sink {
             }
         } else {
             let error = Error::new(ErrorKind::Busy, End::Sink, "write the object in turn")
-                .cause("too many objects wait for one before them");
+                .cause("too many objects wait for an earlier object");
             self.send_back(key, error);
         }
     }
@@ -527,7 +530,7 @@ impl Sink {
             // A source may split one long question into several messages.
             known.asked.entry(stream).or_default().extend(blocks);
         } else {
-            let cause = "questions about too many streams or objects".to_owned();
+            let cause = "the source asked about too many streams or objects".to_owned();
             self.violation(peer, ErrorKind::LimitExceeded, cause);
         }
     }
@@ -570,8 +573,8 @@ impl Sink {
             End::Network,
             "receive an object",
         )
-        .cause("bytes differ from the checksum made when they were read")
-        .remedy("the object is sent again; check the network and the memory if this repeats");
+        .cause("the received bytes differ from the checksum computed at the source")
+        .remedy("the object is sent again; check the network and the memory if this error recurs");
         match path {
             Some(path) => error.file(path),
             None => error,
@@ -593,5 +596,5 @@ fn moved(segments: &[Segment]) -> Moved {
 /// Returns the error with which the sink refuses an object whose files have all failed.
 fn closed() -> Error {
     Error::new(ErrorKind::Cancelled, End::Sink, "write the object")
-        .cause("its file was closed while it was on the way")
+        .cause("the file was closed while the object was in transit")
 }

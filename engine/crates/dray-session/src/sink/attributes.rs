@@ -86,7 +86,7 @@ impl Sink {
                 .cause(format!(
                     "{name} belongs to a storage system and is not copied"
                 ))
-                .remedy("let the storage system at the destination compute its own");
+                .remedy("the storage system at the destination sets its own attributes");
             self.out.push_back(Effect::Report(Event::Notice(notice)));
         }
         Ok(())

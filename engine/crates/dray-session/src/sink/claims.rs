@@ -37,9 +37,9 @@ impl Claims {
             return Ok(());
         }
         Err(
-            Error::new(ErrorKind::PathEscapes, End::Sink, "take the name")
+            Error::new(ErrorKind::PathEscapes, End::Sink, "accept the name")
                 .cause("the transfer did not claim this path")
-                .remedy("use the same version of dray at both ends and report this"),
+                .remedy("use the same version of dray at both ends, and report this error"),
         )
     }
 }

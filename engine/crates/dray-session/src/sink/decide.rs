@@ -74,8 +74,8 @@ pub fn refusal(overwrite: Overwrite, stands: FileKind, operation: &str) -> Optio
     match (stands, overwrite) {
         (FileKind::Directory, _) => Some(
             Error::new(ErrorKind::IsADirectory, End::Sink, operation)
-                .cause("a folder has the file's name")
-                .remedy("move the folder away, or name another destination"),
+                .cause("a folder with the file's name exists")
+                .remedy("move the folder away, or choose another destination"),
         ),
         // Never replace a special file: a host whose /dev/null was replaced soon stops working.
         (FileKind::Special, Overwrite::IfDifferent | Overwrite::Always) => {
@@ -89,8 +89,8 @@ pub fn refusal(overwrite: Overwrite, stands: FileKind, operation: &str) -> Optio
 #[must_use]
 pub fn special_stands(operation: &str) -> Error {
     Error::new(ErrorKind::AlreadyExists, End::Sink, operation)
-        .cause("a device, pipe or socket has its name, and dray never replaces it")
-        .remedy("name another destination; null: discards all data")
+        .cause("a device, pipe or socket with this name exists, and dray never replaces it")
+        .remedy("choose another destination; null: discards all data")
 }
 
 fn targets_of(layout: &Layout) -> Vec<TargetId> {
@@ -300,8 +300,8 @@ impl Sink {
             return;
         };
         let cause = format!(
-            "its {} durable bytes are sent again: their objects have {} bytes, and this session \
-             takes at most {largest}",
+            "the {} durable bytes of the file are sent again: they are in objects of {} bytes, \
+                but this session accepts objects of at most {largest} bytes",
             resume.done.bytes(),
             resume.object_bytes
         );

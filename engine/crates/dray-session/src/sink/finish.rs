@@ -20,8 +20,8 @@ impl Sink {
         }
         let Some(sums) = file.known.whole(file.key.size) else {
             let error = Error::new(ErrorKind::Internal, End::Sink, "combine the checksums")
-                .cause("the file is complete, but its ranges do not join")
-                .remedy("report this; run the same command again");
+                .cause("the file is complete, but its ranges have gaps")
+                .remedy("report this error; run the same command again");
             self.fail(index, error, true);
             return;
         };
@@ -33,9 +33,9 @@ impl Sink {
             let error = Error::new(ErrorKind::ChecksumMismatch, End::Source, "verify the file")
                 .status(Status::Permanent)
                 .cause(format!(
-                    "the source has {found}, but {demanded} is demanded"
+                    "the file at the source has {found}, but {demanded} is demanded"
                 ))
-                .remedy("check the demanded value, or the replica at the source");
+                .remedy("check the demanded checksum, or the file at the source");
             self.fail(index, error, true);
             return;
         }

@@ -309,7 +309,11 @@ impl Sink {
             // arrive late.
             Phase::Removing(_) if self.config.is_driver => return,
             _ => {
-                self.protocol_error(peer, "a verdict stored that was not given");
+                self.protocol_error(
+                    peer,
+                    "the source confirmed a verdict that the sink did not \
+                    send",
+                );
                 return;
             }
         }

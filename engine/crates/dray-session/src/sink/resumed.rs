@@ -46,9 +46,9 @@ impl Sink {
             let notice = Error::new(ErrorKind::ChecksumMismatch, End::Sink, "resume the file")
                 .file(&path)
                 .cause(format!(
-                    "{lost} of {said} logged bytes in its partial file differ from the log"
+                    "{lost} of {said} logged bytes in the partial file differ from the log"
                 ))
-                .remedy("they are sent again; check the sink's storage");
+                .remedy("the damaged bytes are sent again; check the sink's storage");
             self.out.push_back(Effect::Report(Event::Notice(notice)));
         }
     }

@@ -145,7 +145,9 @@ impl Sink {
             }
             _ => {
                 let index = entry.index;
-                Err(format!("the end of entry {index}, which is no open folder"))
+                Err(format!(
+                    "the source ended entry {index}, which is not an open folder"
+                ))
             }
         }
     }
@@ -437,6 +439,8 @@ fn in_failed_folder(error: &Error) -> Error {
     };
     Error::new(error.kind, End::Sink, "make the entry")
         .status(error.status)
-        .cause(format!("its folder could not be made: {cause}"))
+        .cause(format!(
+            "the folder of the entry could not be created: {cause}"
+        ))
         .remedy(remedy)
 }

@@ -464,12 +464,12 @@ impl Source {
                 let operation = format!("send objects on stream {stuck}");
                 let error = Error::new(ErrorKind::TimedOut, End::Network, operation)
                     .cause(format!(
-                        "{objects} objects on it were not acknowledged, while later objects on \
-                         other streams were"
+                        "{objects} objects on this stream were not acknowledged, although later \
+                            objects on other streams were"
                     ))
                     .remedy(
-                        "the objects are sent on other streams; check the network if this \
-                             repeats",
+                        "the objects are sent on other streams; check the network if this error \
+                            recurs",
                     );
                 self.out.push_back(Effect::GiveUp(stuck, error.clone()));
                 self.out.push_back(Effect::Report(Event::Notice(error)));
@@ -487,7 +487,7 @@ impl Source {
             return;
         };
         if matches!(block.state, State::Reading | State::Ready) {
-            self.protocol_error(format!("an answer to block {id}, which was not sent"));
+            self.protocol_error(format!("the sink answered block {id}, which was not sent"));
             return;
         }
         match state {

@@ -133,7 +133,7 @@ impl Source {
         );
         let error = Error::new(ErrorKind::LimitExceeded, End::Source, "list the folders")
             .cause(cause)
-            .remedy("copy the innermost folders by themselves");
+            .remedy("copy the innermost folders in a separate transfer");
         self.send_profile();
         self.out
             .push_back(Effect::Message(Message::GoAway(error.clone())));
@@ -148,7 +148,7 @@ impl Source {
         };
         if file.is_decided || ranges.iter().any(|range| range.end() > file.size) {
             self.protocol_error(format!(
-                "impossible ranges of entry {index} reported as done"
+                "the sink reported impossible ranges of entry {index} as durable"
             ));
             return;
         }
@@ -159,7 +159,7 @@ impl Source {
         let after = file.done.run_count();
         self.runs = (self.runs + after).saturating_sub(before);
         if after > RUNS_PER_FILE_MAX || self.runs > RUNS_MAX {
-            let cause = format!("entry {index} is done in too many separate pieces");
+            let cause = format!("the durable ranges of entry {index} are in too many pieces");
             self.violation(ErrorKind::LimitExceeded, cause);
         }
     }
@@ -188,12 +188,12 @@ impl Source {
             return;
         };
         if std::mem::replace(&mut file.is_decided, true) {
-            self.protocol_error(format!("a second decision about entry {}", id.index));
+            self.protocol_error(format!("the sink decided twice about entry {}", id.index));
             return;
         }
         if !file.is_file && !matches!(id.verdict, FileVerdict::Failed(_)) {
             self.protocol_error(format!(
-                "a decision about entry {}, which is no file",
+                "the sink decided about entry {}, which is not a file",
                 id.index
             ));
             return;
@@ -239,7 +239,8 @@ impl Source {
             _ => {
                 let bytes = self.config.buffer_bytes;
                 self.protocol_error(format!(
-                    "an object of {object_bytes} bytes, but {bytes} were agreed"
+                    "the sink asked for an object of {object_bytes} bytes, but {bytes} bytes were \
+                        agreed"
                 ));
                 return;
             }
@@ -311,7 +312,7 @@ impl Source {
             return;
         };
         if let Err(cause) = self.check_closed(file, closed.result.is_ok()) {
-            let cause = format!("entry {} closed {cause}", closed.index);
+            let cause = format!("the sink closed entry {} {cause}", closed.index);
             let path = file.path.clone();
             self.fail_impossible_completion(cause, Some(&path));
             return;

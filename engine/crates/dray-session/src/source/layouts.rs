@@ -10,7 +10,7 @@ impl Source {
     /// Records a storage target of the sink. Ends the session if the sink reports too many targets.
     pub(super) fn knows_target(&mut self, target: TargetId) -> bool {
         if self.sink_targets.len() >= SINK_TARGETS_MAX && !self.sink_targets.contains(&target) {
-            let cause = format!("more than {SINK_TARGETS_MAX} storage targets");
+            let cause = format!("the sink has more than {SINK_TARGETS_MAX} storage targets");
             self.violation(ErrorKind::LimitExceeded, cause);
             return false;
         }

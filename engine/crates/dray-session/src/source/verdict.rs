@@ -17,9 +17,9 @@ impl Source {
 
     /// Ends the session because the sink violated the protocol or exceeded an agreed limit.
     pub(super) fn violation(&mut self, kind: ErrorKind, cause: String) {
-        let error = Error::new(kind, End::Sink, "follow the sink")
+        let error = Error::new(kind, End::Sink, "follow the messages of the sink")
             .cause(cause)
-            .remedy("use the same version of dray at both ends and report this");
+            .remedy("use the same version of dray at both ends, and report this error");
         self.break_off(error);
     }
 
@@ -63,18 +63,21 @@ impl Source {
     /// Handles the sink's verdict, which reports that all entries were processed.
     pub(super) fn on_verdict(&mut self, totals: Totals) {
         if let Phase::Closing(_) = self.phase {
-            self.protocol_error("a second verdict");
+            self.protocol_error("the sink sent a second verdict");
             return;
         }
         if !self.end_announced {
-            self.protocol_error("a verdict before the end of the list");
+            self.protocol_error("the sink sent a verdict before the end of the list");
             return;
         }
         let open = self.files.iter().min_by_key(|(index, _)| **index);
         let open = open.filter(|_| !self.planted.is(Mutant::SourceAcceptsEarlyVerdict));
         if let Some(path) = open.map(|(_, file)| file.path.clone()) {
             let (open, listed) = (self.files.len(), self.progress.entries_listed);
-            let cause = format!("a verdict with {open} of {listed} entries not closed");
+            let cause = format!(
+                "the sink sent a verdict with {open} of {listed} entries still \
+                open"
+            );
             self.fail_impossible_completion(cause, Some(&path));
             return;
         }
@@ -104,7 +107,7 @@ impl Source {
         };
         let wrong = counts.iter().find(is_wrong);
         wrong.map(|(what, said, known)| {
-            format!("a verdict of {said} {what}, although the sink reported {known}")
+            format!("the sink sent a verdict of {said} {what}, but had reported {known}")
         })
     }
 
