@@ -41,7 +41,7 @@ fn meaning(errno: Errno) -> (ErrorKind, &'static str) {
         Errno::NOENT => (K::NotFound, "check the path"),
         Errno::ACCESS | Errno::PERM => (
             K::PermissionDenied,
-            "give this user access, or run as one who has it",
+            "give this user access, or run the command as a user with access",
         ),
         Errno::ISDIR => (
             K::IsADirectory,
@@ -53,7 +53,7 @@ fn meaning(errno: Errno) -> (ErrorKind, &'static str) {
         ),
         Errno::EXIST => (
             K::AlreadyExists,
-            "remove it, or allow it to be replaced with --overwrite",
+            "remove the existing file, or allow its replacement with --overwrite",
         ),
         Errno::NOTEMPTY => (K::AlreadyExists, "remove the folder's entries first"),
         Errno::NOSPC => (
@@ -62,22 +62,26 @@ fn meaning(errno: Errno) -> (ErrorKind, &'static str) {
         ),
         Errno::DQUOT => (
             K::NoSpace,
-            "ask for more quota or free some, and run the same command again",
+            "free some space or ask for more quota, and run the same command again",
         ),
         Errno::FBIG => (
             K::LimitExceeded,
-            "the file system takes no file this long: choose another destination",
+            "the file is too large for the file system: choose another destination",
         ),
         Errno::ROFS => (
             K::ReadOnly,
-            "mount it writable, or choose another destination",
+            "mount the file system writable, or choose another destination",
+        ),
+        Errno::NAMETOOLONG => (
+            K::NameTooLong,
+            "rename the file, or exclude it with --exclude",
         ),
         Errno::NAMETOOLONG => (K::NameTooLong, "rename it, or leave it out with --exclude"),
         // `openat2` returns these numbers with `RESOLVE_BENEATH` and `RESOLVE_NO_SYMLINKS`, and
         // `open` returns `ELOOP` with `O_NOFOLLOW`.
         Errno::LOOP | Errno::XDEV => (
             K::PathEscapes,
-            "a part of the path is a symbolic link: name the real path",
+            "a part of the path is a symbolic link: use the real path",
         ),
         Errno::IO | Errno::NODEV | Errno::NXIO | Errno::STALE | Errno::REMOTEIO | Errno::BADMSG => {
             (
@@ -85,29 +89,34 @@ fn meaning(errno: Errno) -> (ErrorKind, &'static str) {
                 "check the storage; the system's log may have details",
             )
         }
-        Errno::UCLEAN => (K::Io, "the file system is damaged: check it"),
+        Errno::UCLEAN => (K::Io, "the file system is damaged: check the file system"),
         Errno::MFILE => (
             K::Busy,
-            "too many open files in this process: raise its limit (ulimit -n)",
+            "too many files are open in this process: raise the limit of the process (ulimit -n)",
         ),
-        Errno::NFILE => (K::Busy, "too many open files on this host"),
+        Errno::NFILE => (
+            K::Busy,
+            "too many files are open on this host: close some programs, or \
+            raise the limit (fs.file-max)",
+        ),
         Errno::NOMEM => (K::Busy, "the host is out of memory"),
         Errno::AGAIN | Errno::BUSY | Errno::TXTBSY | Errno::INTR | Errno::NOLCK => {
             (K::Busy, "try again later")
         }
-        Errno::TIMEDOUT => (K::TimedOut, "check the storage's server"),
+        Errno::TIMEDOUT => (K::TimedOut, "check the server of the storage"),
         Errno::HOSTDOWN
         | Errno::HOSTUNREACH
         | Errno::NOTCONN
         | Errno::CONNREFUSED
         | Errno::CONNRESET
-        | Errno::SHUTDOWN => (K::Unreachable, "check the storage's server"),
-        Errno::OPNOTSUPP | Errno::NOSYS | Errno::SPIPE => {
-            (K::Unsupported, "the file system cannot do this")
-        }
+        | Errno::SHUTDOWN => (K::Unreachable, "check the server of the storage"),
+        Errno::OPNOTSUPP | Errno::NOSYS | Errno::SPIPE => (
+            K::Unsupported,
+            "the file system does not support this operation",
+        ),
         Errno::ILSEQ => (
             K::InvalidName,
-            "the file system does not take this name: rename it",
+            "the file system does not accept this name: rename the file",
         ),
         _ => (K::Other, ""),
     }

@@ -145,7 +145,7 @@ impl<F: FnMut(&RelPath) -> Result<Vec<FolderEntry>> + Send> FolderLister<ByFunct
     ) -> Result<Self> {
         let Some(state) = state else {
             let error = Error::new(ErrorKind::NotFound, End::Source, "list").file(top);
-            return Err(error.cause("the store has no such file or folder"));
+            return Err(error.cause("the storage system has no such file or folder"));
         };
         let is_folder = state.kind == FileKind::Directory;
         let entry = FolderEntry {
@@ -182,7 +182,7 @@ impl<S: FolderSource> FolderLister<S> {
             None if is_folder => lister.enter(top.clone(), None, None),
             None => {
                 let error = Error::new(ErrorKind::NotADirectory, end, "list").file(top);
-                return Err(error.cause("it is a file"));
+                return Err(error.cause("the entry is a file"));
             }
         }
         Ok(lister)
@@ -237,13 +237,13 @@ impl<S: FolderSource> FolderLister<S> {
         }
         let error = |kind, operation| Error::new(kind, self.source.end(), operation).file(&path);
         if !self.options.recursive {
-            let error = error(ErrorKind::IsADirectory, "copy").cause("it is a folder");
+            let error = error(ErrorKind::IsADirectory, "copy").cause("the entry is a folder");
             return Err(error.remedy("add --recursive (-r) to copy it"));
         }
         if depth >= DEPTH_MAX {
-            let cause = format!("more than {DEPTH_MAX} nested folders");
+            let cause = format!("more than {DEPTH_MAX} folders are nested");
             let error = error(ErrorKind::LimitExceeded, "list").cause(cause);
-            return Err(error.remedy("copy the innermost folders by themselves"));
+            return Err(error.remedy("copy the innermost folders in a separate transfer"));
         }
         let state = self.source.state(&path, entry)?;
         self.enter(path, Some((name.clone(), state.clone())), None);

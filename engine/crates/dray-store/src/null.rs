@@ -96,7 +96,7 @@ impl NullStore {
     fn not_found(&self, operation: &str, path: &RelPath) -> Error {
         Error::new(ErrorKind::NotFound, self.end, operation)
             .file(path)
-            .cause("the null store's tree has no such entry")
+            .cause("the null store has no such entry")
     }
 }
 
@@ -140,7 +140,7 @@ impl Store for NullStore {
                 (tree.files_per_folder, file) = (number + 1, Some(number));
             }
             Some((_, Some(_))) | Some((Some(_), None)) => {
-                let cause = "the null store lists its root, or a file in it";
+                let cause = "the null store can list only its root or a single file";
                 return Err(unsupported(self.end, "list", top, cause));
             }
             _ => return Err(self.not_found("list", top)),
@@ -242,7 +242,7 @@ impl Store for NullStore {
     }
 
     fn open_control(&self, path: &RelPath, _mode: ControlMode) -> Result<Box<dyn ControlFile>> {
-        let cause = "the null store keeps nothing";
+        let cause = "the null store stores no data";
         Err(unsupported(self.end, "open the control file", path, cause))
     }
 

@@ -222,14 +222,14 @@ impl Store for PosixStore {
         let target = folder.map(|folder| folder.target);
         target
             .map(Layout::Single)
-            .map_err(self.failed("find the target of the file", path))
+            .map_err(self.failed("find the storage target of the file", path))
     }
 
     fn free_space(&self, path: &RelPath) -> Result<FreeSpace> {
         let found = self
             .folder_around(path)
             .and_then(|folder| rustix::fs::fstatvfs(folder.fd()));
-        let found = found.map_err(self.failed("ask for free space", path))?;
+        let found = found.map_err(self.failed("read the free space", path))?;
         Ok(FreeSpace {
             free_bytes: found.f_bavail.saturating_mul(found.f_frsize),
             total_bytes: found.f_blocks.saturating_mul(found.f_frsize),
@@ -246,7 +246,7 @@ impl Store for PosixStore {
 
     fn stat(&self, path: &RelPath) -> Result<Option<FileState>> {
         let stat = self.stat_of(path);
-        let stat = stat.map_err(self.failed("look at the file", path))?;
+        let stat = stat.map_err(self.failed("read the attributes of the file", path))?;
         Ok(stat.map(|stat| state_of(&stat)))
     }
 
@@ -259,7 +259,7 @@ impl Store for PosixStore {
                 "find the folder again",
             )
             .cause(format!("{} is {} now", then.display(), now.display()))
-            .remedy("move it back, or name its new path, and run the same command again")),
+            .remedy("move the folder back, or use its new path, and run the same command again")),
             _ => Ok(()),
         }
     }
@@ -272,13 +272,13 @@ impl Store for PosixStore {
         match asked {
             Ok(state) => Ok(birth_of(&state)),
             Err(Errno::NOENT | Errno::NOSYS | Errno::NOTSUP) => Ok(0),
-            Err(errno) => Err(self.failed("look at the file", path)(errno)),
+            Err(errno) => Err(self.failed("read the attributes of the file", path)(errno)),
         }
     }
 
     fn holding(&self, path: &RelPath) -> Result<Option<Holding>> {
         let stat = self.stat_of(path);
-        let stat = stat.map_err(self.failed("look at the file", path))?;
+        let stat = stat.map_err(self.failed("read the attributes of the file", path))?;
         Ok(stat.map(|stat| holding_of(&stat)))
     }
 

@@ -64,7 +64,10 @@ fn special_files_are_named_and_the_rest_is_listed() {
     let mut words: Vec<_> = bad.iter().map(ToString::to_string).collect();
     words.sort();
     assert_eq!(words.len(), 2);
-    assert!(words[0].contains("cannot copy at the source: pipe: not supported (a named pipe)"));
+    assert!(
+        words[0]
+            .contains("cannot copy at the source: pipe: not supported (the entry is a named pipe)")
+    );
     assert!(words[1].contains("a socket"));
     // Opening a pipe must not block and must not read from the pipe.
     let handle = store

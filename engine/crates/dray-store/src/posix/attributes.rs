@@ -133,15 +133,18 @@ impl Refused {
             Errno::TOOBIG | Errno::NOSPC | Errno::RANGE => {
                 Error::new(ErrorKind::LimitExceeded, End::Sink, operation)
                     .cause(format!(
-                        "{name} has {bytes} bytes, more than the file system keeps with a file"
+                        "{name} has {bytes} bytes, which is more than the file system can store"
                     ))
-                    .remedy("shorten or remove it at the source, or leave --xattrs out")
+                    .remedy(
+                        "shorten or remove the attribute at the source, or run the command \
+                        without --xattrs",
+                    )
             }
             Errno::OPNOTSUPP => Error::new(ErrorKind::Unsupported, End::Sink, operation)
                 .cause(format!(
-                    "{name}: the file system keeps no extended attributes"
+                    "{name}: the file system does not support extended attributes"
                 ))
-                .remedy("leave --xattrs out, or choose another destination"),
+                .remedy("run the command without --xattrs, or choose another destination"),
             _ => return,
         };
         self.0.replace(Some(error));

@@ -91,7 +91,10 @@ impl FileSystems {
 fn lost(place: &ErrorContext) -> Error {
     Error::new(ErrorKind::Io, place.end, "sync the file system")
         .file(&place.path)
-        .cause("it lost writes before; data that was not durable then is doubtful")
+        .cause(
+            "the file system lost earlier writes; data that was not durable at that time is \
+            doubtful",
+        )
         .remedy("check the storage, then run the same command again")
         .status(Status::Permanent)
 }

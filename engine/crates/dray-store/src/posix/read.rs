@@ -149,12 +149,12 @@ impl ReadHandle for PosixRead {
 /// Returns the error for an entry that is not a file, folder or link.
 pub(super) fn special(end: End, path: &RelPath, kind: FileType) -> dray_core::Error {
     let what = match kind {
-        FileType::Fifo => "a named pipe",
-        FileType::Socket => "a socket",
-        FileType::CharacterDevice | FileType::BlockDevice => "a device",
-        _ => "neither a file, a folder nor a link",
+        FileType::Fifo => "the entry is a named pipe",
+        FileType::Socket => "the entry is a socket",
+        FileType::CharacterDevice | FileType::BlockDevice => "the entry is a device",
+        _ => "the entry is neither a file, a folder nor a link",
     };
-    crate::store::unsupported(end, "copy", path, what).remedy("leave it out with --exclude")
+    crate::store::unsupported(end, "copy", path, what).remedy("exclude the entry with --exclude")
 }
 
 pub(super) fn read_at(fd: &OwnedFd, offset: u64, buffer: &mut [u8]) -> rustix::io::Result<usize> {

@@ -110,8 +110,11 @@ pub(super) fn error(place: &ErrorContext, errno: Errno) -> Error {
     if errno == HELD {
         return error
             .status(Status::Temporary)
-            .cause("its pages stay in the page cache")
-            .remedy("end the program that maps the partial file; run the same command again");
+            .cause("the pages of the partial file stay in the page cache")
+            .remedy(
+                "stop the program that maps the partial file into memory; run the same \
+                command again",
+            );
     }
     error
 }

@@ -66,7 +66,9 @@ impl RateInTime {
                 .ok_or_else(|| format!("{part:?}: write a change as RATE@SECONDS"))?;
             let from = read_seconds(seconds)?;
             if read.later.last().is_some_and(|(last, _)| *last >= from) {
-                return Err(format!("{part:?} does not come after the change before it"));
+                return Err(format!(
+                    "the time of {part:?} is not after that of the previous change"
+                ));
             }
             read.later.push((from, BytesPerSecond(units::rate(rate)?)));
         }
