@@ -120,7 +120,7 @@ def test_a_busy_server_that_asks_for_hours_ends_the_copy(tmp_path: Path) -> None
 
     with WebServer(CONTENT, change) as server:
         since = time.monotonic()
-        expect_refused(server, tmp_path / "f", "it asks to wait 7200 s")
+        expect_refused(server, tmp_path / "f", "the server asks to wait 7200 s")
         assert time.monotonic() - since < 30
 
 
@@ -260,7 +260,7 @@ def test_unrequested_ranges_are_refused(tmp_path: Path) -> None:
             reply.headers["Content-Range"] = ""
             reply.headers["Content-Type"] = "multipart/byteranges; boundary=x"
 
-    @case("size has changed")
+    @case("the size of the file changed")
     def _other_total(asked: Asked, reply: Reply) -> None:
         del asked
         if reply.status == 206:
@@ -307,7 +307,7 @@ def test_a_whole_answer_must_have_the_announced_size(tmp_path: Path, more: bytes
 
     with WebServer(content, change) as server:
         if more:
-            expect_refused(server, tmp_path / "f", "size has changed")
+            expect_refused(server, tmp_path / "f", "the size of the file changed")
         else:
             expect_whole(server, tmp_path / "f")
 

@@ -167,8 +167,11 @@ impl Client {
             let location = answer.place.meant(location.unwrap_or_default());
             let next = answer.place.redirected(&location).ok_or_else(|| {
                 self.fault(ErrorKind::Protocol, ask)
-                    .cause(format!("{} redirects to nowhere", answer.place.origin))
-                    .remedy("name the file where it lies")
+                    .cause(format!(
+                        "{} sends a redirect without a valid address",
+                        answer.place.origin
+                    ))
+                    .remedy("use the final address of the file")
             })?;
             if answer.is_of_xrootd()
                 && answer.place.may_be_confused()
@@ -180,7 +183,7 @@ impl Client {
                         "{} redirects to another name with ambiguous escapes",
                         answer.place.origin
                     ))
-                    .remedy("name the file at the server where it lies"));
+                    .remedy("use the address of the server that holds the file"));
             }
             let is_elsewhere = !next.origin.is(&answer.place.origin);
             if is_elsewhere && next.origin.leads_here() && !self.home.leads_here() {
@@ -190,7 +193,7 @@ impl Client {
                         "{} redirects to {}, which is on this host",
                         answer.place.origin, next.origin
                     ))
-                    .remedy("name that address itself if you trust it"));
+                    .remedy("use the new address in the command if you trust it"));
             }
             if answer.place.origin.is_secure && !next.origin.is_secure && !next.origin.is_loopback()
             {
@@ -200,14 +203,16 @@ impl Client {
                         "{} redirects to {}, which is not encrypted",
                         answer.place.origin, next.origin
                     ))
-                    .remedy("name that address itself if you trust it"));
+                    .remedy("use the new address in the command if you trust it"));
             }
             place = next;
         }
         Err(self
             .fault(ErrorKind::LimitExceeded, ask)
-            .cause(format!("more than {REDIRECTS_MAX} redirects"))
-            .remedy("name the file where it lies"))
+            .cause(format!(
+                "the server sent more than {REDIRECTS_MAX} redirects"
+            ))
+            .remedy("use the final address of the file"))
     }
 
     /// Sends a request to one place. Repeats the request while the server is busy, for a limited
@@ -228,7 +233,8 @@ impl Client {
             let asked = answer.header("retry-after");
             let asked = asked.and_then(|text| read_retry_after(text, answer.header("date")));
             let Some(wait) = patience.next(asked) else {
-                let wish = asked.map(|asked| format!("; it asks to wait {} s", asked.as_secs()));
+                let wish =
+                    asked.map(|asked| format!("; the server asks to wait {} s", asked.as_secs()));
                 let mut error = self.refused(ask, answer).status(Status::Exhausted);
                 error.cause.push_str(&wish.unwrap_or_default());
                 return Err(error);
@@ -248,10 +254,10 @@ impl Client {
         Err(self
             .fault(ErrorKind::Unsupported, ask)
             .cause(format!(
-                "{} sends it encoded as {coding:?}, although plain bytes were requested",
+                "{} sends the file encoded as {coding:?}, although plain bytes were requested",
                 answer.place.origin
             ))
-            .remedy("configure the server to send it unencoded, or use another program"))
+            .remedy("configure the server to send the file unencoded, or use another program"))
     }
 
     /// Returns a request to `place`. It contains the credentials if `place` is on the home server.
@@ -353,7 +359,8 @@ impl Client {
         };
         let fault = self.fault(kind, ask).cause(format!("{server}: {words}"));
         if words.contains("certificate") {
-            let remedy = "trust its authority by SSL_CERT_FILE or X509_CERT_DIR";
+            let remedy = "trust the authority of the server's certificate through SSL_CERT_FILE \
+                or X509_CERT_DIR";
             return fault.status(Status::Permanent).remedy(remedy);
         }
         match kind {
@@ -411,14 +418,17 @@ fn meaning(status: u16) -> (ErrorKind, &'static str) {
     match status {
         401 => (
             ErrorKind::Unauthorized,
-            "name a file with a token in BEARER_TOKEN_FILE",
+            "set BEARER_TOKEN_FILE to a file with a token",
         ),
         403 => (
             ErrorKind::PermissionDenied,
-            "ask for access, or name a file with another token in BEARER_TOKEN_FILE",
+            "ask for access, or set BEARER_TOKEN_FILE to a file with another token",
         ),
         404 | 410 => (ErrorKind::NotFound, "check the path"),
-        405 | 501 => (ErrorKind::Unsupported, "the server cannot do this"),
+        405 | 501 => (
+            ErrorKind::Unsupported,
+            "the server does not support this request",
+        ),
         408 | 504 => (ErrorKind::TimedOut, "try again later"),
         412 => (
             ErrorKind::SourceChanged,

@@ -131,7 +131,7 @@ impl Token {
         }
         let shown = path.display().to_string();
         let text = std::fs::read_to_string(path)
-            .map_err(|error| unusable(format!("the token's file {shown}: {error}")))?;
+            .map_err(|error| unusable(format!("the token file {shown}: {error}")))?;
         let token = usable(&text, &shown)?;
         *read = Some((Instant::now(), token.clone()));
         Ok(token)
@@ -143,7 +143,7 @@ fn usable(text: &str, place: &str) -> Result<String> {
     let is_token = !token.is_empty() && token.len() <= TOKEN_BYTES_MAX && is_visible(token);
     match is_token && !token.contains(' ') {
         true => Ok(token.to_owned()),
-        false => Err(unusable(format!("{place} holds no token"))),
+        false => Err(unusable(format!("{place} does not contain a token"))),
     }
 }
 

@@ -49,15 +49,15 @@ impl Folders {
             return Err(fault
                 .file(folder)
                 .cause("the server does not list folders (WebDAV's PROPFIND)")
-                .remedy("name its files one by one"));
+                .remedy("copy the files of the folder one by one"));
         };
         let is_folder = |found: &DavEntry| found.path == *folder && found.is_folder;
         if !found.iter().any(is_folder) {
             let fault = Error::new(ErrorKind::NotADirectory, self.0.end, OPERATION);
             return Err(fault
                 .file(folder)
-                .cause("the server does not call it a folder")
-                .remedy("name it without a slash at the end"));
+                .cause("the server does not report this path as a folder")
+                .remedy("write the address without a slash at the end"));
         }
         // Some servers also list other entries. Keep only the entries of this folder.
         found.retain(|found| found.path.parent().as_ref() == Some(folder));

@@ -54,7 +54,9 @@ impl Read for Counted<'_> {
         }
         let count = self.file.read(&mut buffer[..most])?;
         if count == 0 {
-            return Err(std::io::Error::other("the file became shorter"));
+            return Err(std::io::Error::other(
+                "the file became shorter while it was sent",
+            ));
         }
         self.summer.update(&buffer[..count]);
         self.left -= count as u64;
@@ -95,7 +97,9 @@ impl HttpStore {
         let now = sending.file.metadata().map_err(local)?;
         if now.len() != state.len() || now.modified().ok() != state.modified().ok() {
             let fault = Error::new(ErrorKind::SourceChanged, End::Source, OPERATION);
-            return Err(fault.file(path).cause("it was changed while it was sent"));
+            return Err(fault
+                .file(path)
+                .cause("the file was changed while it was sent"));
         }
         verify(server, sending, state.len(), &sums, tell)
     }
@@ -166,7 +170,7 @@ fn verify(
     if found.size != Some(length) {
         let size = found.size.unwrap_or_default();
         return Err(
-            fault(ErrorKind::ShortRead).cause(format!("the server has {size} bytes of {length}"))
+            fault(ErrorKind::ShortRead).cause(format!("the server has {size} of {length} bytes"))
         );
     }
     if sending.verify == Verify::Never {
@@ -187,8 +191,8 @@ fn verify(
             said.same_algorithm(sums)
         ))),
         None if sending.verify == Verify::Required => Err(fault(ErrorKind::Unsupported)
-            .cause("the server offers no checksum that dray computes")
-            .remedy("ask for the copy without RequireChecksumVerification")),
+            .cause("the server offers no checksum of a kind that dray computes")
+            .remedy("request the copy without RequireChecksumVerification")),
         None => Ok(()),
     }
 }

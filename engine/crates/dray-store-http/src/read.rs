@@ -127,17 +127,25 @@ impl HttpFile {
         if let (Some(known), Some(seen)) = (&self.known.tag, &seen.tag)
             && known != seen
         {
-            return Err(self.changed("its entity tag changed after it was opened"));
+            return Err(
+                self.changed("the entity tag of the file changed after the file was opened")
+            );
         }
         // Two different weak tags mean two versions. Two equal weak tags prove nothing.
         if !self
             .server
             .is_as_said(&self.path, &Validators::of_answer(answer))
         {
-            return Err(self.changed("its entity tag or digest differs from an earlier answer"));
+            return Err(self.changed(
+                "the entity tag or digest of the file differs from an earlier \
+                answer",
+            ));
         }
         if seen.modified.is_some() && seen.modified != self.known.modified {
-            return Err(self.changed("its modification time changed after it was opened"));
+            return Err(self.changed(
+                "the modification time of the file changed after the file was \
+                opened",
+            ));
         }
         // The time or tag in the answer equals that of the opened version, because other values
         // were rejected above.
@@ -190,7 +198,10 @@ impl HttpFile {
             // The range is the whole file, so this answer is correct.
             200 if offset == 0 && end == self.known.size => {
                 if answer.length().is_some_and(|size| size != self.known.size) {
-                    return Err(self.changed("its size has changed since it was opened"));
+                    return Err(self.changed(
+                        "the size of the file changed after the file was \
+                        opened",
+                    ));
                 }
                 wanted
             }
@@ -201,7 +212,7 @@ impl HttpFile {
                         "{} ignores ranges and sends the whole file",
                         place.origin
                     ))
-                    .remedy("fetch it with another program, or read it from another server"));
+                    .remedy("copy the file with another program, or from another server"));
             }
             _ => {
                 if answer.status == 412 {
@@ -234,11 +245,11 @@ impl HttpFile {
             ));
         };
         if size.is_some_and(|size| size != self.known.size) {
-            return Err(self.changed("its size has changed since it was opened"));
+            return Err(self.changed("the size of the file changed after the file was opened"));
         }
         if first != offset || last < first || last >= end {
             return refuse(format!(
-                "{} sends bytes {first} to {last}, asked for {offset} to {}",
+                "{} sends bytes {first} to {last}, but bytes {offset} to {} were requested",
                 place.origin,
                 end - 1
             ));
@@ -267,15 +278,18 @@ impl HttpFile {
             // sends such an answer, so a retry can succeed.
             let fault = self.server.client.fault(ErrorKind::Unreachable, &ask);
             let cause = match announced {
-                Some(bytes) => format!("{} sends none of {bytes} bytes", place.origin),
-                None => format!("{} sends no bytes of it", place.origin),
+                Some(bytes) => format!(
+                    "{} announces {bytes} bytes, but sends no bytes",
+                    place.origin
+                ),
+                None => format!("{} sends no bytes of the file", place.origin),
             };
             return Err(fault.cause(cause).remedy("check the server"));
         }
         // Read the end of the body. Otherwise the HTTP library does not keep the connection.
         let more = body.read(&mut [0]);
         if is_whole && (matches!(more, Ok(1)) || filled < buffer.len()) {
-            return Err(self.changed("its size has changed since it was opened"));
+            return Err(self.changed("the size of the file changed after the file was opened"));
         }
         Ok(filled)
     }

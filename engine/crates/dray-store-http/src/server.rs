@@ -210,14 +210,16 @@ impl Server {
         }
         if text.len() as u64 > ANSWER_BYTES_MAX {
             let fault = self.client.fault(ErrorKind::LimitExceeded, &ask);
-            let cause = format!("its listing has more than {ANSWER_BYTES_MAX} bytes");
-            return Err(fault.cause(cause).remedy("copy its files by name"));
+            let cause = format!("the listing of the folder has more than {ANSWER_BYTES_MAX} bytes");
+            return Err(fault
+                .cause(cause)
+                .remedy("copy the files of the folder by name"));
         }
         let found = dav::read(&text, is_raw).map_err(|why| {
             let fault = self.client.fault(ErrorKind::Protocol, &ask);
             fault
                 .cause(format!("{origin}: {why}"))
-                .remedy("check the server, or copy its files by name")
+                .remedy("check the server, or copy the files of the folder by name")
         })?;
         Ok(Some(found))
     }
@@ -285,7 +287,7 @@ impl Server {
             let fault = self.client.fault(ErrorKind::Unsupported, &ask);
             return Err(fault
                 .cause(format!("{} does not report the file's size", self.origin))
-                .remedy("fetch it with another program"));
+                .remedy("copy the file with another program"));
         };
         let known = FileVersion::of_answer(&answer, Some(size));
         Ok(DavEntry {
@@ -301,7 +303,10 @@ impl Server {
     pub(crate) fn as_file(&self, found: DavEntry, operation: &'static str) -> Result<FileVersion> {
         let fault = |kind| Error::new(kind, self.end, operation).file(&found.path);
         if found.is_folder {
-            return Err(fault(ErrorKind::IsADirectory).cause("the server calls it a folder"));
+            return Err(fault(ErrorKind::IsADirectory).cause(
+                "the server reports this path as a \
+                folder",
+            ));
         }
         if found.modified.is_none() {
             return Err(fault(ErrorKind::Unsupported)
@@ -310,7 +315,7 @@ impl Server {
                      detected",
                     self.origin
                 ))
-                .remedy("fetch it with another program, or read it from another server"));
+                .remedy("copy the file with another program, or from another server"));
         }
         Ok(FileVersion {
             size: found.size.unwrap_or_default(),

@@ -122,7 +122,7 @@ impl HttpUrl {
         let bad = |why: &str| {
             Error::new(ErrorKind::InvalidRequest, End::Here, "read the address")
                 .cause(format!("{}: {why}", dray_core::path::escape(shown)))
-                .remedy("write it as https://HOST[:PORT]/PATH")
+                .remedy("write the address as https://HOST[:PORT]/PATH")
         };
         let rest = rest.split(|byte| *byte == b'#').next().unwrap_or_default();
         let (place, query) = match rest.iter().position(|byte| *byte == b'?') {
@@ -131,24 +131,30 @@ impl HttpUrl {
         };
         let slash = place.iter().position(|byte| *byte == b'/');
         let (authority, path) = place.split_at(slash.unwrap_or(place.len()));
-        let authority = std::str::from_utf8(authority).map_err(|_| bad("the host is not text"))?;
+        let authority = std::str::from_utf8(authority).map_err(|_| {
+            bad("the host name is not \
+            plain text")
+        })?;
         if authority.contains('@') {
             // The message omits the text of the URL, because a password may precede the `@`.
             return Err(
                 Error::new(ErrorKind::InvalidRequest, End::Here, "read the address")
-                    .cause("it holds a user or a password before the host")
-                    .remedy("put a bearer token into a file and name it in BEARER_TOKEN_FILE"),
+                    .cause("the address contains a user or a password before the host")
+                    .remedy(
+                        "put a bearer token into a file, and set BEARER_TOKEN_FILE to the \
+                        path of this file",
+                    ),
             );
         }
         if !is_authority(authority) {
-            return Err(bad("no host, or a port that is not a number"));
+            return Err(bad("the address has no host, or its port is not a number"));
         }
         let query = query
             .map(|query| {
                 let is_plain = query.iter().all(|byte| (0x21..0x7f).contains(byte));
                 let text = std::str::from_utf8(query).ok().filter(|_| is_plain);
                 text.map(str::to_owned)
-                    .ok_or_else(|| bad("characters after the question mark that must be escaped"))
+                    .ok_or_else(|| bad("characters after the question mark must be escaped"))
             })
             .transpose()?;
         Ok(Some(Self {
@@ -208,7 +214,7 @@ pub(crate) fn read_path(text: &[u8]) -> Result<RelPath, String> {
         if part.is_empty() {
             continue;
         }
-        let bytes = decode(part).ok_or("an invalid escape")?;
+        let bytes = decode(part).ok_or("the address contains an invalid escape")?;
         let name = Name::new(&bytes).map_err(|error| error.cause)?;
         path = path.join(&name).map_err(|error| error.cause)?;
     }
