@@ -220,7 +220,7 @@ def test_a_log_that_was_replaced_is_not_read(bare: Scene, ours: Path, source: Pa
         refused = cp(bare, ours, path, server.at("a"))
         reader.communicate()
     assert refused.code != 0
-    assert "a replaced file" in said(refused)
+    assert "the replaced file" in said(refused)
     ended = cp(bare, ours, path, server.at("a")).expect(0)
     assert ended.report["bytes_resumed"] > 0
     assert_there(server, path)

@@ -241,7 +241,7 @@ fn load() -> Result<Client> {
     let mut tried = Vec::new();
     for place in places() {
         if place.as_os_str().as_bytes().contains(&b'/') && !place.exists() {
-            tried.push(format!("{}: not there", place.display()));
+            tried.push(format!("{}: no such file", place.display()));
             continue;
         }
         // SAFETY: the library is dray's own, or the user of this process has named it. Loading it
@@ -258,8 +258,8 @@ fn unusable(cause: String) -> Error {
     Error::new(ErrorKind::Unsupported, End::Here, "load the XRootD client")
         .cause(cause)
         .remedy(format!(
-            "build it by `make build-xrootd` (on Debian it needs libxrootd-client-dev), and put {LIBRARY} \
-             beside the program or name it in {LIBRARY_VARIABLE}"
+            "build {LIBRARY} with `make build-xrootd` (Debian: install libxrootd-client-dev), and \
+                put the library beside the program or set {LIBRARY_VARIABLE} to its path"
         ))
 }
 
@@ -271,7 +271,10 @@ fn from(library: Library, place: &OsString) -> Result<Client> {
     // SAFETY: the function has no preconditions.
     let found = unsafe { version() };
     if found != VERSION {
-        let cause = format!("{}: version {found}, not {VERSION}", place.display());
+        let cause = format!(
+            "{} has version {found}, but version {VERSION} is needed",
+            place.display()
+        );
         return Err(unusable(cause));
     }
     macro_rules! entry {
@@ -318,7 +321,7 @@ fn from(library: Library, place: &OsString) -> Result<Client> {
 fn words(text: impl AsRef<[u8]>) -> Result<CString> {
     CString::new(text.as_ref()).map_err(|_| {
         Error::new(ErrorKind::InvalidRequest, End::Source, "name the file")
-            .cause("a zero byte inside")
+            .cause("the name contains a zero byte")
     })
 }
 
@@ -373,7 +376,7 @@ fn failed(operation: &str, raw: &RawError) -> Error {
              and not sent again",
         ),
         ErrorKind::ReadOnly | ErrorKind::PermissionDenied => {
-            error.remedy("give this user permission at the server, or name another path")
+            error.remedy("give this user permission at the server, or use another path")
         }
         _ => error,
     }

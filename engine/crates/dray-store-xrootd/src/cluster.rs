@@ -250,7 +250,7 @@ impl Cluster {
             ),
             None => (
                 ErrorKind::TimedOut,
-                "no server that has it answers",
+                "no server that holds the file answers",
                 "check the servers and the network, then run the same command again",
             ),
         };

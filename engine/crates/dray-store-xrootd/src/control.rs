@@ -51,7 +51,7 @@ impl RemoteControl {
             ControlMode::Existing | ControlMode::ReadOnly => {
                 if server.look(path)?.is_none() {
                     let error = Server::error(ErrorKind::NotFound, "open the control file", path);
-                    return Err(error.cause("it is not there"));
+                    return Err(error.cause("the file does not exist"));
                 }
             }
             ControlMode::Create => {
@@ -109,7 +109,10 @@ impl RemoteControl {
             if Instant::now() >= until {
                 let error = Server::error(ErrorKind::Busy, "open the control file", &self.path);
                 return Err(error
-                    .cause("the server returns a replaced file that a client has open")
+                    .cause(
+                        "the server still serves the replaced file, because a client has this \
+                        file open",
+                    )
                     .remedy("run the same command again"));
             }
             sleep(LOOK_PAUSE);
@@ -120,7 +123,7 @@ impl RemoteControl {
         let opened = self.about(file.state(true))?;
         let Some(found) = self.server.look(&self.path)? else {
             let error = Server::error(ErrorKind::NotFound, "open the control file", &self.path);
-            return Err(error.cause("it is not there any more"));
+            return Err(error.cause("the file no longer exists"));
         };
         Ok(Server::is_that(&found, Server::id(&opened)))
     }
@@ -159,8 +162,8 @@ impl RemoteControl {
             Alone::Opened(_) => {
                 Err(
                     Server::error(ErrorKind::Unsupported, "lock the control file", &self.path)
-                        .cause("the server lets two clients write to one file")
-                        .remedy("export its path without `nolock`"),
+                        .cause("the server allows two clients to write to one file")
+                        .remedy("export the path at the server without `nolock`"),
                 )
             }
         }

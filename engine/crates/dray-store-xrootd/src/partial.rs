@@ -115,7 +115,10 @@ impl Open {
         if self.is_doubted.load(Ordering::SeqCst) {
             return Err(
                 Server::error(ErrorKind::Unreachable, "write the file", &self.path)
-                    .cause("its connection was lost, and its writes may be lost too")
+                    .cause(
+                        "the connection to the server was lost, and written data may be lost \
+                        too",
+                    )
                     .remedy("run the same command again; durable data is kept and not sent again"),
             );
         }
@@ -314,7 +317,7 @@ impl Open {
 
     fn gone(&self, operation: &str) -> dray_core::Error {
         Server::error(ErrorKind::NotFound, operation, &self.path)
-            .cause("its partial file was removed or replaced")
+            .cause("the partial file was removed or replaced")
             .remedy("run the same command again")
     }
 }
@@ -400,7 +403,7 @@ pub(crate) fn open_same(
         return Ok(opened);
     }
     Err(Server::error(ErrorKind::NotFound, "resume the file", path)
-        .cause("another file has its partial file's name"))
+        .cause("another file has the name of the partial file"))
 }
 
 /// Handle of an open partial file, as a sink uses it.

@@ -298,13 +298,16 @@ fn is_same(one: &RemoteState, other: &RemoteState) -> bool {
 
 fn changed() -> Error {
     Error::new(ErrorKind::SourceChanged, End::Source, "read the file")
-        .cause("its size or modification time changed after it was opened")
+        .cause("the size or modification time of the file changed after the file was opened")
         .remedy("run the same command again when no program writes to the file")
 }
 
 fn lost() -> Error {
     Error::new(ErrorKind::Unreachable, End::Source, "read the file")
-        .cause("its connection was lost, and the permission to read it was valid for one opening")
+        .cause(
+            "the connection to the server was lost, and the permission to read the file was \
+            valid for one opening only",
+        )
         .remedy("request the copy again; it resumes from durable data")
 }
 

@@ -58,7 +58,7 @@ impl ReplicaReader {
             // not try again, because opening may take long.
             return Err(
                 Error::new(ErrorKind::Unreachable, End::Source, "open the file")
-                    .cause("its server failed a moment ago"),
+                    .cause("the server of this replica failed a moment ago"),
             );
         }
         let replica = self.located.replicas.get(number);
@@ -75,7 +75,7 @@ impl ReplicaReader {
         if found.size != self.located.size || !is_same_time {
             return Err(
                 Error::new(ErrorKind::SourceChanged, End::Source, "read the file")
-                    .cause(format!("{} has another version of it", url.server())),
+                    .cause(format!("{} has another version of the file", url.server())),
             );
         }
         *reader = Some(Arc::clone(&opened));
@@ -141,7 +141,7 @@ impl ReplicaReader {
 
 fn none_left() -> Error {
     Error::new(ErrorKind::SourceChanged, End::Source, "read the file")
-        .cause("no server still has the version that was found first")
+        .cause("no server still has the version of the file that was found first")
         .remedy("run the same command again when no program writes to the file")
 }
 

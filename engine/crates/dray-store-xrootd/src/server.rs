@@ -64,7 +64,10 @@ pub(crate) struct Server {
 fn not_one(url: &Url, what: &str) -> Error {
     Error::new(ErrorKind::Unsupported, End::Sink, "write to the server")
         .cause(format!("{} {what}", url.server()))
-        .remedy("name one of its data servers by itself: `xrdfs HOST locate '*'` shows them")
+        .remedy(
+            "use one data server of the cluster: `xrdfs HOST locate '*'` lists the data \
+            servers",
+        )
 }
 
 /// Refuses managers and proxies. A manager puts each file on any server, and a proxy stores its
@@ -73,12 +76,13 @@ fn not_one(url: &Url, what: &str) -> Error {
 fn check_role(url: &Url, role: &str) -> Result<()> {
     match role.trim() {
         "server" | "none" => Ok(()),
-        role if role.contains("manager") || role.contains("supervisor") => {
-            Err(not_one(url, "is a cluster's manager and keeps no files"))
-        }
+        role if role.contains("manager") || role.contains("supervisor") => Err(not_one(
+            url,
+            "is the manager of a cluster and stores no files",
+        )),
         role => Err(not_one(
             url,
-            &format!("reports that it is a {role:?}, which keeps no files"),
+            &format!("reports the role {role:?}, which stores no files"),
         )),
     }
 }
@@ -130,7 +134,7 @@ fn check_names(path: &RelPath) -> Result<()> {
         None => return Ok(()),
     };
     let error = Server::error(kind, "name the file", path).cause(cause);
-    Err(error.remedy("rename it at the source, or exclude it"))
+    Err(error.remedy("rename the file at the source, or exclude it with --exclude"))
 }
 
 impl Server {
@@ -178,7 +182,10 @@ impl Server {
 
     /// Returns the error for a missing answer of the client.
     pub(crate) fn unanswered() -> Error {
-        Error::new(ErrorKind::Internal, End::Sink, "write the files").cause("no answer came")
+        Error::new(ErrorKind::Internal, End::Sink, "write the files").cause(
+            "the server sent no \
+            answer",
+        )
     }
 
     /// Returns the path relative to the server's root.
@@ -228,7 +235,7 @@ impl Server {
         match known.as_ref() {
             Some(known) if *known != server => Err(not_one(
                 &self.url,
-                &format!("has files at {known} and at {server}"),
+                &format!("stores files at {known} and at {server}"),
             )),
             _ => {
                 *known = Some(server);
@@ -364,8 +371,8 @@ impl Server {
         if id.inode == 0 {
             let error = Self::error(ErrorKind::Unsupported, "begin the file", path);
             return Err(error
-                .cause("the server does not identify the file")
-                .remedy("name a server that can"));
+                .cause("the server reports no id of the file")
+                .remedy("use a server that reports file ids"));
         }
         let birth = random().max(1);
         let asked = self.asked(path)?;
@@ -424,7 +431,7 @@ fn compare_answer(path: &RelPath, answer: &str, sums: &Sums) -> Result<()> {
         return Ok(());
     }
     let ours: Checksum = known.same_algorithm(sums);
-    let cause = format!("its server has {known}, but {ours} was sent");
+    let cause = format!("the destination's server has {known}, but {ours} was sent");
     Err(
         Server::error(ErrorKind::ChecksumMismatch, "write the file", path)
             .cause(cause)

@@ -109,7 +109,7 @@ impl XrootdSink {
             Some(_) => Ok(None),
             None => Err(Server::error(
                 ErrorKind::NotFound,
-                "read the note of the file",
+                "read the checksum note of the file",
                 path,
             )),
         }
@@ -124,7 +124,7 @@ impl XrootdSink {
             let opened = Server::about(path, file.state(false))?;
             if opened.is_folder {
                 let error = Server::error(ErrorKind::IsADirectory, "open the file", path);
-                return Err(error.cause("a folder exists there"));
+                return Err(error.cause("a folder with this name exists"));
             }
             let named = self.server.look(path)?;
             if named.is_some_and(|named| Server::id(&named) == Server::id(&opened)) {
@@ -132,8 +132,8 @@ impl XrootdSink {
             }
         }
         Err(Server::error(ErrorKind::Busy, "open the file", path)
-            .cause("other clients still have a file open that was replaced")
-            .remedy("run the same command again when they have closed it"))
+            .cause("other clients still have the replaced file open")
+            .remedy("run the same command again when these clients have closed the file"))
     }
 }
 
@@ -147,8 +147,8 @@ impl Drop for XrootdSink {
 
 fn not_a_folder(operation: &str, path: &RelPath) -> Error {
     Server::error(ErrorKind::NotADirectory, operation, path)
-        .cause("another entry exists there")
-        .remedy("move it away, or choose another destination")
+        .cause("another entry with this name exists")
+        .remedy("move the existing entry away, or choose another destination")
 }
 
 impl Store for XrootdSink {
@@ -276,7 +276,7 @@ impl Store for XrootdSink {
     ) -> Result<()> {
         let cause = "the XRootD protocol has no symbolic links";
         Err(unsupported(End::Sink, "make the link", path, cause)
-            .remedy("copy the targets of links with --links follow, or leave links out"))
+            .remedy("copy the targets of links with --links follow, or exclude links"))
     }
 
     fn begin(

@@ -58,30 +58,35 @@ impl Url {
         let bad = |why: &str| {
             Error::new(ErrorKind::InvalidRequest, End::Here, "read the URL")
                 .cause(why)
-                .remedy("write it as root://HOST[:PORT]//PATH")
+                .remedy("write the URL as root://HOST[:PORT]//PATH")
         };
         if whole.contains(&0) {
-            return Err(bad("it holds a zero byte"));
+            return Err(bad("the URL contains a zero byte"));
         }
-        let no_text = |_| bad("only its path may hold bytes that are not UTF-8");
+        let no_text = |_| bad("only the path of the URL may contain bytes that are not UTF-8");
         let end = whole.iter().position(|byte| *byte == b'?');
         let (place, cgi) = whole.split_at(end.unwrap_or(whole.len()));
         let cgi = std::str::from_utf8(cgi.get(1..).unwrap_or_default()).map_err(no_text)?;
         let server = place.windows(3).position(|part| part == b"://");
-        let server = server.ok_or_else(|| bad("no scheme"))? + 3;
+        let server = server.ok_or_else(|| bad("the URL has no scheme"))? + 3;
         let path = place[server..].iter().position(|byte| *byte == b'/');
         let (head, path) = place.split_at(path.map_or(place.len(), |at| server + at));
         let head = std::str::from_utf8(head).map_err(no_text)?;
-        let (scheme, server) = head.split_once("://").ok_or_else(|| bad("no scheme"))?;
+        let (scheme, server) = head
+            .split_once("://")
+            .ok_or_else(|| bad("the URL has no scheme"))?;
         let mut schemes = SCHEMES.iter();
         let found = schemes.find(|(name, _)| *name == scheme);
-        let (_, tls) = found.ok_or_else(|| bad("not a scheme of XRootD"))?;
+        let (_, tls) = found.ok_or_else(|| {
+            bad("the URL has a scheme other than root, roots, \
+            xroot or xroots")
+        })?;
         let (user, host) = match server.rsplit_once('@') {
             Some((user, host)) => (Some(user), host),
             None => (None, server),
         };
         if host.is_empty() || host.starts_with(':') {
-            return Err(bad("it names no host"));
+            return Err(bad("the URL names no host"));
         }
         let user = user.map(|user| user.split_once(':').map_or(user, |(name, _)| name));
         // Several slashes count as one slash, because a server has only absolute paths.
@@ -273,7 +278,7 @@ fn named(path: &RelPath) -> Result<&[u8]> {
         Error::new(ErrorKind::Unsupported, End::Source, "name the file")
             .file(path)
             .cause("the XRootD client does not accept a name with a question mark")
-            .remedy("rename it at its server"),
+            .remedy("rename the file at its server"),
     )
 }
 
