@@ -200,7 +200,7 @@ impl Client {
                     ErrorKind::Protocol,
                     format!("the endpoint's answer is not valid: {error}"),
                 )
-                .remedy("use the same version of dray at both ends and report this")),
+                .remedy("use the same version of dray at both ends, and report this error")),
         }
     }
 

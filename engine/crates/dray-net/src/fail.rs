@@ -48,7 +48,7 @@ fn io_words(error: &io::Error) -> String {
 pub(super) fn protocol(operation: impl Into<String>, cause: impl Into<String>) -> Error {
     Error::new(ErrorKind::Protocol, End::Network, operation)
         .cause(cause)
-        .remedy("use the same version of dray at both ends and report this")
+        .remedy("use the same version of dray at both ends, and report this error")
 }
 
 /// Returns the error for received data that TLS rejects.

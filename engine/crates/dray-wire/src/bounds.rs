@@ -151,7 +151,7 @@ pub fn check_entry(entry: &Entry) -> Result<()> {
                     "{}: {field} is {have}; at most {most} are allowed",
                     entry.name
                 ))
-                .remedy("leave the entry out with --exclude, or shorten it"),
+                .remedy("exclude the entry with --exclude, or shorten its name or attributes"),
         )
     };
     if let EntryKind::Symlink { target } = &entry.kind
@@ -186,8 +186,10 @@ pub fn check_entry(entry: &Entry) -> Result<()> {
     }
     if entry.metadata.mode > MODE_BITS || entry.metadata.modified.nanoseconds > 999_999_999 {
         return Err(
-            Error::new(ErrorKind::InvalidRequest, End::Source, "announce an entry")
-                .cause(format!("{}: its mode or time is not valid", entry.name)),
+            Error::new(ErrorKind::InvalidRequest, End::Source, "announce an entry").cause(format!(
+                "{}: the mode or time of the entry is not valid",
+                entry.name
+            )),
         );
     }
     Ok(())

@@ -182,7 +182,7 @@ impl Prefix {
         let name = frame_name(self.frame_type);
         if u32::try_from(body.len()) != Ok(self.body_bytes) {
             let cause = format!(
-                "{} bytes of body given, {} announced",
+                "the body has {} bytes, but {} bytes were announced",
                 body.len(),
                 self.body_bytes
             );

@@ -113,7 +113,7 @@ fn mandatory_bits(ours: &Hello, theirs: &Hello) -> Result<u64> {
         .map(|bit: u32| bit.to_string())
         .collect();
     let cause = format!(
-        "mandatory feature bits {} are unknown here",
+        "this end does not support the mandatory feature bits {}",
         bits.join(", ")
     );
     Err(incompatible(
@@ -168,7 +168,9 @@ fn checked(hello: &Hello) -> Result<Limits> {
             let operation = format!("agree with {}", hello.software.escape_debug());
             return Err(
                 Error::new(ErrorKind::LimitExceeded, End::Network, operation)
-                    .cause(format!("its {name} is {have}, at least {least} is needed"))
+                    .cause(format!(
+                        "the peer's {name} is {have}, but at least {least} is needed"
+                    ))
                     .remedy(format!("raise {name} at that end")),
             );
         }

@@ -53,7 +53,7 @@ impl<'a> Reader<'a> {
             None => Err(self.wrong(
                 field,
                 format_args!(
-                    "{count} bytes wanted, the frame has {} left",
+                    "the field needs {count} bytes, but the frame has {} bytes left",
                     self.bytes.len()
                 ),
             )),
@@ -68,7 +68,10 @@ impl<'a> Reader<'a> {
             }
             None => Err(self.wrong(
                 field,
-                format_args!("{N} bytes wanted, the frame has {} left", self.bytes.len()),
+                format_args!(
+                    "the field needs {N} bytes, but the frame has {} bytes left",
+                    self.bytes.len()
+                ),
             )),
         }
     }
@@ -190,7 +193,7 @@ pub(super) fn unsendable(field: &str, have: u64, most: u64) -> Error {
     Error::new(
         ErrorKind::LimitExceeded,
         End::Here,
-        "put a message into a frame",
+        "encode a message as a frame",
     )
     .cause(format!("{field}: {have} is over the limit of {most}"))
     .remedy("request fewer items at a time")

@@ -291,7 +291,7 @@ fn read_message(number: u8, reader: &mut Reader<'_>) -> Result<Message> {
         frame_type::VERDICT => Message::Verdict(read_totals(reader)?),
         frame_type::VERDICT_STORED => Message::VerdictStored,
         frame_type::BYE => Message::Bye,
-        _ => return Err(reader.wrong("type", "does not belong on a control connection")),
+        _ => return Err(reader.wrong("type", "this frame is not allowed on a control connection")),
     })
 }
 
@@ -301,7 +301,7 @@ fn read_done(reader: &mut Reader<'_>) -> Result<Message> {
     let ranges = reader.list("ranges", usize::MAX, RANGE_BYTES, |reader| {
         let range: ByteRange = read_range(reader, "range")?;
         if range.is_empty() || range.offset < end {
-            let why = format_args!("{range:?} is empty or not behind the one before");
+            let why = format_args!("{range:?} is empty or does not come after the previous range");
             return Err(reader.wrong("range", why));
         }
         end = range.end();
@@ -341,7 +341,15 @@ fn read_file_id(reader: &mut Reader<'_>) -> Result<FileId> {
         2 => FileVerdict::Adopted,
         3 => FileVerdict::Skipped,
         4 => FileVerdict::Failed(read_error(reader)?),
-        other => return Err(reader.wrong("file.verdict", format_args!("{other} is unknown"))),
+        other => {
+            return Err(reader.wrong(
+                "file.verdict",
+                format_args!(
+                    "the value {other} is \
+            unknown"
+                ),
+            ));
+        }
     };
     Ok(FileId { index, verdict })
 }
@@ -364,7 +372,9 @@ fn read_block_state(reader: &mut Reader<'_>) -> Result<BlockState> {
         2 => BlockState::Durable,
         3 => BlockState::Nack(read_error(reader)?),
         4 => BlockState::Dropped,
-        other => return Err(reader.wrong("block.state", format_args!("{other} is unknown"))),
+        other => {
+            return Err(reader.wrong("block.state", format_args!("the value {other} is unknown")));
+        }
     })
 }
 
@@ -388,7 +398,9 @@ fn read_file_closed(reader: &mut Reader<'_>) -> Result<FileClosed> {
     let result = match reader.u8("file.result")? {
         1 => Ok(read_sums(reader)?),
         2 => Err(read_error(reader)?),
-        other => return Err(reader.wrong("file.result", format_args!("{other} is unknown"))),
+        other => {
+            return Err(reader.wrong("file.result", format_args!("the value {other} is unknown")));
+        }
     };
     Ok(FileClosed {
         index,
@@ -412,7 +424,7 @@ fn read_times(reader: &mut Reader<'_>) -> Result<Times> {
     reader.list("times", STAGES_MAX, 9, |reader| {
         let number = reader.u8("time.stage")?;
         if number <= before {
-            let why = format_args!("{number} is not behind {before}");
+            let why = format_args!("{number} does not come after {before}");
             return Err(reader.wrong("time.stage", why));
         }
         before = number;

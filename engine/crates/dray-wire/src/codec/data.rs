@@ -258,7 +258,10 @@ pub fn decode_block_head(
     }
     let mut reader = Reader::new(body, frame_name(prefix.frame_type));
     if prefix.frame_type != frame_type::BLOCK {
-        return Err(reader.wrong("type", "does not belong on a data stream that has joined"));
+        return Err(reader.wrong(
+            "type",
+            "this frame is not allowed on a data stream after JOIN",
+        ));
     }
     let id = BlockId(reader.u64("id")?);
     let target = TargetId(reader.u32("target")?);
@@ -293,7 +296,15 @@ fn read_segment(reader: &mut Reader<'_>) -> Result<Segment> {
     let kind = match number {
         1 => SegmentKind::Data(read_sums(reader)?),
         2 => SegmentKind::Hole,
-        other => return Err(reader.wrong("segment.kind", format_args!("{other} is unknown"))),
+        other => {
+            return Err(reader.wrong(
+                "segment.kind",
+                format_args!(
+                    "the value {other} is \
+            unknown"
+                ),
+            ));
+        }
     };
     Ok(Segment { file, range, kind })
 }

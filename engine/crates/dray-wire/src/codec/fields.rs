@@ -85,11 +85,15 @@ pub(super) fn put_error(out: &mut Vec<u8>, error: &Error) {
 pub(super) fn read_error(reader: &mut Reader<'_>) -> Result<Error> {
     let kind = ErrorKind::from_code(reader.u16("error.kind")?);
     let status = reader.u8("error.status")?;
-    let status = Status::from_code(status)
-        .ok_or_else(|| reader.wrong("error.status", format_args!("{status} is unknown")))?;
+    let status = Status::from_code(status).ok_or_else(|| {
+        reader.wrong(
+            "error.status",
+            format_args!("the status {status} is unknown"),
+        )
+    })?;
     let end = reader.u8("error.end")?;
     let end = End::from_code(end)
-        .ok_or_else(|| reader.wrong("error.end", format_args!("{end} is unknown")))?;
+        .ok_or_else(|| reader.wrong("error.end", format_args!("the end {end} is unknown")))?;
     let file = reader.option("error.file", |reader| {
         let bytes = reader.bytes("error.file", PATH_LENGTH_MAX)?;
         RelPath::parse(bytes).map_err(|error| reader.wrong("error.file", error.cause))
@@ -167,7 +171,9 @@ pub(super) fn read_entry(reader: &mut Reader<'_>) -> Result<Entry> {
                 .bytes("entry.symlink", bounds::SYMLINK_BYTES_MAX)?
                 .to_vec(),
         },
-        other => return Err(reader.wrong("entry.kind", format_args!("{other} is unknown"))),
+        other => {
+            return Err(reader.wrong("entry.kind", format_args!("the value {other} is unknown")));
+        }
     };
     let metadata = read_metadata(reader)?;
     Ok(Entry {
@@ -254,13 +260,29 @@ pub(super) fn read_options(reader: &mut Reader<'_>) -> Result<Options> {
         0 => Durability::None,
         1 => Durability::File,
         2 => Durability::Object,
-        other => return Err(reader.wrong("options.durability", format_args!("{other} is unknown"))),
+        other => {
+            return Err(reader.wrong(
+                "options.durability",
+                format_args!(
+                    "the value {other} is \
+            unknown"
+                ),
+            ));
+        }
     };
     let overwrite = match reader.u8("options.overwrite")? {
         0 => Overwrite::Never,
         1 => Overwrite::IfDifferent,
         2 => Overwrite::Always,
-        other => return Err(reader.wrong("options.overwrite", format_args!("{other} is unknown"))),
+        other => {
+            return Err(reader.wrong(
+                "options.overwrite",
+                format_args!(
+                    "the value {other} is \
+            unknown"
+                ),
+            ));
+        }
     };
     let order = match reader.u8("options.order")? {
         0 => Order::Layout,
@@ -268,7 +290,15 @@ pub(super) fn read_options(reader: &mut Reader<'_>) -> Result<Options> {
         2 => Order::Random {
             seed: reader.u64("options.order.seed")?,
         },
-        other => return Err(reader.wrong("options.order", format_args!("{other} is unknown"))),
+        other => {
+            return Err(reader.wrong(
+                "options.order",
+                format_args!(
+                    "the value {other} is \
+            unknown"
+                ),
+            ));
+        }
     };
     Ok(Options {
         durability,
@@ -339,7 +369,15 @@ pub(super) fn read_selection(reader: &mut Reader<'_>) -> Result<Selection> {
         0 => Links::Keep,
         1 => Links::Follow,
         2 => Links::Refuse,
-        other => return Err(reader.wrong("selection.links", format_args!("{other} is unknown"))),
+        other => {
+            return Err(reader.wrong(
+                "selection.links",
+                format_args!(
+                    "the value {other} is \
+            unknown"
+                ),
+            ));
+        }
     };
     Ok(Selection {
         recursive,
@@ -389,7 +427,7 @@ pub(super) fn read_layout(reader: &mut Reader<'_>) -> Result<Layout> {
                     Ok(TargetId(reader.u32("layout.target")?))
                 })?;
             if targets.is_empty() {
-                return Err(reader.wrong("layout.targets", "no targets"));
+                return Err(reader.wrong("layout.targets", "the list has no targets"));
             }
             Ok(Layout::Striped {
                 stripe_bytes,

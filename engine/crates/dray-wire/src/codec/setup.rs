@@ -102,7 +102,15 @@ pub(super) fn read_connect(reader: &mut Reader<'_>) -> Result<Connect> {
     let passive_role = match reader.u8("passive_role")? {
         0 => Role::Source,
         1 => Role::Sink,
-        other => return Err(reader.wrong("passive_role", format_args!("{other} is unknown"))),
+        other => {
+            return Err(reader.wrong(
+                "passive_role",
+                format_args!(
+                    "the value {other} is \
+            unknown"
+                ),
+            ));
+        }
     };
     Ok(Connect {
         transfer,
@@ -138,7 +146,7 @@ pub(super) fn read_connect_extension(reader: &mut Reader<'_>, connect: &mut Conn
     connect.options.resume = match reader.u8("resume")? {
         0 => ResumeMode::Verify,
         1 => ResumeMode::Trust,
-        other => return Err(reader.wrong("resume", format_args!("{other} is unknown"))),
+        other => return Err(reader.wrong("resume", format_args!("the value {other} is unknown"))),
     };
     Ok(())
 }
