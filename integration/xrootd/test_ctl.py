@@ -317,7 +317,7 @@ def test_without_its_endpoint_the_server_is_read(
         "no such token": "answers 401",
     }
     assert re.search(rf"no ticket for /a .*{words[fault]}", site.source.said())
-    assert "was denied access by the endpoint there" in sink.said()
+    assert "was denied access by the endpoint at the source" in sink.said()
     assert site.sessions() == []
 
 
@@ -415,7 +415,7 @@ def test_durable_data_is_kept_across_routes(
     assert sent + resumed == 64 * MIB
     # The endpoint needs smaller objects than the server was read in: it would send everything
     # again.
-    assert ("reading from the server itself instead" in sink.said()) == (first == "server")
+    assert ("reading from the XRootD server instead" in sink.said()) == (first == "server")
     assert [each for each in site.sessions() if not each["error"]] == []
     assert tree.leftovers(sink.data) == []
 

@@ -160,7 +160,7 @@ def test_a_dray_without_the_file_does_not_fail_the_copy(
     configured(scene, *sites.lines())
     sites.copy()
     assert hash_file(sites.sink.path("a")) == hash_file(made)
-    assert "reading from the server itself instead" in sites.sink.said()
+    assert "reading from the XRootD server instead" in sites.sink.said()
     # The server has sent everything.
     assert copies(sites.sink)[-1] == (8 * MIB, 0)
     assert tree.leftovers(sites.sink.data) == []
@@ -178,7 +178,7 @@ def test_an_unreachable_dray_is_waited_for_once(
         assert hash_file(sites.sink.path("a")) == hash_file(made)
         sites.sink.path("a").unlink()
     log_text = sites.sink.said()
-    assert log_text.count("reading from the server itself instead") == 1, log_text
+    assert log_text.count("reading from the XRootD server instead") == 1, log_text
     assert log_text.count("was unreachable a moment ago") == 2
     (known,) = sites.sink.admin.rglob("dray-deaf-servers")
     assert f"dray://{sites.dray.address}\n" in known.read_text(encoding="ascii")

@@ -112,7 +112,7 @@ def test_a_file_that_gets_the_name_meanwhile_stays(
         # Another client's upload has its own file, with all its bytes.
         put = bare.run("curl", "-sS", "-w", "\nstatus %{http_code}\n", "-T", other, f"{sink.url}/b")
         assert status(put) in (200, 201)
-    assert "another file has taken its name" in failure(client.wait(120))
+    assert "another file has been created under this name" in failure(client.wait(120))
     assert hash_file(sink.data / "b") == hash_file(other)
     kept = ask(bare, f"{sink.url}/b", f"Source: {web.url}/a", "Overwrite: F")
     assert status(kept) == 412
@@ -148,7 +148,7 @@ def test_a_file_uploaded_before_the_source_answers_stays(
                 head = f"200 Good\r\n{known}" if is_known else "405 No\r\nContent-Length: 0"
                 asking.sendall(f"HTTP/1.1 {head}\r\n\r\n".encode())
         ended = client.wait(60)
-    assert "another file has taken its name" in failure(ended)
+    assert "another file has been created under this name" in failure(ended)
     assert hash_file(sink.data / "b") == hash_file(other)
     assert tree.leftovers(sink.data) == []
 

@@ -517,4 +517,4 @@ def test_without_its_dray_a_web_server_is_read(
     headers = [f"Source: {web.url}/a", "TransferHeaderAuthorization: Bearer good-token"]
     assert_good(ask(bare, f"{sink.url}/a", *headers))
     assert hash_file(sink.data / "a") == hash_file(source)
-    assert "reading from the server itself instead" in sink.server.said()
+    assert "reading from the XRootD server instead" in sink.server.said()

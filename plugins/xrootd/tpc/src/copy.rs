@@ -377,14 +377,15 @@ impl Planned<'_> {
         let find = self.find_dray.take().filter(|_| self.size > 0)?;
         let way = find(&self.transfer).unwrap_or_else(|error| {
             log::note(&format!(
-                "was denied access by the endpoint there ({error}); reading through XRootD instead"
+                "was denied access by the endpoint at the source ({error}); reading through \
+                    XRootD instead"
             ));
             None
         })?;
         if NegativeCache::of_this_server().misses(&way.dial.address) {
             log::note(
-                "skips the endpoint there, which was unreachable a moment ago; reading through \
-                 XRootD instead",
+                "skips the endpoint at the source, which was unreachable a moment ago; reading \
+                    through XRootD instead",
             );
             return None;
         }
@@ -464,7 +465,9 @@ fn is_of_the_way(error: &Error) -> bool {
 }
 
 fn instead(error: &Error) {
-    log::note(&format!("reading from the server itself instead ({error})"));
+    log::note(&format!(
+        "reading from the XRootD server instead of the endpoint ({error})"
+    ));
 }
 
 /// Removes the placeholder of a copy that cannot start. Does nothing if another copy of the file is

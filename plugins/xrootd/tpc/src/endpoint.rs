@@ -103,7 +103,7 @@ impl Endpoint {
             let place = self.token_file.display();
             Error::new(ErrorKind::PermissionDenied, End::Here, "read the token")
                 .cause(format!("{place}, {error}"))
-                .remedy("let the server's user read it")
+                .remedy("give the server's user read access to the file")
         };
         let mut token = Vec::new();
         let opened = std::fs::File::open(&self.token_file).map_err(unreadable)?;
@@ -122,7 +122,7 @@ fn read_first_byte(server: &impl Readable, path: &RelPath) -> Result<()> {
         0 => Err(
             Error::new(ErrorKind::SourceChanged, End::Source, "read the file")
                 .file(path)
-                .cause("it is empty"),
+                .cause("the file is empty"),
         ),
         _ => Ok(()),
     }

@@ -114,7 +114,7 @@ impl FinalCheck {
             return Ok(());
         }
         Err(changed(
-            "its size or modification time changed after the copy began",
+            "the size or modification time of the file changed after the copy began",
         ))
     }
 
@@ -139,7 +139,10 @@ impl FinalCheck {
                     let error =
                         Error::new(ErrorKind::TimedOut, End::Source, "ask for the checksum");
                     let seconds = self.patience.as_secs();
-                    Err(error.cause(format!("its server has not returned it for {seconds} s")))
+                    Err(error.cause(format!(
+                        "the source's server has not returned the checksum \
+                        for {seconds} s"
+                    )))
                 }
                 Err(RecvTimeoutError::Timeout) => continue,
             };
@@ -161,28 +164,31 @@ impl FinalCheck {
                 return Err(error
                     .status(Status::Permanent)
                     .cause(format!(
-                        "its server has {known}, but the bytes read have {copied}"
+                        "the source's server has {known}, but the bytes read have {copied}"
                     ))
                     .remedy(
-                        "have its server compute the checksum again, or name one server of the \
-                         cluster",
+                        "have the source's server compute the checksum again, or name one server \
+                            of the cluster",
                     ));
             }
-            Ok(None) => "the source's server has no checksum that dray computes".to_owned(),
+            Ok(None) => {
+                "the source's server offers no checksum of a kind that dray computes".to_owned()
+            }
             Err(error) => error.to_string(),
         };
         if self.source.is_from_several() {
             let error = Error::new(ErrorKind::TimedOut, End::Source, "verify the file");
             return Err(error
                 .cause(format!(
-                    "it was read from several servers, and no checksum could be compared, {why}"
+                    "the file was read from several servers, and no checksum could be compared, \
+                        {why}"
                 ))
                 .remedy("request the copy again, or name one server to read its replica alone"));
         }
         if self.compare == Compare::Required {
             let error = Error::new(ErrorKind::Unsupported, End::Source, "verify the file");
             return Err(error
-                .cause(format!("no checksum to compare with, {why}"))
+                .cause(format!("no checksum is available for comparison, {why}"))
                 .remedy("set compare = \"offered\" to copy such files"));
         }
         log::note(&format!("not comparing a checksum ({why})"));
@@ -199,7 +205,9 @@ impl Hook for FinalCheck {
             .modified
             .equal_at(&self.begun.modified, SECOND)
         {
-            return Err(changed("the file read has another modification time"));
+            return Err(changed(
+                "the file that was read has another modification time",
+            ));
         }
         let mut metadata = given.metadata.clone();
         if let Some(mode) = self.mode {
@@ -224,7 +232,7 @@ impl Hook for FinalCheck {
 fn changed(cause: &str) -> Error {
     Error::new(ErrorKind::SourceChanged, End::Source, "copy the file")
         .cause(cause)
-        .remedy("copy it again when no program writes to it")
+        .remedy("request the copy again when no program writes to the file")
 }
 
 fn now() -> ModifiedTime {

@@ -92,13 +92,13 @@ fn check_one(progress: &Progress) -> Result<()> {
     let error = Error::new(ErrorKind::Unsupported, End::Source, "copy the file");
     Err(error
         .cause("the source's name is reserved: names that begin with .dray- belong to dray")
-        .remedy("give it another name at the source"))
+        .remedy("rename the file at the source"))
 }
 
 /// Returns the error for a destination name that another file took after the client was permitted
 /// to create a new file.
 pub(crate) fn taken() -> Error {
     Error::new(ErrorKind::AlreadyExists, End::Sink, "publish the file")
-        .cause("another file has taken its name since the copy was requested")
+        .cause("another file has been created under this name since the copy was requested")
         .remedy("request the copy again to replace that file; durable data is not sent again")
 }

@@ -109,7 +109,7 @@ fn carry(words: impl Iterator<Item = OsString>) -> Result<()> {
         log::hide_value(value);
     }
     if url.is_folder {
-        return Err(invalid(format!("{url} is a folder's address")));
+        return Err(invalid(format!("{url} is the address of a folder")));
     }
     if !request.path.is_absolute() {
         return Err(invalid("the local path is not absolute"));
@@ -134,7 +134,10 @@ fn for_client(error: Error, there: End) -> Error {
         ErrorKind::Unauthorized | ErrorKind::PermissionDenied
     );
     match is_refused && error.end == there {
-        true => error.remedy("send a token that it takes as TransferHeaderAuthorization"),
+        true => error.remedy(
+            "send a token that the other server accepts in the header \
+            TransferHeaderAuthorization",
+        ),
         false => error,
     }
 }
@@ -145,7 +148,7 @@ fn read_words(mut words: impl Iterator<Item = OsString>) -> Result<Config> {
         match word.to_str() {
             Some(OPTION) => {}
             Some("--config") => named = words.next(),
-            _ => return Err(invalid("an unknown option with --request")),
+            _ => return Err(invalid("an option given with --request is unknown")),
         }
     }
     Config::load(named.as_deref().map(Path::new))
@@ -166,7 +169,10 @@ fn read_request(input: impl BufRead) -> Result<Request> {
     })?;
     match request.version {
         1 => Ok(request),
-        other => Err(invalid(format!("a request of version {other}; 1 is known"))),
+        other => Err(invalid(format!(
+            "the request has version {other}, but only version 1 is \
+            supported"
+        ))),
     }
 }
 
