@@ -248,12 +248,12 @@ def test_unrequested_ranges_are_refused(tmp_path: Path) -> None:
             end = first + len(reply.body)
             reply.headers["Content-Range"] = f"bytes {first + 1}-{end}/{size}"
 
-    @case("does not report the range")
+    @case("does not report which range")
     def _unsaid(asked: Asked, reply: Reply) -> None:
         del asked
         reply.headers["Content-Range"] = ""
 
-    @case("does not report the range")
+    @case("does not report which range")
     def _several(asked: Asked, reply: Reply) -> None:
         del asked
         if reply.status == 206:

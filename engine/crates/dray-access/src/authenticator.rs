@@ -259,7 +259,7 @@ const fn words(action: Action) -> &'static str {
     match action {
         Action::Read => "read",
         Action::Create => "create",
-        Action::MakeFolder => "make the folder",
+        Action::MakeFolder => "create the folder",
         Action::Modify => "change",
         Action::Stage => "stage",
     }

@@ -130,7 +130,10 @@ impl Check for StagingRequest {
             checks::seconds(field, seconds)?;
         }
         if self.mtbf_seconds.is_some() && self.nodes.is_some() {
-            return Err(checks::refused("nodes", "give mtbf_seconds or nodes"));
+            return Err(checks::refused(
+                "nodes",
+                "the request must give mtbf_seconds or nodes",
+            ));
         }
         checks::within_if("nodes", self.nodes, &(1..=u32::MAX))?;
         // The database stores versions as signed 64-bit numbers.

@@ -95,9 +95,9 @@ impl Action {
         match self {
             Self::Read => "read",
             Self::List => "list",
-            Self::Stat => "look at",
+            Self::Stat => "read the attributes of",
             Self::Create => "create",
-            Self::MakeFolder => "make the folder",
+            Self::MakeFolder => "create the folder",
             Self::Replace => "replace",
             Self::Rename => "rename",
             Self::Remove => "remove",

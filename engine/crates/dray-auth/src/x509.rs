@@ -298,7 +298,10 @@ impl Trust {
             ),
             E::CrlExpired { next_update, .. } => {
                 let ago = seconds(now.saturating_sub(next_update.as_secs()));
-                let cause = format!("the revocation list for {whose} is out of date since {ago}");
+                let cause = format!(
+                    "the revocation list for {whose} has been out of date for \
+                    {ago}"
+                );
                 refused(cause, LISTS)
             }
             E::UnknownRevocationStatus => refused(
@@ -521,8 +524,11 @@ impl Parsed<'_> {
         match self.certificate.key_usage() {
             Ok(None) => Ok(()),
             Ok(Some(usage)) if usage.value.digital_signature() => Ok(()),
-            Ok(Some(_)) => Err(refuse("its key usage does not allow digital signatures")),
-            Err(_) => Err(refuse("its key usage is malformed")),
+            Ok(Some(_)) => Err(refuse(
+                "the key usage of the certificate does not allow digital \
+                signatures",
+            )),
+            Err(_) => Err(refuse("the key usage of the certificate is malformed")),
         }
     }
 }

@@ -42,10 +42,11 @@ pub(crate) fn run(log: &Log) -> Result<Exit, Stop> {
     if found.is_empty() && unreadable.is_empty() && !arguments.json {
         output::result(match arguments.path.exists() {
             true if arguments.path.is_dir() && !arguments.recursive => {
-                "no log: nothing is unfinished there (--recursive looks below as well)"
+                "no object log: nothing is unfinished in this folder (--recursive searches \
+                    subfolders too)"
             }
-            true => "no log: nothing is unfinished there",
-            false => "no log: nothing is unfinished there, and nothing of that name is there",
+            true => "no object log: nothing is unfinished in this place",
+            false => "no object log: nothing is unfinished, because nothing with this name exists",
         });
     }
     let mut logs = Vec::new();
@@ -63,7 +64,7 @@ pub(crate) fn run(log: &Log) -> Result<Exit, Stop> {
         }
         output::result(&object.to_string());
     } else if verify && !found.is_empty() && bad == 0 && unreadable.is_empty() {
-        output::result("all that is logged is there");
+        output::result("all logged ranges are present and match their checksums");
     }
     Ok(match (unreadable.is_empty(), bad) {
         (false, _) => Exit::Refused,
@@ -88,8 +89,13 @@ fn find(path: &Path) -> Result<(Vec<FoundLog>, Vec<Error>)> {
     let path = own_path(path.as_os_str())?;
     let path = Path::new(&*path);
     let words = shown(path);
-    let full = std::path::absolute(path)
-        .map_err(|error| usage(format!("{words}: {error}"), "name a log or a destination"))?;
+    let full = std::path::absolute(path).map_err(|error| {
+        usage(
+            format!("{words}: {error}"),
+            "give the path of a log or of a \
+            destination",
+        )
+    })?;
     if let (Some(top), Some(name)) = (top_of_log(&full), full.file_name()) {
         let name = Name::new(name.as_bytes())?;
         return Ok(match read(top, &name, RelPath::root()) {
@@ -125,8 +131,8 @@ fn find(path: &Path) -> Result<(Vec<FoundLog>, Vec<Error>)> {
         && real.parent().is_none_or(|above| !above.is_dir())
     {
         return Err(usage(
-            format!("there is no {words}"),
-            "name a log or a destination",
+            format!("{words} does not exist"),
+            "give the path of a log or of a destination",
         ));
     }
     Ok((found, unreadable))
@@ -269,7 +275,7 @@ fn compare(handle: &dyn ReadHandle, range: ByteRange, logged: Sums) -> Option<Er
             logged.crc32c,
             found.crc32c
         ))
-        .remedy("check the device; remove the partial file to have it sent again")
+        .remedy("check the storage device; remove the partial file to have the file sent again")
     })
 }
 
@@ -325,7 +331,7 @@ fn head(found: &FoundLog) -> Vec<String> {
         format!(
             "  of {}, for {}; {} bytes",
             match claims.is_empty() {
-                true => "everything in its folder".to_owned(),
+                true => "the whole folder of the log".to_owned(),
                 false => claims.join(", "),
             },
             escape(&recovery.header.owner),

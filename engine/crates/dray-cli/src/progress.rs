@@ -445,7 +445,7 @@ const fn silent_end(bottleneck: Option<Stage>) -> &'static str {
         Some(Stage::Credit | Stage::Write | Stage::Sync | Stage::Publish | Stage::Decide) => {
             "the destination has been"
         }
-        Some(Stage::Rate) => "limited by its rate:",
+        Some(Stage::Rate) => "limited by the rate of the transfer:",
         _ => "the other end has been",
     }
 }

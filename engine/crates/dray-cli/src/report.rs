@@ -24,7 +24,7 @@ pub(crate) const fn held_up_by(stage: Stage) -> &'static str {
         Stage::Decide => "inspecting the destination",
         Stage::Rate => "the rate limit of the transfer",
         Stage::Read => "reading the source",
-        Stage::Network | Stage::Arrival => "the network",
+        Stage::Network | Stage::Arrival => "waiting for the network",
         Stage::Credit => "too few buffers for this path (--pool)",
         Stage::Retry => "waiting to try again",
         Stage::Verdict => "waiting for answers of the other end",

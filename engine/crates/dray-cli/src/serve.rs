@@ -138,7 +138,7 @@ impl House {
             Some(_) if !(serve.target.is_empty() && serve.limit_target.is_empty()) => {
                 return Err(usage(
                     "a null end has no storage targets",
-                    "leave --target and --limit-target out",
+                    "run the command without --target and --limit-target",
                 ));
             }
             Some(null) => {

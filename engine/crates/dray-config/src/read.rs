@@ -206,14 +206,17 @@ impl Config {
                 ));
             }
             if share.weight == 0 {
-                return Err(("weight", "a weight of zero gives no share".to_owned()));
+                return Err((
+                    "weight",
+                    "a share with a weight of zero would get no rate".to_owned(),
+                ));
             }
             if share.owner.is_none() && !share.activities.is_empty() {
                 let cause = "activities need an owner: name the owner of the activities".to_owned();
                 return Err(("activities", cause));
             }
             if share.activities.values().any(|weight| *weight == 0) {
-                let cause = "a weight of zero gives no share".to_owned();
+                let cause = "a share with a weight of zero would get no rate".to_owned();
                 return Err(("activities", cause));
             }
             if let (Some(low), Some(high)) = (share.rate_min, share.rate_max)

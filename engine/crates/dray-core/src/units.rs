@@ -47,7 +47,7 @@ pub fn size(text: &str) -> Result<u64, String> {
 /// A message with the reason.
 pub fn rate(text: &str) -> Result<u64, String> {
     match size(text.strip_suffix("/s").unwrap_or(text))? {
-        0 => Err("a rate of zero never ends; leave the rate out for no limit".to_owned()),
+        0 => Err("a rate of zero would never finish; omit the rate for no limit".to_owned()),
         rate => Ok(rate),
     }
 }

@@ -51,8 +51,8 @@ impl Accounts {
             account::check_rights().map_err(|error| {
                 let cause = format!("setuid = true, and {}", error.cause);
                 error.cause(cause).remedy(
-                    "start the endpoint as root (or give it CAP_SETUID and CAP_SETGID), \
-                     or leave setuid out",
+                    "start the endpoint as root (or give it CAP_SETUID and CAP_SETGID), or remove \
+                        setuid from the configuration",
                 )
             })?;
         }

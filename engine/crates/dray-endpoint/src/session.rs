@@ -458,9 +458,13 @@ fn smaller_objects(asked: u64, object_bytes_max: u64) -> Error {
         "the request asks for objects of {asked} bytes, but the memory of a session of this \
             endpoint allows at most {object_bytes_max} bytes"
     );
-    Error::new(ErrorKind::Unsupported, End::Here, "cut the files")
-        .cause(cause)
-        .remedy("to allow larger objects, raise limits.memory or lower limits.transfers_active")
+    Error::new(
+        ErrorKind::Unsupported,
+        End::Here,
+        "divide the files into objects",
+    )
+    .cause(cause)
+    .remedy("to allow larger objects, raise limits.memory or lower limits.transfers_active")
 }
 
 fn task(

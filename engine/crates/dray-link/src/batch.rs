@@ -43,7 +43,7 @@ fn policy() -> i32 {
     unsafe { libc::sched_getscheduler(0) }
 }
 
-#[expect(unsafe_code, reason = "no crate here has the call")]
+#[expect(unsafe_code, reason = "no safe crate offers this system call")]
 fn set(policy: i32) -> bool {
     let priority = libc::sched_param { sched_priority: 0 };
     // SAFETY: the pointer refers to a whole `sched_param` that outlives the call. The kernel only

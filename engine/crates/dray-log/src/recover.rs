@@ -76,8 +76,8 @@ impl Damage {
             "read the whole object log",
         )
         .cause(format!(
-            "{log}: unreadable: {}{more}; {} unfinished files are forgotten, {} keep their other \
-             records",
+            "{log} has unreadable records: {}{more}; the records of {} unfinished files are lost, \
+                and {} files keep their other records",
             places.join(", "),
             self.files_forgotten,
             self.files_kept

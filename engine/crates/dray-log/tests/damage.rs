@@ -106,7 +106,7 @@ fn lost_end_record_drops_only_files_without_later_records() {
     for word in [
         "x.log",
         "24 bytes at",
-        "2 unfinished files are forgotten",
+        "the records of 2 unfinished files are lost",
         "sent again",
     ] {
         assert!(error.contains(word), "{word} in {error}");

@@ -136,7 +136,7 @@ impl Hub {
         let thread = thread::Builder::new().name(name.to_owned());
         let started = thread.spawn(move || {
             let _batch = Batch::begin();
-            if let Err(error) = caught("keep the connection", run) {
+            if let Err(error) = caught("register the connection", run) {
                 hub.break_off(error);
             }
             drop(running);

@@ -251,7 +251,11 @@ impl Places {
                 return Err(usage(cause, "choose another destination"));
             }
             if target.starts_with(&real) {
-                let cause = format!("{} lies in {}, which is copied", self.words, source.words);
+                let cause = format!(
+                    "the destination {} is inside {}, which is a source of the \
+                    copy",
+                    self.words, source.words
+                );
                 return Err(usage(cause, "choose a destination outside the source"));
             }
         }

@@ -83,7 +83,7 @@ impl Offer {
                     "the server has not returned the checksum yet",
                 ),
             };
-            Err(Error::new(kind, End::Source, "ask for the checksum").cause(cause))
+            Err(Error::new(kind, End::Source, "get the checksum").cause(cause))
         })
     }
 }

@@ -46,7 +46,8 @@ impl Share {
         taken.map(|_| Self(bytes)).map_err(|taken| {
             Error::new(ErrorKind::Busy, End::Here, "read the patterns")
                 .cause(format!(
-                    "running transfers have {taken} of {most} bytes of patterns with wildcards"
+                    "running transfers already use {taken} of {most} bytes of patterns with \
+                        wildcards"
                 ))
                 .remedy("try again later, or use fewer or shorter patterns")
         })

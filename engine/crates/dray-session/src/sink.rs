@@ -416,7 +416,11 @@ impl Sink {
             | Message::BlockSync(_)
             | Message::FileClose(_)
             | Message::Streams(_)
-            | Message::Verdict(_) => self.protocol_error(peer, "a message only a sink may send"),
+            | Message::Verdict(_) => self.protocol_error(
+                peer,
+                "the source sent a message that \
+                only a sink may send",
+            ),
         }
     }
 

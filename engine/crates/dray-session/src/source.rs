@@ -417,7 +417,7 @@ impl Source {
                 | Message::Verdict(_)
         );
         if self.phase == Phase::Waiting && is_decided {
-            self.protocol_error("a decision before Ready");
+            self.protocol_error("the sink sent a decision before the message Ready");
             return;
         }
         match message {
@@ -452,7 +452,10 @@ impl Source {
             | Message::ListEnd { .. }
             | Message::FileAbort { .. }
             | Message::StreamLost { .. }
-            | Message::VerdictStored => self.protocol_error("a message only a source may send"),
+            | Message::VerdictStored => self.protocol_error(
+                "the sink sent a message that only a \
+                source may send",
+            ),
         }
     }
 
@@ -500,7 +503,7 @@ impl Source {
 
     fn on_ready(&mut self, ready: Ready, now: Time) {
         if self.phase != Phase::Waiting {
-            self.protocol_error("a second Ready");
+            self.protocol_error("the sink sent a second message Ready");
             return;
         }
         self.config.live_entries_max = self

@@ -230,12 +230,14 @@ impl SinkHost {
             }
             (InspectTask::Directory, Some(_)) => Err(wrong(
                 ErrorKind::NotADirectory,
-                "make the folder",
+                "create the folder",
                 &item.path,
             )),
-            (InspectTask::Symlink { .. }, Some(Node::Directory(_))) => {
-                Err(wrong(ErrorKind::IsADirectory, "make the link", &item.path))
-            }
+            (InspectTask::Symlink { .. }, Some(Node::Directory(_))) => Err(wrong(
+                ErrorKind::IsADirectory,
+                "create the link",
+                &item.path,
+            )),
             (InspectTask::Symlink { target, .. }, _) => {
                 let node = Node::Symlink(target.clone(), metadata(ModifiedTime::default()));
                 self.disk.borrow_mut().put_name(&item.path, node)?;

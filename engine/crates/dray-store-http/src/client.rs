@@ -368,7 +368,7 @@ impl Client {
             // The error is temporary, because a later request may reach a server that uses HTTP.
             ErrorKind::Protocol => fault
                 .status(Status::Temporary)
-                .remedy("check that a web server answers there"),
+                .remedy("check that a web server answers at this address"),
             _ => fault.remedy("check the address, and that the server runs"),
         }
     }

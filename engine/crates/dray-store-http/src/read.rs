@@ -240,7 +240,7 @@ impl HttpFile {
         let given = answer.header("content-range").and_then(read_content_range);
         let Some((first, last, size)) = given else {
             return refuse(format!(
-                "{} does not report the range that it sends",
+                "{} does not report which range of the file it sends",
                 place.origin
             ));
         };

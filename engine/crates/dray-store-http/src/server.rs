@@ -354,7 +354,7 @@ impl Server {
             place: &place,
             headers: &[("Want-Digest", "adler32")],
             body: "",
-            operation: "ask for the checksum",
+            operation: "get the checksum",
             file: path,
         };
         let answer = self.client.ask(&ask)?;

@@ -42,8 +42,10 @@ impl HttpStore {
     /// # Errors
     /// Errors of the server; `Unsupported` if changes of the file cannot be detected.
     pub fn state_now(&self, path: &RelPath) -> Result<ReadState> {
-        let found = self.server.look(path, "look at the file")?;
-        let known = self.server.as_file(found, "look at the file")?;
+        let found = self.server.look(path, "read the attributes of the file")?;
+        let known = self
+            .server
+            .as_file(found, "read the attributes of the file")?;
         Ok(ReadState {
             size: known.size,
             modified: or_unknown(known.modified),
@@ -94,7 +96,7 @@ impl Readable for HttpStore {
     }
 
     fn stat(&self, path: &RelPath) -> Result<Option<FileState>> {
-        let found = match self.server.look(path, "look at the file") {
+        let found = match self.server.look(path, "read the attributes of the file") {
             Ok(found) => found,
             Err(error) if error.kind == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),

@@ -520,7 +520,7 @@ impl Client {
 
     /// Returns the server's answer to a checksum request, as "NAME VALUE".
     pub(crate) fn checksum(&self, server: &str, query: &[u8]) -> Result<String> {
-        ask("ask for the checksum", self.checksum, server, query)
+        ask("get the checksum", self.checksum, server, query)
     }
 }
 

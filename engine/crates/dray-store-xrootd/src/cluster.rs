@@ -254,7 +254,9 @@ impl Cluster {
                 "check the servers and the network, then run the same command again",
             ),
         };
-        let error = self.files.error(kind, "look at the file", path);
+        let error = self
+            .files
+            .error(kind, "read the attributes of the file", path);
         Err(error.cause(cause).remedy(remedy))
     }
 

@@ -247,7 +247,7 @@ impl Store for XrootdSink {
         // Check if the folder exists, because a server also reports success for an existing folder.
         match self.server.look(path)? {
             Some(found) if found.is_folder => return Ok(MadeDir::Existed),
-            Some(_) => return Err(not_a_folder("make the folder", path)),
+            Some(_) => return Err(not_a_folder("create the folder", path)),
             None => {}
         }
         let asked = self.server.asked(path)?;
@@ -275,7 +275,7 @@ impl Store for XrootdSink {
         _how: Publish,
     ) -> Result<()> {
         let cause = "the XRootD protocol has no symbolic links";
-        Err(unsupported(End::Sink, "make the link", path, cause)
+        Err(unsupported(End::Sink, "create the link", path, cause)
             .remedy("copy the targets of links with --links follow, or exclude links"))
     }
 

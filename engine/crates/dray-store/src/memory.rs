@@ -212,7 +212,7 @@ impl Store for MemoryStore {
     }
 
     fn stat(&self, path: &RelPath) -> Result<Option<FileState>> {
-        let inode = match self.find(path, "look at the file") {
+        let inode = match self.find(path, "read the attributes of the file") {
             Err(error) if error.kind == ErrorKind::NotFound => return Ok(None),
             other => other?,
         };
@@ -238,7 +238,7 @@ impl Store for MemoryStore {
 
     fn make_dir(&self, path: &RelPath) -> Result<MadeDir> {
         let key = key_of(path);
-        let operation = "make the folder";
+        let operation = "create the folder";
         let mut tree = self.write();
         match tree.names.get(&key) {
             Some(inode) if inode.is_folder() => return Ok(MadeDir::Existed),
@@ -268,9 +268,9 @@ impl Store for MemoryStore {
         let partial_key = beside(&key, partial.as_bytes());
         {
             let mut tree = self.write();
-            self.check_folder(&tree, &key, "make the link")?;
+            self.check_folder(&tree, &key, "create the link")?;
             if tree.names.contains_key(&partial_key) {
-                return Err(self.error(ErrorKind::Busy, "make the link", path));
+                return Err(self.error(ErrorKind::Busy, "create the link", path));
             }
             let body = Body::Link(text.to_vec());
             let inode = tree.put(partial_key, body, 0o777);

@@ -321,7 +321,7 @@ impl Store for PosixStore {
             // cache.
             self.folders.forget(path.as_bytes());
         }
-        made.map_err(self.failed("make the folder", path))
+        made.map_err(self.failed("create the folder", path))
     }
 
     fn set_directory(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {

@@ -103,7 +103,7 @@ impl<R: Readable> Store for ReadOnly<R> {
     }
 
     fn make_dir(&self, path: &RelPath) -> Result<MadeDir> {
-        self.refuse("make the folder", path)
+        self.refuse("create the folder", path)
     }
 
     fn set_directory(&self, path: &RelPath, _metadata: &Metadata) -> Result<()> {
@@ -118,7 +118,7 @@ impl<R: Readable> Store for ReadOnly<R> {
         _metadata: &Metadata,
         _how: Publish,
     ) -> Result<()> {
-        self.refuse("make the link", path)
+        self.refuse("create the link", path)
     }
 
     fn begin(

@@ -452,7 +452,7 @@ fn errors_name_end_file_cause_and_remedy() {
         .to_string();
     assert_eq!(
         text,
-        "cannot make the folder at the sink: none/a: not found (No such file or directory); \
+        "cannot create the folder at the sink: none/a: not found (No such file or directory); \
          check the path"
     );
 }

@@ -136,8 +136,7 @@ impl FinalCheck {
                     ));
                 }
                 Err(RecvTimeoutError::Timeout) if Instant::now() >= until => {
-                    let error =
-                        Error::new(ErrorKind::TimedOut, End::Source, "ask for the checksum");
+                    let error = Error::new(ErrorKind::TimedOut, End::Source, "get the checksum");
                     let seconds = self.patience.as_secs();
                     Err(error.cause(format!(
                         "the source's server has not returned the checksum \

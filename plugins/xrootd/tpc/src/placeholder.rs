@@ -39,8 +39,12 @@ pub(crate) struct Placeholder {
 }
 
 fn failed(path: &Path, error: &std::io::Error) -> Error {
-    Error::new(error.kind().into(), End::Sink, "look at the destination")
-        .cause(format!("{}, {error}", path.display()))
+    Error::new(
+        error.kind().into(),
+        End::Sink,
+        "read the attributes of the destination",
+    )
+    .cause(format!("{}, {error}", path.display()))
 }
 
 impl Placeholder {

@@ -33,13 +33,13 @@ pub(crate) fn settle() -> Result<()> {
         Error::new(
             ErrorKind::PermissionDenied,
             End::Here,
-            "drop all rights but the server's user",
+            "give up all rights except those of the server's user",
         )
         .cause(error.desc())
     })?;
     let unblocked = SigSet::empty().thread_set_mask();
     unblocked.map_err(|error| {
-        Error::new(ErrorKind::Internal, End::Here, "take signals").cause(error.desc())
+        Error::new(ErrorKind::Internal, End::Here, "install the signal handler").cause(error.desc())
     })
 }
 

@@ -396,7 +396,7 @@ fn revoked_certificates_are_refused() {
     assert_refused(with(strict, &[]), "no revocation list that covers");
     assert_refused(
         with(lax, &[list("270115075900Z", &[])]),
-        "the revocation list for the certificate of /DC=org/CN=Alice is out of date since 60",
+        "the revocation list for the certificate of /DC=org/CN=Alice has been out of date for 60",
     );
     assert!(with(stale, &[list(YESTERDAY, &[])]).is_ok());
     assert_refused(with(stale, &[list(YESTERDAY, &[7])]), "was revoked");

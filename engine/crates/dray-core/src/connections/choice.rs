@@ -407,7 +407,7 @@ fn patience(share: f64, lasted: f64) -> f64 {
 fn as_f64(count: u64) -> f64 {
     #[expect(
         clippy::cast_precision_loss,
-        reason = "for shares and rates; not so exact"
+        reason = "shares and rates need no exact integers"
     )]
     let count = count as f64;
     count

@@ -214,7 +214,7 @@ impl Row {
         connection
             .prepare_cached(&format!("{SELECT} WHERE t.id = ?1"))
             .and_then(|mut statement| statement.query_row([id], Self::read).optional())
-            .map_err(sql("look the transfer up"))
+            .map_err(sql("look up the transfer"))
     }
 
     /// Writes the whole row and replaces the old one. Labels are stored separately.

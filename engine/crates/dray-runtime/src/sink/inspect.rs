@@ -95,7 +95,7 @@ impl Space {
     /// to itself. A device or other special file is never replaced.
     fn refuse_link(&self, path: &RelPath, target: &[u8]) -> Result<()> {
         match self.store.stat(path)?.map(|state| state.kind) {
-            Some(FileKind::Special) => return Err(special_stands("make the link")),
+            Some(FileKind::Special) => return Err(special_stands("create the link")),
             Some(FileKind::File) => {}
             Some(FileKind::Directory | FileKind::Symlink) | None => return Ok(()),
         }
@@ -104,7 +104,7 @@ impl Space {
         if self.options.overwrite == Overwrite::Always && !is_itself {
             return Ok(());
         }
-        let error = Error::new(ErrorKind::AlreadyExists, End::Sink, "make the link");
+        let error = Error::new(ErrorKind::AlreadyExists, End::Sink, "create the link");
         Err(if is_itself {
             error
                 .cause("the target of the link exists under the name of the link")

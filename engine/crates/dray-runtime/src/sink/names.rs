@@ -138,7 +138,7 @@ impl Names {
             }
         }
         Err(wrong(ErrorKind::LimitExceeded)
-            .cause("all possible names of its partial file are in use")
+            .cause("all possible names of the partial file are in use")
             .remedy("rename the file, or copy the file alone"))
     }
 

@@ -72,9 +72,22 @@ impl fmt::Display for Flaw {
         match self {
             Self::Shape => write!(f, "the plan does not match the transfers"),
             Self::Short(key, bytes) => write!(f, "transfer {} lacks {bytes} bytes", key.0),
-            Self::Window(key) => write!(f, "transfer {} moves outside of its window", key.0),
-            Self::Ceiling(key, at) => write!(f, "transfer {} above its ceiling in {at}", key.0),
-            Self::Overdrawn(resource, at) => write!(f, "resource {resource} overdrawn in {at}"),
+            Self::Window(key) => write!(
+                f,
+                "the plan moves transfer {} outside its time window",
+                key.0
+            ),
+            Self::Ceiling(key, at) => write!(
+                f,
+                "the plan moves transfer {} above its rate limit \
+                in interval {at}",
+                key.0
+            ),
+            Self::Overdrawn(resource, at) => write!(
+                f,
+                "the plan overdraws resource {resource} in \
+                interval {at}"
+            ),
         }
     }
 }

@@ -34,7 +34,7 @@ impl Source {
     /// contradiction.
     pub(super) fn check_closed(&self, file: &File, is_good: bool) -> Result<(), String> {
         if file.is_open_folder {
-            return Err("before the end of its folder".into());
+            return Err("before the end of the folder was sent".into());
         }
         if !is_good || !file.is_file {
             return Ok(());

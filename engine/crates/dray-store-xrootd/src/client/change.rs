@@ -10,12 +10,17 @@ const ATTRIBUTE_BYTES: u64 = 512;
 impl Client {
     /// Returns the value of a configuration variable of the server.
     pub(crate) fn config(&self, server: &str, name: &str) -> Result<String> {
-        ask("ask what the server can do", self.config, server, name)
+        ask(
+            "ask the server for its capabilities",
+            self.config,
+            server,
+            name,
+        )
     }
 
     /// Returns the server's answer about the free space below a path.
     pub(crate) fn space(&self, server: &str, path: &[u8]) -> Result<String> {
-        ask("ask for the free space", self.space, server, path)
+        ask("read the free space", self.space, server, path)
     }
 
     /// Creates a folder. If `above` is true, also creates missing parents and accepts an existing

@@ -55,7 +55,7 @@ impl RemoteFile {
     /// again.
     pub(crate) fn state(&self, anew: bool) -> Result<RemoteState> {
         let mut state = RawState::default();
-        call("look at the file", |error| {
+        call("read the attributes of the file", |error| {
             let (handle, anew, to) = (self.file.as_ptr(), anew.into(), &raw mut state);
             // SAFETY: the handle is open. The buffers for the results live until the call returns.
             unsafe { (self.client.state_of)(handle, anew, self.seconds, to, error) }.into()

@@ -57,7 +57,7 @@ impl Client {
             error: RawError::none(),
         });
         let mut raw: Vec<RawLooked> = raw.collect();
-        call("look at the files", |error| {
+        call("read the attributes of the files", |error| {
             let (each, count) = (raw.as_mut_ptr(), raw.len() as u64);
             // SAFETY: the array has `count` structures. All memory to which they point lives until
             // the call returns.
@@ -65,7 +65,7 @@ impl Client {
         })?;
         let answer = |raw: &RawLooked| match raw.error.is_none() {
             true => Ok(RemoteState::of(&raw.state)),
-            false => Err(failed("look at the file", &raw.error)),
+            false => Err(failed("read the attributes of the file", &raw.error)),
         };
         Ok(raw.iter().map(answer).collect())
     }

@@ -160,7 +160,7 @@ impl Client {
         })?;
         let answer = |raw: &RawRenaming| match raw.error.is_none() {
             true => Ok(()),
-            false => Err(failed("give the file its name", &raw.error)),
+            false => Err(failed("rename the file to its final name", &raw.error)),
         };
         Ok(raw.iter().map(answer).collect())
     }

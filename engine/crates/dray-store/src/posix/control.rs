@@ -171,7 +171,7 @@ impl ControlFile for PosixControl {
     fn len(&self) -> Result<u64> {
         rustix::fs::fstat(self.file())
             .map(|stat| size_of(&stat))
-            .map_err(self.named("look at the control file"))
+            .map_err(self.named("read the attributes of the control file"))
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {

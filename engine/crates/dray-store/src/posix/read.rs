@@ -102,7 +102,7 @@ impl ReadHandle for PosixRead {
 
     fn full_state(&self) -> Result<(ReadState, Option<InodeState>)> {
         let stat = rustix::fs::fstat(&self.fd)
-            .map_err(|errno| self.place.error("look at the file", errno))?;
+            .map_err(|errno| self.place.error("read the attributes of the file", errno))?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {
                 let state = ReadState {

@@ -189,7 +189,7 @@ impl PosixStore {
                 }
                 made
             })
-            .map_err(|errno| self.place(path).error("make the link", errno))
+            .map_err(|errno| self.place(path).error("create the link", errno))
     }
 }
 

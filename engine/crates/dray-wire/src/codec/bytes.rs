@@ -169,7 +169,10 @@ impl<'a> Reader<'a> {
         }
         let room = self.remaining() / item_bytes_min;
         if count > room {
-            let why = format_args!("{claimed} items claimed, the frame has room for {room}");
+            let why = format_args!(
+                "the list has {claimed} items claimed, but the frame has room \
+                for {room}"
+            );
             return Err(self.wrong(field, why));
         }
         let mut items = Vec::with_capacity(count);
