@@ -110,7 +110,7 @@ class End:
         if match is None:
             raise bad_input(
                 f"use {self.path!r}",
-                "it is no path of an endpoint",
+                "the text is not a path of an endpoint",
                 "write /ROOT/PATH or dray://HOST/ROOT/PATH",
             )
         authority, path = match.groups()
@@ -120,7 +120,7 @@ class End:
             raise bad_input(
                 f"use {self.path!r}",
                 f"connection {self.conn_id!r} is for {settings.authority}",
-                "name the connection of that endpoint, or write /ROOT/PATH alone",
+                "use the connection of that endpoint, or write /ROOT/PATH alone",
             )
         return authority, path
 
@@ -422,9 +422,9 @@ def _begin(
     is_same = _labels(found).get(BODY_LABEL) == fingerprint(wish)
     if found.state == "done" and is_same:
         if found.attempt == unreported:
-            return Begun(found, "was done before this try, and no try had said so")
+            return Begun(found, "was done before this try, and no try had recorded this")
         if wish.is_used_up(clients):
-            return Begun(found, "was done, and what it was made from is free already")
+            return Begun(found, "was done, and its staged source was freed already")
     if found.is_terminal:
         transfer = wish.late().send(clients, _own_labels(wish, wish.mark))
         return Begun(transfer, f"begun again after it was {found.state}")
@@ -449,7 +449,7 @@ def _check_deadline(wish: Wish) -> None:
     if deadline <= datetime.now(timezone.utc):
         raise bad_input(
             f"begin transfer {wish.id}",
-            f"its deadline {deadline.isoformat(timespec='seconds')} has passed",
+            f"the deadline {deadline.isoformat(timespec='seconds')} has passed",
             'give a later one, or transfer without a promise: admission="best_effort"',
         )
 
@@ -534,7 +534,7 @@ def _written(value: object) -> object:
     return text.replace("+00:00", "Z")
 
 
-ENDED = "it has ended already"
+ENDED = "the transfer has ended already"
 
 
 def cancel_own(client: Client, id: str, mark: str) -> str:

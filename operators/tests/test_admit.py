@@ -169,7 +169,7 @@ def test_unpromised_transfers_are_named_and_an_optional_run_continues(
     result = ran.result("admit")
     assert result["promised"] == 0
     assert result["transfers"] == {}
-    assert result["left_out"] == {"unsized": "its size is not known: give bytes_expected"}
+    assert result["left_out"] == {"unsized": "the size is not known: give bytes_expected"}
 
 
 def test_a_size_of_zero_is_a_known_size() -> None:
@@ -231,9 +231,9 @@ def test_required_covers_all_transfers_or_only_those_of_known_size(
     line = said()
     assert "cannot promise all transfers of the run: " in line
     assert "staged: staging is not asked for" in line
-    assert "unsized: its size is not known: give bytes_expected" in line
-    assert "later: what it moves is not known before it runs" in line
-    assert "mapped: what it moves is not known before it runs" in line
+    assert "unsized: the size is not known: give bytes_expected" in line
+    assert "later: its files are not known before the run" in line
+    assert "mapped: its files are not known before the run" in line
     assert line.endswith('or leave these out: required="known"')
     assert live_at(site) == []
     ran = run_dag(dag_of("known_ones", required="known"), run_conf=conf)
@@ -316,7 +316,7 @@ def test_configuration_errors_fail_whether_admission_is_required_or_not(
     assert run_dag(dag, run_conf={"deadline": "120s"}).state == "failed"
     output = capsys.readouterr().out
     assert "nowhere" in output
-    assert "is not known before it runs" not in output
+    assert "are not known before the run" not in output
     with make_dag(f"no_transfer_{required}") as dag:
         admit(required=required) >> nap("compute", 0)
     assert run_dag(dag, run_conf={"deadline": "120s"}).state == "failed"
@@ -567,7 +567,7 @@ def test_a_begun_transfer_is_not_reserved_again(
         begin() >> admit() >> stop >> [move("here"), move("other")]
     ran = run_dag(dag, run_conf={"deadline": "120s"})
     result = ran.result("admit")
-    assert result["left_out"] == {"here": "it has begun, and is queued"}
+    assert result["left_out"] == {"here": "the transfer has started and is queued"}
     with site.client() as client:
         live = {each.id for each in client.transfers(state="live")}
     assert live == {ran.result("begin"), f"{result['transfers']['other']['id']}.r"}

@@ -184,10 +184,10 @@ def test_a_connection_can_be_tested(
     works, message = DrayHook("nowhere").test_connection()
     assert (works, message) == (
         False,
-        "cannot use connection 'nowhere': it does not exist; create it: airflow connections "
-        "add nowhere --conn-type dray --conn-host HOST",
+        "cannot use connection 'nowhere': the connection does not exist; create it: airflow "
+        "connections add nowhere --conn-type dray --conn-host HOST",
     )
     monkeypatch.setenv("AIRFLOW_CONN_OFF", '{"conn_type": "dray", "host": "h", "extra": "{]"}')
     works, message = DrayHook("off").test_connection()
     assert not works
-    assert "its extra is no JSON object" in message
+    assert "the extra field is not a JSON object" in message

@@ -210,18 +210,18 @@ def test_connections_name_an_endpoint(fields: dict[str, Loose], url: str) -> Non
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({}, "its host is ''; give the name"),
-        ({"host": "a b"}, "its host is 'a b'"),
-        ({"host": "h", "schema": "ftp"}, "'ftp' is no scheme; write one of dray, https, http"),
+        ({}, "the host is ''; give the name"),
+        ({"host": "a b"}, "the host is 'a b'"),
+        ({"host": "h", "schema": "ftp"}, "'ftp' is not a scheme; write one of dray, https, http"),
         ({"host": "h:1", "port": 2}, "give the port as a number, once"),
-        ({"host": "h", "extra": "[]"}, "its extra is no JSON object"),
-        ({"host": "h", "extra": {"pim": "x"}}, "its extra has pim; it may have pin, ca"),
+        ({"host": "h", "extra": "[]"}, "the extra field is not a JSON object"),
+        ({"host": "h", "extra": {"pim": "x"}}, "unknown extras: pim; allowed are pin, ca"),
         ({"host": "h", "extra": {"seconds": "soon"}}, "its seconds is 'soon'"),
         ({"host": "h", "extra": {"seconds": -1}}, "its seconds is -1"),
         ({"host": "h", "extra": {"pin": 5}}, "its pin is 5; write a text"),
         (
             {"host": "h", "password": "t", "extra": {"token_file": "/t"}},
-            "it has a password and a token_file",
+            "the connection has a password and a token_file",
         ),
     ],
 )

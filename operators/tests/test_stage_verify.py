@@ -248,7 +248,7 @@ def test_differing_files_are_named(
     ran = run_dag(dag)
     assert ran.state == "failed"
     output = capfd.readouterr().out
-    assert "3 of 5 files differ from the source: /data/set/gone.dat: it is missing; " in output
+    assert "3 of 5 files differ from the source: /data/set/gone.dat: the file is missing" in output
     assert "/data/set/short.dat: it has 5 bytes, the source's 9000; " in output
     assert "/data/set/sub/rotten.dat: its adler32 is " in output
     assert "2 of 5 files differ from the source" in output

@@ -191,7 +191,7 @@ def test_a_finished_transfer_that_was_not_reported_is_accepted(
     # The owner removes the source after the transfer.
     sites.a.root("x.dat").unlink()
     again = begin(errand("try2", overwrite="always"), clients, 1)
-    assert again.story == "was done before this try, and no try had said so"
+    assert again.story == "was done before this try, and no try had recorded this"
     assert (again.transfer.state, again.transfer.attempt) == ("done", 1)
     # Another request, or an attempt that was already reported, is started again.
     other = begin(errand("try3", overwrite="if-different"), clients, 1)

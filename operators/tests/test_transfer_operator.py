@@ -257,7 +257,7 @@ def test_a_retry_after_the_end_sends_nothing_twice(
         )
     ran = run_dag(dag)
     assert (ran.state, ran.task("move").try_number) == ("success", 2)
-    assert "was done before this try, and no try had said so" in capfd.readouterr().out
+    assert "was done before this try, and no try had recorded this" in capfd.readouterr().out
     with sites.b.client() as client:
         (seen,) = client.transfers(labels={"dag_id": "after_the_end"})
         assert (client.transfer(seen.id).attempt, seen.bytes.sent) == (1, SIZE)
@@ -417,16 +417,16 @@ def test_bad_input_is_one_clear_line_each(
     assert {ran.task(task_id).state for task_id in dag.task_ids} == {"failed"}
     output = errors_said(capfd.readouterr().out)
     expected = {
-        "it does not exist; create it: airflow connections add nowhere": "Failure",
+        "the connection does not exist; create it: airflow connections add nowhere": "Failure",
         f"at dray://{gone.address} (connection 'gone'): cannot look up": "Retry",
-        ": Connection refused; look whether the endpoint runs": "Retry",
+        ": Connection refused; check that the endpoint runs": "Retry",
         f"at dray://{sites.a.address} (connection 'no_right'): cannot ": "Failure",
         "not authorized (the token's header is not a JSON object); ask the issuer": "Failure",
         "has passed; give a later one": "Failure",
         "submit the transfer with the deadline ": "Failure",
         "cannot use destination: it is '' after templates; ": "Failure",
         "nothing.dat: No such file or directory); check the path": "Failure",
-        "it is no path of an endpoint; write /ROOT/PATH": "Failure",
+        "the text is not a path of an endpoint; write /ROOT/PATH": "Failure",
         f"connection 'site_a' is for {sites.a.address}; name the connection": "Failure",
         "cannot use overwrite: 'sometimes' is not a choice; write one of never": "Failure",
         "cannot use options: there is no field 'stream'; use one of bind, ": "Failure",

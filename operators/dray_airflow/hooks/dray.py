@@ -116,7 +116,7 @@ def settings_of(connection: Connection) -> Settings:
     token_file = _text(conn_id, extra, "token_file")
     if connection.password and token_file:
         raise _invalid_connection(
-            conn_id, "it has a password and a token_file", "leave one of them out"
+            conn_id, "the connection has a password and a token_file", "remove one of them"
         )
     trust = {
         name: text
@@ -144,13 +144,13 @@ def _address(connection: Connection, conn_id: str) -> tuple[str, str, int]:
         written, _, host = host.partition("://")
         if scheme and scheme != written:
             raise _invalid_connection(
-                conn_id, f"its host says {written}://, its schema {scheme}", "say it once"
+                conn_id, f"the host has {written}://, the schema {scheme}", "remove one of them"
             )
         scheme = written
     scheme = scheme or "dray"
     if scheme not in SCHEMES:
         raise _invalid_connection(
-            conn_id, f"{scheme!r} is no scheme", f"write one of {', '.join(SCHEMES)}"
+            conn_id, f"{scheme!r} is not a scheme", f"write one of {', '.join(SCHEMES)}"
         )
     port = connection.port
     bare = host.rstrip("/")
@@ -164,12 +164,12 @@ def _address(connection: Connection, conn_id: str) -> tuple[str, str, int]:
     if after:
         if not after.isdigit() or (port is not None and port != int(after)):
             raise _invalid_connection(
-                conn_id, f"{bare!r} is no host", "give the port as a number, once"
+                conn_id, f"{bare!r} is not a host", "give the port as a number, once"
             )
         port = int(after)
     if not host or any(mark in host for mark in "/?#@ "):
         raise _invalid_connection(
-            conn_id, f"its host is {host!r}", "give the name or the address of an endpoint"
+            conn_id, f"the host is {host!r}", "give the name or the address of an endpoint"
         )
     return scheme, host, port or {"dray": DEFAULT_PORT, "https": 443, "http": 80}[scheme]
 
@@ -183,12 +183,12 @@ def _extra(conn_id: str, text: str | None) -> dict[str, Any]:
         found = None
     if not isinstance(found, dict):
         raise _invalid_connection(
-            conn_id, "its extra is no JSON object", 'write {"pin": "sha256:..."}'
+            conn_id, "the extra field is not a JSON object", 'write {"pin": "sha256:..."}'
         )
     unknown = sorted(set(found) - set(EXTRAS))
     if unknown:
         raise _invalid_connection(
-            conn_id, f"its extra has {', '.join(unknown)}", f"it may have {', '.join(EXTRAS)}"
+            conn_id, f"unknown extras: {', '.join(unknown)}", f"allowed are {', '.join(EXTRAS)}"
         )
     return found
 
@@ -198,7 +198,7 @@ def _text(conn_id: str, extra: Mapping[str, Any], name: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise _invalid_connection(conn_id, f"its {name} is {value!r}", "write a text")
+        raise _invalid_connection(conn_id, f"the value of {name} is {value!r}", "write a text")
     return value.strip()
 
 
@@ -212,7 +212,7 @@ def _seconds(conn_id: str, extra: Mapping[str, Any], name: str, default: float) 
         seconds = -1.0
     if not 0 < seconds < float("inf"):
         raise _invalid_connection(
-            conn_id, f"its {name} is {value!r}", "write a number of seconds above 0"
+            conn_id, f"{name} is {value!r}", "write a number of seconds above 0"
         )
     return seconds
 
@@ -232,7 +232,7 @@ def _invalid_connection(conn_id: str, cause: str, remedy: str) -> DrayTaskFailur
 def _missing(conn_id: str) -> DrayTaskFailure:
     return bad_input(
         f"use connection {conn_id!r}",
-        "it does not exist",
+        "the connection does not exist",
         f"create it: airflow connections add {conn_id} --conn-type dray --conn-host HOST",
     )
 
@@ -327,5 +327,5 @@ class DrayHook(BaseHook):
         except (DrayError, DrayTaskFailure) as error:
             return False, str(error)
         roots = ", ".join(root.name for root in info.roots) or "none"
-        you = info.you.owner or info.you.principal or "nobody it knows"
+        you = info.you.owner or info.you.principal or "unknown to the endpoint"
         return True, f"endpoint {info.name}, version {info.version}; you are {you}; roots: {roots}"

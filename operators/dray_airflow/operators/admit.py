@@ -245,11 +245,11 @@ class DrayAdmitOperator(BaseOperator):
             try:
                 every = list(self._errands(context, operator, found))
             except _NotKnown as error:
-                left_out[operator.task_id] = f"what it moves is not known before it runs: {error}"
+                left_out[operator.task_id] = f"its files are not known before the run: {error}"
                 continue
             for each in every:
                 if each.bytes is None:
-                    left_out[each.name] = "its size is not known: give bytes_expected"
+                    left_out[each.name] = "the size is not known: give bytes_expected"
                 else:
                     wanted.append(each)
         if len(wanted) > SET_MAX:
@@ -477,7 +477,7 @@ def _to_come(client: Client, wanted: list[Wanted], left_out: dict[str, str]) -> 
         if transfer is None or transfer.is_terminal:
             found.append(each)
         else:
-            left_out[each.name] = f"it has begun, and is {transfer.state}"
+            left_out[each.name] = f"the transfer has started and is {transfer.state}"
     return found
 
 

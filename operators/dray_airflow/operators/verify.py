@@ -69,7 +69,7 @@ class _Tree:
             found[below] = each
             if len(found) > FILES_MAX:
                 raise bad_input(
-                    f"verify {self.top}", f"it has more than {FILES_MAX} files", "verify its parts"
+                    f"verify {self.top}", f"there are over {FILES_MAX} files", "verify parts of it"
                 )
         return found
 
@@ -257,7 +257,7 @@ def _differences(wanted: dict[str, Entry], found: dict[str, Entry]) -> dict[str,
     for below, entry in wanted.items():
         other = found.get(below)
         if other is None:
-            wrong[below] = "it is missing"
+            wrong[below] = "the file is missing"
         elif other.type != entry.type:
             wrong[below] = f"it is a {other.type}, the source's a {entry.type}"
         elif entry.type == "symlink" and other.link != entry.link:

@@ -153,7 +153,7 @@ def submit_batch(
     """Submit several transfers. Repeatable, because each request has an id."""
     several = [write(request) for request in requests]
     if len(several) > IDS_MAX:
-        raise usage(f"{len(several)} transfers, {IDS_MAX} at most", "submit them in parts")
+        raise usage(f"{len(several)} transfers; at most {IDS_MAX} are allowed", "submit in parts")
     body = {"transfers": several, "atomic": atomic}
     reader = partial(_results, len(several))
     return Call("submit the transfers", "POST", "/v1/transfers/batch", reader, body=body)
@@ -208,7 +208,7 @@ def query(ids: Iterable[str]) -> Call[dict[str, answers.Transfer | None]]:
     """Query several ids in one call."""
     several = list(ids)
     if len(several) > IDS_MAX:
-        raise usage(f"{len(several)} ids, {IDS_MAX} at most", "ask in parts")
+        raise usage(f"{len(several)} ids; at most {IDS_MAX} are allowed", "ask in parts")
     body = {"ids": several}
     return Call("look up transfers", "POST", "/v1/transfers/query", _by_id, body=body)
 
@@ -277,7 +277,7 @@ def change(id: str, **values: object) -> Call[answers.Transfer]:
 
 def forget(id: str) -> Call[None]:
     """Forget a terminal transfer."""
-    return Call("forget the transfer", "DELETE", _transfer_path(id), _nothing, is_gone_done=True)
+    return Call("delete the transfer", "DELETE", _transfer_path(id), _nothing, is_gone_done=True)
 
 
 # --- tickets --------------------------------------------------------------------------------------
@@ -352,7 +352,7 @@ def renew_ticket(ticket: str, *, lifetime_seconds: int | None) -> Call[answers.T
 def stat(path: str) -> Call[answers.Entry]:
     """Show an entry."""
     rows = _query(path=path)
-    return Call("look at the path", "GET", "/v1/storage/stat", _reader_of(answers.Entry), rows)
+    return Call("get the attributes", "GET", "/v1/storage/stat", _reader_of(answers.Entry), rows)
 
 
 def list_folder(path: str, *, limit: int | None) -> Call[Page[answers.Entry]]:
@@ -366,7 +366,7 @@ def mkdir(path: str, *, parents: bool) -> Call[answers.Entry]:
     """Make a folder. Repeatable, because an existing folder counts as success."""
     body = {"path": path, "parents": parents}
     reader = _reader_of(answers.Entry)
-    return Call("make the folder", "POST", "/v1/storage/mkdir", reader, body=body)
+    return Call("create the folder", "POST", "/v1/storage/mkdir", reader, body=body)
 
 
 def rm(path: str, *, recursive: bool) -> Call[int]:
@@ -396,13 +396,13 @@ def checksum(path: str, algorithm: str, *, hold: float) -> Call[answers.Checksum
     body = {"path": path, "algorithm": algorithm}
     reader = _reader_of(answers.Checksum)
     place = "/v1/storage/checksum"
-    return Call("sum the file", "POST", place, reader, body=body, hold_seconds=hold)
+    return Call("compute the checksum", "POST", place, reader, body=body, hold_seconds=hold)
 
 
 def space(path: str) -> Call[answers.Space]:
     """Get the free space at a path."""
     rows = _query(path=path)
-    return Call("ask for free space", "GET", "/v1/storage/space", _reader_of(answers.Space), rows)
+    return Call("read the free space", "GET", "/v1/storage/space", _reader_of(answers.Space), rows)
 
 
 # --- admission, staging, the endpoint itself ------------------------------------------------------
@@ -454,7 +454,7 @@ def evict(id: str) -> Call[answers.Staged]:
 def endpoint() -> Call[answers.EndpointInfo]:
     """Get the endpoint's description."""
     reader = _reader_of(answers.EndpointInfo)
-    return Call("ask who the endpoint is", "GET", "/v1/endpoint", reader)
+    return Call("describe the endpoint", "GET", "/v1/endpoint", reader)
 
 
 def change_scheduling(**values: object) -> Call[answers.Scheduling]:
@@ -469,4 +469,4 @@ def change_scheduling(**values: object) -> Call[answers.Scheduling]:
 def health() -> Call[answers.Health]:
     """Get the endpoint's health. No token is sent, because everybody may call this."""
     reader = _reader_of(answers.Health)
-    return Call("ask how the endpoint is", "GET", "/healthz", reader, with_token=False)
+    return Call("check the endpoint's health", "GET", "/healthz", reader, with_token=False)

@@ -149,8 +149,8 @@ def refusal(code: int, body: bytes, content_type: str, operation: str) -> DrayEr
             "permanent",
             "network",
             operation,
-            f"the answer is {code}, a redirect; a token goes to nobody but the endpoint it is for",
-            "give the URL that the endpoint itself answers at",
+            f"the answer is {code}, a redirect; the client sends a token to its endpoint only",
+            "use the URL at which the endpoint itself answers",
         )
     fields = error_object(body)
     if fields is not None:
@@ -165,8 +165,8 @@ def refusal(code: int, body: bytes, content_type: str, operation: str) -> DrayEr
         status,
         "network",
         operation,
-        f"the answer is {code} in a form that no endpoint gives ({named}): {begins!r}",
-        "look what listens there, and for a proxy on the way",
+        f"the answer {code} does not have the form of an endpoint ({named}): {begins!r}",
+        "check which program listens at this address, and whether a proxy is between",
     )
 
 

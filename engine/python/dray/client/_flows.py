@@ -142,14 +142,14 @@ def _result(call: Call[T], answer: Answer) -> T:
         value = json.loads(answer.body) if answer.body.strip() else None
         return call.read(value)
     except (ValueError, RecursionError) as error:
-        message = str(error) if isinstance(error, ShapeError) else "it is no JSON"
+        message = str(error) if isinstance(error, ShapeError) else "it is not valid JSON"
         raise make(
             "protocol",
             "permanent",
             "network",
             call.operation,
             f"the answer cannot be read: {message}",
-            "look whether the endpoint is of another version, and what else may listen there",
+            "check the version of the endpoint, and which program listens at this address",
         ) from None
 
 
@@ -164,11 +164,11 @@ def _why(call: Call[T], reply: Reply, policy: Policy) -> tuple[DrayError, float]
     if reply.error is not None:
         return reply.error, 0.0
     if call.safety is Safety.ONCE and reply.was_sent:
-        remedy = "look whether it was done, then decide; it is not tried again by itself"
+        remedy = "check whether the call took effect; the client does not repeat it automatically"
     elif reply.kind == "limit_exceeded":
-        remedy = "ask for less at a time"
+        remedy = "request fewer items in one call"
     else:
-        remedy = "look whether the endpoint runs, then try again"
+        remedy = "check that the endpoint runs, then try again"
     status: Status = "permanent" if reply.kind == "limit_exceeded" else "temporary"
     error = make(reply.kind, status, "network", call.operation, reply.words, remedy)
     return error, 0.0
@@ -227,7 +227,7 @@ def pages(call: Call[Page[T]], policy: Policy) -> Flow[None]:
         if page.next is None:
             return
         if page.next in seen:
-            raise make("protocol", "permanent", "network", call.operation, "the list has no end")
+            raise make("protocol", "permanent", "network", call.operation, "the list does not end")
         seen.add(page.next)
         call = calls.after(call, page.next)
 
@@ -256,8 +256,8 @@ def wait(id: str, policy: Policy, seconds: float | None) -> Flow[Transfer]:
                 "temporary",
                 "here",
                 call.operation,
-                f"it is {found.state} after {seconds:g} s",
-                "wait longer, or cancel it",
+                f"the transfer is {found.state} after {seconds:g} s",
+                "wait longer, or cancel the transfer",
             )
         if policy.clock() - begun < 1.0:
             # The endpoint has answered early and the transfer is not terminal. A pause avoids a
@@ -298,7 +298,7 @@ def events(transfer: str | None, after: int | None, policy: Policy) -> Flow[None
                 failures = 0
             lost_at = policy.clock()
             error = make(
-                "unreachable", "temporary", "network", call.operation, "the connection broke"
+                "unreachable", "temporary", "network", call.operation, "the connection was lost"
             )
         else:
             error, asked = _why(call, reply, policy)
@@ -320,7 +320,7 @@ def _check_stream(call: Call[None], headers: Mapping[str, str]) -> None:
             "network",
             call.operation,
             f"the answer is {kind[:80] or 'of no type'}, not text/event-stream",
-            "look what listens there, and for a proxy on the way",
+            "check which program listens at this address, and whether a proxy is between",
         )
 
 
@@ -328,7 +328,7 @@ def _events_of(call: Call[None], messages: Messages, piece: bytes) -> list[Event
     try:
         return [_event(message.data, message.id) for message in messages.feed(piece)]
     except (ValueError, RecursionError) as error:
-        said = str(error) if isinstance(error, ShapeError) else "it is no JSON"
+        said = str(error) if isinstance(error, ShapeError) else "it is not valid JSON"
         raise make(
             "protocol", "permanent", "network", call.operation, f"an event cannot be read: {said}"
         ) from None

@@ -68,7 +68,7 @@ def read_time(text: str) -> datetime:
     """
     match = _TIME.fullmatch(text)
     if match is None:
-        raise ShapeError(f"{text[:40]!r} is no time")
+        raise ShapeError(f"{text[:40]!r} is not a time")
     year, month, day, hour, minute, second = map(int, match.groups()[:6])
     fraction, sign, hours, minutes = match.groups()[6:]
     micros = int((fraction or "0")[:6].ljust(6, "0"))
@@ -78,7 +78,7 @@ def read_time(text: str) -> datetime:
             offset = timedelta(hours=int(hours), minutes=int(minutes))
             time += -offset if sign == "+" else offset
     except (ValueError, OverflowError) as error:
-        raise ShapeError(f"{text[:40]!r} is no time") from error
+        raise ShapeError(f"{text[:40]!r} is not a time") from error
     return time
 
 

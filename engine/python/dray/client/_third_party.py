@@ -60,7 +60,7 @@ def plan(
     # The arguments of this function set these fields, so the template must leave them empty.
     if template.sources or template.destination:
         raise usage(
-            "the request names sources or a destination of its own",
+            "the request also names sources or a destination",
             'leave them empty: Request(sources=(), destination="", ...)',
         )
     template = with_id(template)
@@ -79,7 +79,7 @@ def plan(
         ),
     )
     if ticket.ticket is None:
-        raise make("protocol", "permanent", "network", "mint a ticket", "the answer holds none")
+        raise make("protocol", "permanent", "network", "mint a ticket", "no ticket in answer")
     remote = Place(
         source_url if passive == "source" else destination_url,
         ticket.ticket,

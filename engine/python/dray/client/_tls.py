@@ -64,13 +64,13 @@ class Trust:
         """
         if self.pin is not None:
             if self.ca is not None:
-                raise usage("pin and ca are both given", "give one: a pin needs no authority")
+                raise usage("pin and ca are both given", "give one of them: a pin needs no ca")
             if _PIN.fullmatch(self.pin) is None:
                 raise usage(
-                    f"{self.pin!r} is no fingerprint", "write sha256: and 64 hexadecimal digits"
+                    f"{self.pin!r} is not a fingerprint", "write sha256: and 64 hexadecimal digits"
                 )
         if self.key is not None and self.certificate is None:
-            raise usage("key is given without certificate", "give both")
+            raise usage("key is given without certificate", "give both key and certificate")
 
     def context(self, address: Address, seconds: float) -> ssl.SSLContext | Fault:
         """Return the TLS context for connections to ``address``.
@@ -113,7 +113,7 @@ class Trust:
         try:
             actual = fingerprint(certificate)
         except ValueError:
-            actual = "in no certificate that can be read"
+            actual = "unreadable (no valid certificate)"
         if actual == pin:
             return None
         error = make(
@@ -121,8 +121,8 @@ class Trust:
             "permanent",
             "network",
             f"trust {address.base}",
-            f"its key is {actual}, but {pin} is pinned",
-            "compare with what that end prints when it starts; if it has a new key, pin that",
+            f"the endpoint's key is {actual}, but {pin} is pinned",
+            "compare with the key that the endpoint prints when it starts; pin a new key",
         )
         return Fault("unreachable", "another key", was_sent=False, error=error)
 
@@ -142,7 +142,7 @@ def fetch_certificate(address: Address, seconds: float) -> bytes | Fault:
         return Fault("timed_out", f"no handshake in {seconds:g} s", was_sent=False)
     except (OSError, ValueError) as error:
         return Fault("unreachable", _reason(error), was_sent=False)
-    return found or Fault("unreachable", "it showed no certificate", was_sent=False)
+    return found or Fault("unreachable", "the endpoint showed no certificate", was_sent=False)
 
 
 def _trusting(certificate: bytes) -> ssl.SSLContext:
@@ -162,7 +162,7 @@ def _no_password() -> str:
 
 def _unusable(path: StrPath, error: Exception) -> Exception:
     return usage(
-        f"{os.fspath(path)}: {_reason(error)}", "name a readable PEM file", "use the certificate"
+        f"{os.fspath(path)}: {_reason(error)}", "give a readable PEM file", "use the certificate"
     )
 
 

@@ -76,7 +76,7 @@ class Tokens:
             return _checked(source, "the token")
         if isinstance(source, os.PathLike):
             return self._read(Path(source))
-        return _checked(source(), "what the function gave")
+        return _checked(source(), "the result of the token function")
 
     def _discover(self) -> str | None:
         text = os.environ.get("BEARER_TOKEN", "").strip()
@@ -117,7 +117,7 @@ class Tokens:
                 "here",
                 f"read the token from {path}",
                 error.strerror or type(error).__name__,
-                "put a token there, or name another file",
+                "write a token into this file, or give another file",
             ) from None
         return self._text
 
@@ -125,5 +125,5 @@ class Tokens:
 def _checked(text: object, place: str) -> str:
     word = text.strip() if isinstance(text, str) else ""
     if len(word) > TOKEN_BYTES_MAX or _TOKEN.fullmatch(word) is None:
-        raise usage(f"{place} is no token", "a token is one word of visible ASCII characters")
+        raise usage(f"{place} is not a token", "a token is one word of visible ASCII characters")
     return word

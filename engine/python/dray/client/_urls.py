@@ -35,7 +35,7 @@ def escape(name: bytes | str) -> str:
     """
     text = name if isinstance(name, str) else name.decode("utf-8", "surrogateescape")
     if "\0" in text:
-        raise usage("a name cannot hold a zero byte", "give the name of a file")
+        raise usage("a name cannot contain a zero byte", "give the name of a file")
 
     def spell(found: re.Match[str]) -> str:
         return "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "surrogateescape"))
@@ -76,7 +76,7 @@ def parse_url(url: str) -> Address:
     """
     address, path = _parse(url)
     if path not in ("", "/"):
-        raise usage(f"nothing may stand behind an endpoint's host, {path!r} does", "leave it out")
+        raise usage(f"an endpoint's URL has no path, but here is {path!r}", "remove the path")
     return address
 
 
@@ -95,7 +95,7 @@ def _parse(url: str) -> tuple[Address, str]:
     example = "write dray://HOST[:PORT]"
     match = _URL.fullmatch(url)
     if match is None:
-        raise usage("that is no URL of an endpoint", example)
+        raise usage("the text is not a URL of an endpoint", example)
     scheme, authority, path = match.groups()
     if "@" in authority:
         # The message does not repeat the URL, which may contain a password.
@@ -104,7 +104,7 @@ def _parse(url: str) -> tuple[Address, str]:
         parts = urlsplit(f"//{authority}")
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise usage(f"{authority!r} is no host and port", example) from error
+        raise usage(f"{authority!r} is not a host and port", example) from error
     if not host:
         raise usage(f"{url!r} names no host", example)
     is_clear = scheme == "http"
@@ -132,5 +132,5 @@ def segment(text: str) -> str:
     """
     # A program on the network path that normalises URLs would remove a segment `.` or `..`.
     if text in ("", ".", ".."):
-        raise usage(f"{text!r} is no id", "give the id that a submission answers with")
+        raise usage(f"{text!r} is not a valid id", "give the id that a submission returned")
     return quote(text, safe="")

@@ -74,11 +74,11 @@ def fault_of(error: Exception, address: Address) -> Fault:
                 "network",
                 f"trust {address.base}",
                 cause,
-                "name its authority with ca=, or its key with pin=",
+                "give the endpoint's authority with ca=, or its key with pin=",
             )
             return Fault("unreachable", cause, was_sent=False, error=refused)
         return Fault("unreachable", f"{address.base}: {cause}", was_sent=False)
-    return Fault("unreachable", f"{address.base}: the connection broke: {cause}", was_sent=True)
+    return Fault("unreachable", f"{address.base}: the connection was lost: {cause}", was_sent=True)
 
 
 def is_untrusted(error: BaseException | None) -> bool:

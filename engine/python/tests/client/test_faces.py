@@ -128,7 +128,7 @@ def test_calls_that_are_not_idempotent_are_not_repeated(
     endpoint.then("POST", place, Reply(is_unanswered=True))
     with pytest.raises(dray.DrayTemporaryError) as caught:
         face(method, *args)
-    assert "not tried again" in caught.value.remedy
+    assert "does not repeat it" in caught.value.remedy
     endpoint.then("POST", place, error(500, "io", "temporary"))
     with pytest.raises(dray.DrayTemporaryError):
         face(method, *args)

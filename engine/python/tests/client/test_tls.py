@@ -267,7 +267,7 @@ def test_a_listener_without_a_handshake_times_out(make_face: Callable[..., Any])
 def test_invalid_arguments_are_usage_errors(url: str, options: dict[str, str]) -> None:
     with pytest.raises(dray.DrayUsageError) as caught:
         Client(url, **options)  # type: ignore[arg-type]
-    assert "password" not in str(caught.value) or "holds a user" in str(caught.value)
+    assert "password" not in str(caught.value) or "contains a user" in str(caught.value)
 
 
 @pytest.mark.parametrize(
