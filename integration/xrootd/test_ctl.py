@@ -275,7 +275,7 @@ def test_a_handle_open_for_update_gets_no_ticket(
     question = f"dray ticket 1 t sha256:{'0' * 64}"
     asked = scene.run(asker, site.source.at("a"), question).expect(0)
     assert asked.out.startswith("refused: "), asked.out
-    assert "it is not open to be read alone" in site.source.said()
+    assert "the file is not open for reading only" in site.source.said()
     assert site.tickets() == []
 
 
@@ -312,7 +312,7 @@ def test_without_its_endpoint_the_server_is_read(
     copy(site, sink, "a")
     words = {
         "away": "Connection refused",
-        "another key": "another key than peer_key",
+        "another key": "not the configured peer_key",
         "no token": "token file",
         "no such token": "answers 401",
     }
@@ -362,7 +362,7 @@ def test_an_endpoint_that_trickles_is_given_up(
     asked = site.ask("a", f"dray ticket 1 t sha256:{'0' * 64}")
     assert asked["failed"] == "ask", asked
     # The peer would have sent for twenty seconds more, and then closed the connection.
-    assert "cannot be asked: it does not answer in time" in site.source.said()
+    assert "cannot call the endpoint: the endpoint does not answer in time" in site.source.said()
 
 
 def test_an_endpoints_name_is_resolved_at_the_start(
@@ -430,7 +430,7 @@ def test_a_file_that_lies_elsewhere_is_read_from_the_server(
     make(site.source, "a", 2 * MIB).rename(other / "a")
     site.source.path("a").symlink_to(other / "a")
     copy(site, sink, "a")
-    assert "lies in none of the folders" in site.source.said()
+    assert "is in none of the folders" in site.source.said()
     assert site.tickets() == []
 
 
@@ -453,7 +453,7 @@ def test_without_a_token_the_server_does_not_start(
     log_text = source.said()
     words = {
         "missing": "No such file",
-        "open to others": "is open to others: chmod 600 it",
+        "open to others": "can be read by other users: run chmod 600",
         "empty": "is empty",
     }
     assert f"the token file {token} {words[fault]}" in log_text.replace("cannot be read: ", "")

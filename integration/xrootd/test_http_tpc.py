@@ -396,7 +396,7 @@ def test_a_silent_program_is_given_up(bare: Scene, plugins: Path, certificates: 
     lines = ["sleep 1000"]
     silent = replaced(bare, plugins, certificates, *lines)
     ended = ask(bare, f"{silent.url}/b", "Source: http://127.0.0.1:1/a")
-    assert "has said nothing for 2 s" in failure(ended)
+    assert "has reported nothing for 2 s" in failure(ended)
     assert silent.server.jobs() == []
     assert list(silent.data.iterdir()) == []
     # Twice as long, but never silent for that time.

@@ -154,7 +154,7 @@ def test_a_folder_of_a_cluster_is_not_called_whole_without_all_its_servers(
     part = bare.folder / "part"
     ended = cp(bare, ours, "-r", head.at("in/"), f"{part}/")
     assert ended.code != 0
-    assert "not all servers of the cluster have listed it" in ended.out + ended.words
+    assert "not all servers of the cluster have listed the folder" in ended.out + ended.words
     assert [path.name for path in part.rglob("f*")] == ["f0"]
 
 

@@ -98,5 +98,5 @@ def below(rse: str, prefix: str, pfn: str) -> str:
     top = re.sub("/+", "/", f"/{prefix}/")
     name = path.removeprefix(top)
     if match is None or not path.startswith(top) or not name:
-        raise NoPlaceError(f"RSE {rse}: {pfn} does not lie below its protocol's prefix {prefix!r}")
+        raise NoPlaceError(f"RSE {rse}: {pfn} is not below its protocol's prefix {prefix!r}")
     return name

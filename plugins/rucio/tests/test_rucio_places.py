@@ -35,7 +35,7 @@ def test_the_name_below_a_prefix_is_found(prefix: str, pfn: str, name: str) -> N
     ],
 )
 def test_a_pfn_outside_the_prefix_is_refused_by_name(prefix: str, pfn: str) -> None:
-    with pytest.raises(NoPlaceError, match=r"RSE DESY: .*does not lie below"):
+    with pytest.raises(NoPlaceError, match=r"RSE DESY: .*is not below"):
         below("DESY", prefix, pfn)
 
 

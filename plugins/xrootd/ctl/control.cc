@@ -40,12 +40,12 @@ std::string endpoint_path(XrdSfsFile &file, const Settings &settings)
 	int how = number < 0 ? -1 : fcntl(number, F_GETFL);
 	// A client that may write a file may not always read it.
 	if (how >= 0 && (how & O_ACCMODE) != O_RDONLY)
-		throw NoTicket(EACCES, "it is not open to be read alone");
+		throw NoTicket(EACCES, "the file is not open for reading only");
 	struct stat opened;
 	std::string place = how < 0 ? "" : path_of(number, opened);
 	std::string path = place.empty() ? "" : path_at_endpoint(settings, place);
 	if (path.empty())
-		throw NoTicket(ENOENT, "it lies in none of the folders that the settings name as a root");
+		throw NoTicket(ENOENT, "the file is in none of the folders that the settings name as a root");
 	return path;
 }
 
@@ -58,7 +58,7 @@ public:
 	{
 		try {
 			if (!parms || !*parms)
-				throw std::runtime_error("name a file with settings after the plug-in");
+				throw std::runtime_error("give a settings file after the plug-in");
 			settings_ = new Settings(read_settings(parms));
 			client_ = new TicketClient(*settings_);
 			return true;
@@ -102,7 +102,7 @@ private:
 			Question question = read_question(asked);
 			std::string text = client_->ticket(question, endpoint_path(file, *settings_));
 			if (text.size() >= XrdOucEI::Max_Error_Len)
-				throw NoTicket(ENAMETOOLONG, "its name is too long for an answer");
+				throw NoTicket(ENAMETOOLONG, "the name of the file is too long for an answer");
 			tell("ticket for", name, whom, "");
 			error.setErrInfo(static_cast<int>(text.size()), text.c_str());
 			return SFS_DATA;

@@ -52,7 +52,7 @@ std::string without_links(const std::string &folder)
 {
 	char found[PATH_MAX];
 	if (!realpath(folder.c_str(), found))
-		throw std::runtime_error(folder + " is no folder: " + std::strerror(errno));
+		throw std::runtime_error(folder + " is not a folder: " + std::strerror(errno));
 	return found;
 }
 
@@ -99,7 +99,7 @@ Settings read_settings(const std::string &path)
 	};
 	for (const auto &[line, is_there] : needed)
 		if (!is_there)
-			throw std::runtime_error(path + ": it needs a line: " + line);
+			throw std::runtime_error(path + ": the settings need a line: " + line);
 	for (auto &[name, folder] : settings.roots)
 		folder = without_links(folder);
 	return settings;
@@ -127,16 +127,17 @@ std::string read_token(const std::string &path)
 	ssize_t length = is_file ? read(file, token.data(), token.size()) : -1;
 	close(file);
 	if (!is_file || length < 0 || length > static_cast<ssize_t>(token_bytes_max))
-		throw std::runtime_error(wrong + " is no file with a token");
+		throw std::runtime_error(wrong + " is not a regular file with a token");
 	if ((state.st_mode & 077) != 0 || (state.st_uid != geteuid() && state.st_uid != 0))
-		throw std::runtime_error(wrong + " is open to others: chmod 600 it, and give it to the server's user");
+		throw std::runtime_error(wrong + " can be read by other users: run chmod 600 on it, and make the "
+						 "server's user its owner");
 	token.resize(static_cast<size_t>(length));
 	auto last = token.find_last_not_of(" \t\r\n");
 	token.erase(last == std::string::npos ? 0 : last + 1);
 	token.erase(0, token.find_first_not_of(" \t\r\n"));
 	for (char c : token)
 		if (c <= 0x20 || c == 0x7f)
-			throw std::runtime_error(wrong + " holds more than one token");
+			throw std::runtime_error(wrong + " contains more than one token");
 	if (token.empty())
 		throw std::runtime_error(wrong + " is empty");
 	return token;

@@ -52,7 +52,7 @@ public:
 	{
 		if (++taken_ > under_way_max) {
 			--taken_;
-			throw NoTicket(EIO, "as many questions as may be wait for the endpoint");
+			throw NoTicket(EIO, "the maximum number of requests is waiting for the endpoint");
 		}
 	}
 	Turn(const Turn &) = delete;
@@ -77,7 +77,7 @@ std::pair<std::string, nlohmann::json> read_answer(const std::string &answer)
 	std::string version, status;
 	first >> version >> status;
 	if (end == std::string::npos || version.rfind("HTTP/1.", 0) != 0)
-		throw NoTicket(EIO, "the endpoint's answer is none of HTTP");
+		throw NoTicket(EIO, "the endpoint's answer is not HTTP");
 	return {status, nlohmann::json::parse(answer.substr(end + 4), nullptr, false)};
 }
 
@@ -95,7 +95,7 @@ Question read_question(const std::string &words)
 	Question question;
 	text >> version >> question.transfer >> question.peer_key;
 	if (version != "1")
-		throw NoTicket(EINVAL, "a question of another version than 1");
+		throw NoTicket(EINVAL, "the request has another version than 1");
 	const std::string &key = question.peer_key;
 	bool is_good = !(text >> more) && !question.transfer.empty() &&
 		       question.transfer.size() <= transfer_letters_max &&
@@ -104,7 +104,7 @@ Question read_question(const std::string &words)
 		       key.rfind("sha256:", 0) == 0 && key.size() == key_letters + std::strlen("sha256:") &&
 		       is_of(key.substr(std::strlen("sha256:")), "0123456789abcdef");
 	if (!is_good)
-		throw NoTicket(EINVAL, "a question that is none: dray ticket 1 TRANSFER sha256:HEX");
+		throw NoTicket(EINVAL, "the request is not of the form: dray ticket 1 TRANSFER sha256:HEX");
 	return question;
 }
 
@@ -126,7 +126,7 @@ std::string TicketClient::ticket(const Question &question, const std::string &pa
 		answered = call(question, path);
 	} catch (const Unreached &error) {
 		away_until_ = now_seconds() + away_seconds;
-		throw NoTicket(EIO, std::string("the endpoint cannot be asked: ") + error.what());
+		throw NoTicket(EIO, std::string("cannot call the endpoint: ") + error.what());
 	}
 	auto [status, body] = read_answer(answered);
 	if (status != "201") {
@@ -161,7 +161,7 @@ std::string TicketClient::call(const Question &question, const std::string &path
 				{"renewable_seconds", settings_.renewable_seconds},
 			}).dump();
 	} catch (const nlohmann::json::exception &) {
-		throw NoTicket(ENOENT, "a name that is not UTF-8");
+		throw NoTicket(ENOENT, "the file name is not UTF-8");
 	}
 	// Use HTTP 1.0. The answer is then not chunked, and it ends when the connection ends.
 	std::string head = "POST /v1/tickets HTTP/1.0\r\nHost: " + settings_.host + ":" + settings_.port +

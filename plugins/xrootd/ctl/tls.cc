@@ -78,7 +78,7 @@ public:
 	{
 		auto rest = std::chrono::duration_cast<std::chrono::milliseconds>(moment_ - clock::now());
 		if (rest.count() <= 0)
-			throw Unreached("it does not answer in time");
+			throw Unreached("the endpoint does not answer in time");
 		return static_cast<int>(std::min<long long>(rest.count(), INT_MAX));
 	}
 
@@ -88,7 +88,7 @@ private:
 
 Socket connect_to(const std::vector<Address> &addresses, const Until &until)
 {
-	std::string why = "it has no address";
+	std::string why = "the endpoint has no address";
 	for (const Address &each : addresses) {
 		const auto *place = reinterpret_cast<const sockaddr *>(&each.place);
 		Socket made(socket(place->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -162,7 +162,7 @@ Peer::Peer(const std::string &host, const std::string &port, const std::string &
 	addrinfo *found = nullptr;
 	if (int error = getaddrinfo(host.c_str(), port.c_str(), &wanted, &found))
 		throw std::runtime_error("the endpoint " + host + " has no address: " + gai_strerror(error) +
-					 "; name one that is known when the server starts, or its number");
+					 "; use a host name that resolves when the server starts, or an IP address");
 	Found held(found);
 	for (const addrinfo *each = found; each; each = each->ai_next) {
 		Address address = {{}, each->ai_addrlen};
@@ -181,11 +181,11 @@ std::string Peer::exchange(const std::string &text, int seconds) const
 	Session session(SSL_new(context_.get()));
 	SSL *tls = session.get();
 	if (!session || SSL_set_fd(tls, socket.number()) != 1)
-		throw Unreached("there is no room for one more connection");
+		throw Unreached("cannot open one more connection");
 	if (finish(tls, until, [&] { return SSL_connect(tls); }) != 1)
 		fail("TLS");
 	if (key_of(tls) != key_)
-		throw Unreached("it has another key than peer_key says");
+		throw Unreached("the endpoint's key is not the configured peer_key");
 	auto send = [&] { return SSL_write(tls, text.data(), static_cast<int>(text.size())); };
 	if (finish(tls, until, send) <= 0)
 		fail("send");
@@ -200,7 +200,7 @@ std::string Peer::exchange(const std::string &text, int seconds) const
 			fail("receive");
 		}
 		if (answer.size() + static_cast<size_t>(count) > answer_bytes_max)
-			throw Unreached("its answer is longer than any");
+			throw Unreached("the endpoint's answer is too long");
 		answer.append(buffer, static_cast<size_t>(count));
 	}
 }

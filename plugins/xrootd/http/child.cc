@@ -192,7 +192,7 @@ std::string Child::ended()
 		;
 	pid_ = -1;
 	if (waited < 0)
-		return "ended, and nobody knows how";
+		return "ended with an unknown status";
 	if (WIFSIGNALED(status))
 		return "was ended by signal " + std::to_string(WTERMSIG(status));
 	return "ended with code " + std::to_string(WEXITSTATUS(status));

@@ -56,7 +56,7 @@ void take(const std::string &line, Told &told)
 		bool is_said = error != end->end() && error->is_string();
 		told.failure = is_said ? error->get<std::string>() : "";
 		if (told.failure.empty())
-			told.failure = "it does not say why";
+			told.failure = "the program gave no reason";
 	}
 }
 
@@ -109,7 +109,7 @@ Outcome copy(const Settings &settings, const CopyRequest &request, const std::st
 	if (is_gone(marker(told)))
 		return outcome;
 	if (!child.tell(line, request_seconds)) {
-		outcome.failure = "the program of the copy " + child.ended() + " before it had its request";
+		outcome.failure = "the program of the copy " + child.ended() + " before it had read its request";
 		return outcome;
 	}
 	auto next_marker = clock::now() + std::chrono::seconds(settings.marker_seconds);
@@ -117,7 +117,7 @@ Outcome copy(const Settings &settings, const CopyRequest &request, const std::st
 	auto silent_until = clock::now() + silence;
 	for (bool is_open = true; is_open && !told.has_ended;) {
 		if (clock::now() >= silent_until) {
-			outcome.failure = "the program of the copy has said nothing for " +
+			outcome.failure = "the program of the copy has reported nothing for " +
 					  std::to_string(settings.silence_seconds) + " s";
 			return outcome;
 		}

@@ -80,7 +80,7 @@ void refuse_own_words(const std::string &query)
 	for (const char *own : {"tpc.", "dray."})
 		for (size_t at = query.find(own); at != std::string::npos; at = query.find(own, at + 1))
 			if (at == 0 || query[at - 1] == '&' || query[at - 1] == '?')
-				throw Refusal(400, "the address has words that are the server's own (tpc., dray.)");
+				throw Refusal(400, "the address has parameters that are reserved for the server (tpc., dray.)");
 }
 
 // Returns the client's identity in the form that the server's plug-ins use.
@@ -159,9 +159,9 @@ public:
 		: files_(files), request_(request), opaque_(opaque(request))
 	{
 		if (!exports.reach(request.resource))
-			throw Refusal(403, "the server exports no such path");
+			throw Refusal(403, "the server does not export this path");
 		if (request.resource.back() == '/')
-			throw Refusal(409, "the address is a folder's");
+			throw Refusal(409, "the address is that of a folder");
 		refuse_own_words(opaque_);
 		renew();
 	}
@@ -249,7 +249,7 @@ private:
 	{
 		file_.reset(files_.newFile(const_cast<char *>(request_.GetSecEntity().tident), 0));
 		if (!file_)
-			throw Refusal(503, "the server has no room for one more file");
+			throw Refusal(503, "the server cannot open one more file");
 		file_->error.setUCap(reach(socket_of(request_)));
 	}
 
@@ -276,7 +276,7 @@ private:
 		int error = open(SFS_O_CREAT | SFS_O_RDWR, file_mode | SFS_O_MKPTH);
 		is_made_ = error == 0;
 		if (error == EEXIST && !may_overwrite)
-			throw Refusal(412, "a file stands there and Overwrite is F");
+			throw Refusal(412, "the destination exists and Overwrite is F");
 		if (error == EEXIST)
 			error = open(SFS_O_RDWR, 0);
 		if (error != 0)
@@ -335,7 +335,7 @@ private:
 				int seconds = answer > 0 ? answer : 1;
 				waited += seconds;
 				if (waited > stall_seconds_max)
-					throw Refusal(503, "the server does not find the file in time");
+					throw Refusal(503, "the server did not find the file in time");
 				sleep(static_cast<unsigned>(seconds));
 				continue;
 			}
@@ -392,7 +392,7 @@ public:
 	{
 		if (++taken_ > most) {
 			--taken_;
-			throw Refusal(503, "as many copies as this server does at once are under way");
+			throw Refusal(503, "the server already runs its maximum number of copies; try again later");
 		}
 	}
 	Place(const Place &) = delete;
@@ -411,7 +411,7 @@ public:
 	{
 		std::lock_guard<std::mutex> hold(names_.lock);
 		if (!names_.taken.insert(name_).second)
-			throw Refusal(423, "another copy to this name is under way");
+			throw Refusal(423, "another copy to this name is running");
 	}
 	Name(const Name &) = delete;
 	Name &operator=(const Name &) = delete;
@@ -451,7 +451,7 @@ public:
 						      static_cast<long long>(why.size()));
 		} catch (const std::exception &error) {
 			log_.Emsg("dray", "copy", dray::one_line(error.what()).c_str());
-			return request.SendSimpleResp(500, nullptr, nullptr, "the copy cannot be begun\n", -1);
+			return request.SendSimpleResp(500, nullptr, nullptr, "the copy cannot be started\n", -1);
 		} catch (...) {
 			return -1;
 		}
@@ -490,7 +490,7 @@ private:
 			file.forget(log_);
 			if (!is_begun)
 				throw;
-			outcome.failure = "the copy broke off";
+			outcome.failure = "the copy was interrupted";
 		}
 		bool is_good = !outcome.is_client_gone && outcome.failure.empty();
 		if (!is_good)
@@ -512,7 +512,7 @@ private:
 		std::string line = asked.is_pull ? "pull to " : "push of ";
 		line += request.resource + ": ";
 		if (outcome.is_client_gone)
-			line += "the client is gone";
+			line += "the client has disconnected";
 		else
 			line += outcome.failure.empty() ? "done" : outcome.failure;
 		log_.Emsg("dray", dray::one_line(line).c_str());
@@ -542,7 +542,7 @@ XrdHttpGetExtHandler(XrdSysError *log, const char *, const char *parms, XrdOucEn
 			settings = dray::read_settings(parms);
 		void *files = env ? env->GetPtr("XrdSfsFileSystem*") : nullptr;
 		if (!files)
-			throw std::runtime_error("the server has no file system for it");
+			throw std::runtime_error("the server has no file system for the plug-in");
 		if (access(settings.program.c_str(), X_OK) != 0)
 			throw std::runtime_error(settings.program + " cannot be run: " + std::strerror(errno));
 		// The server's own protocol code has set this variable to its exports.

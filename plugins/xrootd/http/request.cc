@@ -83,7 +83,7 @@ CopyRequest read_request(const std::map<std::string, std::string> &headers)
 	for (const char *scheme : {"http://", "https://", "dav://", "davs://"})
 		is_known = is_known || begins(request.url, scheme);
 	if (!is_known)
-		throw Refusal(400, "the other end is no address of a web server (https://HOST/PATH)");
+		throw Refusal(400, "the other end is not the address of a web server (https://HOST/PATH)");
 	return request;
 }
 
@@ -104,7 +104,7 @@ std::string to_line(const CopyRequest &request, const std::string &path)
 	try {
 		text = line.dump() + "\n";
 	} catch (const nlohmann::json::exception &) {
-		throw Refusal(400, "a path or header that is not UTF-8");
+		throw Refusal(400, "a path or header is not UTF-8");
 	}
 	if (text.size() > line_bytes_max)
 		throw Refusal(431, "the headers are too long");

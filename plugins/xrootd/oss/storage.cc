@@ -172,7 +172,7 @@ XrdOssAddStorageSystem2(XrdOss *inner, XrdSysLogger *logger, const char *, const
 	XrdSysError say(logger, "dray_");
 	Storage *storage = new (std::nothrow) Storage(*inner);
 	if (!storage || XrdOucEnv::Export(told_program, "1") != 0) {
-		say.Emsg("oss", "cannot hide third-party copies, memory is short");
+		say.Emsg("oss", "cannot hide third-party copies: out of memory");
 		delete storage;
 		return nullptr;
 	}

@@ -58,7 +58,7 @@ template <typename Call> auto guarded(dray_xrdcl_error *error, Call call) noexce
 	} catch (const std::exception &caught) {
 		return fail(error, DRAY_XRDCL_INTERNAL, caught.what());
 	} catch (...) {
-		return fail(error, DRAY_XRDCL_INTERNAL, "the XRootD client threw something");
+		return fail(error, DRAY_XRDCL_INTERNAL, "the XRootD client threw an unknown exception");
 	}
 }
 

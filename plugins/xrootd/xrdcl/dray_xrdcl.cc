@@ -138,7 +138,7 @@ int32_t fail(dray_xrdcl_error *error, const XrdCl::XRootDStatus &status)
 
 int32_t missing(dray_xrdcl_error *error)
 {
-	return fail(error, DRAY_XRDCL_OTHER, "the server gave no answer to what it was asked");
+	return fail(error, DRAY_XRDCL_OTHER, "the server did not answer the request");
 }
 
 int32_t answered(const std::string &text, char *answer, uint32_t answer_bytes, dray_xrdcl_error *error)
@@ -391,7 +391,7 @@ DRAY_EXPORT int32_t dray_xrdcl_list(const char *url, const char *path, dray_xrdc
 		// XrdCl reports success if at least one server of a cluster has listed the folder. Report
 		// an error if other servers have not, because the list may be incomplete.
 		if (status.code == XrdCl::suPartial)
-			return fail(error, DRAY_XRDCL_UNREACHABLE, "not all servers of the cluster have listed it");
+			return fail(error, DRAY_XRDCL_UNREACHABLE, "not all servers of the cluster have listed the folder");
 		return 0;
 	});
 }
@@ -416,7 +416,7 @@ DRAY_EXPORT int32_t dray_xrdcl_ask(dray_xrdcl_file *file, const char *question, 
 			return fail(error, status);
 		std::string text = response.info ? response.info->ToString() : "";
 		if (text.size() >= answer_bytes)
-			return fail(error, DRAY_XRDCL_OTHER, "the server's answer is longer than any");
+			return fail(error, DRAY_XRDCL_OTHER, "the server's answer is too long");
 		std::memcpy(answer, text.c_str(), text.size() + 1);
 		return 0;
 	});

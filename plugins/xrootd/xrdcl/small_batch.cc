@@ -86,7 +86,7 @@ class Chain : public XrdCl::ResponseHandler
 		} catch (const std::exception &caught) {
 			broke(caught.what());
 		} catch (...) {
-			broke("the XRootD client threw something");
+			broke("the XRootD client threw an unknown exception");
 		}
 	}
 
@@ -287,16 +287,16 @@ class Renaming final : public Chain
 			// Compare only the upper half. The lower half is the number of the file system, which
 			// changes when the server's host restarts.
 			if (state_of(response).id >> 32 != m_what->id >> 32) {
-				fail(error(), DRAY_XRDCL_NOT_FOUND, "another file has its name");
+				fail(error(), DRAY_XRDCL_NOT_FOUND, "another file has this name");
 				return end();
 			}
 			return look_or_move();
 		case Step::LookTo:
 			if (status.IsOK()) {
 				if (state_of(response).flags & DRAY_XRDCL_DIRECTORY)
-					fail(error(), DRAY_XRDCL_IS_A_DIRECTORY, "a folder has the name");
+					fail(error(), DRAY_XRDCL_IS_A_DIRECTORY, "a folder has this name");
 				else
-					fail(error(), DRAY_XRDCL_EXISTS, "something has the name");
+					fail(error(), DRAY_XRDCL_EXISTS, "another entry has this name");
 				return end();
 			}
 			// Stop if the state is unknown, because an existing entry would be replaced.
