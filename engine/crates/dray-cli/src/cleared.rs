@@ -9,7 +9,10 @@
 //! Non-goals: memory in use (the buffer of an open connection, a token that is still needed),
 //! stacks, and allocations of C libraries.
 
-#![expect(unsafe_code, reason = "an allocator has no other form")]
+#![expect(
+    unsafe_code,
+    reason = "a global allocator must implement an unsafe trait"
+)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -26,7 +26,7 @@ impl Name {
             return Err(invalid(bytes, "a name is longer than 255 bytes"));
         }
         if bytes == b"." || bytes == b".." {
-            return Err(invalid(bytes, "`.` and `..` are not names"));
+            return Err(invalid(bytes, "the path contains the name `.` or `..`"));
         }
         if bytes.iter().any(|b| *b == b'/' || *b == 0) {
             return Err(invalid(bytes, "a name contains a slash or a zero byte"));

@@ -139,7 +139,7 @@ impl FinalCheck for Offer {
         Some(
             error
                 .cause(cause)
-                .remedy("give the checksum with --checksum if you know it"),
+                .remedy("give the expected checksum with --checksum, if known"),
         )
     }
 }

@@ -88,7 +88,9 @@ impl HttpStore {
                 Err(error) => return Err(error),
                 Ok(_) => {
                     let fault = Error::new(ErrorKind::AlreadyExists, server.end, OPERATION);
-                    return Err(fault.file(path).cause("the name exists at the server"));
+                    return Err(fault
+                        .file(path)
+                        .cause("a file with this name exists at the server"));
                 }
             }
         }

@@ -241,7 +241,7 @@ impl<S: FolderSource> FolderLister<S> {
             return Err(error.remedy("add --recursive (-r) to copy it"));
         }
         if depth >= DEPTH_MAX {
-            let cause = format!("more than {DEPTH_MAX} folders are nested");
+            let cause = format!("the tree has more than {DEPTH_MAX} nested folders");
             let error = error(ErrorKind::LimitExceeded, "list").cause(cause);
             return Err(error.remedy("copy the innermost folders in a separate transfer"));
         }

@@ -66,7 +66,10 @@ pub(crate) fn ask(
     };
     let answer = read(&answer)?;
     log::hide_value(&answer.ticket);
-    log::note(&format!("reading by a ticket from {}", answer.address));
+    log::note(&format!(
+        "reading from the endpoint at {} with a ticket",
+        answer.address
+    ));
     let key: Fingerprint = answer.key.parse()?;
     let token = Token::new(answer.ticket.as_bytes())?;
     let mut dial = Dial::new(answer.address, key, token);

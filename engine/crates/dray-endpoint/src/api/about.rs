@@ -21,7 +21,8 @@ type Shared = State<Arc<Api>>;
 
 /// Describes the endpoint and the rights of the caller.
 #[utoipa::path(get, path = "/v1/endpoint", tag = "endpoint",
-    responses((status = 200, description = "The endpoint.", body = EndpointAnswer),
+    responses((status = 200, description = "The description of the endpoint.",
+        body = EndpointAnswer),
         (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn endpoint(State(api): Shared, caller: Caller) -> Answer<Json<EndpointAnswer>> {
     // Read on a worker thread, because a round of the dispatcher may hold the lock on the rules.
@@ -144,7 +145,8 @@ pub(super) async fn document(State(api): Shared) -> impl IntoResponse {
 
 /// Checks whether requests would be admitted, without submitting them.
 #[utoipa::path(post, path = "/v1/admission", tag = "admission", request_body = AdmissionRequest,
-    responses((status = 200, description = "The promise to each request.", body = AdmissionAnswer),
+    responses((status = 200, description = "The decision about a promise for each request.",
+        body = AdmissionAnswer),
         (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn admission(
     State(api): Shared,

@@ -80,8 +80,9 @@ fn gap(heard: &Heard) -> Event {
 /// Returns events: server-sent events with `Accept: text/event-stream`, else a long poll.
 #[utoipa::path(get, path = "/v1/events", tag = "events",
     params(EventsQuery,
-        ("Last-Event-ID" = Option<u64>, Header, description = "Continues after this event.")),
-    responses((status = 200, description = "The events.",
+        ("Last-Event-ID" = Option<u64>, Header, description = "Id of the last received event; the \
+            stream continues after this event.")),
+    responses((status = 200, description = "The stream of events.",
             content((Events = "application/json"), (Event = "text/event-stream"))),
         (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn events(

@@ -76,7 +76,8 @@ pub(super) async fn stage_out(
 
 /// Lists staging entries, newest first.
 #[utoipa::path(get, path = "/v1/staging", tag = "staging", params(StagingQuery),
-    responses((status = 200, description = "A page of the list.", body = StagedList),
+    responses((status = 200, description = "One page of the list of staging entries.",
+        body = StagedList),
         (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn list(
     State(api): Shared,

@@ -35,7 +35,7 @@ impl Api {
 
 /// Returns the entry at a path.
 #[utoipa::path(get, path = "/v1/storage/stat", tag = "storage", params(PathQuery),
-    responses((status = 200, description = "The entry.", body = Entry),
+    responses((status = 200, description = "The attributes of the entry.", body = Entry),
         (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn stat(
     State(api): Shared,
@@ -53,7 +53,8 @@ pub(super) async fn stat(
 
 /// Lists a folder.
 #[utoipa::path(get, path = "/v1/storage/list", tag = "storage", params(ListQuery),
-    responses((status = 200, description = "A page of the list.", body = EntryList),
+    responses((status = 200, description = "One page of the list of entries in the folder.",
+        body = EntryList),
         (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn list(
     State(api): Shared,
@@ -81,7 +82,7 @@ pub(super) async fn list(
 
 /// Creates a folder.
 #[utoipa::path(post, path = "/v1/storage/mkdir", tag = "storage", request_body = MkdirRequest,
-    responses((status = 201, description = "The new folder.", body = Entry),
+    responses((status = 201, description = "The attributes of the new folder.", body = Entry),
         (status = 200, description = "The folder already existed.", body = Entry),
         (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn mkdir(
@@ -145,7 +146,7 @@ pub(super) async fn rename(
 /// Returns the checksum of a file.
 #[utoipa::path(post, path = "/v1/storage/checksum", tag = "storage",
     request_body = ChecksumRequest,
-    responses((status = 200, description = "The checksum.", body = ChecksumAnswer),
+    responses((status = 200, description = "The checksum of the file.", body = ChecksumAnswer),
         (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn checksum(
     State(api): Shared,
@@ -163,7 +164,8 @@ pub(super) async fn checksum(
 
 /// Returns the space of the storage that holds a path.
 #[utoipa::path(get, path = "/v1/storage/space", tag = "storage", params(PathQuery),
-    responses((status = 200, description = "The space in bytes.", body = SpaceAnswer),
+    responses((status = 200, description = "The total and the free space in bytes.",
+        body = SpaceAnswer),
         (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn space(
     State(api): Shared,

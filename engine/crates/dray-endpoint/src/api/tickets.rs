@@ -19,7 +19,8 @@ type Shared = State<Arc<Api>>;
 
 /// Issues a ticket.
 #[utoipa::path(post, path = "/v1/tickets", tag = "tickets", request_body = TicketRequest,
-    responses((status = 201, description = "The ticket with its secret. Shown only once.",
+    responses((status = 201, description = "The ticket with its secret. No other call returns the \
+        secret.",
             body = MintedTicket),
         (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn mint(
@@ -47,7 +48,7 @@ pub(super) async fn mint(
 
 /// Lists the caller's tickets.
 #[utoipa::path(get, path = "/v1/tickets", tag = "tickets", params(TicketQuery),
-    responses((status = 200, description = "A page of the list.", body = TicketList),
+    responses((status = 200, description = "One page of the list of tickets.", body = TicketList),
         (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn list(
     State(api): Shared,

@@ -44,7 +44,7 @@ fn submitted(one: Submitted) -> Response {
 /// Submits a request for a transfer.
 #[utoipa::path(post, path = "/v1/transfers", tag = "transfers", request_body = Request,
     responses(
-        (status = 201, description = "A new attempt.", body = Transfer),
+        (status = 201, description = "A new attempt of the transfer.", body = Transfer),
         (status = 200, description = "The existing transfer.", body = Transfer),
         (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn submit(
@@ -65,7 +65,8 @@ pub(super) async fn submit(
 
 /// Submits a batch of requests.
 #[utoipa::path(post, path = "/v1/transfers/batch", tag = "transfers", request_body = BatchRequest,
-    responses((status = 200, description = "The result of each request.", body = BatchAnswer),
+    responses((status = 200, description = "The result of each request of the batch.",
+        body = BatchAnswer),
         (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn batch(
     State(api): Shared,
@@ -95,7 +96,8 @@ pub(super) async fn batch(
 
 /// Lists transfers, newest first.
 #[utoipa::path(get, path = "/v1/transfers", tag = "transfers", params(TransferQuery),
-    responses((status = 200, description = "A page of the list.", body = TransferList),
+    responses((status = 200, description = "One page of the list of transfers.",
+        body = TransferList),
         (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn list(
     State(api): Shared,
@@ -110,7 +112,7 @@ pub(super) async fn list(
 
 /// Returns transfers by id.
 #[utoipa::path(post, path = "/v1/transfers/query", tag = "transfers", request_body = QueryRequest,
-    responses((status = 200, description = "The transfers by id.", body = QueryAnswer),
+    responses((status = 200, description = "The requested transfers, by id.", body = QueryAnswer),
         (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn query(
     State(api): Shared,
@@ -142,7 +144,7 @@ pub(super) async fn show(State(api): Shared, caller: Caller, Id(id): Id) -> Answ
 /// Lists the outcomes of a transfer's files.
 #[utoipa::path(get, path = "/v1/transfers/{id}/files", tag = "transfers",
     params(("id" = String, Path, description = "Id of the transfer."), FilesQuery),
-    responses((status = 200, description = "A page of the list.", body = FileList),
+    responses((status = 200, description = "One page of the list of files.", body = FileList),
         (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn files(
     State(api): Shared,
@@ -159,7 +161,7 @@ pub(super) async fn files(
 /// Waits for the end of a transfer, or for a change.
 #[utoipa::path(get, path = "/v1/transfers/{id}/wait", tag = "transfers",
     params(("id" = String, Path, description = "Id of the transfer."), WaitQuery),
-    responses((status = 200, description = "The transfer after the wait.", body = Transfer),
+    responses((status = 200, description = "The transfer at the end of the wait.", body = Transfer),
         (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
 pub(super) async fn wait(
     State(api): Shared,

@@ -140,7 +140,7 @@ fn local_source(source: &OsStr, written: &Written<'_>) -> Result<(LocalSource, O
     let source = &*own_path(source)?;
     let words = shown(Path::new(source));
     if source.is_empty() {
-        return Err(usage("a SRC is empty", "name a file or a folder"));
+        return Err(usage("a SRC is empty", "give a file or a folder as SRC"));
     }
     let typed = Path::new(source);
     let contents = source.as_bytes().ends_with(b"/");
@@ -198,7 +198,7 @@ fn followed(link: &Path, words: &str) -> Result<PathBuf> {
     let error = |kind, cause: String| {
         Error::new(kind, End::Source, "read")
             .cause(cause)
-            .remedy("name a file or a folder")
+            .remedy("give a file or a folder as SRC")
     };
     let state = link.metadata().map_err(|found| {
         let cause = format!("{words} is a broken symbolic link: {found}");

@@ -63,17 +63,19 @@ impl Targets {
             return Ok(());
         };
         let known: Vec<&str> = self.folders.iter().map(|(_, name)| name.as_str()).collect();
-        Err(
-            Error::new(ErrorKind::InvalidRequest, End::Here, "limit the target")
-                .cause(format!(
-                    "no target has the name {name:?}; the targets are: {}",
-                    known.join(", ")
-                ))
-                .remedy(
-                    "name the target with --target DIR=NAME, or limit a device as \"device \
-                        MAJOR:MINOR\"",
-                ),
+        Err(Error::new(
+            ErrorKind::InvalidRequest,
+            End::Here,
+            "limit the storage target",
         )
+        .cause(format!(
+            "no target has the name {name:?}; the targets are: {}",
+            known.join(", ")
+        ))
+        .remedy(
+            "name the target with --target DIR=NAME, or limit a device as \"device \
+                        MAJOR:MINOR\"",
+        ))
     }
 
     /// Returns a store that applies the rate limits of these targets to `store`.

@@ -114,7 +114,7 @@ pub(super) fn look_at_pages(connection: &Connection, path: &Path) -> Result<()> 
         bytes if bytes <= PAGES_BYTES_MAX => "PRAGMA quick_check(1)",
         _ => {
             let path = path.display();
-            tracing::warn!("{path} is too large to be checked at the start: {bytes} bytes");
+            tracing::warn!("{path} is too large for a check at the start: {bytes} bytes");
             return Ok(());
         }
     };

@@ -128,7 +128,7 @@ impl Source {
             return;
         }
         let cause = format!(
-            "{} nested folders are more than both ends can keep in memory",
+            "the tree has {} nested folders, which is more than both ends can hold in memory",
             self.open_folders
         );
         let error = Error::new(ErrorKind::LimitExceeded, End::Source, "list the folders")
