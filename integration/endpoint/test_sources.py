@@ -115,7 +115,7 @@ def test_the_command_copies_all_sources(a: Endpoint, b: Endpoint, tmp_path: Path
         (["/data/one", "/data/folder/one"], {}, "replace"),
         (["/data/one", "/data/%6fne"], {}, "replace"),
         (["/data/one", "/data/two"], {"replicas": ["/data/folder/three"]}, "several"),
-        (["/data/one", "dray://h/data/two"], {}, "several endpoints"),
+        (["/data/one", "dray://h/data/two"], {}, "in one root of one endpoint"),
     ],
 )
 def test_sources_that_cannot_be_one_transfer_are_refused(

@@ -289,7 +289,7 @@ def test_an_expired_ticket_is_refused_with_its_expiry(two_endpoints: Two) -> Non
     ticket = mint(a, b, lifetime_seconds=1)
     time.sleep(1.2)
     ended = carry(a, pull(b, ticket))
-    assert_refused(ended, "unauthorized", "it ended", GET_ANOTHER)
+    assert_refused(ended, "unauthorized", "the ticket expired", GET_ANOTHER)
     # The same request with another ticket resumes: tickets are no part of a request's identity.
     again = pull(b, mint(a, b))
     assert carry(a, again)["state"] == "done"
@@ -411,7 +411,7 @@ def test_a_ticket_outlives_a_short_outage_of_its_endpoint(
     if is_kept:
         assert ended["state"] == "done", ended
     else:
-        assert_refused(ended, "unauthorized", "it ended", GET_ANOTHER)
+        assert_refused(ended, "unauthorized", "the ticket expired", GET_ANOTHER)
 
 
 @pytest.mark.parametrize("direction", ["read", "write"])
@@ -473,14 +473,14 @@ def test_no_ticket_is_renewed_beyond_its_last_day(
     assert asked["expires_at"] <= asked["renewable_until"]
     began = time.monotonic()
     ended = carry(a, pull(b, ticket, rate_max=512 * KIB), seconds=90)
-    assert_refused(ended, "unauthorized", "it ended", GET_ANOTHER)
+    assert_refused(ended, "unauthorized", "the ticket expired", GET_ANOTHER)
     assert 8 < time.monotonic() - began < 40
     shown = ask(b, "GET", f"/v1/tickets/{ticket['id']}", token=b.token()).json
     assert shown["expires_at"] <= shown["renewable_until"] == ticket["renewable_until"]
     body = {"ticket": ticket["ticket"], "lifetime_seconds": 3600}
     key = a.folder / "endpoint" / "identity.pem"
     answer = ask(b, "POST", "/v1/tickets/renew", body, certificate=key)
-    assert "it ended" in answer.refused(401, "unauthorized")["cause"]
+    assert "the ticket expired" in answer.refused(401, "unauthorized")["cause"]
     # Durable data stays safe.
     done = carry(a, pull(b, mint(a, b)), seconds=60)
     assert done["state"] == "done"

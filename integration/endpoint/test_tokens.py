@@ -122,7 +122,7 @@ def test_a_bad_token_opens_no_session_and_the_copy_reports_the_cause(
 ) -> None:
     make, words = BAD[name]
     if name == "ticket":
-        words = "did not issue it"
+        words = "did not issue the ticket"
     ended = fetch(scene, make(scene), "data/x", tmp_path)
     assert ended.returncode == 3, ended.stderr
     error = json.loads(ended.stdout.splitlines()[-1])["error"]

@@ -396,7 +396,7 @@ def test_clear_data_needs_both_ends_will(bench: Bench, source: Path, sink: Path)
     server = bench.serve(sink)
     words: list[Word] = ["-r", source, f"dray://{server.address}/", *bench.peer(server)]
     ended = bench.cp(*words, "--clear-data").expect(REFUSED)
-    explains(ended, "clear data", "not supported", "leave out")
+    explains(ended, "clear data", "not supported", "omit the option")
     assert list(sink.iterdir()) == []
     works(bench, source, words, sink / "source")
 

@@ -112,7 +112,7 @@ def test_a_trace_replaces_only_a_trace(bench: Bench) -> None:
     source.write_bytes(b"not a trace")
     ended = bench.cp(source, bench.folder / "copy", "--trace", source)
     assert ended.code in {USAGE, REFUSED}, ended.words
-    assert "is no trace" in ended.words
+    assert "is not a trace" in ended.words
     assert source.read_bytes() == b"not a trace"
     for _ in range(2):
         bench.cp(source, bench.folder / "copy", "--trace", trace).expect(SAFE)

@@ -220,7 +220,7 @@ def test_a_ticket_opens_its_own_file_for_its_own_key_and_its_time(
     time.sleep(max(0.0, until - time.monotonic()) + 1)
     late = dial(ticket, reader)
     assert late["type"] == "REFUSE", late
-    assert "it ended" in late["fields"]["error"]["cause"], late
+    assert "the ticket expired" in late["fields"]["error"]["cause"], late
 
 
 def test_a_client_without_read_permission_gets_no_ticket(

@@ -216,9 +216,9 @@ def test_connections_name_an_endpoint(fields: dict[str, Loose], url: str) -> Non
         ({"host": "h:1", "port": 2}, "give the port as a number, once"),
         ({"host": "h", "extra": "[]"}, "the extra field is not a JSON object"),
         ({"host": "h", "extra": {"pim": "x"}}, "unknown extras: pim; allowed are pin, ca"),
-        ({"host": "h", "extra": {"seconds": "soon"}}, "its seconds is 'soon'"),
-        ({"host": "h", "extra": {"seconds": -1}}, "its seconds is -1"),
-        ({"host": "h", "extra": {"pin": 5}}, "its pin is 5; write a text"),
+        ({"host": "h", "extra": {"seconds": "soon"}}, "seconds is 'soon'"),
+        ({"host": "h", "extra": {"seconds": -1}}, "seconds is -1"),
+        ({"host": "h", "extra": {"pin": 5}}, "the value of pin is 5; write a text"),
         (
             {"host": "h", "password": "t", "extra": {"token_file": "/t"}},
             "the connection has a password and a token_file",

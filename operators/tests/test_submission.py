@@ -102,7 +102,7 @@ def test_only_the_last_try_cancels(clients: Clients, client: Client) -> None:
     assert not client.transfer("af-t").is_terminal
     assert cancel_own(client, "af-t", "try2").startswith("cancelled")
     assert client.wait("af-t", timeout_seconds=30).state == "cancelled"
-    assert cancel_own(client, "af-t", "try2") == "it has ended already"
+    assert cancel_own(client, "af-t", "try2") == "the transfer has ended already"
 
 
 def test_only_the_submitting_try_may_cancel(clients: Clients, client: Client) -> None:

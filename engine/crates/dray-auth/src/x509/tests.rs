@@ -698,7 +698,9 @@ fn server_certificate_must_match_the_dialled_host() {
     let error = verify(&good, "evil.example.org").expect_err("another");
     assert_eq!(error.kind, ErrorKind::Unauthorized);
     assert!(
-        error.cause.contains("is not for the host evil.example.org"),
+        error
+            .cause
+            .contains("is not valid for the host evil.example.org"),
         "{error}"
     );
     // The common name is never used as a host name.

@@ -150,7 +150,7 @@ impl<'a> Names<'a> {
             } else {
                 answer.reasons = vec![format!(
                     "the transfer {} of the same request is refused, \
-                    and the request is atomic",
+                    and all transfers of the request are promised together",
                     asks[at].id
                 )];
             }

@@ -275,7 +275,7 @@ async fn a_bypass_needs_a_root_that_is_neither_fast_nor_slow() {
         (
             "in",
             json!({"path": "/slow/run", "to": "/third/run", "pin_seconds": 9}),
-            "no pin",
+            "not allowed with bypass",
         ),
     ] {
         let (code, refused) = bypass(&house, way, wrong.clone()).await;
