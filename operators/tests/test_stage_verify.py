@@ -116,7 +116,7 @@ def test_a_stage_out_that_has_freed_its_copy_may_be_run_again(tiers: Endpoint) -
 
     assert again() == ("submitted", "done")
     assert not there.exists()
-    assert again() == ("was done, and what it was made from is free already", "done")
+    assert again() == ("was done, and its staged source was freed already", "done")
     # A file that has changed is staged out again.
     there.write_bytes(b"second")
     assert again() == ("begun again after it was done", "done")

@@ -154,7 +154,7 @@ Peer::Peer(const std::string &host, const std::string &port, const std::string &
 	: key_(key), context_(SSL_CTX_new(TLS_client_method()), SSL_CTX_free)
 {
 	if (!context_ || SSL_CTX_set_min_proto_version(context_.get(), TLS1_3_VERSION) != 1)
-		throw std::runtime_error("TLS 1.3 cannot be had of the library on this host");
+		throw std::runtime_error("the TLS library of this host does not support TLS 1.3");
 	// Do not verify the certificate. Its public key is compared before anything is sent.
 	SSL_CTX_set_verify(context_.get(), SSL_VERIFY_NONE, nullptr);
 	addrinfo wanted = {};

@@ -47,7 +47,7 @@ int streams(const std::string &value)
 	bool is_number = !value.empty() && value.size() < 7 &&
 			 std::all_of(value.begin(), value.end(), [](char c) { return c >= '0' && c <= '9'; });
 	if (!is_number)
-		throw Refusal(400, "X-Number-Of-Streams is no number");
+		throw Refusal(400, "X-Number-Of-Streams is not a number");
 	// gfal sends 0 if its user did not set a number.
 	return std::min(std::stoi(value), streams_max);
 }

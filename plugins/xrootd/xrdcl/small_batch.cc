@@ -204,7 +204,7 @@ class SmallFile final : public Chain
 		m_what->id = state.id;
 		if (state.id >> 32 == 0) {
 			// Without file numbers, two files with the same name cannot be distinguished.
-			fail(error(), DRAY_XRDCL_UNSUPPORTED, "the server does not tell which file it is");
+			fail(error(), DRAY_XRDCL_UNSUPPORTED, "the server reports no id of the file");
 			return close();
 		}
 		m_step = Step::Attribute;

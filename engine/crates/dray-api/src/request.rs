@@ -303,8 +303,11 @@ fn check_names(request: &Request) -> Result<()> {
             let remedy = match request.selection.recursive {
                 // If every URL ends with a slash, only the contents are copied, so the last names
                 // do not matter.
-                true => "End each with a slash: then what is in it goes into the destination",
-                false => "Name the file as the destination, without a slash at its end",
+                true => {
+                    "End each URL with a slash to copy only the folder's contents into the \
+                    destination"
+                }
+                false => "Give the destination the name of the file, without a slash at its end",
             };
             let cause = "replicas that are copied into a folder must all have the same name, but \
                 these names differ";

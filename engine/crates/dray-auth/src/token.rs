@@ -270,7 +270,7 @@ impl Known {
             return Err(unknown(format!("{issuer} has no key {}", shown(kid))));
         }
         if !named.iter().any(|key| key.fits(algorithm)) {
-            let cause = format!("the key of {issuer} is not one for {}", algorithm.name());
+            let cause = format!("the key of {issuer} is not a key for {}", algorithm.name());
             // A token without a key id may be signed with a key that the issuer added after the
             // last fetch.
             return Err(match header.kid {
@@ -348,7 +348,7 @@ impl<'a> Parts<'a> {
 fn decoded<T: DeserializeOwned>(part: &[u8], name: &str) -> Result<T> {
     let json = URL_SAFE_NO_PAD
         .decode(part)
-        .map_err(|_| refused(format!("its {name} is not base64url")))?;
+        .map_err(|_| refused(format!("the token's {name} is not base64url")))?;
     // Refuse JSON arrays, because serde would also fill a struct from an array.
     let is_object = json.trim_ascii_start().starts_with(b"{");
     let value = serde_json::from_slice(&json).map_err(|error| error.is_data());
@@ -383,7 +383,10 @@ impl Header {
         if !matches!(typ, "jwt" | "at+jwt") {
             // RFC 8725, section 3.11: a token that was issued for one purpose must not be valid for
             // another.
-            return Err(refused(format!("it is a {}, no access token", shown(typ))));
+            return Err(refused(format!(
+                "the token is of type {}, not an access token",
+                shown(typ)
+            )));
         }
         let name = self.alg.as_deref().unwrap_or("none");
         Algorithm::named(name).ok_or_else(|| {

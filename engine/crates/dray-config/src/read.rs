@@ -180,7 +180,7 @@ impl Config {
             let is_known = |root: &super::Root| root.name.as_str() == first;
             if !first.is_empty() && !self.root.iter().any(is_known) {
                 // Refuse the issuer: its tokens would be accepted but would permit nothing.
-                return Err(("base", format!("{:?} is in no root", issuer.base)));
+                return Err(("base", format!("{:?} is not in any root", issuer.base)));
             }
             let keys = issuer.keys.as_deref().unwrap_or("/");
             if !keys.starts_with("https://") && !Path::new(keys).is_absolute() {

@@ -102,7 +102,14 @@ impl Roots {
                 (_, Some(url)) => open_store(root, url)?,
                 (Some(path), None) => open_folder(root, path, &roots)?,
                 // The check of the configuration excludes this case.
-                (None, None) => return Err(wrong(name, "it has no path".to_owned(), "add one")),
+                (None, None) => {
+                    return Err(wrong(
+                        name,
+                        "the root has no path".to_owned(),
+                        "give the \
+                    root a path or a store",
+                    ));
+                }
             };
             roots.push(Arc::new(Root {
                 name: name.to_owned(),
@@ -194,8 +201,11 @@ fn open_folder(root: &crate::Root, path: &Path, others: &[Arc<Root>]) -> Result<
         // A path in two overlapping roots would be subject to two sets of rules, and a caller could
         // choose the weaker one. A copy from one root to the other could copy its own output. The
         // eviction of a fast copy could delete the original.
-        let cause = format!("it overlaps with the root {:?}", other.name());
-        return Err(wrong(name, cause, "give each root a folder of its own"));
+        let cause = format!(
+            "the folder of this root overlaps with the folder of the root {:?}",
+            other.name()
+        );
+        return Err(wrong(name, cause, "give each root a separate folder"));
     }
     let folder = |target: &crate::TargetFolder| {
         // `join` leaves an absolute folder unchanged.

@@ -137,7 +137,7 @@ macro_rules! kinds {
 
 kinds! {
     /// An error of no other kind.
-    Other = 0, Temporary, "an error";
+    Other = 0, Temporary, "unclassified error";
     /// No file or folder exists at the path.
     NotFound = 1, Permanent, "not found";
     /// The system refused access.
@@ -158,9 +158,9 @@ kinds! {
     PathEscapes = 9, Permanent, "the path leaves its root";
     /// An entry must not have this name: it is empty, `.` or `..`, contains a slash or a zero byte,
     /// or is one of dray's own names.
-    InvalidName = 10, Permanent, "not a usable name";
+    InvalidName = 10, Permanent, "the name is not allowed";
     /// The request is not valid.
-    InvalidRequest = 11, Permanent, "not a valid request";
+    InvalidRequest = 11, Permanent, "the request is not valid";
     /// This end does not support the operation, or its storage does not.
     Unsupported = 12, Permanent, "not supported";
     /// The file changed while dray read it.
@@ -168,21 +168,21 @@ kinds! {
     /// The bytes do not match their checksum.
     ChecksumMismatch = 14, Temporary, "checksum mismatch";
     /// The file is shorter than the size that the source announced.
-    ShortRead = 15, Temporary, "shorter than announced";
+    ShortRead = 15, Temporary, "the file is shorter than announced";
     /// The object log has another version, or the file is not an object log.
-    LogVersion = 16, Permanent, "an object log this version cannot read";
+    LogVersion = 16, Permanent, "the object log has a format that this version cannot read";
     /// The object log is damaged, and not only at its end.
-    LogDamaged = 17, Permanent, "a damaged object log";
+    LogDamaged = 17, Permanent, "the object log is damaged";
     /// Another transfer holds the destination's lease.
-    LeaseHeld = 18, Temporary, "another transfer is writing here";
+    LeaseHeld = 18, Temporary, "another transfer is writing to the destination";
     /// A newer transfer has taken the destination's lease from this transfer.
-    LeaseLost = 19, Permanent, "the lease was taken over";
+    LeaseLost = 19, Permanent, "another transfer took over the lease";
     /// The peer violated the protocol.
     Protocol = 20, Permanent, "the peer broke the protocol";
     /// A limit on memory, a count or a length was exceeded.
     LimitExceeded = 21, Permanent, "over a limit";
     /// The two ends have no common protocol version, or one end does not know a mandatory feature.
-    IncompatiblePeer = 22, Permanent, "no common protocol";
+    IncompatiblePeer = 22, Permanent, "no common protocol version";
     /// A key, token or signature was rejected.
     Unauthorized = 23, Permanent, "not authorized";
     /// The connection cannot be made, or it was lost.
@@ -196,11 +196,11 @@ kinds! {
     /// The storage is busy, or one of its resources is exhausted.
     Busy = 28, Temporary, "busy";
     /// dray has a bug.
-    Internal = 29, Permanent, "an internal error";
+    Internal = 29, Permanent, "internal error";
     /// The deadline or rate cannot be promised in addition to the existing promises.
     NotAdmitted = 30, Permanent, "cannot be promised";
     /// All session slots are in use. The transfer and the storage have no error.
-    NoPlace = 31, Temporary, "no place for a session";
+    NoPlace = 31, Temporary, "all session slots are in use";
     /// The source has fewer files than the request demands.
     NothingMatched = 32, Permanent, "nothing to copy";
 }

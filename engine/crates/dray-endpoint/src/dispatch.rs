@@ -240,7 +240,7 @@ impl Dispatcher {
             if let Some(chosen) = queued.iter().find(|one| one.id == *id) {
                 if let Err(error) = self.begin_one(chosen) {
                     // An error of one transfer does not stop the others.
-                    tracing::error!(transfer = %id, "cannot begin a transfer: {error}");
+                    tracing::error!(transfer = %id, "cannot start a transfer: {error}");
                     continue;
                 }
                 if !shared.is_running(id) {

@@ -247,8 +247,12 @@ impl SessionRunner {
             if let Some((other, before)) = known.filter(|(_, before)| *before != size) {
                 let url = &place.url;
                 // `InvalidRequest` is permanent, so the transfer tries no other replica.
-                let error =
-                    Error::new(ErrorKind::InvalidRequest, End::Here, "compare the replicas");
+                let error = Error::new(
+                    ErrorKind::InvalidRequest,
+                    End::Here,
+                    "compare the sizes of the \
+                        replicas",
+                );
                 return Err(error
                     .cause(format!(
                         "{other} has {before} bytes, but {url} has {size} bytes"

@@ -366,7 +366,7 @@ pub fn checksum(
     algorithm: Algorithm,
     given: &Given,
 ) -> Result<ChecksumAnswer> {
-    let operation = "sum the file";
+    let operation = "compute the checksum of the file";
     // `ReadBack`, because the data must come from the storage and not from this host's page cache.
     let file = root.store().open_read(&path.path, ReadPurpose::ReadBack)?;
     let before = file.state()?;

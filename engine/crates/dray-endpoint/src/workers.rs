@@ -139,7 +139,10 @@ impl Shared {
             state.refused = Some(Instant::now());
             drop(state);
             // The existing threads do the job later.
-            tracing::warn!("calls wait for their turn: {}", refused(&error));
+            tracing::warn!(
+                "calls are waiting because no new thread can be started: {}",
+                refused(&error)
+            );
         }
     }
 

@@ -56,7 +56,7 @@ impl Offer {
         let (tell, words) = channel();
         let stop = tell.clone();
         let asked = std::thread::Builder::new().spawn(move || {
-            let said = caught("ask for the checksum", ask).and_then(|said| said);
+            let said = caught("get the checksum", ask).and_then(|said| said);
             // If the copy has already ended, sending fails, and the answer is not needed.
             let _ = tell.send(WaitEnd::Answer(said));
         });

@@ -490,7 +490,7 @@ impl Client {
     pub(crate) fn look(&self, server: &str, path: &[u8]) -> Result<RemoteState> {
         let (server, path) = (words(server)?, words(path)?);
         let mut state = RawState::default();
-        call("look at the file", |error| {
+        call("read the attributes of the file", |error| {
             // SAFETY: the texts and the buffers for the results live until the call returns.
             let looked =
                 unsafe { (self.look)(server.as_ptr(), path.as_ptr(), &raw mut state, error) };

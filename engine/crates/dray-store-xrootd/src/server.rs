@@ -335,7 +335,10 @@ impl Server {
 
     /// Returns the number of the file system that contains a file. The number is valid until the
     /// server's host restarts.
-    #[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "only the lower half is used"
+    )]
     pub(crate) const fn device(found: &RemoteState) -> u32 {
         found.id as u32
     }

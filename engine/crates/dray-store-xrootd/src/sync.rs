@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
 /// Cause of the error for an item that another program has deleted.
-const REMOVED: &str = "it does not exist any more";
+const REMOVED: &str = "the file no longer exists";
 
 /// Maximum number of concurrent queries. The limit leaves threads of the server to other clients.
 const QUERIES_MAX: usize = 64;

@@ -76,7 +76,10 @@ fn meaning(errno: Errno) -> (ErrorKind, &'static str) {
             K::NameTooLong,
             "rename the file, or exclude it with --exclude",
         ),
-        Errno::NAMETOOLONG => (K::NameTooLong, "rename it, or leave it out with --exclude"),
+        Errno::NAMETOOLONG => (
+            K::NameTooLong,
+            "rename the file, or exclude it with --exclude",
+        ),
         // `openat2` returns these numbers with `RESOLVE_BENEATH` and `RESOLVE_NO_SYMLINKS`, and
         // `open` returns `ELOOP` with `O_NOFOLLOW`.
         Errno::LOOP | Errno::XDEV => (

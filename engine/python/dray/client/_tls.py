@@ -157,7 +157,7 @@ def _trusting(certificate: bytes) -> ssl.SSLContext:
 
 def _no_password() -> str:
     # OpenSSL would otherwise prompt on the terminal, and a daemon would hang.
-    raise ValueError("the key needs a password")
+    raise ValueError("the private key needs a password")
 
 
 def _unusable(path: StrPath, error: Exception) -> Exception:

@@ -99,7 +99,7 @@ def _parse(url: str) -> tuple[Address, str]:
     scheme, authority, path = match.groups()
     if "@" in authority:
         # The message does not repeat the URL, which may contain a password.
-        raise usage("the endpoint's URL holds a user or a password", "give a token instead")
+        raise usage("the endpoint's URL contains a user or a password", "give a token instead")
     try:
         parts = urlsplit(f"//{authority}")
         host, port = parts.hostname, parts.port

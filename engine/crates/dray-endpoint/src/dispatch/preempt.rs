@@ -93,7 +93,7 @@ impl Dispatcher {
             let begun = self.begin_waiting(&one.id);
             begun.unwrap_or_else(|error| {
                 // An error of one transfer does not stop the others.
-                tracing::error!(transfer = %one.id, "cannot begin a transfer: {error}");
+                tracing::error!(transfer = %one.id, "cannot start a transfer: {error}");
                 true
             })
         });

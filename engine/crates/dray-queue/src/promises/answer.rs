@@ -222,7 +222,10 @@ impl<'a> Names<'a> {
             ),
             // The other cases cannot occur: each transfer has its own number, and all resources are
             // configured.
-            _ => ("it is requested twice".to_owned(), plain("twice")),
+            _ => (
+                "the request contains the same transfer twice".to_owned(),
+                plain("twice"),
+            ),
         }
     }
 

@@ -252,7 +252,7 @@ pub(super) fn read(
     values: impl rusqlite::Params,
     seen: &mut Vec<QueuedTransfer>,
 ) -> Result<()> {
-    let failed = sql("look at the queue");
+    let failed = sql("read the queue");
     // Do not read whole routes: a route may have many sides, and one decision reads many transfers.
     let statement = format!(
         "SELECT id, version, deadline, seq, source,

@@ -331,7 +331,7 @@ impl Queue {
     fn prune(&self, now: Timestamp) -> Result<usize> {
         let before = now.before(self.settings.keep).as_ms();
         let keep = i64::try_from(self.settings.keep_count).unwrap_or(i64::MAX);
-        let failed = sql("forget old transfers");
+        let failed = sql("delete old transfers");
         // Select the transfers that ended before the retention time, and the oldest ones beyond the
         // retention count.
         let old: Vec<String> = self.read(|connection| {

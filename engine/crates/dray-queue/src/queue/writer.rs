@@ -186,7 +186,7 @@ fn run(mut connection: Connection, jobs: &Receiver<Write>, context: &Context) {
         } else {
             // A panic occurred outside of the single writes. The waiting callers get an error, and
             // the next group is written normally.
-            tracing::error!("a defect while the queue was written to");
+            tracing::error!("a write to the queue failed because of a defect in dray");
             // If the group was committed, the rollback fails, which is harmless.
             let _ = connection.execute_batch("ROLLBACK");
             is_promised = promise_as_written(connection, context);

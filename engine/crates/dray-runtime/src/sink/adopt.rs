@@ -239,7 +239,10 @@ impl Space {
 
     /// Takes the log's lease and returns the log's recovered content. Returns `None` if another
     /// transfer holds the lease, or if the log no longer exists.
-    #[expect(clippy::type_complexity, reason = "used once, where it is taken apart")]
+    #[expect(
+        clippy::type_complexity,
+        reason = "used in one place, where the tuple is destructured"
+    )]
     fn take_log(
         &self,
         from: &Speaker,

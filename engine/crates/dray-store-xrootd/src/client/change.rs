@@ -27,7 +27,7 @@ impl Client {
     /// folder.
     pub(crate) fn make_dir(&self, server: &str, path: &[u8], mode: u32, above: bool) -> Result<()> {
         let (server, path) = (words(server)?, words(path)?);
-        call("make the folder", |error| {
+        call("create the folder", |error| {
             // SAFETY: the texts and the error structure live until the call returns.
             unsafe { (self.make_dir)(server.as_ptr(), path.as_ptr(), mode, above.into(), error) }
                 .into()

@@ -153,7 +153,7 @@ impl Client {
             });
         let mut raw: Vec<RawRenaming> = raw.collect();
         let named: Words<'_> = server.as_ptr();
-        call("give the files their names", |error| {
+        call("rename the files to their final names", |error| {
             // SAFETY: the array has the length that is passed. All memory to which the structures
             // point lives until the call returns.
             unsafe { (self.move_each)(named, raw.as_mut_ptr(), raw.len() as u64, error) }.into()

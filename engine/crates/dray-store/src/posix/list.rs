@@ -44,8 +44,8 @@ impl PosixStore {
         if options.links == Links::Follow && *self.root.scope() == LinkScope::Never {
             return Err(Error::new(ErrorKind::InvalidRequest, self.end, "list")
                 .file(top)
-                .cause("the request follows links, but this root does not allow following links")
-                .remedy("copy links as links, or refuse links"));
+                .cause("the request follows links, and this root does not allow that")
+                .remedy("list with links kept or refused"));
         }
         let mut lister = PosixLister {
             root: Arc::clone(&self.root),
@@ -357,10 +357,9 @@ impl PosixLister {
                     let error = self.named("list", &name, Errno::OPNOTSUPP);
                     return Err(error
                         .cause(
-                            "the file system generates the content of this file on reading and \
-                                reports no size",
+                            "its file system generates the content on reading and reports no size",
                         )
-                        .remedy("exclude the entry with --exclude"));
+                        .remedy("leave it out with --exclude"));
                 }
                 if self.options.xattrs {
                     metadata.xattrs = self.xattrs(folder, &name)?;
@@ -377,8 +376,8 @@ impl PosixLister {
             FileType::Symlink => {
                 let error = self.named("list", &name, Errno::OPNOTSUPP);
                 return Err(error
-                    .cause("the entry is a symbolic link, and links are refused")
-                    .remedy("exclude the link with --exclude, or keep or follow links (--links)"));
+                    .cause("a symbolic link, and links are refused")
+                    .remedy("leave it out with --exclude, or keep or follow links"));
             }
             other => {
                 return Err(match self.path_of(&name) {
@@ -429,15 +428,15 @@ impl PosixLister {
         if !self.options.recursive {
             return Err(self
                 .named("copy", &name, Errno::ISDIR)
-                .cause("the entry is a folder")
+                .cause("it is a folder")
                 .remedy("ask for a recursive copy"));
         }
         let is_above = |frame: &Frame| (frame.device, frame.inode) == (device, inode);
         if self.options.links == Links::Follow && self.frames.iter().any(is_above) {
             return Err(self
                 .named(operation, &name, Errno::LOOP)
-                .cause("the link leads to a folder that contains the link")
-                .remedy("exclude the link with --exclude, or copy links as links (--links keep)"));
+                .cause("the link leads to a folder that contains it")
+                .remedy("leave it out with --exclude, or keep links"));
         }
         if self.path.len() + 1 + name.as_bytes().len() > PATH_LENGTH_MAX {
             return Err(self.named(operation, &name, Errno::NAMETOOLONG));

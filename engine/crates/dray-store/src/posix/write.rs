@@ -285,7 +285,7 @@ impl Partial for PosixPartial {
         if !self.preallocates || self.may_share.load(Ordering::Relaxed) {
             return Ok(false);
         }
-        let named = self.named("take the space of the file");
+        let named = self.named("reserve space for the file");
         // Check the free space first. A `fallocate` that fails may take all free space for a
         // moment, and other programs could not write during this time.
         let state = rustix::fs::fstatvfs(&self.fd).map_err(&named)?;
