@@ -191,7 +191,7 @@ impl Request {
 
     /// Returns the expected number of bytes, if the request states it.
     #[must_use]
-    pub fn bytes_said(&self) -> Option<u64> {
+    pub fn bytes_stated(&self) -> Option<u64> {
         let content = self.content.as_ref().and_then(|content| content.size);
         let range = self.selection.range.map(|range| range.length);
         range.or(content).or(self.bytes_expected)

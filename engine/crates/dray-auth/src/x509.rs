@@ -282,10 +282,8 @@ impl Trust {
         match error {
             E::CertExpired { not_after, .. } => {
                 let ago = seconds(now.saturating_sub(not_after.as_secs()));
-                let cause = format!(
-                    "the certificate of an authority above {whose} expired {ago} \
-                    ago"
-                );
+                let cause =
+                    format!("the certificate of an authority above {whose} expired {ago} ago");
                 refused(cause, RENEW)
             }
             E::CertNotValidYet { .. } => refused(
@@ -312,18 +310,7 @@ impl Trust {
                 format!("{whose} is an authority's certificate, not a client's"),
                 "send the certificate chain in order: your own certificate first",
             ),
-            E::UnknownIssuer => {
-                let is_expired = self.is_expired_anchor(own, others, now);
-                let cause = if is_expired {
-                    format!("the certificate of {issuer}, the authority above {whose}, has expired")
-                } else {
-                    format!("the issuer of {whose} is {issuer}, which this endpoint does not trust")
-                };
-                refused(
-                    cause,
-                    "use a certificate of an authority that is trusted here",
-                )
-            }
+            E::UnknownIssuer => self.unknown_issuer(own, others, now),
             E::InvalidCrlSignatureForPublicKey | E::IssuerNotCrlSigner => refused(
                 format!("the revocation list for {whose} is not signed by its authority"),
                 LISTS,
@@ -362,6 +349,21 @@ impl Trust {
                 RENEW,
             ),
         }
+    }
+
+    /// Returns the error for a chain that ends at no trusted authority.
+    fn unknown_issuer(&self, own: &Parsed, others: &[Parsed], now: u64) -> Error {
+        let whose = own.words();
+        let issuer = own.issuer_words();
+        let cause = if self.is_expired_anchor(own, others, now) {
+            format!("the certificate of {issuer}, the authority above {whose}, has expired")
+        } else {
+            format!("the issuer of {whose} is {issuer}, which this endpoint does not trust")
+        };
+        refused(
+            cause,
+            "use a certificate of an authority that is trusted here",
+        )
     }
 
     /// Returns true if the issuer of a certificate in the chain is a trusted authority whose own

@@ -147,16 +147,20 @@ fn find_below(path: &Path, found: &mut Vec<FoundLog>, unreadable: &mut Vec<Error
     if !top.is_dir() {
         return Ok(());
     }
-    let place = sweep::Place::open(&top)?;
+    let place = sweep::WalkRoot::open(&top)?;
     // With an age limit at the epoch, no file is old enough, so the walk reports only logs.
     sweep::walk(&place, SystemTime::UNIX_EPOCH, &mut |met| {
         let log = match met {
-            sweep::Met::Found(found) if found.what == sweep::What::Log => found.path,
-            sweep::Met::Unreadable(error) => {
+            sweep::WalkEvent::PartialData(found) if found.what == sweep::PartialKind::Log => {
+                found.path
+            }
+            sweep::WalkEvent::Unreadable(error) => {
                 unreadable.push(error);
                 return ControlFlow::Continue(());
             }
-            sweep::Met::Folder | sweep::Met::Found(_) | sweep::Met::Young(_) => {
+            sweep::WalkEvent::Folder
+            | sweep::WalkEvent::PartialData(_)
+            | sweep::WalkEvent::Young(_) => {
                 return ControlFlow::Continue(());
             }
         };

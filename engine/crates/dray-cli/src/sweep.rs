@@ -7,7 +7,7 @@ use crate::units::{age_in_words, count, human};
 use dray_core::path::escape;
 use dray_core::{Error, ErrorKind};
 use dray_open::locations::own_path;
-use dray_runtime::sweep::{Found, Met, Place, Removed, What, remove, walk};
+use dray_runtime::sweep::{PartialData, PartialKind, Removed, WalkEvent, WalkRoot, remove, walk};
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -25,17 +25,19 @@ struct Sum {
 
 /// Runs `dray log sweep`.
 pub(crate) fn run(arguments: &SweepArgs) -> Result<Exit, Stop> {
-    let place = Place::open(Path::new(&*own_path(arguments.path.as_os_str())?))?;
+    let place = WalkRoot::open(Path::new(&*own_path(arguments.path.as_os_str())?))?;
     let now = SystemTime::now();
     let mut sum = Sum::default();
     walk(&place, now, &mut |met| {
         match met {
-            Met::Folder => {}
-            Met::Found(found) if found.is_held => sum.in_use += 1,
-            Met::Young(_) => sum.younger += 1,
-            Met::Found(found) if found.age(now) < arguments.older_than => sum.younger += 1,
-            Met::Found(found) => sweep(&place, &found, now, arguments, &mut sum),
-            Met::Unreadable(error) => sum.fail(&error),
+            WalkEvent::Folder => {}
+            WalkEvent::PartialData(found) if found.is_held => sum.in_use += 1,
+            WalkEvent::Young(_) => sum.younger += 1,
+            WalkEvent::PartialData(found) if found.age(now) < arguments.older_than => {
+                sum.younger += 1
+            }
+            WalkEvent::PartialData(found) => sweep(&place, &found, now, arguments, &mut sum),
+            WalkEvent::Unreadable(error) => sum.fail(&error),
         }
         ControlFlow::Continue(())
     })?;
@@ -46,7 +48,13 @@ pub(crate) fn run(arguments: &SweepArgs) -> Result<Exit, Stop> {
     })
 }
 
-fn sweep(place: &Place, found: &Found, now: SystemTime, arguments: &SweepArgs, sum: &mut Sum) {
+fn sweep(
+    place: &WalkRoot,
+    found: &PartialData,
+    now: SystemTime,
+    arguments: &SweepArgs,
+    sum: &mut Sum,
+) {
     if arguments.dry_run {
         sum.removed += 1;
         sum.bytes = sum.bytes.saturating_add(found.bytes);
@@ -99,7 +107,7 @@ impl Sum {
     }
 }
 
-fn tell(found: &Found, now: SystemTime, arguments: &SweepArgs) {
+fn tell(found: &PartialData, now: SystemTime, arguments: &SweepArgs) {
     let owner = found.owner.as_deref().map(escape);
     if arguments.json {
         let line = json!({
@@ -122,9 +130,9 @@ fn tell(found: &Found, now: SystemTime, arguments: &SweepArgs) {
         (None, None) => String::new(),
     };
     let what = match found.what {
-        What::Log => format!("log, {}", count(found.files, "partial file")),
-        What::Remnant => "remains of a log".to_owned(),
-        What::Partial => "partial file without a log".to_owned(),
+        PartialKind::Log => format!("log, {}", count(found.files, "partial file")),
+        PartialKind::Remnant => "remains of a log".to_owned(),
+        PartialKind::Partial => "partial file without a log".to_owned(),
     };
     output::result(&format!(
         "{}{}: {what}, {}{whose}, untouched for {}",

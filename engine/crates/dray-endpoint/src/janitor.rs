@@ -12,7 +12,7 @@ use dray_config::roots::{Root, Roots};
 use dray_core::lock::LockExt;
 use dray_core::path::escape;
 use dray_core::{Error, ErrorKind, ModifiedTime, RelPath, Result, TransferId};
-use dray_runtime::sweep::{self, Found, Met, Place, Removed};
+use dray_runtime::sweep::{self, PartialData, Removed, WalkEvent, WalkRoot};
 use dray_sched::cleanup::{self, Orphan, Reason};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -156,11 +156,11 @@ impl Janitor {
         let Some(path) = root.path() else {
             return Ok(());
         };
-        let place = Place::new(Arc::clone(root.export.store()), path)?;
+        let place = WalkRoot::new(Arc::clone(root.export.store()), path)?;
         let Some(found) = self.find(root, &place, now, rest)? else {
             return Ok(());
         };
-        let orphan = |one: &Found| Orphan {
+        let orphan = |one: &PartialData| Orphan {
             age: one.age(now),
             bytes: one.bytes,
         };
@@ -190,23 +190,23 @@ impl Janitor {
     fn find(
         &self,
         root: &Root,
-        place: &Place,
+        place: &WalkRoot,
         now: SystemTime,
         rest: &mut dyn FnMut() -> bool,
-    ) -> Result<Option<Vec<Found>>> {
-        let mut oldest: BTreeMap<(ModifiedTime, RelPath), Found> = BTreeMap::new();
+    ) -> Result<Option<Vec<PartialData>>> {
+        let mut oldest: BTreeMap<(ModifiedTime, RelPath), PartialData> = BTreeMap::new();
         let (mut unreadable, mut goes_on) = (0_u32, true);
         sweep::walk(place, now, &mut |met| {
             match met {
-                Met::Folder => goes_on = rest(),
-                Met::Found(found) if found.is_orphan(now) && !self.is_kept(&found) => {
+                WalkEvent::Folder => goes_on = rest(),
+                WalkEvent::PartialData(found) if found.is_orphan(now) && !self.is_kept(&found) => {
                     oldest.insert((found.changed, found.path.clone()), found);
                     if oldest.len() > ORPHANS_MAX {
                         oldest.pop_last();
                     }
                 }
-                Met::Found(_) | Met::Young(_) => {}
-                Met::Unreadable(error) => {
+                WalkEvent::PartialData(_) | WalkEvent::Young(_) => {}
+                WalkEvent::Unreadable(error) => {
                     unreadable += 1;
                     if unreadable <= UNREADABLE_MAX {
                         tracing::warn!(
@@ -226,7 +226,7 @@ impl Janitor {
 
     /// Returns true if a transfer of this endpoint still needs the data, or if the queue cannot
     /// tell.
-    fn is_kept(&self, found: &Found) -> bool {
+    fn is_kept(&self, found: &PartialData) -> bool {
         let asked = found
             .transfer
             .as_ref()
@@ -234,7 +234,13 @@ impl Janitor {
         asked.is_some_and(|wanted| wanted.unwrap_or(true))
     }
 
-    fn remove(&self, place: &Place, one: &Found, now: SystemTime, line: &Value) -> Result<()> {
+    fn remove(
+        &self,
+        place: &WalkRoot,
+        one: &PartialData,
+        now: SystemTime,
+        line: &Value,
+    ) -> Result<()> {
         if self.is_kept(one) {
             return Ok(());
         }
@@ -265,7 +271,7 @@ impl Janitor {
     }
 }
 
-fn line(root: &Root, one: &Found, reason: Reason, now: SystemTime) -> Value {
+fn line(root: &Root, one: &PartialData, reason: Reason, now: SystemTime) -> Value {
     json!({
         "root": root.name(),
         "path": one.path.to_string(),

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 /// A file that is open in another log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spoken {
+pub struct NeighbourFile {
     /// Final path of the file, relative to the top folder of the other log.
     pub path: RelPath,
     /// Partial file of this file.
@@ -33,7 +33,7 @@ pub struct Follower {
     tenure: Tenure,
     /// Offset in bytes up to which the log has been read.
     read_to: u64,
-    files: BTreeMap<FileNumber, Spoken>,
+    files: BTreeMap<FileNumber, NeighbourFile>,
     by_path: BTreeMap<RelPath, FileNumber>,
 }
 
@@ -96,7 +96,7 @@ impl Follower {
                 }
                 if self.files.len() < files_max {
                     self.by_path.insert(begin.path.clone(), number);
-                    let spoken = Spoken {
+                    let spoken = NeighbourFile {
                         path: begin.path,
                         partial: begin.partial,
                         object_bytes: begin.object_bytes.get(),
@@ -130,12 +130,12 @@ impl Follower {
 
     /// Returns the open file at `path`. `path` is relative to the top folder of the other log.
     #[must_use]
-    pub fn file(&self, path: &RelPath) -> Option<&Spoken> {
+    pub fn file(&self, path: &RelPath) -> Option<&NeighbourFile> {
         self.files.get(self.by_path.get(path)?)
     }
 
     /// Returns the unfinished files.
-    pub fn files(&self) -> impl Iterator<Item = &Spoken> + '_ {
+    pub fn files(&self) -> impl Iterator<Item = &NeighbourFile> + '_ {
         self.files.values()
     }
 }

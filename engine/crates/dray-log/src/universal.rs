@@ -191,7 +191,7 @@ impl<F: LogFile> UniversalLog<F> {
     ///
     /// # Errors
     /// Those of [`ObjectLog::commit`].
-    pub fn say(&mut self) -> Result<()> {
+    pub fn write_pending(&mut self) -> Result<()> {
         self.usable()?;
         self.write(false)
     }

@@ -8,7 +8,9 @@ use dray_core::{End, Error, ErrorKind};
 use dray_core::{RelPath, TransferId};
 use dray_open::export::{Export, Within};
 use dray_runtime::local;
-use dray_runtime::sweep::{AGE_MIN, Found, Met, Place, Purged, Removed, What, remove, walk};
+use dray_runtime::sweep::{
+    AGE_MIN, PartialData, PartialKind, Purged, Removed, WalkEvent, WalkRoot, remove, walk,
+};
 use dray_session::Outcome;
 use dray_store::wrap::{Around, Call, Hook, Operation};
 use local_common::{
@@ -31,17 +33,17 @@ fn tomorrow() -> SystemTime {
     SystemTime::now() + DAY
 }
 
-fn place(at: &Path) -> Place {
-    Place::open(at).expect("a folder")
+fn place(at: &Path) -> WalkRoot {
+    WalkRoot::open(at).expect("a folder")
 }
 
-fn look(place: &Place, now: SystemTime) -> (Vec<Found>, Vec<Error>) {
+fn look(place: &WalkRoot, now: SystemTime) -> (Vec<PartialData>, Vec<Error>) {
     let (mut found, mut unreadable) = (Vec::new(), Vec::new());
     walk(place, now, &mut |met| {
         match met {
-            Met::Folder | Met::Young(_) => {}
-            Met::Found(one) => found.push(one),
-            Met::Unreadable(error) => unreadable.push(error),
+            WalkEvent::Folder | WalkEvent::Young(_) => {}
+            WalkEvent::PartialData(one) => found.push(one),
+            WalkEvent::Unreadable(error) => unreadable.push(error),
         }
         ControlFlow::Continue(())
     })
@@ -49,7 +51,7 @@ fn look(place: &Place, now: SystemTime) -> (Vec<Found>, Vec<Error>) {
     (found, unreadable)
 }
 
-fn found_in(at: &Path, now: SystemTime) -> Vec<Found> {
+fn found_in(at: &Path, now: SystemTime) -> Vec<PartialData> {
     let (found, unreadable) = look(&place(at), now);
     assert!(unreadable.is_empty(), "{unreadable:?}");
     found
@@ -270,7 +272,7 @@ fn data_of_an_interrupted_transfer_is_found_and_removed() {
     let [one] = &found[..] else {
         panic!("{found:?}");
     };
-    assert_eq!(one.what, What::Log);
+    assert_eq!(one.what, PartialKind::Log);
     assert!(one.path.to_string().starts_with("deep/down/.dray-log/"));
     assert_eq!(one.owner.as_deref(), Some(&b"uid:0"[..]));
     assert_eq!(one.transfer.as_ref().map(|id| id.as_str()), Some("test"));
@@ -388,7 +390,7 @@ fn a_transfer_that_comes_in_the_middle_of_a_removal_is_refused_and_then_begins_a
         answers: Arc::clone(&answers),
     };
     let store = Arc::new(Around::new(sink_store(&to).expect("a store"), hook));
-    let store = Place::new(store, &to).expect("a place");
+    let store = WalkRoot::new(store, &to).expect("a place");
     let removed = remove(&store, &found[0], tomorrow()).expect("removed");
     assert!(matches!(removed, Removed::All { files: 1.., .. }));
     let answers = answers.lock().expect("no panic").clone();
@@ -458,16 +460,16 @@ fn killed_at_any_step_it_leaves_nothing_half_that_a_transfer_trusts() {
             left: AtomicU64::new(steps + 1),
         };
         let dying = Arc::new(Around::new(sink_store(&to).expect("a store"), dies));
-        let dying = Place::new(dying, &to).expect("a place");
+        let dying = WalkRoot::new(dying, &to).expect("a place");
         let died = remove(&dying, &found[0], tomorrow()).is_err();
         drop(dying);
         // The log is removed last, so it still names the remaining files.
         let now = found_in(&to, tomorrow());
-        match now.iter().find(|one| one.what == What::Log) {
+        match now.iter().find(|one| one.what == PartialKind::Log) {
             Some(log) => assert!(log.files <= found[0].files, "after {steps} steps"),
             None => assert!(died || own_files(&to).is_empty()),
         }
-        let is_stray = |one: &Found| one.what == What::Partial;
+        let is_stray = |one: &PartialData| one.what == PartialKind::Partial;
         assert!(!now.iter().any(is_stray), "after {steps} steps: {now:?}");
         // The next sweep finds the remaining files. A transfer that runs before that sweep succeeds
         // as well.
@@ -544,10 +546,10 @@ fn a_partial_file_that_a_log_above_the_folder_speaks_of_stays() {
 fn a_young_partial_file_without_a_log_is_reported_as_young() {
     let scratch = tempfile::tempdir().expect("a folder");
     fs::write(scratch.path().join(".dray-0123456789abcdef.part"), b"new").expect("a file");
-    let place = Place::open(scratch.path()).expect("there");
+    let place = WalkRoot::open(scratch.path()).expect("there");
     let mut young = Vec::new();
     walk(&place, SystemTime::now(), &mut |met| {
-        if let Met::Young(one) = met {
+        if let WalkEvent::Young(one) = met {
             young.push(one.path.to_string());
         }
         ControlFlow::Continue(())
@@ -580,7 +582,10 @@ fn remnants_of_a_log_are_removed() {
     fs::write(logs.join("0123456789abcded.log"), b"").expect("a log that was never made");
     let found = found_in(scratch.path(), tomorrow());
     let kinds: Vec<_> = found.iter().map(|one| one.what).collect();
-    assert_eq!(kinds, [What::Log, What::Remnant, What::Remnant]);
+    assert_eq!(
+        kinds,
+        [PartialKind::Log, PartialKind::Remnant, PartialKind::Remnant]
+    );
     let store = place(scratch.path());
     for one in &found {
         let removed = remove(&store, one, tomorrow()).expect("removed");

@@ -1,7 +1,7 @@
 //! Tests the peak memory of a sweep's walk. This is a separate test program, because it replaces
 //! the allocator.
 
-use dray_runtime::sweep::{Met, Place, walk};
+use dray_runtime::sweep::{WalkEvent, WalkRoot, walk};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs;
 use std::ops::ControlFlow;
@@ -46,17 +46,17 @@ fn a_walk_holds_no_more_for_a_larger_tree() {
     }
     let deep = folder.path().join("99/999");
     fs::write(deep.join(".dray-0123456789abcdef.part"), b"x").expect("a file");
-    let place = Place::open(folder.path()).expect("opens");
+    let place = WalkRoot::open(folder.path()).expect("opens");
     let tomorrow = SystemTime::now() + Duration::from_secs(86_400);
     let (mut folders, mut found) = (0, 0);
     let before = HELD.load(Ordering::Relaxed);
     PEAK.store(before, Ordering::Relaxed);
     walk(&place, tomorrow, &mut |met| {
         match met {
-            Met::Folder => folders += 1,
-            Met::Found(_) => found += 1,
-            Met::Young(one) => panic!("young: {one:?}"),
-            Met::Unreadable(error) => panic!("{error}"),
+            WalkEvent::Folder => folders += 1,
+            WalkEvent::PartialData(_) => found += 1,
+            WalkEvent::Young(one) => panic!("young: {one:?}"),
+            WalkEvent::Unreadable(error) => panic!("{error}"),
         }
         ControlFlow::Continue(())
     })

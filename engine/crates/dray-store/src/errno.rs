@@ -76,10 +76,6 @@ fn meaning(errno: Errno) -> (ErrorKind, &'static str) {
             K::NameTooLong,
             "rename the file, or exclude it with --exclude",
         ),
-        Errno::NAMETOOLONG => (
-            K::NameTooLong,
-            "rename the file, or exclude it with --exclude",
-        ),
         // `openat2` returns these numbers with `RESOLVE_BENEATH` and `RESOLVE_NO_SYMLINKS`, and
         // `open` returns `ELOOP` with `O_NOFOLLOW`.
         Errno::LOOP | Errno::XDEV => (
@@ -99,8 +95,7 @@ fn meaning(errno: Errno) -> (ErrorKind, &'static str) {
         ),
         Errno::NFILE => (
             K::Busy,
-            "too many files are open on this host: close some programs, or \
-            raise the limit (fs.file-max)",
+            "too many files are open on this host: close programs, or raise fs.file-max",
         ),
         Errno::NOMEM => (K::Busy, "the host is out of memory"),
         Errno::AGAIN | Errno::BUSY | Errno::TXTBSY | Errno::INTR | Errno::NOLCK => {

@@ -60,7 +60,7 @@ fn follower_sees_begins_and_ends_before_a_commit() {
     };
     let number = log.begin_file(begin("a", 1)).expect("begun");
     assert!(!is_open(&log, "a"), "it was not said yet");
-    log.say().expect("said");
+    log.write_pending().expect("said");
     assert!(is_open(&log, "a"));
     // A rewrite gives the log a new nonce, so the follower treats it as another log.
     log.compact().expect("written anew");
@@ -71,7 +71,7 @@ fn follower_sees_begins_and_ends_before_a_commit() {
     for (at, inode) in [("b", 2), ("c", 3), ("d", 4)] {
         log.begin_file(begin(at, inode)).expect("begun");
     }
-    log.say().expect("said");
+    log.write_pending().expect("said");
     assert!(is_open(&log, "b") && is_open(&log, "c"));
     assert!(!is_open(&log, "d"), "two are remembered at the most");
 }
@@ -83,7 +83,7 @@ fn partial_record_is_read_when_it_is_complete() {
         .expect("reads")
         .expect("a log");
     log.begin_file(begin("a", 1)).expect("begun");
-    log.say().expect("said");
+    log.write_pending().expect("said");
     let bytes = log.file_ref().bytes().to_vec();
     for torn in (bytes.len() - 100..bytes.len()).step_by(8) {
         let mut file = MemoryFile::with_bytes(bytes[..torn].to_vec());

@@ -25,7 +25,7 @@ impl Promises {
             request,
             route,
             source: 0,
-            bytes: request.bytes_said(),
+            bytes: request.bytes_stated(),
             done: 0,
         });
         let asks: Vec<Ask<'_>> = asks.collect();

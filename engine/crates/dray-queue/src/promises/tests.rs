@@ -78,7 +78,7 @@ fn ask<'a>(key: u64, id: &'a str, request: &'a Request) -> Ask<'a> {
         request,
         route: &ROUTE,
         source: 0,
-        bytes: request.bytes_said(),
+        bytes: request.bytes_stated(),
         done: 0,
     }
 }

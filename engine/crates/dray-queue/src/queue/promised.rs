@@ -38,7 +38,7 @@ fn ask(row: &Row) -> Result<Ask<'_>> {
         source: row.source,
         bytes: match counted {
             true => Some(row.counters.bytes.listed),
-            false => row.request.bytes_said(),
+            false => row.request.bytes_stated(),
         },
         done: row.counters.bytes.durable,
     })

@@ -58,7 +58,7 @@ impl Space {
         // Append the record immediately: another transfer that is about to begin the same file
         // reads our log.
         let begun = destination.log.begin_file(begin).and_then(|number| {
-            destination.log.say()?;
+            destination.log.write_pending()?;
             Ok(number)
         });
         match begun {

@@ -8,7 +8,7 @@ use dray_core::lock::LockExt;
 use dray_core::options::Overwrite;
 use dray_core::{ContentKey, End, Error, ErrorKind, Metadata, Name, RelPath, Result};
 use dray_log::{LoggedFile, ObjectLog, trust};
-use dray_session::sink::decide::special_stands;
+use dray_session::sink::decide::special_file_exists;
 use dray_session::sink::{Facts, InspectItem, InspectTask, Inspected, Resume};
 use dray_store::{FileKind, MadeDir, StoreExt, SyncItem};
 
@@ -95,7 +95,7 @@ impl Space {
     /// to itself. A device or other special file is never replaced.
     fn refuse_link(&self, path: &RelPath, target: &[u8]) -> Result<()> {
         match self.store.stat(path)?.map(|state| state.kind) {
-            Some(FileKind::Special) => return Err(special_stands("create the link")),
+            Some(FileKind::Special) => return Err(special_file_exists("create the link")),
             Some(FileKind::File) => {}
             Some(FileKind::Directory | FileKind::Symlink) | None => return Ok(()),
         }

@@ -12,7 +12,7 @@ use super::log_place::{LogPlace, folders_above, log_folder, reachable};
 use super::request::DestinationRequest;
 use dray_core::{Error, ErrorKind, Name, RelPath, Result};
 use dray_log::layout;
-use dray_log::neighbours::{Follower, Spoken};
+use dray_log::neighbours::{Follower, NeighbourFile};
 use dray_store::{ControlMode, FileKind, FileState, Store};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -59,7 +59,7 @@ pub(super) struct Speaker {
     pub(super) place: LogPlace,
     /// Path of the file as the log names it.
     pub(super) path: RelPath,
-    pub(super) spoken: Spoken,
+    pub(super) spoken: NeighbourFile,
     /// Owner of the log.
     pub(super) owner: Vec<u8>,
 }

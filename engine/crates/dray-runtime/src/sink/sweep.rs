@@ -36,7 +36,7 @@ pub const AGE_MIN: Duration = Duration::from_secs(3600);
 
 /// Kind of the data that a walk found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub enum PartialKind {
     /// A log, with its lease and the partial files that it names.
     Log,
     /// A remnant of a removed log: a lease, or an unfinished replacement of the log.
@@ -45,7 +45,7 @@ pub enum What {
     Partial,
 }
 
-impl What {
+impl PartialKind {
     /// Returns the name of this kind in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -59,9 +59,9 @@ impl What {
 
 /// Partial data, as it was when the walk found it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct PartialData {
     /// Kind of the data.
-    pub what: What,
+    pub what: PartialKind,
     /// Path of the log or of the partial file, relative to the walked folder. For a remnant, the
     /// former path of the log.
     pub path: RelPath,
@@ -81,7 +81,7 @@ pub struct Found {
     id: Option<PartialId>,
 }
 
-impl Found {
+impl PartialData {
     /// Returns the time since the last change, or zero if that time is in the future.
     #[must_use]
     pub fn age(&self, now: SystemTime) -> Duration {
@@ -105,14 +105,14 @@ impl Found {
 
 /// An event that a walk reports.
 #[derive(Debug)]
-pub enum Met {
+pub enum WalkEvent {
     /// The walk enters a folder. The caller may pause or stop the walk here.
     Folder,
     /// Partial data was found.
-    Found(Found),
+    PartialData(PartialData),
     /// A partial file that no log names and that is younger than [`AGE_MIN`]. A log may be about to
     /// name it.
-    Young(Found),
+    Young(PartialData),
     /// A log or entry that cannot be read. An unreadable log is not removed, and neither are the
     /// files that it may name.
     Unreadable(Error),
@@ -120,12 +120,12 @@ pub enum Met {
 
 /// A folder to walk, and the store above it. Logs above the folder may name files in it.
 #[derive(Clone)]
-pub struct Place {
+pub struct WalkRoot {
     store: Arc<dyn Store>,
     above: Option<(Arc<dyn Store>, RelPath)>,
 }
 
-impl Place {
+impl WalkRoot {
     /// Returns the place of the folder at the root of `store`. `path` is the absolute path of that
     /// folder, without symbolic links.
     ///
@@ -164,15 +164,15 @@ impl Place {
 
 /// Walks all entries of a folder without following links, and calls `tell` with each event. The
 /// walk needs memory for one path, the files of one log, and one batch of names, whatever the size
-/// of the tree. A partial file without a log is reported as [`Met::Found`] if it is at least
-/// [`AGE_MIN`] old at `now`, otherwise as [`Met::Young`].
+/// of the tree. A partial file without a log is reported as [`WalkEvent::PartialData`] if it is at least
+/// [`AGE_MIN`] old at `now`, otherwise as [`WalkEvent::Young`].
 ///
 /// # Errors
 /// If the folder itself cannot be listed.
 pub fn walk(
-    place: &Place,
+    place: &WalkRoot,
     now: SystemTime,
-    tell: &mut dyn FnMut(Met) -> ControlFlow<()>,
+    tell: &mut dyn FnMut(WalkEvent) -> ControlFlow<()>,
 ) -> Result<()> {
     let options = ListOptions {
         own: true,
@@ -194,7 +194,7 @@ struct Walk<'a> {
     store: &'a Arc<dyn Store>,
     others: OtherLogs,
     now: SystemTime,
-    tell: &'a mut dyn FnMut(Met) -> ControlFlow<()>,
+    tell: &'a mut dyn FnMut(WalkEvent) -> ControlFlow<()>,
 }
 
 impl Walk<'_> {
@@ -205,7 +205,7 @@ impl Walk<'_> {
             let item = match item {
                 Ok(item) => item,
                 Err(error) => {
-                    (self.tell)(Met::Unreadable(error))?;
+                    (self.tell)(WalkEvent::Unreadable(error))?;
                     continue;
                 }
             };
@@ -213,7 +213,7 @@ impl Walk<'_> {
                 Ok(path) => path,
                 Err(error) => {
                     lister.skip_folder();
-                    (self.tell)(Met::Unreadable(error))?;
+                    (self.tell)(WalkEvent::Unreadable(error))?;
                     continue;
                 }
             };
@@ -232,20 +232,20 @@ impl Walk<'_> {
 
     /// Enters a folder. Reports the logs of the folder before the files that they name.
     fn folder(&mut self, at: &RelPath) -> ControlFlow<()> {
-        (self.tell)(Met::Folder)?;
+        (self.tell)(WalkEvent::Folder)?;
         let logs = log_folder(at);
         let listed = logs.and_then(|logs| Ok((self.store.list_control(&logs)?, logs)));
         let (names, logs) = match listed {
             Ok(listed) => listed,
-            Err(error) => return (self.tell)(Met::Unreadable(error)),
+            Err(error) => return (self.tell)(WalkEvent::Unreadable(error)),
         };
         let units: BTreeSet<Name> = names.iter().filter_map(layout::log_of).collect();
         for log in units {
             let met = match survey::survey(self.store, &logs, &log, survey::Lease::Ask) {
-                Ok(Some(survey)) => Met::Found(survey.found),
+                Ok(Some(survey)) => WalkEvent::PartialData(survey.found),
                 // The transfer has finished and removed its log since the listing.
                 Ok(None) => continue,
-                Err(error) => Met::Unreadable(error),
+                Err(error) => WalkEvent::Unreadable(error),
             };
             (self.tell)(met)?;
         }
@@ -254,22 +254,24 @@ impl Walk<'_> {
 
     fn file(&mut self, path: &RelPath) -> ControlFlow<()> {
         match self.partial(path) {
-            Ok(Some(found)) if found.is_orphan(self.now) => (self.tell)(Met::Found(found)),
-            Ok(Some(found)) => (self.tell)(Met::Young(found)),
+            Ok(Some(found)) if found.is_orphan(self.now) => {
+                (self.tell)(WalkEvent::PartialData(found))
+            }
+            Ok(Some(found)) => (self.tell)(WalkEvent::Young(found)),
             Ok(None) => ControlFlow::Continue(()),
-            Err(error) => (self.tell)(Met::Unreadable(error)),
+            Err(error) => (self.tell)(WalkEvent::Unreadable(error)),
         }
     }
 
-    fn partial(&mut self, path: &RelPath) -> Result<Option<Found>> {
+    fn partial(&mut self, path: &RelPath) -> Result<Option<PartialData>> {
         let Some(name) = path.name().filter(layout::is_partial_name) else {
             return Ok(None);
         };
         let Some((id, holding)) = reachable(stray(self.store.as_ref(), path))?.flatten() else {
             return Ok(None);
         };
-        let found = Found {
-            what: What::Partial,
+        let found = PartialData {
+            what: PartialKind::Partial,
             path: path.clone(),
             owner: None,
             transfer: None,

@@ -79,7 +79,7 @@ pub fn refusal(overwrite: Overwrite, stands: FileKind, operation: &str) -> Optio
         ),
         // Never replace a special file: a host whose /dev/null was replaced soon stops working.
         (FileKind::Special, Overwrite::IfDifferent | Overwrite::Always) => {
-            Some(special_stands(operation))
+            Some(special_file_exists(operation))
         }
         (FileKind::Special, Overwrite::Never) | (FileKind::File | FileKind::Symlink, _) => None,
     }
@@ -87,7 +87,7 @@ pub fn refusal(overwrite: Overwrite, stands: FileKind, operation: &str) -> Optio
 
 /// Returns the error of `operation` for a path at which a device, a pipe or a socket exists.
 #[must_use]
-pub fn special_stands(operation: &str) -> Error {
+pub fn special_file_exists(operation: &str) -> Error {
     Error::new(ErrorKind::AlreadyExists, End::Sink, operation)
         .cause("a device, pipe or socket with this name exists, and dray never replaces it")
         .remedy("choose another destination; null: discards all data")

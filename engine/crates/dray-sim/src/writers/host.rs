@@ -326,7 +326,7 @@ impl Writer {
             },
         };
         self.log().begin_file(begin)?;
-        self.log().say()?;
+        self.log().write_pending()?;
         self.doing = Doing::Claiming {
             path: path.clone(),
             looks: 0,

@@ -518,7 +518,7 @@ fn after_a_defect_in_what_is_told_nothing_is_promised_that_is_no_row() {
         request: &wanted,
         route: &route,
         source: 0,
-        bytes: wanted.bytes_said(),
+        bytes: wanted.bytes_stated(),
         done: 0,
     };
     let given = queue.promises().take(&[ask], clock::now()).expect("fits");

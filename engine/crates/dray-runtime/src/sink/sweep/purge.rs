@@ -12,7 +12,7 @@ use super::super::log_place::{LogPlace, own_place, reachable};
 use super::super::request::DestinationRequest;
 use super::remove::{clear, remove_remnant, take};
 use super::survey::{self, survey};
-use super::{Found, What};
+use super::{PartialData, PartialKind};
 use dray_core::{ErrorKind, RelPath, Result, TransferId};
 use dray_log::layout;
 use dray_log::neighbours::Follower;
@@ -59,7 +59,8 @@ impl DestinationRequest {
             },
         };
         let look = |lease| survey(&at.store, &at.folder, &at.log, lease);
-        let Some(found) = look(survey::Lease::Ask)?.filter(|found| found.found.what == What::Log)
+        let Some(found) =
+            look(survey::Lease::Ask)?.filter(|found| found.found.what == PartialKind::Log)
         else {
             return Ok(Purged::Nothing);
         };
@@ -76,7 +77,8 @@ impl DestinationRequest {
         };
         // Check again under the lease: another transfer may have written to the log since the first
         // check.
-        let Some(survey) = look(survey::Lease::Ours)?.filter(|now| now.found.what == What::Log)
+        let Some(survey) =
+            look(survey::Lease::Ours)?.filter(|now| now.found.what == PartialKind::Log)
         else {
             remove_remnant(&at, &lease)?;
             return Ok(Purged::Nothing);
@@ -126,7 +128,7 @@ impl DestinationRequest {
     }
 
     /// Returns the reason why a log must stay, or `None` if it may be removed.
-    fn stays(&self, found: &Found, is_ours: bool) -> Option<Purged> {
+    fn stays(&self, found: &PartialData, is_ours: bool) -> Option<Purged> {
         if found.owner.as_ref() != Some(&self.owner) {
             return Some(Purged::NotOurs);
         }

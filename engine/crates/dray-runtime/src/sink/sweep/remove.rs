@@ -9,7 +9,7 @@ use super::super::lease::{boot_id, held, host_name, is_named, lock_kind, read_le
 use super::super::lease_watch::Lease;
 use super::super::log_place::LogPlace;
 use super::survey::{self, Survey, survey};
-use super::{Found, Place, What, stray};
+use super::{PartialData, PartialKind, WalkRoot, stray};
 use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId};
 use dray_log::{LeaseRecord, layout, lease};
 use dray_store::{ControlMode, Store};
@@ -42,7 +42,7 @@ pub enum Removed {
 /// - `Busy` if the data is no orphan at `now`.
 /// - Errors of the store. A part of the data may be removed then, and a later walk finds the
 ///   remaining files.
-pub fn remove(place: &Place, found: &Found, now: SystemTime) -> Result<Removed> {
+pub fn remove(place: &WalkRoot, found: &PartialData, now: SystemTime) -> Result<Removed> {
     if !found.is_orphan(now) {
         return Err(
             Error::new(ErrorKind::Busy, End::Sink, "remove partial data")
@@ -52,12 +52,12 @@ pub fn remove(place: &Place, found: &Found, now: SystemTime) -> Result<Removed> 
         );
     }
     match found.what {
-        What::Partial => remove_partial(place, found),
-        What::Log | What::Remnant => remove_log(&place.store, found),
+        PartialKind::Partial => remove_partial(place, found),
+        PartialKind::Log | PartialKind::Remnant => remove_log(&place.store, found),
     }
 }
 
-fn remove_partial(at: &Place, found: &Found) -> Result<Removed> {
+fn remove_partial(at: &WalkRoot, found: &PartialData) -> Result<Removed> {
     let store = &at.store;
     let (Some(name), Some(id)) = (found.path.name(), found.id) else {
         return Ok(Removed::Left);
@@ -77,12 +77,12 @@ fn remove_partial(at: &Place, found: &Found) -> Result<Removed> {
     })
 }
 
-fn remove_log(store: &Arc<dyn Store>, found: &Found) -> Result<Removed> {
+fn remove_log(store: &Arc<dyn Store>, found: &PartialData) -> Result<Removed> {
     let (Some(log), Some(logs)) = (found.path.name(), found.path.parent()) else {
         return Ok(Removed::Left);
     };
     let lease_name = layout::lease_of_log(&log).ok_or_else(survey::no_log)?;
-    let remnant = Some(found).filter(|found| found.what == What::Remnant);
+    let remnant = Some(found).filter(|found| found.what == PartialKind::Remnant);
     let words = found.path.to_string();
     let taken = take(store.as_ref(), &logs.join(&lease_name)?, &words, remnant)?;
     let Some(lease) = taken else {
@@ -97,12 +97,13 @@ fn remove_log(store: &Arc<dyn Store>, found: &Found) -> Result<Removed> {
     // Check again under the lease: a transfer may have written to the log, or removed it, since the
     // walk.
     let survey = survey(store, &logs, &log, survey::Lease::Ours)?;
-    let is_as_found = |now: &Found| {
+    let is_as_found = |now: &PartialData| {
         // The time of a remnant is the time of its lease. This process has just written the lease,
         // so its time proves nothing.
-        now.what == found.what && (now.what == What::Remnant || now.changed <= found.changed)
+        now.what == found.what && (now.what == PartialKind::Remnant || now.changed <= found.changed)
     };
-    let is_ended = |now: &Found| now.what == What::Remnant && found.what == What::Log;
+    let is_ended =
+        |now: &PartialData| now.what == PartialKind::Remnant && found.what == PartialKind::Log;
     if survey.as_ref().is_none_or(|now| is_ended(&now.found)) {
         // Another process has removed the log and its lease. `take` has created a new lease. Remove
         // it.
@@ -165,7 +166,7 @@ pub(super) fn take(
     store: &dyn Store,
     path: &RelPath,
     words: &str,
-    remnant: Option<&Found>,
+    remnant: Option<&PartialData>,
 ) -> Result<Option<Lease>> {
     let was_there = store.holding(path)?.is_some();
     let file = store.open_control(path, ControlMode::Create)?;

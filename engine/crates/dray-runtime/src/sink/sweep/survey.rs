@@ -4,7 +4,7 @@ use super::super::find_logs::{LeaseState, look_at_lease};
 use super::super::log_file::StoredLog;
 use super::super::log_place::reachable;
 use super::super::{lease, probe};
-use super::{Found, What};
+use super::{PartialData, PartialKind};
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
 
 use dray_log::{Limits, Recovery, layout, recover_within};
@@ -28,7 +28,7 @@ pub(super) enum Lease {
 
 /// The result of examining a log.
 pub(super) struct Survey {
-    pub(super) found: Found,
+    pub(super) found: PartialData,
     /// Final path, partial name and identity of each partial file that exists.
     pub(super) partials: Vec<(RelPath, Name, PartialId)>,
 }
@@ -75,10 +75,10 @@ pub(super) fn survey(
     let holder = holder.and_then(|file| lease::read_lease(file.as_ref()).ok().flatten());
     let tenure = recovery.as_ref().map(|recovery| &recovery.tenure);
     let mut survey = Survey {
-        found: Found {
+        found: PartialData {
             what: match own {
-                Some(_) => What::Log,
-                None => What::Remnant,
+                Some(_) => PartialKind::Log,
+                None => PartialKind::Remnant,
             },
             path: path.clone(),
             owner: recovery.as_ref().map(|log| log.header.owner.clone()),
