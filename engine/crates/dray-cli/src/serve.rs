@@ -197,7 +197,7 @@ impl House {
             return Err(
                 Error::new(ErrorKind::ReadOnly, End::Sink, "write to this host")
                     .cause("the server was started with --read-only")
-                    .remedy("write to another host, or ask its administrator"),
+                    .remedy("write to another host, or ask the administrator of this server"),
             );
         }
         let owner = prepare::owner();
@@ -213,7 +213,7 @@ impl House {
             return Err(
                 Error::new(ErrorKind::PermissionDenied, End::Source, operation)
                     .cause("the server was started with --write-only")
-                    .remedy("read from another host, or ask its administrator"),
+                    .remedy("read from another host, or ask the administrator of this server"),
             );
         }
         match &self.served {

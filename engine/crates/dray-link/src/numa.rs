@@ -24,10 +24,11 @@ use std::sync::{Mutex, OnceLock};
 use std::time::Instant;
 
 /// Minimum number of usable processors in a zone. With fewer processors a transfer loses more time
-/// than it gains from near memory. Guess, revisit.
+/// than it gains from near memory. The value is an estimate.
 const CPUS_MIN: usize = 4;
 
-/// Maximum average load, 0 to 1, of processors to which threads are bound. Guess, revisit.
+/// Maximum average load, 0 to 1, of processors to which threads are bound. The value is an
+/// estimate.
 const BUSY_MAX: f64 = 0.85;
 
 /// Maximum depth of block devices stacked on other block devices. A deeper stack is taken for a

@@ -17,7 +17,7 @@ use std::sync::{Mutex, MutexGuard};
 const PAGE: usize = 4096;
 
 /// Number of bytes that are read and summed in one step. A piece fits the second-level cache of
-/// common processors of the last ten years. Guess, revisit.
+/// common processors of the last ten years. The value is an estimate.
 pub const PIECE_BYTES: usize = 256 << 10;
 
 /// Minimum size in bytes of a buffer that gets its own memory mapping. An allocator clears reused

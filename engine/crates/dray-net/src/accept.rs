@@ -200,8 +200,8 @@ impl ListenerState {
             Security::Tls => {
                 let tls = ServerConnection::new(Arc::clone(&self.tls));
                 let tls = tls.map_err(|error| fail::tls(&error))?;
-                // Do not report a driver that closes a connection that it made ahead, because its
-                // session was refused.
+                // Do not report a driver that closes a connection that it made in advance, because
+                // its session was refused.
                 let is_unwanted = |error: &io::Error| {
                     preamble.connection == Connection::Data
                         && socket::is_hung_up(error)

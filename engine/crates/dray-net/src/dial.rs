@@ -210,8 +210,8 @@ fn begin(
     let closer = Closer::new(Arc::clone(&hub));
     let ahead = match accept.addresses.is_empty() {
         true => ahead,
-        // The passive end wants streams at other addresses, so the connections made ahead to the
-        // control address cannot be used.
+        // The passive end wants streams at other addresses, so the connections made in advance to
+        // the control address cannot be used.
         false => Preconnected::begin(&way, &control_address, 0),
     };
     let streams = Arc::new(Streams {

@@ -12,7 +12,8 @@ use std::io;
 use std::sync::Arc;
 
 /// Maximum number of events that may wait for an executor. With a longer backlog the network
-/// threads stop reading, so the peer's socket fills up and the peer stops sending. Guess, revisit.
+/// threads stop reading, so the peer's socket fills up and the peer stops sending. The value is an
+/// estimate.
 const BACKLOG_MAX: usize = 32;
 
 /// Maximum number of waiting events before a long message is queued. Together with [`LONG_BYTES`]

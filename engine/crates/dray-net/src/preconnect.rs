@@ -19,15 +19,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-/// Maximum number of connections made ahead for one session. Each one occupies an entry in the
+/// Maximum number of connections made in advance for one session. Each one occupies an entry in the
 /// listener's set of pending connections while the other end prepares the session (guess, revisit).
 const PRECONNECT_MAX: u16 = 4;
 
-/// Maximum number of connections made ahead by all sessions of this process. All sessions may dial
-/// the same listener, so this is half of the listener's `pending_max` (guess, revisit).
+/// Maximum number of connections made in advance by all sessions of this process. All sessions may
+/// dial the same listener, so this is half of the listener's `pending_max` (guess, revisit).
 const PRECONNECT_IN_PROCESS_MAX: usize = 32;
 
-/// Number of connections, over all sessions, that were made ahead and are not claimed yet.
+/// Number of connections, over all sessions, that were made in advance and that no session has
+/// taken yet.
 static PRECONNECTED: AtomicUsize = AtomicUsize::new(0);
 
 /// Parameters with which the streams of a session are connected. The address is a separate

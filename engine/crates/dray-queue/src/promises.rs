@@ -41,11 +41,12 @@ use std::time::Duration;
 use wish::Resources;
 
 /// Time that a transfer needs after its bytes have moved: to sync and to publish its files. The
-/// plan moves all bytes of a transfer at least this long before its deadline. Guess, revisit.
+/// plan moves all bytes of a transfer at least this long before its deadline. The value is an
+/// estimate.
 const SETTLE: Duration = Duration::from_secs(1);
 
 /// Maximum number of promises with which an estimate is made, because an estimate follows the plans
-/// of all promises. Guess, revisit.
+/// of all promises. The value is an estimate.
 const ETA_PROMISES_MAX: usize = 32;
 
 /// A promise as the queue stores it.

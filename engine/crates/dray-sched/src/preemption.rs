@@ -20,11 +20,11 @@ use std::time::Duration;
 
 /// A promised transfer is urgent if its latest start is at most this far away. Another promised
 /// transfer gives up its slot only if its latest start is later by more than this. Ending one
-/// session and starting another takes much less time. Guess, revisit.
+/// session and starting another takes much less time. The value is an estimate.
 pub const HURRY: Duration = Duration::from_secs(60);
 
-/// Maximum number of sessions that are being ended for other transfers at the same time. Guess,
-/// revisit.
+/// Maximum number of sessions that are being ended for other transfers at the same time. The value
+/// is an estimate.
 pub const LEAVING_MAX: usize = 8;
 
 /// A session that could end to free its slot for another transfer.

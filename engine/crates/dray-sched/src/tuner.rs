@@ -27,12 +27,12 @@ use belief::Belief;
 use ceiling::Ceiling;
 use std::time::Duration;
 
-/// Time over which the throughput of one setting is measured. Guess, from the four network paths of
-/// the simulator.
+/// Time over which the throughput of one setting is measured. The value is an estimate that fits
+/// the four network paths of the simulator.
 const WINDOW: Duration = Duration::from_millis(750);
 
-/// Time after a change in which throughput is still affected by the old setting, or by the slow
-/// start of a new stream. Guess, from the four network paths of the simulator.
+/// Time for which the old setting, or the slow start of a new stream, still affects throughput
+/// after a change. The value is an estimate that fits the four network paths of the simulator.
 const SETTLES: Duration = Duration::from_millis(500);
 
 /// Time after a decrease in which errors of the old setting may still arrive.

@@ -218,7 +218,7 @@ fn followed(link: &Path, words: &str) -> Result<PathBuf> {
         ));
     }
     link.canonicalize().map_err(|found| {
-        let cause = format!("{words} leads to a file without a name: {found}");
+        let cause = format!("{words} leads to {found}, which contains no file name");
         error(found.kind().into(), cause)
     })
 }

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// A session counts as slow if it used less than its rate for this long. The time exceeds the time
-/// to connect, and the occasional stall of a disk. Guess, revisit.
+/// to connect, and the occasional stall of a disk. The value is an estimate.
 const SLOW: Duration = Duration::from_secs(5);
 
 /// Minimum change of a planned rate that is reported, in percent of the old rate.

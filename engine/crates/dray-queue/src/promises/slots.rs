@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A promised transfer without a session is reported as a miss after this time, if its latest start
-/// is at most this far away. Another session that gives up its slot ends in less time. Guess,
-/// revisit.
+/// is at most this far away. Another session that gives up its slot ends in less time. The value is
+/// an estimate.
 const SEATLESS: Duration = Duration::from_secs(5);
 
 /// The exhausted limit, because of which this endpoint can start no further session.

@@ -344,7 +344,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Adds the notices of running transfers to their counters in memory.
+    /// Stores the notice of each running transfer in memory, beside the counters of the transfer.
     fn note_begun(&self, begun: Vec<(String, String)>) {
         for (id, notice) in begun {
             self.live.noted(&id, &notice);

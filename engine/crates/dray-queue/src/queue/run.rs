@@ -23,7 +23,7 @@ use std::time::Duration;
 const PRUNED_MAX: u32 = 500;
 
 /// Time for which the tickets of an ended transfer are kept for a new attempt. Most tickets expire
-/// after an hour without renewal. Guess, revisit.
+/// after an hour without renewal. The value is an estimate.
 const SECRETS_KEPT: Duration = Duration::from_secs(24 * 3_600);
 
 /// The end of a session.

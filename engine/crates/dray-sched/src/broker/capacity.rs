@@ -10,7 +10,7 @@ use std::time::Duration;
 const SAMPLES_MAX: usize = 64;
 
 /// Time for which a measurement is used. The rate of shared networks varies within minutes, and the
-/// load of other users stays for hours; this time lies between the two. Guess, revisit.
+/// load of other users stays for hours; this time lies between the two. The value is an estimate.
 const MEMORY: Duration = Duration::from_secs(600);
 
 /// A change of capacity by more than 1 / `CHANGE_PART` is worth a new plan.

@@ -105,9 +105,9 @@ pub(super) struct Queue {
     pub(super) files: VecDeque<FileIndex>,
     /// Small files, which are sent whole and several to a block.
     pub(super) small: VecDeque<FileIndex>,
-    /// Files of datasets that will follow in [`Self::files`].
+    /// Files whose datasets have not had their turn. They move to [`Self::files`] in their turn.
     pub(super) files_waiting: Waiting,
-    /// Small files of datasets that will follow in [`Self::small`].
+    /// Small files whose datasets have not had their turn. They move to [`Self::small`] then.
     pub(super) small_waiting: Waiting,
     /// True if the last block of this pair contained small files.
     pub(super) small_last: bool,

@@ -21,14 +21,14 @@ const SAMPLES_MAX: usize = 16;
 /// two objects per pause. The time is at least `STILL_GAPS` times the last pause of the leaf,
 /// because a leaf with long pauses usually stays slow; pauses count up to `GAP_MAX`. With a shorter
 /// time, this end would throttle a leaf that is limited by the other end or by a disk between two
-/// of its objects. Guesses, revisit.
+/// of its objects. The value is an estimate.
 const STILL: Duration = Duration::from_secs(2);
 const STILL_GAPS: u32 = 4;
 const GAP_MAX: Duration = Duration::from_secs(30);
 
 /// Rate that an idle leaf is granted, so that its first object can pass. The tree then sees that
 /// the leaf is active, and the leaf gets its share in the next round. The rate is small because
-/// active leaves lose it. Guess, revisit.
+/// active leaves lose it. The value is an estimate.
 const PROBE: BytesPerSecond = BytesPerSecond(64 * 1024);
 
 #[derive(Debug, Clone, Copy)]
