@@ -337,12 +337,12 @@ fn close_before_durable_bytes_is_refused() {
     };
     assert_eq!(
         broken(&large(None)).as_deref(),
-        Some("entry 0 closed as published, with 0 of 8 bytes durable")
+        Some("the sink closed entry 0 as published, with 0 of 8 bytes durable")
     );
     let written = large(Some(BlockState::Written));
     assert_eq!(
         broken(&written).as_deref(),
-        Some("entry 0 closed as published, with 0 of 8 bytes durable")
+        Some("the sink closed entry 0 as published, with 0 of 8 bytes durable")
     );
     assert_eq!(broken(&large(Some(BlockState::Durable))), None);
     // The sink may close a small file as soon as its object was sent.

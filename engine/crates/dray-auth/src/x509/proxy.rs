@@ -63,7 +63,7 @@ pub(super) fn count(chain: &[Parsed<'_>]) -> Result<usize> {
     }
     if own.certificate.is_ca() {
         let prefix = if chain.len() > 1 {
-            "the chain is in the wrong order: "
+            "the certificate chain is in the wrong order: "
         } else {
             ""
         };

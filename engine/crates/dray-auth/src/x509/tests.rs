@@ -431,7 +431,7 @@ fn chains_in_the_wrong_order_are_refused() {
         vec![&sub, &alice, &one],
     ] {
         let chain: Vec<_> = chain.into_iter().cloned().collect();
-        assert_refused(chain_keys.verify(&chain), "the chain is in the wrong order");
+        assert_refused(chain_keys.verify(&chain), "chain is in the wrong order");
     }
     assert_refused(
         chain_keys.verify(std::slice::from_ref(&one)),

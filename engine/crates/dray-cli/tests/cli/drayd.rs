@@ -94,7 +94,10 @@ fn a_port_that_is_taken_is_told_with_who_has_it() {
     scene.good(&second.concat());
     let done = scene.dray(&["endpoint", "run", "--config", "second"]);
     assert_eq!(done.code, Some(3), "{}", done.err);
-    let holder = format!("process {} (dray) listens there", running.child().id());
+    let holder = format!(
+        "process {} (dray) listens on this address",
+        running.child().id()
+    );
     assert!(done.complaint().contains(&holder), "{}", done.err);
     // An endpoint that starts waits for an endpoint that is stopping.
     let mut third = scene.start(&["endpoint", "run", "--config", "second"]);

@@ -139,7 +139,7 @@ fn what_cannot_work_together_is_refused() {
         (SMALL.replace("\"/data\"", "\"data\""), "not absolute"),
         (SMALL.replace(root, ""), "has nothing to read"),
         (format!("{SMALL}limit_targets = [\"x=1M\"]\n"), "no target"),
-        (format!("{SMALL}[tls]\nkey = \"/k\"\n"), "both"),
+        (format!("{SMALL}[tls]\nkey = \"/k\"\n"), "together"),
         (
             format!("{SMALL}[[share]]\nweight = 3\n"),
             "either a peer or an owner",
@@ -201,7 +201,7 @@ fn sizes_and_rates_have_units_or_are_numbers() {
     let config = Config::parse("drayd.toml", &text).expect("good");
     assert_eq!(config.rate.map(|rate| rate.0), Some(10 << 30));
     assert_eq!(config.limits.memory.0, 1 << 20);
-    assert!(fails(&format!("rate = 0\n{SMALL}")).contains("never ends"));
+    assert!(fails(&format!("rate = 0\n{SMALL}")).contains("never finish"));
     for streams in ["0", "65", "\"many\""] {
         let said = fails(&format!("streams = {streams}\n{SMALL}"));
         assert!(

@@ -43,7 +43,7 @@ async fn the_audit_log_says_what_the_caller_was_told_and_of_what() {
     assert_eq!(line["transfer"], "t1");
     assert_eq!(line["error"]["kind"], "already_exists");
     assert_eq!(line["error"]["status"], "permanent");
-    assert_eq!(line["error"]["cause"], "it is queued");
+    assert_eq!(line["error"]["cause"], "the transfer is queued");
 
     let mut nameless = request;
     nameless.as_object_mut().expect("an object").remove("id");
