@@ -7,7 +7,8 @@
 //! - rates and deadlines ([`broker`]), and shares of the remaining capacity ([`shares`]);
 //! - dead streams ([`streams`]);
 //! - the number of streams and threads of a transfer ([`tuner`], [`blocking`]);
-//! - the abandoned data to remove ([`cleanup`]).
+//! - the abandoned data to remove ([`cleanup`]);
+//! - the data of a burst buffer ([`tiers`]).
 //!
 //! Non-goals: I/O, clocks, checksums, logs, the protocol.
 //!
@@ -26,4 +27,5 @@ pub mod preemption;
 pub mod rng;
 pub mod shares;
 pub mod streams;
+pub mod tiers;
 pub mod tuner;

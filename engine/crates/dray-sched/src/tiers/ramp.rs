@@ -1,0 +1,290 @@
+//! Start and speed of a demotion beside the writes of applications (section 5.1.2, equations 5.2
+//! and 5.3).
+
+use super::device::DeviceModel;
+use std::fmt;
+
+/// Time at which a demotion runs beside writes (Figure 5.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pattern {
+    /// Pattern 1: only while no application writes.
+    WhenIdle,
+    /// Pattern 2: from a threshold of DWSF.
+    FromThreshold,
+    /// Pattern 3: from the first byte of the period.
+    FromStart,
+}
+
+/// Form of the equation of pattern 2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EquationForm {
+    /// Form that follows from the text: no demotion runs beside writes before the threshold.
+    #[default]
+    Text,
+    /// Printed form: the demotion is expected to move Brmin tc bytes before the threshold. A tier
+    /// that waits for the threshold then demotes too little.
+    Printed,
+}
+
+/// Bandwidths at one moment in bytes per second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rates {
+    /// Rate of the writes of applications.
+    pub write: f64,
+    /// Rate of demotions.
+    pub read: f64,
+}
+
+/// An error: applications may write more in a period than the tier can take.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Overflow {
+    /// Data written per period in bytes.
+    pub dwpp: f64,
+    /// Largest possible number of bytes per period ([`DeviceModel::admissible`]).
+    pub bound: f64,
+    /// Capacity of the fast tier in bytes.
+    pub capacity: f64,
+}
+
+impl fmt::Display for Overflow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:.0} bytes per period exceed the bound of {:.0} bytes, S / (1 - Brmax/Bwmin) with \
+             S = {:.0} bytes: declare smaller checkpoints or a longer period",
+            self.dwpp, self.bound, self.capacity
+        )
+    }
+}
+
+impl std::error::Error for Overflow {}
+
+/// Plan of the demotions of one period.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ramp {
+    /// Pattern of the demotion.
+    pub pattern: Pattern,
+    /// DWSF in bytes from which a demotion runs beside writes. In pattern 1 it is DWPP.
+    pub start: f64,
+    /// DWSF in bytes from which the demotion runs at its maximum. In patterns 1 and 2 it is DWPP.
+    pub full: f64,
+    /// Data written per period in bytes.
+    pub dwpp: f64,
+    /// Capacity of the fast tier in bytes.
+    pub capacity: f64,
+    /// Duration of writes without a demotion in seconds, if no idle time is between them.
+    pub t_c: f64,
+    /// Duration of the increase of the demotion rate in seconds, if no idle time is between writes.
+    pub t_dd: f64,
+    /// Duration of the demotion at its maximum rate in seconds, if no idle time is between writes.
+    pub t_ds: f64,
+    device: DeviceModel,
+    /// Bandwidths between which the rate increases. They differ from `device` if Brmax exceeds
+    /// Bwmin.
+    limits: DeviceModel,
+}
+
+impl Ramp {
+    /// Plans the demotions of a period in which applications write `dwpp` bytes to a fast tier with
+    /// `capacity` bytes (equation 5.2).
+    ///
+    /// If Brmax exceeds Bwmin, the printed equations let the tier overflow before the end of the
+    /// writes, because a demotion that is faster than the writes must have been too slow before. The
+    /// plan then ends the increase at the rate at which demotions are as fast as writes.
+    ///
+    /// # Errors
+    /// If `dwpp` exceeds [`DeviceModel::admissible`].
+    pub fn plan(
+        device: &DeviceModel,
+        capacity: f64,
+        dwpp: f64,
+        form: EquationForm,
+    ) -> Result<Self, Overflow> {
+        let bound = device.admissible(capacity);
+        // `dwpp` may be the bound itself, computed elsewhere with another rounding.
+        if dwpp > bound * (1.0 + 1e-12) {
+            return Err(Overflow {
+                dwpp,
+                bound,
+                capacity,
+            });
+        }
+        let limits = device.without_excess();
+        let excess = dwpp - capacity;
+        let mut ramp = Self {
+            pattern: Pattern::WhenIdle,
+            start: dwpp,
+            full: dwpp,
+            dwpp,
+            capacity,
+            t_c: dwpp / device.write_max,
+            t_dd: 0.0,
+            t_ds: 0.0,
+            device: *device,
+            limits,
+        };
+        if excess <= 0.0 {
+            return Ok(ramp);
+        }
+        let write = f64::midpoint(limits.write_max, limits.write_min);
+        let read = f64::midpoint(limits.read_max, limits.read_min);
+        // Pattern 2 is possible if the increase fits into the writes.
+        if excess * write < dwpp * read {
+            let (t_c, t_dd) = match form {
+                EquationForm::Text => {
+                    let t_dd = excess / read;
+                    ((dwpp - write * t_dd) / limits.write_max, t_dd)
+                }
+                EquationForm::Printed => {
+                    let divisor = limits.write_max * read - limits.read_min * write;
+                    let t_c = (dwpp * read - excess * write) / divisor;
+                    let t_dd = (excess - limits.read_min * t_c) / read;
+                    (t_c.min(dwpp / limits.write_max), t_dd.max(0.0))
+                }
+            };
+            ramp.pattern = Pattern::FromThreshold;
+            (ramp.t_c, ramp.t_dd) = (t_c, t_dd);
+            ramp.start = limits.write_max * t_c;
+            return Ok(ramp);
+        }
+        let divisor = write * limits.read_max - read * limits.write_min;
+        // Without a difference between the minima and the maxima, all times are at the maximum.
+        let is_flat = divisor <= f64::EPSILON * write * limits.read_max;
+        let over = dwpp * limits.read_max - excess * limits.write_min;
+        let t_dd = if is_flat {
+            0.0
+        } else {
+            (over / divisor).max(0.0)
+        };
+        ramp.pattern = Pattern::FromStart;
+        ramp.start = 0.0;
+        ramp.full = (write * t_dd).min(dwpp);
+        ramp.t_c = 0.0;
+        ramp.t_dd = t_dd;
+        ramp.t_ds = (dwpp - ramp.full) / limits.write_min;
+        Ok(ramp)
+    }
+
+    /// Plans the demotions of a period for versions that are demoted only after they are complete.
+    /// `largest` is the size of the largest version in bytes. If the demotion would start during the
+    /// first version, the plan uses the capacity less [`DeviceModel::unfinished`].
+    ///
+    /// # Errors
+    /// If `dwpp` exceeds [`DeviceModel::admissible`] for that capacity.
+    pub fn plan_versions(
+        device: &DeviceModel,
+        capacity: f64,
+        dwpp: f64,
+        largest: f64,
+        form: EquationForm,
+    ) -> Result<Self, Overflow> {
+        let ramp = Self::plan(device, capacity, dwpp, form)?;
+        if ramp.start >= largest.min(dwpp) {
+            return Ok(ramp);
+        }
+        let capacity = (capacity - device.unfinished(largest)).max(0.0);
+        Self::plan(device, capacity, dwpp, form)
+    }
+
+    /// Returns the rates beside writes after `dwsf` bytes of the period.
+    #[must_use]
+    pub fn rates(&self, dwsf: f64) -> Rates {
+        if self.pattern == Pattern::WhenIdle || dwsf < self.start {
+            return Rates {
+                write: self.device.write_max,
+                read: 0.0,
+            };
+        }
+        let limits = &self.limits;
+        if dwsf >= self.full || self.t_dd <= 0.0 {
+            return Rates {
+                write: limits.write_min,
+                read: limits.read_max,
+            };
+        }
+        // The rates change linearly in time, and DWSF is the integral of the write rate:
+        // x = Bwmax t - (Bwmax - Bwmin) t^2 / (2 tdd). This form of the solution is exact for
+        // Bwmax = Bwmin, too.
+        let x = (dwsf - self.start) / self.t_dd;
+        let fall = limits.write_max - limits.write_min;
+        let root = (limits.write_max.powi(2) - 2.0 * fall * x).max(0.0).sqrt();
+        let part = (2.0 * x / (limits.write_max + root)).clamp(0.0, 1.0);
+        Rates {
+            write: limits.write_max - part * fall,
+            read: limits.read_min + part * (limits.read_max - limits.read_min),
+        }
+    }
+
+    /// Returns true if the period is long enough to demote the rest after the last write:
+    /// (period - (tc + td)) Brmax ≥ S (equation 5.3, with Brmax for the undefined Bdmax). The rest
+    /// of pattern 1 is DWPP instead of S.
+    #[must_use]
+    pub fn fits_period(&self, period_seconds: f64) -> bool {
+        self.period_min() <= period_seconds
+    }
+
+    /// Returns the shortest period in seconds for which [`Ramp::fits_period`] is true.
+    #[must_use]
+    pub fn period_min(&self) -> f64 {
+        let rest = self.capacity.min(self.dwpp);
+        self.t_c + self.t_dd + self.t_ds + rest / self.device.read_max
+    }
+}
+
+/// Returns the lowest constant rates with which the tier does not overflow if all remaining bytes
+/// of the period are written without idle time. `free` is the number of bytes of the capacity
+/// without data that must still be demoted, and `remaining` is DWPP less DWSF. The caller computes
+/// the rates again as bytes are written and demoted: without idle time they stay constant, and each
+/// demotion in idle time lowers them.
+///
+/// The line of equation 5.1 makes the duration of all writes depend on the mean demotion rate only.
+/// So these rates are as fast as those of a [`Ramp`] without idle time, and faster with idle time.
+#[must_use]
+pub fn even_rates(device: &DeviceModel, free: f64, remaining: f64) -> Rates {
+    if remaining <= free {
+        return Rates {
+            write: device.write_max,
+            read: 0.0,
+        };
+    }
+    let limits = device.without_excess();
+    let share = 1.0 - free.max(0.0) / remaining;
+    // Below Brmin, writes keep Bwmax. Above, read = share * write on the line of the device.
+    let low = share * limits.write_max;
+    let read = if low <= limits.read_min {
+        low
+    } else {
+        let reads = limits.read_max - limits.read_min;
+        let fall = limits.write_max - limits.write_min;
+        let slope = if reads > 0.0 { fall / reads } else { 0.0 };
+        share * (limits.write_max + slope * limits.read_min) / (1.0 + share * slope)
+    };
+    let read = read.min(limits.read_max);
+    Rates {
+        write: limits.write_beside(read),
+        read,
+    }
+}
+
+/// Returns the rate in bytes per second of the demotion of a version with a deadline: the higher
+/// of the rate of the ramp, and of the remaining bytes divided by the remaining time. It does not
+/// exceed `read_max`.
+#[must_use]
+pub fn demotion_rate(
+    ramp_rate: f64,
+    remaining_bytes: f64,
+    remaining_seconds: f64,
+    read_max: f64,
+) -> f64 {
+    let needed = if remaining_bytes <= 0.0 {
+        0.0
+    } else if remaining_seconds <= 0.0 {
+        read_max
+    } else {
+        remaining_bytes / remaining_seconds
+    };
+    ramp_rate.max(needed).min(read_max)
+}
+
+#[cfg(test)]
+mod tests;
