@@ -4,6 +4,7 @@
 //! Each experiment returns one JSON value with assumptions, results, and the results of the paper.
 //! `integration/simulation` generates pages from it.
 
+pub mod bbos;
 pub mod bde;
 pub mod datasets;
 pub mod liu;
@@ -14,7 +15,15 @@ pub mod tuner;
 use serde_json::Value;
 
 /// Names of all experiments.
-pub const ALL: [&str; 6] = ["liu", "bde", "loads", "datasets", "slow-target", "tuner"];
+pub const ALL: [&str; 7] = [
+    "liu",
+    "bde",
+    "loads",
+    "datasets",
+    "slow-target",
+    "tuner",
+    "bbos",
+];
 
 /// Runs an experiment. Returns `None` if no experiment has this name.
 #[must_use]
@@ -23,6 +32,7 @@ pub fn run(name: &str) -> Option<Value> {
         "liu" => Some(liu::results()),
         "datasets" => Some(datasets::results()),
         "slow-target" => Some(slow_target::results().unwrap_or_else(failed)),
+        "bbos" => Some(bbos::results()),
         "bde" => Some(bde::results()),
         "loads" => Some(loads::results()),
         "tuner" => Some(tuner::results()),

@@ -132,6 +132,12 @@ impl Tier {
     }
 }
 
+impl Bbos {
+    fn plan(self, tier: &Tier, dwpp: f64) -> Result<Ramp, Overflow> {
+        Ramp::plan_versions(&tier.device, tier.capacity, dwpp, tier.largest, self.form)
+    }
+}
+
 impl TierPolicy for Bbos {
     fn name(&self) -> &'static str {
         "BBOS"
@@ -139,8 +145,8 @@ impl TierPolicy for Bbos {
 
     fn bound(&self, tier: &Tier) -> f64 {
         let fits = |dwpp: f64| {
-            Ramp::plan_versions(&tier.device, tier.capacity, dwpp, tier.largest, self.form)
-                .is_ok_and(|ramp| ramp.fits_period(tier.period))
+            let plan = self.plan(tier, dwpp);
+            plan.is_ok_and(|ramp| ramp.fits_period(tier.period))
         };
         let high = tier.full_bound();
         if fits(high) {
@@ -159,10 +165,17 @@ impl TierPolicy for Bbos {
     }
 
     fn rates(&self, tier: &Tier, moment: &Moment) -> Rates {
-        let Moment { dwpp, dwsf, .. } = *moment;
-        let plan = Ramp::plan_versions(&tier.device, tier.capacity, dwpp, tier.largest, self.form);
         // A tier that admitted too much demotes as fast as it can.
-        plan.map_or_else(|_| tier.full_rates(), |ramp| ramp.rates(dwsf))
+        self.plan(tier, moment.dwpp)
+            .map_or_else(|_| tier.full_rates(), |ramp| ramp.rates(moment.dwsf))
+    }
+
+    fn space_to_start(&self, tier: &Tier, moment: &Moment, bytes: f64) -> f64 {
+        let demoted = self.plan(tier, moment.dwpp).map_or_else(
+            |_| bytes * tier.device.read_max / tier.device.write_min,
+            |ramp| ramp.demoted(moment.dwsf + bytes) - ramp.demoted(moment.dwsf),
+        );
+        (bytes - demoted).max(0.0)
     }
 }
 

@@ -196,23 +196,40 @@ impl Ramp {
             };
         }
         let limits = &self.limits;
+        let part = self.part(dwsf);
+        Rates {
+            write: limits.write_max - part * (limits.write_max - limits.write_min),
+            read: limits.read_min + part * (limits.read_max - limits.read_min),
+        }
+    }
+
+    /// Returns the number of bytes that demotions beside writes have moved after `dwsf` bytes of the
+    /// period.
+    #[must_use]
+    pub fn demoted(&self, dwsf: f64) -> f64 {
+        if self.pattern == Pattern::WhenIdle || dwsf < self.start {
+            return 0.0;
+        }
+        let limits = &self.limits;
+        let part = self.part(dwsf);
+        let rising = limits.read_min + part * (limits.read_max - limits.read_min) / 2.0;
+        let at_full = (dwsf - self.full).max(0.0) / limits.write_min;
+        part * self.t_dd * rising + at_full * limits.read_max
+    }
+
+    /// Returns the part of the increase of the demotion rate that is complete, from 0 to 1.
+    fn part(&self, dwsf: f64) -> f64 {
         if dwsf >= self.full || self.t_dd <= 0.0 {
-            return Rates {
-                write: limits.write_min,
-                read: limits.read_max,
-            };
+            return 1.0;
         }
         // The rates change linearly in time, and DWSF is the integral of the write rate:
         // x = Bwmax t - (Bwmax - Bwmin) t^2 / (2 tdd). This form of the solution is exact for
         // Bwmax = Bwmin, too.
         let x = (dwsf - self.start) / self.t_dd;
+        let limits = &self.limits;
         let fall = limits.write_max - limits.write_min;
         let root = (limits.write_max.powi(2) - 2.0 * fall * x).max(0.0).sqrt();
-        let part = (2.0 * x / (limits.write_max + root)).clamp(0.0, 1.0);
-        Rates {
-            write: limits.write_max - part * fall,
-            read: limits.read_min + part * (limits.read_max - limits.read_min),
-        }
+        (2.0 * x / (limits.write_max + root)).clamp(0.0, 1.0)
     }
 
     /// Returns true if the period is long enough to demote the rest after the last write:

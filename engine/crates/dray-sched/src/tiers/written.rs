@@ -2,16 +2,18 @@
 //! (DWPP).
 //!
 //! Section 5.1.2 assumes that DWPP is known. Here, an application declares its bytes per period, or
-//! they are estimated from its past periods.
+//! they are estimated from its past periods. A sum of the quantiles of all applications would be far
+//! above the same quantile of their sum. So the estimate is a quantile of the sum, with the mean and
+//! the variance of each application. It assumes that the sizes of two applications are independent.
 
 use std::collections::{BTreeMap, VecDeque};
 
 /// Number of past periods that an estimate uses.
 pub const PERIODS: usize = 8;
 
-/// Quantile of the past periods that an estimate returns. A quantile above the median errs towards
-/// an early demotion, which costs bandwidth. An error in the other direction costs a full tier.
-pub const QUANTILE: f64 = 0.75;
+/// Quantile of DWPP that an estimate returns. A quantile above the median errs towards an early
+/// demotion, which costs bandwidth. An error in the other direction costs a full tier.
+pub const QUANTILE: f64 = 0.9;
 
 /// Written bytes by application, and the estimate of DWPP.
 #[derive(Debug, Clone)]
@@ -36,11 +38,12 @@ impl Default for PeriodEstimator {
 }
 
 impl PeriodEstimator {
-    /// Creates an estimator without applications. `quantile` is limited to the range from 0 to 1.
+    /// Creates an estimator of this quantile, without applications. `quantile` is limited to the
+    /// range from 0.5 to 0.999.
     #[must_use]
     pub fn new(quantile: f64) -> Self {
         Self {
-            quantile: quantile.clamp(0.0, 1.0),
+            quantile: quantile.clamp(0.5, 0.999),
             applications: BTreeMap::new(),
         }
     }
@@ -74,21 +77,31 @@ impl PeriodEstimator {
         self.applications.values().map(|one| one.written).sum()
     }
 
-    /// Returns DWPP: the sum over all applications of the declared bytes, or of the quantile of past
-    /// periods. An application that has written more counts with its written bytes.
+    /// Returns DWPP: the declared bytes, and a quantile of the sum of the others. An application that
+    /// has written more than it declared, or more than its mean, counts with its written bytes.
     #[must_use]
     pub fn dwpp(&self) -> f64 {
-        let of = |one: &Application| one.expected(self.quantile).max(one.written);
-        self.applications.values().map(of).sum()
+        let (mut sum, mut variance) = (0.0, 0.0);
+        for one in self.applications.values() {
+            let (mean, own) = one.expected();
+            sum += mean.max(one.written);
+            // The rest of an application that has exceeded its mean is unknown, but it is not below.
+            if one.written <= mean {
+                variance += own;
+            }
+        }
+        // Logistic approximation of the quantile of the normal distribution.
+        let deviations = (self.quantile / (1.0 - self.quantile)).ln() / 1.702;
+        sum + deviations * variance.sqrt()
     }
 
-    /// Returns the bytes that one application is expected to write in a period: declared or
-    /// estimated. Returns `None` for an application without a declaration and without past periods.
+    /// Returns the bytes that one application is expected to write in a period: declared, or the
+    /// mean of its past periods. Returns `None` for an application without either.
     #[must_use]
     pub fn expected(&self, application: &str) -> Option<f64> {
         let one = self.applications.get(application)?;
         let is_known = one.declared.is_some() || !one.past.is_empty();
-        is_known.then(|| one.expected(self.quantile))
+        is_known.then(|| one.expected().0)
     }
 
     fn of(&mut self, application: &str) -> &mut Application {
@@ -97,27 +110,25 @@ impl PeriodEstimator {
 }
 
 impl Application {
-    fn expected(&self, quantile: f64) -> f64 {
+    /// Returns the mean and the variance of the bytes per period. A declaration has no variance.
+    fn expected(&self) -> (f64, f64) {
         if let Some(declared) = self.declared {
-            return declared;
+            return (declared, 0.0);
         }
-        let mut sorted: Vec<f64> = self.past.iter().copied().collect();
-        sorted.sort_by(f64::total_cmp);
-        let Some(last) = sorted.len().checked_sub(1) else {
-            return 0.0;
-        };
-        // Linear interpolation between the two nearest ranks.
-        let rank = quantile * last as f64;
-        let below = rank.floor();
-        let index = (below as usize).min(last);
-        let above = sorted[(index + 1).min(last)];
-        sorted[index] + (rank - below) * (above - sorted[index])
+        let count = self.past.len() as f64;
+        if count < 1.0 {
+            return (0.0, 0.0);
+        }
+        let mean = self.past.iter().sum::<f64>() / count;
+        let squares: f64 = (self.past.iter()).map(|bytes| (bytes - mean).powi(2)).sum();
+        (mean, squares / (count - 1.0).max(1.0))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{PERIODS, PeriodEstimator};
+    use crate::rng::Rng;
 
     #[test]
     fn a_declaration_counts_before_the_first_period() {
@@ -136,20 +147,46 @@ mod tests {
     }
 
     #[test]
-    fn the_estimate_is_a_quantile_of_the_last_periods() {
-        let mut written = PeriodEstimator::new(0.75);
-        for bytes in [9_000.0, 10.0, 20.0, 30.0, 40.0, 50.0] {
-            written.add("a", bytes);
+    fn the_estimate_is_a_quantile_of_the_sum_of_the_last_periods() {
+        let mut written = PeriodEstimator::default();
+        for bytes in [9_000.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0] {
+            for application in ["a", "b", "c", "d"] {
+                written.add(application, bytes);
+            }
             written.roll();
         }
-        for bytes in [60.0, 70.0, 80.0] {
-            written.add("a", bytes);
-            written.roll();
-        }
-        // The eight periods are 10, 20, .. 80: the rank of 0.75 is 5.25.
+        // The last eight periods are 10, 20, .. 80: mean 45, variance 600.
         assert_eq!(PERIODS, 8);
-        assert_eq!(written.dwpp(), 62.5);
-        assert_eq!(PeriodEstimator::new(9.0).dwpp(), 0.0);
+        assert_eq!(written.expected("a"), Some(45.0));
+        let deviations = (written.dwpp() - 180.0) / 2400f64.sqrt();
+        assert!((deviations - 1.2816).abs() < 0.02, "{deviations}");
+        // Without the uncertainty of "a": its declaration is exact.
+        written.declare("a", Some(50.0));
+        let deviations = (written.dwpp() - 185.0) / 1800f64.sqrt();
+        assert!((deviations - 1.2816).abs() < 0.02, "{deviations}");
+    }
+
+    #[test]
+    fn one_of_ten_periods_exceeds_the_estimate() {
+        let mut draw = Rng::new(1);
+        let mut written = PeriodEstimator::default();
+        let (mut above, mut all, mut over) = (0u32, 0u32, 0.0);
+        for period in 0..400 {
+            let estimate = written.dwpp();
+            for application in 0..40 {
+                let bytes = 50 + draw.below(101);
+                written.add(&format!("a{application}"), bytes as f64);
+            }
+            if period >= PERIODS {
+                all += 1;
+                above += u32::from(written.dwsf() > estimate);
+                over += estimate / written.dwsf() - 1.0;
+            }
+            written.roll();
+        }
+        let (above, over) = (f64::from(above) / f64::from(all), over / f64::from(all));
+        assert!((0.05..0.2).contains(&above), "{above}");
+        assert!(over < 0.1, "{over}");
     }
 
     #[test]

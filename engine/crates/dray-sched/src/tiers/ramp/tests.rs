@@ -179,6 +179,21 @@ proptest! {
     }
 
     #[test]
+    fn demoted_bytes_are_the_integral_of_the_rate(device in devices(), part in 0.0..1.0f64) {
+        let dwpp = part * device.admissible(1.0).min(6.0);
+        let ramp = Ramp::plan(&device, 1.0, dwpp, EquationForm::Text).expect("below the bound");
+        prop_assert!((ramp.demoted(dwpp) - (dwpp - 1.0).max(0.0)).abs() < 1e-9);
+        let (mut demoted, steps) = (0.0, 4_000);
+        let step = dwpp / f64::from(steps);
+        for at in 0..steps {
+            let rates = ramp.rates((f64::from(at) + 0.5) * step);
+            demoted += step * rates.read / rates.write;
+            let exact = ramp.demoted(f64::from(at + 1) * step);
+            prop_assert!((demoted - exact).abs() < 5e-3, "{} for {}", demoted, exact);
+        }
+    }
+
+    #[test]
     fn a_larger_dwpp_starts_earlier(device in devices(), one in 0.0..1.0f64, two in 0.0..1.0f64) {
         let most = device.admissible(1.0).min(6.0);
         prop_assume!(most > 1.0);
