@@ -9,7 +9,17 @@ from xml.etree import ElementTree
 
 import pytest
 
-from integration.simulation import bde, bde_real, liu, liu_scaled, loads, plot, simulator, tuner
+from integration.simulation import (
+    bbos,
+    bde,
+    bde_real,
+    liu,
+    liu_scaled,
+    loads,
+    plot,
+    simulator,
+    tuner,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +34,7 @@ SVG = "{http://www.w3.org/2000/svg}"
     ("name", "files"),
     [
         ("liu", liu.files),
+        ("bbos", bbos.files),
         ("bde", bde.files),
         ("loads", loads.files),
         ("liu-scaled", liu_scaled.files),
