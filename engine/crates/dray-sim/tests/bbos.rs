@@ -2,11 +2,12 @@
 
 use dray_sched::tiers::policy::{Bbos, DataWarp, EvenBbos, MaxBw, MaxEff, TierPolicy};
 use dray_sched::tiers::ramp::EquationForm;
+use dray_sim::experiments::bbos::bypass;
+use dray_sim::experiments::bbos::model::{Demotes, Run};
 use dray_sim::experiments::bbos::{
     CAPACITY, CHECKPOINT, Congestion, Figures, GIGA, LOADS, STOP_MIN, count, estimated, figures,
     first_stop, jobs, run, served, tier,
 };
-use dray_sim::experiments::bbos::{bypass, model::Demotes};
 
 fn percent(count: usize) -> f64 {
     100.0 * count as f64 * CHECKPOINT / CAPACITY
@@ -94,6 +95,32 @@ fn throughput_and_latency_have_the_order_of_the_paper() {
             assert!(even.throughput > gain * ours.throughput, "{at}: {even:?}");
         }
     }
+}
+
+/// Returns true if no write starts before the end of an earlier one (`no_overlap`).
+fn has_no_overlap(run: &Run) -> bool {
+    let mut jobs: Vec<_> = run.jobs.iter().filter(|job| !job.is_direct).collect();
+    jobs.sort_by(|one, other| one.started.total_cmp(&other.started));
+    (jobs.windows(2)).all(|pair| pair[1].started >= pair[0].finished - 1e-6)
+}
+
+#[test]
+fn writes_never_overlap_on_a_device() {
+    let policies = [
+        &MaxBw as &dyn TierPolicy,
+        &MaxEff,
+        &Bbos::default(),
+        &EvenBbos,
+    ];
+    for policy in policies {
+        for congestion in Congestion::ALL {
+            let run = run(policy, Demotes::Complete, &jobs(count(1.9), congestion));
+            assert!(has_no_overlap(&run), "{} {congestion:?}", policy.name());
+        }
+    }
+    // The check finds the overlaps of DataWarp, which does not schedule writes.
+    let own = run(&DataWarp, Demotes::Written, &jobs(27, Congestion::High));
+    assert!(!has_no_overlap(&own));
 }
 
 #[test]
