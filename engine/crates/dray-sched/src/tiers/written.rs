@@ -77,22 +77,21 @@ impl PeriodEstimator {
         self.applications.values().map(|one| one.written).sum()
     }
 
-    /// Returns DWPP: the declared bytes, and a quantile of the sum of the others. An application that
-    /// has written more than it declared, or more than its mean, counts with its written bytes.
+    /// Returns DWPP: the declared bytes, and a quantile of the sum of the others. It is not below the
+    /// sum of the expected bytes, in which an application that has written more counts with its
+    /// written bytes.
     #[must_use]
     pub fn dwpp(&self) -> f64 {
-        let (mut sum, mut variance) = (0.0, 0.0);
+        let (mut sum, mut variance, mut least) = (0.0, 0.0, 0.0);
         for one in self.applications.values() {
             let (mean, own) = one.expected();
-            sum += mean.max(one.written);
-            // The rest of an application that has exceeded its mean is unknown, but it is not below.
-            if one.written <= mean {
-                variance += own;
-            }
+            sum += mean;
+            variance += own;
+            least += mean.max(one.written);
         }
         // Logistic approximation of the quantile of the normal distribution.
         let deviations = (self.quantile / (1.0 - self.quantile)).ln() / 1.702;
-        sum + deviations * variance.sqrt()
+        (sum + deviations * variance.sqrt()).max(least)
     }
 
     /// Returns the bytes that one application is expected to write in a period: declared, or the

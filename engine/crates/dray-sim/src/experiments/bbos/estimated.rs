@@ -10,6 +10,9 @@ use dray_sched::tiers::policy::{Bbos, EvenBbos, Tier, TierPolicy};
 use dray_sched::tiers::written::PeriodEstimator;
 use serde_json::{Value, json};
 
+/// Number of random sets of sizes.
+const SETS: u64 = 10;
+
 /// Number of applications.
 const APPLICATIONS: usize = 40;
 
@@ -117,27 +120,39 @@ pub fn results() -> Value {
     for policy in [&Bbos::default() as &dyn TierPolicy, &EvenBbos] {
         for load in LOADS {
             for congestion in Congestion::ALL {
-                let one = compared(policy, 1, load, congestion);
-                rows.push(json!({
-                    "policy": policy.name(),
-                    "load": load,
-                    "congestion": congestion.name(),
-                    "oracle_gb_s": rounded(one.oracle / 1e9),
-                    "estimated_gb_s": rounded(one.estimated / 1e9),
-                    "ratio": rounded(one.estimated / one.oracle),
-                    "oracle_latency_s": rounded(one.oracle_latency),
-                    "estimated_latency_s": rounded(one.estimated_latency),
-                    "oracle_stopped_s": rounded(one.oracle_stopped),
-                    "estimated_stopped_s": rounded(one.estimated_stopped),
-                }));
+                rows.push(row(policy, load, congestion));
             }
         }
     }
     json!({
+        "sets": SETS,
         "applications": APPLICATIONS,
         "periods": PERIODS - WARM,
         "change": CHANGE,
         "skips": SKIPS,
         "rows": rows,
+    })
+}
+
+/// Means over all sets, and the lowest ratio and the longest stops of a set.
+fn row(policy: &dyn TierPolicy, load: f64, congestion: Congestion) -> Value {
+    let all: Vec<Compared> = (0..SETS)
+        .map(|seed| compared(policy, seed, load, congestion))
+        .collect();
+    let mean =
+        |of: fn(&Compared) -> f64| rounded(all.iter().map(of).sum::<f64>() / all.len() as f64);
+    let ratios = all.iter().map(|one| one.estimated / one.oracle);
+    let stops = all.iter().map(|one| one.estimated_stopped);
+    json!({
+        "policy": policy.name(),
+        "load": load,
+        "congestion": congestion.name(),
+        "oracle_gb_s": mean(|one| one.oracle / 1e9),
+        "estimated_gb_s": mean(|one| one.estimated / 1e9),
+        "ratio_min": rounded(ratios.fold(f64::INFINITY, f64::min)),
+        "oracle_latency_s": mean(|one| one.oracle_latency),
+        "estimated_latency_s": mean(|one| one.estimated_latency),
+        "oracle_stopped_s": mean(|one| one.oracle_stopped),
+        "estimated_stopped_s_max": rounded(stops.fold(0.0, f64::max)),
     })
 }
