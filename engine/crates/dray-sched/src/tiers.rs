@@ -1,12 +1,15 @@
-//! Decisions of a tier: a small fast storage in front of a large slow one.
+//! Decisions of a tier: a small fast storage in front of a large slow one. They follow Burst Buffer
+//! Over-Subscription (BBOS), chapter 5 of *User-Transparent Data Management for HPC Storage
+//! Systems*. docs/design/tiers.md describes the terms, the rules, and the modules. Sizes are in
+//! bytes, times in seconds, rates in bytes per second.
 //!
-//! The rules are those of Burst Buffer Over-Subscription (BBOS), chapter 5 of the dissertation on
-//! Mulconn and BBOS. docs/design/tiers.md explains them. Sizes are in bytes, times in seconds, and
-//! rates in bytes per second.
+//! Non-goals: moving data, storing state, measuring devices.
 
 pub mod bypass;
 pub mod device;
+pub mod failures;
 pub mod io_jobs;
 pub mod policy;
 pub mod ramp;
+pub mod victims;
 pub mod written;
