@@ -14,9 +14,11 @@ mod limits;
 mod policy_list;
 mod read;
 pub mod roots;
+mod tiers;
 mod values;
 
 pub use limits::{History, Janitor, Limits, Metrics, Retry, Scheduling, Share, Tickets};
+pub use tiers::{Completion, ManagedTier, Template, Values};
 pub use values::{
     Address, Owners, Rate, RootName, Size, TargetFolder, TargetLimit, ThreadsOf, Tier,
 };
@@ -55,6 +57,9 @@ pub struct Config {
     /// The exported roots.
     #[serde(default)]
     pub root: Vec<Root>,
+    /// The tiers: fast roots whose data the endpoint copies to a slow root.
+    #[serde(default)]
+    pub tier: Vec<ManagedTier>,
     /// Issuers of accepted tokens.
     #[serde(default)]
     pub issuer: Vec<Issuer>,

@@ -82,6 +82,7 @@ impl Config {
             return Err(("certificate", cause));
         }
         self.check_roots()?;
+        self.check_tiers()?;
         self.check_rules()?;
         self.check_scheduling()?;
         self.check_limits()

@@ -68,6 +68,12 @@ fn the_example_is_read_and_names_every_section() {
         "events_behind",
         "rate_min",
         "store",
+        "[[tier]]",
+        "capacity",
+        "watermark",
+        "write_max",
+        "read_min",
+        "node_mtbf",
     ] {
         assert!(EXAMPLE.contains(key), "{key} is not explained");
     }
@@ -249,4 +255,46 @@ fn own_names_are_local() {
     ] {
         assert!(side(bad).is_err(), "{bad}");
     }
+}
+
+const TIER: &str = "[[root]]\nname = \"bb\"\npath = \"/bb\"\n\
+    [[tier]]\nname = \"burst\"\nfast = [\"bb\"]\nslow = \"data\"\ncapacity = \"1GiB\"\n\
+    period = 60\nwrite_max = \"6GiB\"\nwrite_min = \"4GiB\"\nread_max = \"2GiB\"\n\
+    read_min = \"1GiB\"\n";
+
+#[test]
+fn a_tier_names_its_roots_and_its_bandwidths() {
+    let whole = format!("{SMALL}{TIER}");
+    let config = Config::parse("drayd.toml", &whole).expect("good");
+    let tier = &config.tier[0];
+    assert_eq!((tier.name.as_str(), tier.slow.as_str()), ("burst", "data"));
+    assert_eq!((tier.capacity.0, tier.period), (1 << 30, 60));
+    assert!((tier.watermark - 0.9).abs() < 1e-9);
+    let found = "versions = \"{application}/{version}\"\ncomplete = \"quiet:5\"\n";
+    let known = format!("{whole}{found}owner = \"cms\"\n");
+    let config = Config::parse("drayd.toml", &known).expect("with a template");
+    assert_eq!(config.tier[0].complete, Some(crate::Completion::Quiet(5)));
+    assert!(fails(&format!("{whole}{found}")).contains("versions, complete and owner"));
+    for (old, new, said) in [
+        ("fast = [\"bb\"]", "fast = []", "needs a fast root"),
+        ("fast = [\"bb\"]", "fast = [\"x\"]", "no root is called x"),
+        ("fast = [\"bb\"]", "fast = [\"bb\", \"bb\"]", "fast twice"),
+        ("slow = \"data\"", "slow = \"x\"", "no root is called x"),
+        ("slow = \"data\"", "slow = \"bb\"", "also a fast root"),
+        ("\"1GiB\"\nperiod", "0\nperiod", "hold nothing"),
+        ("period = 60", "period = 0", "period"),
+        ("period = 60", "period = 60\nwatermark = 1.1", "watermark"),
+        ("period = 60", "period = 60\nnode_mtbf = 0", "node_mtbf"),
+        ("period = 60", "period = 60\nnice = 1", "nice"),
+        ("write_min = \"4GiB\"", "write_min = \"7GiB\"", "write_min"),
+        ("read_min = \"1GiB\"", "read_min = \"3GiB\"", "read_min"),
+        ("path = \"/bb\"", "path = \"/bb\"\nread_only = true", "only be read"),
+        ("path = \"/bb\"", "store = \"root://h//d\"", "is a store"),
+    ] {
+        assert!(whole.contains(old), "{old}");
+        let error = fails(&whole.replace(old, new));
+        assert!(error.contains(said), "{old} -> {new}: {error}");
+    }
+    let error = fails(&format!("{whole}{}", TIER.split_once("[[tier]]").map_or("", |(_, rest)| rest).replace("\nname", "[[tier]]\nname")));
+    assert!(error.contains("two tiers"), "{error}");
 }
