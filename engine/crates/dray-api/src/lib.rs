@@ -27,6 +27,7 @@ mod standing;
 mod storage;
 mod streams;
 mod tickets;
+mod tiers;
 pub mod timestamp;
 mod transfer;
 
@@ -56,6 +57,9 @@ pub use streams::{STREAMS_MAX, Streams};
 pub use tickets::{
     MintedTicket, RenewRequest, TICKET_ALPHABET, TICKET_PREFIX, TICKET_RANDOM_BYTES, Ticket,
     TicketList, TicketPatch, TicketQuery, TicketRequest, is_ticket, shown_id, without_tickets,
+};
+pub use tiers::{
+    TierAnswer, TierDetail, TierList, TierPattern, TierVersionAnswer, TierVersionState,
 };
 pub use timestamp::Timestamp;
 pub use transfer::{

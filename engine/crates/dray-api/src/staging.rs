@@ -19,7 +19,9 @@ pub struct StagingRequest {
     #[schema(pattern = "^[A-Za-z0-9._:-]{1,64}$")]
     pub id: Option<String>,
     /// Path to copy: in the slow root to stage in, in the fast root to stage out (with `bypass`, in
-    /// another root).
+    /// another root). It may be left out to stage in the newest complete version of `application`
+    /// on a tier, or the version `version`.
+    #[serde(default)]
     #[schema(max_length = 16384)]
     pub path: String,
     /// Path of the copy in the other root; default: the same path. Required to stage in with
@@ -119,6 +121,10 @@ impl Check for StagingRequest {
             }
         }
         let application = self.application.as_deref().unwrap_or_default();
+        if self.path.is_empty() && (application.is_empty() || self.to.is_some() || self.bypass) {
+            let cause = "without a path, give an application, and neither to nor bypass";
+            return Err(checks::refused("path", cause));
+        }
         checks::text("application", application, WORD_BYTES_MAX)?;
         for (field, seconds) in [
             ("pin_seconds", self.pin_seconds),
@@ -197,8 +203,11 @@ pub struct Staged {
     pub request: StagingRequest,
     /// Direction of staging.
     pub direction: StagedDirection,
-    /// Id of the transfer.
+    /// Id of the transfer. A hit has no transfer.
     pub transfer: String,
+    /// True if the fast copy existed when it was requested, so that nothing is copied.
+    #[serde(default)]
+    pub hit: bool,
     /// State of the entry.
     pub state: StagedState,
     /// End of the pin of the fast copy.

@@ -1,7 +1,7 @@
 //! The tiers: fast roots in front of a slow root, which the endpoint manages by itself.
 
-use super::values::{Rate, RootName, Size};
 use super::Config;
+use super::values::{Rate, RootName, Size};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 
@@ -130,8 +130,13 @@ impl TryFrom<String> for Template {
                 return Err(format!("{text:?} must contain {words} once"));
             }
         }
-        if segments.last().is_some_and(|last| last.holds != Some(Holds::Version)) {
-            return Err(format!("the last part of {text:?} must contain {{version}}"));
+        if segments
+            .last()
+            .is_some_and(|last| last.holds != Some(Holds::Version))
+        {
+            return Err(format!(
+                "the last part of {text:?} must contain {{version}}"
+            ));
         }
         Ok(Self(segments))
     }
@@ -192,7 +197,10 @@ impl Template {
             (Some(rest), Some(Holds::Version)) => {
                 let is_number = rest.bytes().all(|byte| byte.is_ascii_digit());
                 // The database stores versions as signed 64-bit numbers.
-                let number = rest.parse().ok().filter(|number| *number <= i64::MAX as u64);
+                let number = rest
+                    .parse()
+                    .ok()
+                    .filter(|number| *number <= i64::MAX as u64);
                 values.version = number.filter(|_| is_number);
                 values.version.is_some()
             }
@@ -240,7 +248,9 @@ impl Config {
             None => format!("tier {}: no root is called {name}", tier.name),
             Some(root) if root.path.is_none() => {
                 let tier = &tier.name;
-                format!("tier {tier}: root {name} is a store, and a tier needs folders of this host")
+                format!(
+                    "tier {tier}: root {name} is a store, and a tier needs folders of this host"
+                )
             }
             Some(root) if root.read_only => {
                 format!("tier {}: the root {name} may only be read", tier.name)
@@ -345,9 +355,20 @@ mod tests {
     #[test]
     fn a_completion_rule_is_a_marker_or_a_time_without_changes() {
         let read = |text: &str| Completion::try_from(text.to_owned());
-        assert_eq!(read("marker:DONE"), Ok(Completion::Marker("DONE".to_owned())));
+        assert_eq!(
+            read("marker:DONE"),
+            Ok(Completion::Marker("DONE".to_owned()))
+        );
         assert_eq!(read("quiet:30"), Ok(Completion::Quiet(30)));
-        for text in ["", "DONE", "marker:", "marker:a/b", "quiet:0", "quiet:x", "other:1"] {
+        for text in [
+            "",
+            "DONE",
+            "marker:",
+            "marker:a/b",
+            "quiet:0",
+            "quiet:x",
+            "other:1",
+        ] {
             assert!(read(text).is_err(), "{text}");
         }
     }

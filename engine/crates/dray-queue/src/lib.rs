@@ -16,7 +16,8 @@ mod queue;
 
 pub use queue::{
     Actor, Asking, CandidateQuery, Command, Commands, Counters, EndKind, Ending, FAILURES_MAX,
-    Holds, IsOwn, Manifest, PurgeJob, PurgeReport, Queue, QueuedTransfer, Refused, SessionInput,
-    Settings, StagedRow, Staging, Standing, Step, Submission, Submitted, Ticked, TicketHolder,
-    TicketRow, TicketTable, Verdict, Wish, after_break, after_turned_away, next,
+    Holds, IsOwn, Manifest, PurgeJob, PurgeReport, Queue, QueuedTransfer, Refused, Restarts,
+    SessionInput, Settings, StagedRow, Staging, Standing, Step, Submission, Submitted, Ticked,
+    TicketHolder, TicketRow, TicketTable, TierChange, TierVersion, Tiers, Verdict, Wish,
+    after_break, after_turned_away, next,
 };

@@ -34,6 +34,7 @@ mod staging;
 mod states;
 mod submit;
 mod tickets;
+mod tiers;
 mod write;
 mod writer;
 
@@ -53,6 +54,7 @@ pub use states::{
 };
 pub use submit::{Submission, Submitted};
 pub use tickets::{TicketRow, TicketTable};
+pub use tiers::{Restarts, TierChange, TierVersion, Tiers};
 pub use writer::Commands;
 
 use crate::clock;

@@ -288,13 +288,22 @@ fn a_tier_names_its_roots_and_its_bandwidths() {
         ("period = 60", "period = 60\nnice = 1", "nice"),
         ("write_min = \"4GiB\"", "write_min = \"7GiB\"", "write_min"),
         ("read_min = \"1GiB\"", "read_min = \"3GiB\"", "read_min"),
-        ("path = \"/bb\"", "path = \"/bb\"\nread_only = true", "only be read"),
+        (
+            "path = \"/bb\"",
+            "path = \"/bb\"\nread_only = true",
+            "only be read",
+        ),
         ("path = \"/bb\"", "store = \"root://h//d\"", "is a store"),
     ] {
         assert!(whole.contains(old), "{old}");
         let error = fails(&whole.replace(old, new));
         assert!(error.contains(said), "{old} -> {new}: {error}");
     }
-    let error = fails(&format!("{whole}{}", TIER.split_once("[[tier]]").map_or("", |(_, rest)| rest).replace("\nname", "[[tier]]\nname")));
+    let error = fails(&format!(
+        "{whole}{}",
+        TIER.split_once("[[tier]]")
+            .map_or("", |(_, rest)| rest)
+            .replace("\nname", "[[tier]]\nname")
+    ));
     assert!(error.contains("two tiers"), "{error}");
 }

@@ -248,6 +248,39 @@ UPDATE transfers SET purged = 1 WHERE state = 'cancelled' AND json_valid(notices
 ALTER TABLE transfers ADD COLUMN route TEXT;
 CREATE INDEX transfers_unresolved ON transfers (seq) WHERE route IS NULL;
 ",
+    // Adds the versions of applications on tiers, and the observed restarts. A staged copy that was
+    // found on the fast root needs no transfer.
+    "
+CREATE TABLE tier_versions (
+    tier TEXT NOT NULL,
+    application TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    owner TEXT NOT NULL,
+    fast_path TEXT NOT NULL,
+    slow_path TEXT NOT NULL,
+    is_folder INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    stamp TEXT NOT NULL,
+    state TEXT NOT NULL,
+    written_at INTEGER NOT NULL,
+    demoted_at INTEGER,
+    used_at INTEGER NOT NULL,
+    mtbf_seconds INTEGER,
+    nodes INTEGER,
+    period_seconds INTEGER,
+    transfer TEXT,
+    error TEXT,
+    PRIMARY KEY (tier, application, version)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE tier_restarts (
+    tier TEXT NOT NULL,
+    application TEXT NOT NULL,
+    since INTEGER NOT NULL,
+    count INTEGER NOT NULL,
+    PRIMARY KEY (tier, application)
+) STRICT, WITHOUT ROWID;
+ALTER TABLE staging ADD COLUMN hit INTEGER NOT NULL DEFAULT 0;
+",
 ];
 
 /// Opens the database for writing. Creates it, or migrates it to the newest version, if necessary.

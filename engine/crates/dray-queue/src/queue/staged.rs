@@ -34,6 +34,8 @@ pub struct StagedRow {
     pub evicted_at: Option<Timestamp>,
     /// Size of the copy in bytes.
     pub bytes: u64,
+    /// True if the copy existed when it was requested, so that it has no transfer.
+    pub is_hit: bool,
 }
 
 /// Reads a row, and its sequence number.
@@ -60,6 +62,7 @@ pub(super) fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<(StagedRow, i64)
         staged_at: moment("staged_at")?,
         expires_at: moment("expires_at")?,
         bytes: row.get("bytes")?,
+        is_hit: row.get("hit")?,
         evicted_at: moment("evicted_at")?,
     };
     Ok((staged, row.get("seq")?))
@@ -136,6 +139,38 @@ pub(super) fn put(connection: &Connection, staged: &StagedRow, now: Timestamp) -
         )
         .and_then(|mut statement| statement.execute(values))
         .map_err(sql("store the staging entry"))?;
+    Ok(())
+}
+
+/// Stores the row of a copy that existed when it was requested. The copy has no transfer.
+///
+/// # Errors
+/// `AlreadyExists` if the id is in use.
+pub(super) fn put_hit(connection: &Connection, staged: &StagedRow, now: Timestamp) -> Result<()> {
+    check_reuse(connection, &staged.id, &staged.owner, Some(staged))?;
+    if Row::find(connection, &staged.id)?.is_some() {
+        let operation = "stage the version";
+        return Err(Error::new(ErrorKind::AlreadyExists, End::Here, operation)
+            .cause("a transfer has this id")
+            .remedy("choose another id"));
+    }
+    put(connection, staged, now)?;
+    let later = |seconds: u64| now.after(Duration::from_secs(seconds)).as_ms();
+    let values = rusqlite::params![
+        staged.id,
+        now.as_ms(),
+        staged.request.pin_seconds.map(later),
+        staged.request.lifetime_seconds.map(later),
+        i64::try_from(staged.bytes).unwrap_or(i64::MAX),
+    ];
+    connection
+        .prepare_cached(
+            "UPDATE staging SET hit = 1, staged_at = ?2, expires_at = ?4, bytes = ?5,
+             pinned_until = NULLIF(MAX(COALESCE(pinned_until, 0), COALESCE(?3, 0)), 0)
+             WHERE id = ?1",
+        )
+        .and_then(|mut statement| statement.execute(values))
+        .map_err(sql("note what is staged"))?;
     Ok(())
 }
 

@@ -7,6 +7,7 @@ use super::row::{Row, SELECT};
 use super::sqlite::sql;
 use super::staged::{StagedRow, find, put, read};
 use super::submit::{self, Promising, Submission, Submitted};
+use super::tiers::{self, TierChange};
 use super::{Queue, not_found, read_cursor};
 use crate::clock;
 use dray_api::Timestamp;
@@ -30,7 +31,8 @@ impl Queue {
 }
 
 impl Queue {
-    /// Submits a transfer and stores the row of its staged copy: both or neither.
+    /// Submits a transfer and stores the row of its staged copy: both or neither. `change` is the
+    /// change of a tier's version that the transfer makes, in the same transaction.
     ///
     /// # Errors
     /// As [`Queue::submit`]. `AlreadyExists` if the id belongs to another staged copy.
@@ -38,6 +40,7 @@ impl Queue {
         &self,
         submission: Submission,
         staged: StagedRow,
+        change: Option<TierChange>,
     ) -> std::result::Result<Submitted, Refused> {
         let limits = self.settings.limits();
         let taken = self.write(move |connection, effects| {
@@ -58,6 +61,9 @@ impl Queue {
             };
             if taken.1 || find(connection, &staged.id)?.is_none() {
                 put(connection, &staged, now)?;
+            }
+            if let (true, Some(change)) = (taken.1, &change) {
+                tiers::follow(connection, change, now)?;
             }
             Ok(Ok(taken))
         })?;
@@ -287,6 +293,7 @@ fn view(connection: &Connection, queue: &Queue, row: &StagedRow) -> Result<Stage
         request: row.request.clone(),
         direction: row.direction,
         transfer: row.id.clone(),
+        hit: row.is_hit,
         state,
         pinned_until: row.pinned_until,
         expires_at: row.expires_at,

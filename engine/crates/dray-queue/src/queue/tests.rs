@@ -5,6 +5,7 @@ mod promised;
 mod routes;
 mod secrets;
 mod staging;
+mod tiers;
 
 use super::{Actor, Commands, Counters, Ending, Queue, Settings, Submission, Wish};
 use crate::clock;

@@ -19,7 +19,7 @@ fn sources_of_before_become_replicas_and_question_marks_are_escaped() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("queue.db");
     let old = rusqlite::Connection::open(&path).expect("made");
-    let steps = STEPS.len() - 3;
+    let steps = 9;
     for step in &STEPS[..steps] {
         old.execute_batch(step).expect("a step");
     }
@@ -54,7 +54,7 @@ fn a_queue_of_before_knows_which_transfers_were_purged() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("queue.db");
     let old = rusqlite::Connection::open(&path).expect("made");
-    let steps = STEPS.len() - 2;
+    let steps = 10;
     for step in &STEPS[..steps] {
         old.execute_batch(step).expect("a step");
     }
@@ -132,4 +132,32 @@ fn a_queue_of_before_finds_its_place_in_the_lines() {
         .expect("read");
     let at = Timestamp::parse("2026-11-21T17:00:00.250Z").expect("a time");
     assert_eq!(rows, [(7, at.as_ms(), Some(5)), (7, at.as_ms(), None)]);
+}
+
+#[test]
+fn a_queue_of_before_gets_a_table_of_versions() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("queue.db");
+    let old = rusqlite::Connection::open(&path).expect("made");
+    let steps = 12;
+    for step in &STEPS[..steps] {
+        old.execute_batch(step).expect("a step");
+    }
+    old.pragma_update(None, "user_version", steps).expect("set");
+    old.execute(
+        "INSERT INTO staging (id, seq, owner, direction, request, fast_path, slow_path, staged_at)
+         VALUES ('s', 1, 'alice', 'in', '{}', '/fast/a', '/slow/a', 7)",
+        [],
+    )
+    .expect("written");
+    drop(old);
+    let new = open(&path).expect("brought along");
+    let look = "SELECT hit, staged_at FROM staging WHERE id = 's'";
+    let row: (bool, i64) = new
+        .query_row(look, [], |row| Ok((row.get(0)?, row.get(1)?)))
+        .expect("read");
+    assert_eq!(row, (false, 7));
+    let look = "SELECT (SELECT COUNT(*) FROM tier_versions) + (SELECT COUNT(*) FROM tier_restarts)";
+    let rows: i64 = new.query_row(look, [], |row| row.get(0)).expect("read");
+    assert_eq!(rows, 0);
 }

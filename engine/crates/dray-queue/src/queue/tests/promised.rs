@@ -455,7 +455,7 @@ fn what_stages_and_cannot_be_promised_is_told_all_that_a_transfer_is() {
     queue.submit(by("alice", due("one", 60))).expect("fits");
     let stage = |wanted: Request| {
         let row = staging::row("two", "alice", "/fast/x");
-        queue.submit_staged(by("alice", wanted), row)
+        queue.submit_staged(by("alice", wanted), row, None)
     };
     let refused = stage(due("two", 60)).expect_err("too much");
     assert_eq!(refused.kind, ErrorKind::NotAdmitted);
@@ -476,7 +476,7 @@ fn a_new_attempt_that_is_refused_leaves_the_copy_that_is_there() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(folder.path(), RATE);
     let row = || staging::row("s", "alice", "/fast/x");
-    let taken = queue.submit_staged(by("alice", due("s", 10)), row());
+    let taken = queue.submit_staged(by("alice", due("s", 10)), row(), None);
     assert!(taken.expect("fits").transfer.promised);
     begin(&queue, "s");
     queue.ended(&id("s"), Ending::Done).expect("ended");
@@ -486,7 +486,7 @@ fn a_new_attempt_that_is_refused_leaves_the_copy_that_is_there() {
     let refused = queue.submit(by("alice", due("s", 1_000)));
     // The row describes a copy that exists. Only a request for the same copy may use its id.
     assert_eq!(refused.expect_err("taken").kind, ErrorKind::AlreadyExists);
-    let refused = queue.submit_staged(by("alice", due("s", 1_000)), row());
+    let refused = queue.submit_staged(by("alice", due("s", 1_000)), row(), None);
     assert_eq!(refused.expect_err("too much").kind, ErrorKind::NotAdmitted);
     assert_eq!(shown(), before);
     // A refused request of a batch that is not atomic leaves the row unchanged too.

@@ -24,11 +24,12 @@ pub(super) fn row(name: &str, owner: &str, fast: &str) -> StagedRow {
         expires_at: None,
         evicted_at: None,
         bytes: 0,
+        is_hit: false,
     }
 }
 
 fn stage(queue: &Queue, name: &str, owner: &str, fast: &str) -> Result<Submitted, Refused> {
-    queue.submit_staged(by(owner, request(name)), row(name, owner, fast))
+    queue.submit_staged(by(owner, request(name)), row(name, owner, fast), None)
 }
 
 fn shown(queue: &Queue, name: &str) -> Staged {

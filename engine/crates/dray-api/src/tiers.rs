@@ -1,0 +1,146 @@
+//! Tiers: fast roots before a slow root, and the versions on them.
+
+use crate::timestamp::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Place and progress of a version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TierVersionState {
+    /// The version is complete, and only the fast root has it.
+    Written,
+    /// A transfer copies the version to the slow root.
+    Demoting,
+    /// Both roots have the version. The slow copy is durable and its checksum agrees.
+    Demoted,
+    /// Only the slow root has the version.
+    Slow,
+}
+
+impl TierVersionState {
+    /// Returns the name of the state.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Written => "written",
+            Self::Demoting => "demoting",
+            Self::Demoted => "demoted",
+            Self::Slow => "slow",
+        }
+    }
+
+    /// Returns the state of this name.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        let all = [Self::Written, Self::Demoting, Self::Demoted, Self::Slow];
+        all.into_iter().find(|state| state.word() == word)
+    }
+}
+
+/// Time at which a tier demotes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TierPattern {
+    /// The tier starts a demotion only while no application writes.
+    WhenIdle,
+    /// The tier demotes beside writes from a threshold of written bytes.
+    FromThreshold,
+    /// The tier demotes from the first byte of a period.
+    FromStart,
+}
+
+/// A version of an application on a tier.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TierVersionAnswer {
+    /// Name of the application.
+    pub application: String,
+    /// Number of the version.
+    pub version: u64,
+    /// Place and progress.
+    pub state: TierVersionState,
+    /// API path of the fast copy.
+    pub fast_path: String,
+    /// API path of the slow copy.
+    pub slow_path: String,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Time at which the version was complete.
+    pub written_at: Timestamp,
+    /// Time of the last write or restart.
+    pub used_at: Timestamp,
+    /// Time at which the slow copy was durable.
+    pub demoted_at: Option<Timestamp>,
+    /// End of the pin of the fast copy.
+    pub pinned_until: Option<Timestamp>,
+    /// Mean seconds between failures of the application: declared, derived from its nodes, or
+    /// estimated from its restarts.
+    pub mtbf_seconds: u64,
+    /// Id of the transfer that copies the version, or that copied it last.
+    pub transfer: Option<String>,
+    /// Reason for which the fast copy is kept; null if there is none, or no fast copy.
+    pub kept: Option<String>,
+    /// Error of the last demotion, if it failed.
+    pub error: Option<String>,
+}
+
+/// State of a tier.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TierAnswer {
+    /// Name of the tier.
+    pub name: String,
+    /// Names of the fast roots.
+    pub fast: Vec<String>,
+    /// Name of the slow root.
+    pub slow: String,
+    /// Capacity of the fast roots in bytes.
+    pub capacity: u64,
+    /// Bytes above which fast copies are deleted.
+    pub watermark: u64,
+    /// Bytes of all versions on the fast roots, complete or not.
+    pub used: u64,
+    /// Bytes that running transfers will still write to the fast roots.
+    pub incoming: u64,
+    /// Seconds of a period.
+    pub period_seconds: u64,
+    /// Bytes that all applications have written in the current period.
+    pub dwsf: u64,
+    /// Bytes that all applications are expected to write in a period.
+    pub dwpp: u64,
+    /// Most bytes of a period for which the tier never fills up; null without a bound.
+    pub dwpp_max: Option<u64>,
+    /// Time at which the tier demotes; null if the expected bytes exceed the bound.
+    pub pattern: Option<TierPattern>,
+    /// Written bytes of the period from which a demotion runs beside writes.
+    pub start: u64,
+    /// Written bytes of the period from which a demotion runs at its maximum.
+    pub full: u64,
+    /// True if an application writes at present.
+    pub is_writing: bool,
+    /// Rate of demotions at present, in bytes per second.
+    pub demotion_rate: u64,
+    /// Rate of writes at which the tier does not fill up, in bytes per second. The endpoint does
+    /// not limit the writes of applications.
+    pub write_rate: u64,
+    /// Bytes that should be free and are not, because no more fast copies may be deleted.
+    pub missing: u64,
+    /// Error of the last round, if it failed.
+    pub error: Option<String>,
+}
+
+/// A tier with its versions.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TierDetail {
+    /// State of the tier.
+    #[serde(flatten)]
+    pub tier: TierAnswer,
+    /// The versions that the caller may see, by application, the newest first. At most 1000.
+    pub versions: Vec<TierVersionAnswer>,
+}
+
+/// The tiers of an endpoint.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TierList {
+    /// The tiers, in the order of the configuration.
+    pub tiers: Vec<TierAnswer>,
+}

@@ -1,0 +1,118 @@
+//! The versions of a tier survive a restart, and change only from the state that a caller has seen.
+
+use super::staging::row;
+use super::{actor, by, open, queue, request};
+use crate::clock;
+use crate::queue::{TierChange, TierVersion};
+use dray_api::{StagedState, TierVersionState as At, Timestamp};
+use dray_core::ErrorKind;
+
+fn version(application: &str, number: u64, state: At) -> TierVersion {
+    TierVersion {
+        tier: "burst".to_owned(),
+        application: application.to_owned(),
+        version: number,
+        owner: "alice".to_owned(),
+        fast_path: format!("/fast/{application}/{number}"),
+        slow_path: format!("/slow/{application}/{number}"),
+        is_folder: true,
+        bytes: 7,
+        stamp: "1:7:0".to_owned(),
+        state,
+        written_at: Timestamp::from_ms(1_000),
+        demoted_at: None,
+        used_at: Timestamp::from_ms(2_000),
+        mtbf_seconds: Some(60),
+        nodes: None,
+        period_seconds: Some(9),
+        transfer: None,
+        error: None,
+    }
+}
+
+#[test]
+fn versions_survive_a_restart_in_order() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("state");
+    let queue = open(&state);
+    let all = [
+        version("b", 1, At::Written),
+        version("a", 1, At::Demoted),
+        version("a", 2, At::Slow),
+    ];
+    let new = all.iter().map(|one| (None, one.clone())).collect();
+    queue.tiers().change(new).expect("stored");
+    drop(queue);
+    let queue = open(&state);
+    let [b1, a1, a2] = all;
+    assert_eq!(
+        queue.tiers().versions("burst").expect("read"),
+        [a2, a1.clone(), b1]
+    );
+    assert!(queue.tiers().versions("other").expect("read").is_empty());
+    queue.tiers().forget(vec![a1]).expect("forgotten");
+    assert_eq!(queue.tiers().versions("burst").expect("read").len(), 2);
+}
+
+#[test]
+fn a_change_needs_the_state_that_the_caller_has_seen() {
+    let queue = queue();
+    let written = version("a", 1, At::Written);
+    let tiers = queue.tiers();
+    tiers.change(vec![(None, written.clone())]).expect("stored");
+    let demoting = version("a", 1, At::Demoting);
+    tiers
+        .change(vec![(Some(At::Slow), demoting.clone())])
+        .expect("ignored");
+    tiers
+        .change(vec![(None, demoting.clone())])
+        .expect("ignored");
+    assert_eq!(tiers.versions("burst").expect("read"), [written.clone()]);
+    tiers
+        .change(vec![(Some(At::Written), demoting.clone())])
+        .expect("stored");
+    tiers.forget(vec![written]).expect("ignored");
+    assert_eq!(tiers.versions("burst").expect("read"), [demoting]);
+}
+
+#[test]
+fn a_declared_version_is_stored_with_its_transfer_and_a_restart_is_counted() {
+    let queue = queue();
+    let declared = version("a", 3, At::Demoting);
+    let change = Some(TierChange::Declared(declared.clone()));
+    let staged = row("s", "alice", &declared.fast_path);
+    queue
+        .submit_staged(by("alice", request("s")), staged, change)
+        .expect("taken");
+    assert_eq!(
+        queue.tiers().versions("burst").expect("read"),
+        [declared.clone()]
+    );
+    let mut hit = row("h", "alice", &declared.fast_path);
+    hit.bytes = 7;
+    queue
+        .tiers()
+        .hit(declared.clone(), hit.clone())
+        .expect("stored");
+    let (_, shown) = queue.staging().show(&actor("alice"), "h").expect("there");
+    assert_eq!(
+        (shown.state, shown.hit, shown.bytes),
+        (StagedState::Staged, true, 7)
+    );
+    assert!(shown.pinned_until.is_some() && shown.expires_at.is_some());
+    let pins = queue.tiers().pins(clock::now()).expect("read");
+    assert_eq!(pins.keys().collect::<Vec<_>>(), [&declared.fast_path]);
+    let restarts = queue.tiers().restarts("burst").expect("read");
+    assert_eq!(
+        (restarts["a"].count, restarts["a"].since),
+        (1, declared.written_at)
+    );
+    let used_at = queue.tiers().versions("burst").expect("read")[0].used_at;
+    assert!(used_at > declared.used_at);
+    hit.id = "s".to_owned();
+    let error = queue
+        .tiers()
+        .hit(declared, hit)
+        .expect_err("the id of a transfer");
+    assert_eq!(error.kind, ErrorKind::AlreadyExists);
+}
