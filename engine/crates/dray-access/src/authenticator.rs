@@ -3,7 +3,7 @@
 
 use super::keyring::Keyring;
 use super::keys::{certificates, files, keys_missing, read, source};
-use super::{Access, Action, Credentials, Future, Principal, Rights, now};
+use super::{Access, Action, Credentials, Future, OWN_PRINCIPAL, Principal, Rights, now};
 use dray_api::api_path::ApiPath;
 use dray_auth::jwk::KeySet;
 use dray_auth::mint::SigningKey;
@@ -196,14 +196,16 @@ impl Access for Authenticator {
         };
         let by_token = self.believed.iter().any(is_of);
         let by_certificate = is_certificate(principal) && self.tls.client_ca.is_some();
-        if !(by_token || by_certificate) {
+        let is_own = principal == OWN_PRINCIPAL;
+        if !(by_token || by_certificate || is_own) {
             let cause = format!(
                 "no issuer or certificate authority that this endpoint trusts \
                 vouches for {principal}"
             );
             return Err(denied(action, path, cause));
         }
-        self.ask_root(owner, by_token, action, path)
+        // The configuration names the owner and the roots of the endpoint's own transfers.
+        self.ask_root(owner, by_token || is_own, action, path)
     }
 }
 

@@ -122,6 +122,10 @@ pub trait Access: Send + Sync {
     ) -> Result<()>;
 }
 
+/// Principal of the transfers that the endpoint submits by itself. No caller has this name: the
+/// principal of a token contains `@`, and the principal of a certificate begins with `/`.
+pub const OWN_PRINCIPAL: &str = "endpoint";
+
 /// Returns the present time in seconds since 1970.
 fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);

@@ -1,6 +1,6 @@
 //! The tiers: fast roots in front of a slow root, which the endpoint manages by itself.
 
-use super::Config;
+use crate::{Config, Root};
 use super::values::{Rate, RootName, Size};
 use serde::Deserialize;
 use std::collections::BTreeSet;

@@ -16,6 +16,7 @@ mod staging;
 mod storage;
 mod submission;
 mod tickets;
+mod tiers;
 mod transfers;
 
 pub use refusal::{Refusal, code_of};
@@ -25,6 +26,7 @@ use crate::audit::Audit;
 use crate::connection::Sitting;
 use crate::metrics::Metrics;
 use crate::storage::{Given, Listings, in_plain_words};
+use crate::tier::Tiers;
 use crate::traits::{Scheduler, Tickets};
 use crate::workers::Workers;
 use axum::Router;
@@ -102,6 +104,8 @@ pub struct Api {
     pub audit: Arc<Audit>,
     /// The system accounts that read and write files for callers.
     pub accounts: Arc<Accounts>,
+    /// The tiers.
+    pub tiers: Arc<Tiers>,
     /// Facts about the endpoint that the API reports to callers.
     pub about: About,
     places: Arc<Places>,
@@ -137,6 +141,8 @@ pub struct Parts {
     pub audit: Arc<Audit>,
     /// The system accounts that read and write files for callers.
     pub accounts: Arc<Accounts>,
+    /// The tiers.
+    pub tiers: Arc<Tiers>,
     /// Facts about the endpoint that the API reports to callers.
     pub about: About,
 }
@@ -161,6 +167,7 @@ impl Api {
             metrics: parts.metrics,
             audit: parts.audit,
             accounts: parts.accounts,
+            tiers: parts.tiers,
             about: parts.about,
             places: Arc::default(),
             calls: Arc::new(Semaphore::new(CALLS_MAX)),
@@ -342,6 +349,8 @@ fn routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(staging::show))
         .routes(routes!(staging::pin))
         .routes(routes!(staging::evict))
+        .routes(routes!(tiers::list))
+        .routes(routes!(tiers::show))
         .routes(routes!(about::endpoint))
         .routes(routes!(about::scheduling))
         .routes(routes!(about::healthz))

@@ -30,6 +30,7 @@ pub mod staging;
 pub mod storage;
 mod supervisor;
 pub mod ticket_store;
+pub mod tier;
 pub mod traits;
 mod workers;
 

@@ -17,6 +17,7 @@ use crate::staging::Expiry;
 use crate::storage::Given;
 use crate::supervisor::Supervisor;
 use crate::ticket_store::TicketStore;
+use crate::tier::Tiers;
 use dray_access::{Access, Authenticator, authorities};
 use dray_api::timestamp::time;
 use dray_config::Config;
@@ -60,6 +61,7 @@ pub struct Endpoint {
     book: Arc<TicketStore>,
     janitor: Janitor,
     expiry: Expiry,
+    tiers: Arc<Tiers>,
     metrics: Arc<Metrics>,
     api: Arc<Api>,
     server: Arc<Server>,
@@ -267,6 +269,13 @@ impl Endpoint {
         let metrics = Arc::new(Metrics::default());
         let janitor = janitor(&config, &roots, &audit, &metrics, &queue);
         let expiry = expiry(&config, &roots, &accounts, &audit, &queue);
+        let tiers = Tiers::open(
+            &config,
+            Arc::clone(&queue),
+            roots.clone(),
+            Arc::clone(&accounts),
+            Arc::clone(&audit),
+        )?;
         let dispatcher = Dispatcher::new(
             Arc::clone(&queue),
             Arc::new(runner),
@@ -285,6 +294,7 @@ impl Endpoint {
             metrics: Arc::clone(&metrics),
             audit: Arc::clone(&audit),
             accounts: Arc::clone(&accounts),
+            tiers: Arc::clone(&tiers),
             about: About {
                 key: fingerprint.to_string(),
                 address,
@@ -315,6 +325,7 @@ impl Endpoint {
             book,
             janitor,
             expiry,
+            tiers,
             metrics,
             api,
             server,
@@ -365,6 +376,7 @@ impl Endpoint {
             book,
             janitor,
             expiry,
+            tiers,
             metrics,
             api,
             server,
@@ -396,6 +408,7 @@ impl Endpoint {
                 }),
                 parts.spawn(|| janitor.run(&|wait| stop.sleep(wait))),
                 parts.spawn(|| expiry.run(&given, &|wait| stop.sleep(wait))),
+                parts.spawn(|| tiers.run(&given, &|wait| stop.sleep(wait))),
             ];
             // The dispatcher starts transfers, so it runs only if all other parts have started.
             let is_whole = listening.iter().all(Result::is_ok) && others.iter().all(Result::is_ok);

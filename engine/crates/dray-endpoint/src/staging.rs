@@ -10,8 +10,10 @@
 //! time exists, and no pin holds the file.
 
 mod expiry;
+mod restart;
 
 pub use expiry::{Expiry, Later};
+pub use restart::{Copy, copy};
 
 use crate::accounts::Accounts;
 use crate::actor::actor;
@@ -20,12 +22,13 @@ use dray_access::{Access, Action, Principal};
 use dray_api::api_path::ApiPath;
 use dray_api::{
     Place, Request, Route, Selection, Staged, StagedDirection, StagedState, StagingRequest,
+    TierVersionState,
 };
-use dray_config::Tier;
 use dray_config::roots::{Root, Roots};
+use dray_config::{ManagedTier, Tier};
 use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId};
 use dray_queue::clock;
-use dray_queue::{Queue, Refused, StagedRow, Submission};
+use dray_queue::{Queue, Refused, StagedRow, Submission, TierChange, TierVersion};
 use dray_store::FileKind;
 use serde_json::json;
 use std::sync::Arc;
@@ -42,6 +45,8 @@ pub struct Stager<'a> {
     pub access: &'a dyn Access,
     /// The system accounts that read and write the copies.
     pub accounts: &'a Accounts,
+    /// The tiers of the configuration.
+    pub tiers: &'a [ManagedTier],
 }
 
 fn refused(kind: ErrorKind, operation: &str, cause: String, remedy: &str) -> Error {
@@ -75,6 +80,9 @@ impl Stager<'_> {
                     size or storage class)",
             )
             .into());
+        }
+        if request.path.is_empty() && direction == StagedDirection::In {
+            return self.restart(caller, request);
         }
         let (from_tier, to_tier) = match direction {
             StagedDirection::In => (Tier::Slow, Tier::Fast),
@@ -129,10 +137,44 @@ impl Stager<'_> {
             expires_at: None,
             evicted_at: None,
             bytes: 0,
+            is_hit: false,
         };
-        let submitted = self.queue.submit_staged(submission, row)?;
+        let change = self.declared(&row, slow, fast);
+        let submitted = self.queue.submit_staged(submission, row, change)?;
         let (_, staged) = self.queue.staging().show(&actor(caller), id.as_str())?;
         Ok((staged, submitted.is_new))
+    }
+
+    /// Returns the version that a request declares: it stages out a version of an application from a
+    /// fast root of a tier to the slow root of that tier. The transfer is its demotion.
+    fn declared(&self, row: &StagedRow, slow: &ApiPath, fast: &ApiPath) -> Option<TierChange> {
+        let request = &row.request;
+        let is_out = row.direction == StagedDirection::Out && !request.bypass;
+        let tier = self.tiers.iter().filter(|_| is_out).find(|tier| {
+            let is_fast = tier.fast.iter().any(|root| root.as_str() == fast.root);
+            is_fast && tier.slow.as_str() == slow.root
+        })?;
+        let now = clock::now();
+        Some(TierChange::Declared(TierVersion {
+            tier: tier.name.to_string(),
+            application: request.application.clone()?,
+            version: request.version?,
+            owner: row.owner.clone(),
+            fast_path: row.fast_path.clone(),
+            slow_path: row.slow_path.clone(),
+            is_folder: request.recursive,
+            bytes: 0,
+            stamp: String::new(),
+            state: TierVersionState::Demoting,
+            written_at: now,
+            demoted_at: None,
+            used_at: now,
+            mtbf_seconds: request.mtbf_seconds,
+            nodes: request.nodes,
+            period_seconds: request.period_seconds,
+            transfer: Some(row.id.clone()),
+            error: None,
+        }))
     }
 
     /// Checks that a path is in the root of the tier. With a bypass, the path for the fast tier

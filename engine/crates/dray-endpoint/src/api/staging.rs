@@ -22,6 +22,7 @@ impl Api {
             roots: &self.roots,
             access: &*self.access,
             accounts: &self.accounts,
+            tiers: &self.config.tier,
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::accounts::Accounts;
 use crate::audit::Audit;
 use crate::metrics::Metrics;
 use crate::queue_settings::queue_settings;
+use crate::tier::Tiers;
 use crate::traits::Scheduler;
 use axum::Router;
 use axum::body::Body;
@@ -109,14 +110,25 @@ fn open_roots(
     let accounts = accounts(&config);
     let hub = Arc::new(Hub::new(2, clock::now()));
     let queue = Queue::open(queue_settings(&config), hub).expect("opened");
+    let roots = Roots::open(&config).expect("opened");
+    let audit = Arc::new(Audit::open(Some(&at("calls.jsonl"))).expect("opened"));
+    let accounts = Arc::new(accounts);
+    let tiers = Tiers::open(
+        &config,
+        Arc::clone(&queue),
+        roots.clone(),
+        Arc::clone(&accounts),
+        Arc::clone(&audit),
+    );
     let parts = Parts {
         queue,
-        roots: Arc::new(Roots::open(&config).expect("opened")),
+        roots: Arc::new(roots),
         access: Arc::new(Names),
         tickets: Arc::new(NoTickets),
         scheduler: Arc::new(Rules(Mutex::new(Scheduling::from(&config.scheduling)))),
-        audit: Arc::new(Audit::open(Some(&at("calls.jsonl"))).expect("opened")),
-        accounts: Arc::new(accounts),
+        audit,
+        accounts,
+        tiers: tiers.expect("opened"),
         metrics: Arc::new(Metrics::default()),
         about: About {
             key: "sha256:00".to_owned(),

@@ -1,0 +1,181 @@
+//! Stages in the version from which an application restarts, and builds the transfers of versions.
+
+use super::{Stager, conflict, refused, transfer};
+use crate::actor::actor;
+use dray_access::{Action, Principal};
+use dray_api::api_path::ApiPath;
+use dray_api::{Route, Staged, StagedDirection, StagingRequest, TierVersionState as At};
+use dray_core::{Error, ErrorKind, Result, TransferId};
+use dray_queue::{Refused, StagedRow, Submission, TierChange, TierVersion};
+use serde_json::json;
+use std::collections::BTreeMap;
+
+/// A copy of a version between the fast root and the slow root of its tier.
+pub struct Copy<'c> {
+    /// Id of the copy and of its transfer.
+    pub id: &'c TransferId,
+    /// The version.
+    pub version: &'c TierVersion,
+    /// Direction of the copy.
+    pub direction: StagedDirection,
+    /// Principal of the transfer.
+    pub principal: &'c str,
+    /// Labels of the transfer.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// Builds the transfer of a copy, and its row.
+///
+/// # Errors
+/// `InvalidRequest` if a path of the version cannot be parsed.
+pub fn copy(copy: &Copy<'_>) -> Result<(Submission, StagedRow)> {
+    let version = copy.version;
+    let (from, to) = match copy.direction {
+        StagedDirection::In => (&version.slow_path, &version.fast_path),
+        StagedDirection::Out => (&version.fast_path, &version.slow_path),
+    };
+    let request = json!({
+        "id": copy.id.as_str(),
+        "path": from,
+        "to": to,
+        "recursive": version.is_folder,
+        "application": version.application,
+        "version": version.version,
+        "labels": copy.labels,
+    });
+    let request: StagingRequest = serde_json::from_value(request).map_err(|error| {
+        refused(
+            ErrorKind::Internal,
+            "stage the version",
+            error.to_string(),
+            "",
+        )
+    })?;
+    built(copy, request)
+}
+
+fn built(copy: &Copy<'_>, request: StagingRequest) -> Result<(Submission, StagedRow)> {
+    let version = copy.version;
+    let from = ApiPath::parse(&request.path)?;
+    let to = ApiPath::parse(request.to.as_deref().unwrap_or_default())?;
+    let moves = transfer(copy.id.clone(), &request, &from, &to)?;
+    let submission = Submission {
+        // Both URLs are paths of this endpoint, so no host name needs to be recognised.
+        route: Route::parse(&moves, |_| false)?,
+        request: moves,
+        owner: version.owner.clone(),
+        principal: copy.principal.to_owned(),
+    };
+    let row = StagedRow {
+        id: copy.id.to_string(),
+        owner: version.owner.clone(),
+        direction: copy.direction,
+        request,
+        fast_path: version.fast_path.clone(),
+        slow_path: version.slow_path.clone(),
+        pinned_until: None,
+        staged_at: None,
+        expires_at: None,
+        evicted_at: None,
+        bytes: version.bytes,
+        is_hit: false,
+    };
+    Ok((submission, row))
+}
+
+impl Stager<'_> {
+    /// Stages in the newest complete version of an application, or the version that the request
+    /// names. If the fast copy exists, nothing is copied: the entry is staged, and is a hit. Returns
+    /// the staged copy, and true if it is new.
+    ///
+    /// # Errors
+    /// `NotFound` if the owner has no such version on a tier. `PermissionDenied`. Also the errors of
+    /// [`dray_queue::Queue::submit`].
+    pub(super) fn restart(
+        &self,
+        caller: &Principal,
+        mut request: StagingRequest,
+    ) -> std::result::Result<(Staged, bool), Refused> {
+        let version = self.version(caller, &request)?;
+        let (fast, slow) = (
+            ApiPath::parse(&version.fast_path)?,
+            ApiPath::parse(&version.slow_path)?,
+        );
+        let id = match &request.id {
+            Some(id) => TransferId::new(id.as_str())?,
+            None => dray_open::prepare::new_transfer_id()?,
+        };
+        self.access.allow(caller, Action::Stage, &slow)?;
+        request.id = Some(id.to_string());
+        request.path = slow.text();
+        request.to = Some(fast.text());
+        request.recursive = version.is_folder;
+        request.version = Some(version.version);
+        let plan = Copy {
+            id: &id,
+            version: &version,
+            direction: StagedDirection::In,
+            principal: &caller.name,
+            labels: BTreeMap::new(),
+        };
+        let (submission, row) = built(&plan, request)?;
+        if version.state == At::Slow {
+            let restoring = version.transfer.as_deref();
+            if restoring.is_some_and(|restoring| restoring != id.as_str()) {
+                let cause = "its fast copy is being restored".to_owned();
+                return Err(conflict(cause, "wait for that transfer").into());
+            }
+            self.access.allow(caller, Action::Modify, &fast)?;
+            let restored = TierVersion {
+                transfer: Some(id.to_string()),
+                ..version.clone()
+            };
+            let change = Some(TierChange::Restored(restored));
+            let submitted = self.queue.submit_staged(submission, row, change)?;
+            let (_, staged) = self.queue.staging().show(&actor(caller), id.as_str())?;
+            return Ok((staged, submitted.is_new));
+        }
+        self.access.allow(caller, Action::Stage, &fast)?;
+        self.queue.tiers().hit(version.clone(), row)?;
+        let (_, staged) = self.queue.staging().show(&actor(caller), id.as_str())?;
+        Ok((staged, true))
+    }
+
+    /// Returns the version to restart from. Rows are sorted by application, the newest first.
+    fn version(&self, caller: &Principal, request: &StagingRequest) -> Result<TierVersion> {
+        let application = request.application.as_deref().unwrap_or_default();
+        let mut newest: Option<TierVersion> = None;
+        for tier in self.tiers {
+            let rows = self.queue.tiers().versions(tier.name.as_str())?;
+            let fits = |row: &TierVersion| {
+                row.application == application
+                    && actor(caller).sees(&row.owner)
+                    && request.version.is_none_or(|version| version == row.version)
+            };
+            for row in rows.into_iter().filter(fits) {
+                let is_better = newest.as_ref().is_none_or(|best| {
+                    let fast = |row: &TierVersion| row.state != At::Slow;
+                    (row.version, fast(&row)) > (best.version, fast(best))
+                });
+                if is_better {
+                    newest = Some(row);
+                }
+            }
+        }
+        newest.ok_or_else(|| none(application, request.version))
+    }
+}
+
+fn none(application: &str, version: Option<u64>) -> Error {
+    let which = version.map_or_else(
+        || "complete version".to_owned(),
+        |version| format!("version {version}"),
+    );
+    let shown: String = application.chars().take(64).collect();
+    refused(
+        ErrorKind::NotFound,
+        "stage the version",
+        format!("no tier of this endpoint has a {which} of the application {shown:?}"),
+        "ask GET /v1/tiers/NAME which versions there are, or give a path",
+    )
+}

@@ -1,0 +1,336 @@
+//! Manages the tiers: finds the versions that applications write to the fast roots, copies them to
+//! the slow root, and deletes fast copies when space is needed.
+//!
+//! Each demotion is a transfer of this endpoint. A deletion is an eviction of [`crate::staging`].
+//!
+//! Not for: the decisions, which are in `dray_sched::tiers`.
+//!
+//! Invariant owned here: a fast copy is deleted only if its row says that the slow copy is durable.
+//! The eviction then compares both copies again, file by file.
+
+mod answer;
+mod demote;
+mod evict;
+mod plan;
+mod rows;
+mod scan;
+
+use crate::accounts::Accounts;
+use crate::audit::Audit;
+use crate::storage::Given;
+use dray_api::{TierVersionState, Timestamp};
+use dray_config::roots::Roots;
+use dray_config::{Config, ManagedTier};
+use dray_core::lock::LockExt;
+use dray_core::{RelPath, Result};
+use dray_queue::{Queue, TierVersion, clock};
+use dray_sched::tiers::device::DeviceModel;
+use dray_sched::tiers::victims::{Version, VersionState};
+use dray_sched::tiers::written::PeriodEstimator;
+use plan::{Moment, Planned};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Interval between two rounds.
+const ROUND: Duration = Duration::from_secs(1);
+
+/// Shortest interval between two scans of the fast roots.
+const SCAN: Duration = Duration::from_secs(2);
+
+/// Part of the time that scans may take: one in this number.
+const SCAN_PART: u32 = 10;
+
+/// Time after the last growth of a version for which applications count as writing.
+const WRITING: Duration = Duration::from_secs(5);
+
+/// Time after which a failed demotion or deletion is tried again.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// Manages all tiers of an endpoint.
+pub struct Tiers {
+    queue: Arc<Queue>,
+    roots: Roots,
+    accounts: Arc<Accounts>,
+    audit: Arc<Audit>,
+    tiers: Vec<Tier>,
+}
+
+/// One tier, and its state since the start of the endpoint.
+struct Tier {
+    config: ManagedTier,
+    device: DeviceModel,
+    seen: Mutex<Seen>,
+}
+
+/// Results of the last round, for the API.
+#[derive(Debug, Clone, Default)]
+struct Seen {
+    used: u64,
+    incoming: u64,
+    dwsf: f64,
+    dwpp: f64,
+    is_writing: bool,
+    planned: Option<Planned>,
+    missing: u64,
+    /// Reasons for which fast copies are kept, by fast path.
+    kept: BTreeMap<String, String>,
+    mtbf: BTreeMap<String, f64>,
+    error: Option<String>,
+}
+
+/// State of a tier between rounds.
+struct Memory {
+    estimator: PeriodEstimator,
+    period: i64,
+    /// Sizes of all versions on the fast roots at the last scan, by fast path.
+    sizes: HashMap<String, u64>,
+    /// Incomplete versions of the last scan.
+    incomplete: Vec<Incomplete>,
+    next_scan: Instant,
+    grown: Option<Instant>,
+    /// Fast paths whose demotion or deletion has failed, with the time of the next try.
+    later: BTreeMap<String, Timestamp>,
+    /// Fast paths of versions that had a newer complete version when their demotion ended. Their
+    /// fast copies are of no use for a restart.
+    useless: BTreeSet<String>,
+    /// Reasons of failed deletions, by fast path.
+    failed: BTreeMap<String, String>,
+    /// The last rate that a running demotion got, in bytes per second.
+    rate: f64,
+}
+
+/// A version that an application still writes.
+struct Incomplete {
+    application: String,
+    version: u64,
+    bytes: u64,
+}
+
+/// A tier in one round.
+struct Round<'r> {
+    all: &'r Tiers,
+    tier: &'r Tier,
+    memory: &'r mut Memory,
+    given: &'r Given,
+    now: Timestamp,
+}
+
+impl Tiers {
+    /// Prepares the tiers of the configuration.
+    ///
+    /// # Errors
+    /// `InvalidRequest` if the bandwidths of a tier contradict each other.
+    pub fn open(
+        config: &Config,
+        queue: Arc<Queue>,
+        roots: Roots,
+        accounts: Arc<Accounts>,
+        audit: Arc<Audit>,
+    ) -> Result<Arc<Self>> {
+        let tiers = config.tier.iter().map(|tier| {
+            Ok(Tier {
+                device: plan::device(tier).map_err(|error| rows::invalid(tier, &error))?,
+                config: tier.clone(),
+                seen: Mutex::default(),
+            })
+        });
+        Ok(Arc::new(Self {
+            tiers: tiers.collect::<Result<_>>()?,
+            queue,
+            roots,
+            accounts,
+            audit,
+        }))
+    }
+
+    /// Runs a round of each tier every second until `sleep` returns false. `sleep` waits for the
+    /// given time, and returns false when the endpoint stops.
+    pub fn run(&self, given: &Given, sleep: &dyn Fn(Duration) -> bool) {
+        let mut memories: Vec<Option<Memory>> = self.tiers.iter().map(|_| None).collect();
+        // Without a tier there is no work, but the end of this function would end the endpoint.
+        let wait = match self.tiers.is_empty() {
+            true => Duration::from_secs(3_600),
+            false => ROUND,
+        };
+        while sleep(wait) {
+            for (tier, memory) in self.tiers.iter().zip(&mut memories) {
+                if let Err(error) = self.round(tier, memory, given) {
+                    let mut seen = tier.seen.lock_unpoisoned();
+                    let said = error.to_string();
+                    if seen.error.as_ref() != Some(&said) {
+                        tracing::error!(tier = tier.config.name.as_str(), "{said}");
+                    }
+                    seen.error = Some(said);
+                }
+            }
+        }
+    }
+
+    fn round(&self, tier: &Tier, memory: &mut Option<Memory>, given: &Given) -> Result<()> {
+        let now = clock::now();
+        let memory = match memory {
+            Some(memory) => memory,
+            None => {
+                let rows = self.queue.tiers().versions(tier.config.name.as_str())?;
+                memory.insert(Memory::new(&tier.config, &rows, now))
+            }
+        };
+        let mut round = Round {
+            all: self,
+            tier,
+            memory,
+            given,
+            now,
+        };
+        round.run()
+    }
+}
+
+impl Memory {
+    fn new(tier: &ManagedTier, rows: &[TierVersion], now: Timestamp) -> Self {
+        // The catalog has counted these versions in the period in which they were complete.
+        let known = rows.iter().map(|row| (row.fast_path.clone(), row.bytes));
+        Self {
+            estimator: plan::estimator(tier, rows, now),
+            period: plan::period(tier, now),
+            sizes: known.collect(),
+            incomplete: Vec::new(),
+            next_scan: Instant::now(),
+            grown: None,
+            later: BTreeMap::new(),
+            useless: BTreeSet::new(),
+            failed: BTreeMap::new(),
+            rate: 0.0,
+        }
+    }
+
+    /// Ends past periods. A clock that steps back does not begin a period again.
+    fn roll(&mut self, tier: &ManagedTier, now: Timestamp) {
+        let period = plan::period(tier, now);
+        let count = (period - self.period).clamp(0, 2 * MEMORY_PERIODS);
+        for _ in 0..count {
+            self.estimator.roll();
+        }
+        self.period = self.period.max(period);
+    }
+
+    fn is_writing(&self) -> bool {
+        self.grown.is_some_and(|at| at.elapsed() < WRITING)
+    }
+}
+
+/// Number of past periods that the estimator uses.
+const MEMORY_PERIODS: i64 = dray_sched::tiers::written::PERIODS as i64;
+
+impl Round<'_> {
+    fn name(&self) -> &str {
+        self.tier.config.name.as_str()
+    }
+
+    fn rows(&self) -> Result<Vec<TierVersion>> {
+        self.all.queue.tiers().versions(self.name())
+    }
+
+    fn run(&mut self) -> Result<()> {
+        let config = &self.tier.config;
+        self.memory.roll(config, self.now);
+        self.memory.later.retain(|_, again| *again > self.now);
+        let rows = self.rows()?;
+        self.follow(&rows)?;
+        if Instant::now() >= self.memory.next_scan {
+            let began = Instant::now();
+            let rows = self.rows()?;
+            self.scan(&rows)?;
+            let pause = (began.elapsed() * SCAN_PART).max(SCAN);
+            self.memory.next_scan = Instant::now() + pause;
+        }
+        let rows = self.rows()?;
+        plan::declare(&mut self.memory.estimator, config, &rows);
+        let restarts = self.all.queue.tiers().restarts(self.name())?;
+        let mtbf = plan::mtbf_of(config, &rows, &restarts, self.now);
+        let versions = self.versions(&rows, &mtbf)?;
+        let used = self.used(&rows);
+        let fast: Vec<String> = config.fast.iter().map(ToString::to_string).collect();
+        let incoming = self.all.queue.tiers().incoming(&fast)?;
+        let short = self.shortage(used.saturating_add(incoming))?;
+        let moment = Moment {
+            dwsf: self.memory.estimator.dwsf(),
+            dwpp: self.memory.estimator.dwpp(),
+            largest: rows.iter().map(|row| row.bytes).max().unwrap_or(0) as f64,
+            is_writing: self.memory.is_writing(),
+            is_short: short > 0,
+        };
+        let planned = plan::plan(&self.tier.device, config.capacity.0 as f64, &moment);
+        let (freed, kept) = self.free(&rows, &versions, short)?;
+        self.demote(&rows, &versions, &planned)?;
+        *self.tier.seen.lock_unpoisoned() = Seen {
+            used: used.saturating_sub(freed),
+            incoming,
+            dwsf: moment.dwsf,
+            dwpp: moment.dwpp,
+            is_writing: moment.is_writing,
+            planned: Some(planned),
+            missing: short.saturating_sub(freed),
+            kept,
+            mtbf,
+            error: None,
+        };
+        Ok(())
+    }
+
+    /// Returns the versions of all rows, in their order, and then the incomplete versions.
+    fn versions(&self, rows: &[TierVersion], mtbf: &BTreeMap<String, f64>) -> Result<Vec<Version>> {
+        let pins = self.all.queue.tiers().pins(self.now)?;
+        let of = |application: &str| mtbf.get(application).copied().unwrap_or(f64::INFINITY);
+        let complete = rows.iter().map(|row| {
+            let is_pinned = rows::pin(&pins, &row.fast_path).is_some();
+            plan::version(row, of(&row.application), is_pinned)
+        });
+        let incomplete = self.memory.incomplete.iter().map(|one| Version {
+            application: one.application.clone(),
+            number: one.version,
+            bytes: one.bytes,
+            written_at: plan::seconds(self.now),
+            used_at: plan::seconds(self.now),
+            demoted_at: None,
+            mtbf: of(&one.application),
+            state: VersionState::Incomplete,
+            is_pinned: false,
+            is_replicated: false,
+            deadline: None,
+        });
+        Ok(complete.chain(incomplete).collect())
+    }
+
+    /// Returns the bytes of all versions on the fast roots, complete or not.
+    fn used(&self, rows: &[TierVersion]) -> u64 {
+        let complete = rows
+            .iter()
+            .filter(|row| row.state != TierVersionState::Slow);
+        let complete: u64 = complete.map(|row| row.bytes).sum();
+        let incomplete: u64 = self.memory.incomplete.iter().map(|one| one.bytes).sum();
+        complete.saturating_add(incomplete)
+    }
+
+    /// Returns the bytes to delete so that the fast roots hold no more than the watermark. If a
+    /// device has less free space than its part of the rest, that space counts instead.
+    fn shortage(&self, used: u64) -> Result<u64> {
+        let config = &self.tier.config;
+        let watermark = watermark(config);
+        let roots = config.fast.len().max(1) as u64;
+        let reserve = config.capacity.0.saturating_sub(watermark) / roots;
+        let mut short = used.saturating_sub(watermark);
+        for name in &config.fast {
+            let root = self.all.roots.named(name.as_str())?;
+            let free = root.store().free_space(&RelPath::root())?.free_bytes;
+            short = short.max(reserve.saturating_sub(free));
+        }
+        Ok(short)
+    }
+}
+
+/// Returns the bytes above which fast copies are deleted.
+fn watermark(config: &ManagedTier) -> u64 {
+    plan::whole(config.capacity.0 as f64 * config.watermark)
+}

@@ -1,0 +1,91 @@
+//! Describes the tiers for the API.
+
+use super::plan::whole;
+use super::{Seen, Tier, Tiers, rows, watermark};
+use dray_api::{TierAnswer, TierDetail, TierVersionAnswer, TierVersionState as At};
+use dray_core::lock::LockExt;
+use dray_core::{End, Error, ErrorKind, Result};
+use dray_queue::{Actor, clock};
+
+/// Maximum number of versions in one answer.
+const VERSIONS_MAX: usize = 1_000;
+
+impl Tiers {
+    /// Returns the state of all tiers as of their last rounds.
+    #[must_use]
+    pub fn list(&self) -> Vec<TierAnswer> {
+        let all = self.tiers.iter();
+        all.map(|tier| answer(tier, &tier.seen.lock_unpoisoned()))
+            .collect()
+    }
+
+    /// Returns the state of one tier, with the versions that `caller` may see.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such tier. Errors of the database.
+    pub fn show(&self, caller: &Actor, name: &str) -> Result<TierDetail> {
+        let tier = self
+            .tiers
+            .iter()
+            .find(|tier| tier.config.name.as_str() == name);
+        let tier = tier.ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, End::Here, "find the tier")
+                .cause("this endpoint has no tier of this name")
+                .remedy("ask GET /v1/tiers which tiers there are")
+        })?;
+        let seen = tier.seen.lock_unpoisoned().clone();
+        let pins = self.queue.tiers().pins(clock::now())?;
+        let versions = self.queue.tiers().versions(name)?.into_iter();
+        let versions = versions.filter(|row| caller.sees(&row.owner));
+        let versions = versions.take(VERSIONS_MAX).map(|row| TierVersionAnswer {
+            pinned_until: rows::pin(&pins, &row.fast_path),
+            mtbf_seconds: whole(seen.mtbf.get(&row.application).copied().unwrap_or(0.0)),
+            kept: match row.state {
+                At::Slow => None,
+                _ => seen.kept.get(&row.fast_path).cloned(),
+            },
+            application: row.application,
+            version: row.version,
+            state: row.state,
+            fast_path: row.fast_path,
+            slow_path: row.slow_path,
+            bytes: row.bytes,
+            written_at: row.written_at,
+            used_at: row.used_at,
+            demoted_at: row.demoted_at,
+            transfer: row.transfer,
+            error: row.error,
+        });
+        Ok(TierDetail {
+            tier: answer(tier, &seen),
+            versions: versions.collect(),
+        })
+    }
+}
+
+fn answer(tier: &Tier, seen: &Seen) -> TierAnswer {
+    let config = &tier.config;
+    let bound = tier.device.admissible(config.capacity.0 as f64);
+    let planned = seen.planned;
+    TierAnswer {
+        name: config.name.to_string(),
+        fast: config.fast.iter().map(ToString::to_string).collect(),
+        slow: config.slow.to_string(),
+        capacity: config.capacity.0,
+        watermark: watermark(config),
+        used: seen.used,
+        incoming: seen.incoming,
+        period_seconds: config.period,
+        dwsf: whole(seen.dwsf),
+        dwpp: whole(seen.dwpp),
+        dwpp_max: bound.is_finite().then(|| whole(bound)),
+        pattern: planned.and_then(|planned| planned.pattern),
+        start: planned.map_or(0, |planned| whole(planned.start)),
+        full: planned.map_or(0, |planned| whole(planned.full)),
+        is_writing: seen.is_writing,
+        demotion_rate: planned.map_or(0, |planned| whole(planned.read)),
+        write_rate: planned.map_or(0, |planned| whole(planned.write)),
+        missing: seen.missing,
+        error: seen.error.clone(),
+    }
+}

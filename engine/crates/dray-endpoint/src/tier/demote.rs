@@ -1,0 +1,131 @@
+//! Submits the next demotion, and changes the rate of the running one.
+
+use super::Round;
+use super::plan::{self, Planned};
+use super::rows::endpoint;
+use crate::staging::{Copy, copy};
+use dray_access::OWN_PRINCIPAL;
+use dray_api::{Patch, StagedDirection, TierVersionState as At};
+use dray_core::{ErrorKind, Result, TransferId};
+use dray_queue::{TierChange, TierVersion};
+use dray_sched::tiers::victims::{self, Order, Version, VersionState};
+use std::collections::BTreeMap;
+
+/// Label of the transfers that a tier submits.
+pub(super) const LABEL: &str = "dray.tier";
+
+/// Lowest rate of a running demotion in bytes per second. A rate of zero would end its session.
+const RATE_MIN: f64 = 65_536.0;
+
+/// Part by which the rate must differ before a running demotion gets the new rate.
+const RATE_CHANGE: f64 = 0.1;
+
+impl Round<'_> {
+    /// Starts a demotion if none runs, or changes the rate of the running one. A running demotion
+    /// gets at least Brmin, the rate that writes leave to it.
+    pub(super) fn demote(
+        &mut self,
+        rows: &[TierVersion],
+        versions: &[Version],
+        planned: &Planned,
+    ) -> Result<()> {
+        let rate = planned.read.max(self.tier.device.read_min).max(RATE_MIN);
+        let mut running = rows
+            .iter()
+            .filter(|row| row.state == At::Demoting)
+            .peekable();
+        if running.peek().is_some() {
+            let is_same = (rate / self.memory.rate - 1.0).abs() <= RATE_CHANGE;
+            if !is_same {
+                for row in running {
+                    self.change_rate(row, rate)?;
+                }
+                self.memory.rate = rate;
+            }
+            return Ok(());
+        }
+        if planned.read <= 0.0 {
+            return Ok(());
+        }
+        // A version whose demotion has just failed is no candidate. Its application still has it.
+        let mut candidates = versions.to_vec();
+        for (version, row) in candidates.iter_mut().zip(rows) {
+            let is_later = self.memory.later.contains_key(&row.fast_path);
+            // The stamp of a version shows later whether the slow copy is that of the same files.
+            if version.state == VersionState::OnFast && (is_later || row.stamp.is_empty()) {
+                version.state = VersionState::Demoting;
+            }
+        }
+        let next = victims::next_demotion(&candidates, Order::Bbos);
+        let Some(row) = next.and_then(|next| rows.get(next.index)) else {
+            return Ok(());
+        };
+        let submitted = self.submit(row, plan::whole(rate));
+        self.memory.rate = rate;
+        if let Err(error) = submitted {
+            let path = &row.fast_path;
+            tracing::warn!(tier = self.name(), "cannot demote {path}: {error}");
+            self.memory
+                .later
+                .insert(path.clone(), self.now.after(super::AGAIN));
+            let mut new = row.clone();
+            new.error = Some(error.to_string());
+            self.all
+                .queue
+                .tiers()
+                .change(vec![(Some(row.state), new)])?;
+        }
+        Ok(())
+    }
+
+    /// Submits the demotion of a version. A failed demotion continues under its id.
+    fn submit(&self, row: &TierVersion, rate: u64) -> Result<()> {
+        let id = match (&row.transfer, &row.error) {
+            (Some(id), Some(_)) => TransferId::new(id.as_str())?,
+            _ => dray_open::prepare::new_transfer_id()?,
+        };
+        let (mut submission, staged) = copy(&Copy {
+            id: &id,
+            version: row,
+            direction: StagedDirection::Out,
+            principal: OWN_PRINCIPAL,
+            labels: BTreeMap::from([(LABEL.to_owned(), row.tier.clone())]),
+        })?;
+        submission.request.rate_max = Some(rate);
+        let new = TierVersion {
+            state: At::Demoting,
+            transfer: Some(id.to_string()),
+            error: None,
+            ..row.clone()
+        };
+        let change = Some(TierChange::Declared(new));
+        let submitted = self.all.queue.submit_staged(submission, staged, change);
+        submitted.map(drop).map_err(|refused| refused.error)
+    }
+
+    /// Changes the rate of a demotion that this tier has submitted. The rate of a staging call is
+    /// the caller's.
+    fn change_rate(&self, row: &TierVersion, rate: f64) -> Result<()> {
+        let Some(id) = row.transfer.as_deref() else {
+            return Ok(());
+        };
+        let transfer = match self.all.queue.show(&endpoint(), id) {
+            Ok(transfer) => transfer,
+            Err(error) if error.kind == ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        if !transfer.request.labels.contains_key(LABEL) || transfer.state.is_terminal() {
+            return Ok(());
+        }
+        let patch = Patch {
+            rate_max: Some(Some(plan::whole(rate))),
+            ..Patch::default()
+        };
+        match self.all.queue.patch(&endpoint(), id, &patch) {
+            Ok(_) => Ok(()),
+            // The transfer ended meanwhile.
+            Err(refused) if refused.error.kind == ErrorKind::AlreadyExists => Ok(()),
+            Err(refused) => Err(refused.error),
+        }
+    }
+}

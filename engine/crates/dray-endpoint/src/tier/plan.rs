@@ -1,0 +1,196 @@
+//! Converts the rows of a tier to the inputs of the decisions of `dray_sched::tiers`, and their
+//! results to rates.
+
+use dray_api::{TierPattern, TierVersionState, Timestamp};
+use dray_config::ManagedTier;
+use dray_queue::{Restarts, TierVersion};
+use dray_sched::tiers::device::{DeviceModel, ModelError};
+use dray_sched::tiers::failures::{FailureEstimator, Mtbf, Prior};
+use dray_sched::tiers::ramp::{EquationForm, Pattern, Ramp};
+use dray_sched::tiers::victims::{Version, VersionState};
+use dray_sched::tiers::written::{PERIODS, PeriodEstimator};
+use std::collections::BTreeMap;
+
+/// Returns a time in seconds since 1970.
+pub(super) fn seconds(at: Timestamp) -> f64 {
+    at.as_ms() as f64 / 1_000.0
+}
+
+/// Returns a number of bytes, or of bytes per second, without its fraction.
+pub(super) fn whole(number: f64) -> u64 {
+    number.max(0.0) as u64
+}
+
+/// Returns the bandwidths of a tier.
+///
+/// # Errors
+/// If the configured bandwidths contradict each other.
+pub(super) fn device(tier: &ManagedTier) -> Result<DeviceModel, ModelError> {
+    DeviceModel::new(
+        tier.write_max.0 as f64,
+        tier.write_min.0 as f64,
+        tier.read_max.0 as f64,
+        tier.read_min.0 as f64,
+    )
+}
+
+/// Returns the mean seconds between failures of each application. The newest version that declares
+/// it decides.
+pub(super) fn mtbf_of(
+    tier: &ManagedTier,
+    rows: &[TierVersion],
+    restarts: &BTreeMap<String, Restarts>,
+    now: Timestamp,
+) -> BTreeMap<String, f64> {
+    let mut known = BTreeMap::new();
+    // The newest version of an application is its first row.
+    for row in rows {
+        let declared = row.mtbf_seconds.map(|mtbf| Mtbf::Declared(mtbf as f64));
+        let nodes = row
+            .nodes
+            .zip(tier.node_mtbf)
+            .map(|(nodes, mtbf)| Mtbf::Nodes {
+                nodes: nodes.into(),
+                node_mtbf: mtbf as f64,
+            });
+        if let Some(mtbf) = declared.or(nodes) {
+            known.entry(row.application.clone()).or_insert(mtbf);
+        }
+    }
+    for (application, seen) in restarts {
+        let since = seconds(seen.since);
+        let estimator = FailureEstimator::resumed(Prior::default(), seen.count, 0.0, since);
+        let estimated = Mtbf::Estimated(estimator);
+        known.entry(application.clone()).or_insert(estimated);
+    }
+    let now = seconds(now);
+    known
+        .into_iter()
+        .map(|(name, mtbf)| (name, mtbf.seconds(now)))
+        .collect()
+}
+
+/// Returns a row as a version of the decisions.
+pub(super) fn version(row: &TierVersion, mtbf: f64, is_pinned: bool) -> Version {
+    Version {
+        application: row.application.clone(),
+        number: row.version,
+        bytes: row.bytes,
+        written_at: seconds(row.written_at),
+        used_at: seconds(row.used_at),
+        demoted_at: row.demoted_at.map(seconds),
+        mtbf,
+        state: match row.state {
+            TierVersionState::Written => VersionState::OnFast,
+            TierVersionState::Demoting => VersionState::Demoting,
+            TierVersionState::Demoted => VersionState::Demoted,
+            TierVersionState::Slow => VersionState::SlowOnly,
+        },
+        is_pinned,
+        is_replicated: false,
+        deadline: None,
+    }
+}
+
+/// Returns the number of the period that contains the time `at`.
+pub(super) fn period(tier: &ManagedTier, at: Timestamp) -> i64 {
+    let length = i64::try_from(tier.period.saturating_mul(1_000)).unwrap_or(i64::MAX);
+    at.as_ms().div_euclid(length.max(1))
+}
+
+/// Returns an estimator that has counted the versions of the last periods.
+pub(super) fn estimator(
+    tier: &ManagedTier,
+    rows: &[TierVersion],
+    now: Timestamp,
+) -> PeriodEstimator {
+    let mut estimator = PeriodEstimator::default();
+    let current = period(tier, now);
+    let first = rows.iter().map(|row| period(tier, row.written_at)).min();
+    let oldest = current.saturating_sub(PERIODS as i64);
+    let first = first.unwrap_or(current).clamp(oldest, current);
+    for at in first..=current {
+        if at > first {
+            estimator.roll();
+        }
+        for row in rows.iter().filter(|row| period(tier, row.written_at) == at) {
+            estimator.add(&row.application, row.bytes as f64);
+        }
+    }
+    estimator
+}
+
+/// Declares the bytes per period of the applications that declare the time between two versions.
+pub(super) fn declare(estimator: &mut PeriodEstimator, tier: &ManagedTier, rows: &[TierVersion]) {
+    let mut before = None;
+    for row in rows {
+        // The newest version of an application is its first row.
+        if before == Some(&row.application) {
+            continue;
+        }
+        before = Some(&row.application);
+        let bytes = row.period_seconds.map(|every| {
+            let count = tier.period as f64 / every.max(1) as f64;
+            row.bytes as f64 * count
+        });
+        if bytes.is_some() {
+            estimator.declare(&row.application, bytes);
+        }
+    }
+}
+
+/// The rates of a tier at one moment.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Planned {
+    /// `None` if the expected bytes exceed the bound.
+    pub(super) pattern: Option<TierPattern>,
+    /// Written bytes of the period from which a demotion runs beside writes.
+    pub(super) start: f64,
+    /// Written bytes of the period from which a demotion runs at its maximum.
+    pub(super) full: f64,
+    /// Rate of demotions in bytes per second.
+    pub(super) read: f64,
+    /// Rate of writes in bytes per second at which the tier does not fill up.
+    pub(super) write: f64,
+}
+
+/// State of a tier for which rates are planned.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Moment {
+    pub(super) dwsf: f64,
+    pub(super) dwpp: f64,
+    /// Size of the largest version in bytes.
+    pub(super) largest: f64,
+    pub(super) is_writing: bool,
+    /// True if the fast roots hold more than the watermark.
+    pub(super) is_short: bool,
+}
+
+/// Plans the rates. Without writes, and while space is short, demotions run at their maximum.
+pub(super) fn plan(device: &DeviceModel, capacity: f64, moment: &Moment) -> Planned {
+    let form = EquationForm::Text;
+    let ramp = Ramp::plan_versions(device, capacity, moment.dwpp, moment.largest, form);
+    let beside = match &ramp {
+        Ok(ramp) => {
+            let rates = ramp.rates(moment.dwsf);
+            (rates.read, rates.write)
+        }
+        Err(_) => (device.read_max, device.write_min),
+    };
+    let (read, write) = match (moment.is_writing, moment.is_short) {
+        (true, false) => beside,
+        (true, true) => (device.read_max, device.write_min),
+        (false, _) => (device.read_max, device.write_max),
+    };
+    Planned {
+        pattern: ramp.as_ref().ok().map(|ramp| match ramp.pattern {
+            Pattern::WhenIdle => TierPattern::WhenIdle,
+            Pattern::FromThreshold => TierPattern::FromThreshold,
+            Pattern::FromStart => TierPattern::FromStart,
+        }),
+        start: ramp.as_ref().map_or(0.0, |ramp| ramp.start),
+        full: ramp.as_ref().map_or(0.0, |ramp| ramp.full),
+        read,
+        write,
+    }
+}

@@ -1,0 +1,346 @@
+//! Keeps the rows of a tier in agreement with the fast roots and with the transfers.
+
+use super::{Incomplete, Round, scan};
+use crate::tier::scan::{Found, Measure};
+use dray_api::api_path::ApiPath;
+use dray_api::{State, TierVersionState as At, Timestamp};
+use dray_config::ManagedTier;
+use dray_core::{End, Error, ErrorKind, Result};
+use dray_queue::{Actor, TierVersion};
+use dray_sched::tiers::device::ModelError;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Instant;
+
+/// Number of versions of an application whose rows are kept if only the slow root has them. Periods
+/// are estimated from fewer.
+const SLOW_KEPT: usize = 64;
+
+/// Returns the end of a pin that applies to the copy at `fast_path`: a pin of the copy, of a folder
+/// above it, or of an entry below it.
+pub(super) fn pin(pins: &BTreeMap<String, Timestamp>, fast_path: &str) -> Option<Timestamp> {
+    let is_within = |inner: &str, outer: &str| {
+        inner
+            .strip_prefix(outer)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let applies = |pinned: &str| is_within(pinned, fast_path) || is_within(fast_path, pinned);
+    let ends = pins.iter().filter(|(pinned, _)| applies(pinned));
+    ends.map(|(_, until)| *until).max()
+}
+
+/// Returns the error about bandwidths that contradict each other.
+pub(super) fn invalid(tier: &ManagedTier, error: &ModelError) -> Error {
+    let operation = format!("open the tier {}", tier.name);
+    Error::new(ErrorKind::InvalidRequest, End::Here, operation)
+        .cause(error.to_string())
+        .remedy("correct write_max, write_min, read_max and read_min of the tier")
+}
+
+/// The endpoint itself, as a caller of the queue.
+pub(super) fn endpoint() -> Actor {
+    Actor {
+        owner: String::new(),
+        is_administrator: true,
+    }
+}
+
+/// The end of a copy.
+enum Ended {
+    Done(Option<Timestamp>),
+    Failed(String),
+    NotYet,
+}
+
+/// A version on a fast root, with its row if it has one.
+struct Look<'r> {
+    row: Option<&'r TierVersion>,
+    found: Found,
+    fast: ApiPath,
+    measure: Option<Measure>,
+}
+
+type Changes = Vec<(Option<At>, TierVersion)>;
+
+impl Round<'_> {
+    /// Records the ends of demotions and of restored copies.
+    pub(super) fn follow(&mut self, rows: &[TierVersion]) -> Result<()> {
+        let mut changes = Changes::new();
+        for row in rows {
+            let Some(id) = row.transfer.as_deref() else {
+                continue;
+            };
+            let is_copied = match row.state {
+                At::Demoting => self.ended(id)?,
+                At::Slow => self.ended(id)?,
+                At::Written | At::Demoted => continue,
+            };
+            let mut new = row.clone();
+            match (is_copied, row.state) {
+                (Ended::NotYet, _) => continue,
+                (Ended::Done(at), At::Demoting) => {
+                    new.state = At::Demoted;
+                    new.demoted_at = Some(at.unwrap_or(self.now));
+                    new.error = None;
+                    if rows.iter().any(|other| is_newer(other, row)) {
+                        self.memory.useless.insert(row.fast_path.clone());
+                    }
+                }
+                (Ended::Done(_), _) => new.state = At::Demoted,
+                (Ended::Failed(why), At::Demoting) => {
+                    let (path, tier) = (&row.fast_path, self.name());
+                    tracing::warn!(tier, "the demotion of {path} failed: {why}");
+                    self.memory
+                        .later
+                        .insert(path.clone(), self.now.after(super::AGAIN));
+                    new.state = At::Written;
+                    new.error = Some(why);
+                }
+                (Ended::Failed(_), _) => new.transfer = None,
+            }
+            changes.push((Some(row.state), new));
+        }
+        self.all.queue.tiers().change(changes)
+    }
+
+    fn ended(&self, id: &str) -> Result<Ended> {
+        let transfer = match self.all.queue.show(&endpoint(), id) {
+            Ok(transfer) => transfer,
+            Err(error) if error.kind == ErrorKind::NotFound => {
+                // The transfer was deleted. The row of its copy says whether it was done.
+                let staged = self.all.queue.staging().show(&endpoint(), id);
+                let at = staged.ok().and_then(|(row, _)| row.staged_at);
+                return Ok(match at {
+                    Some(at) => Ended::Done(Some(at)),
+                    None => Ended::Failed("its transfer was deleted".to_owned()),
+                });
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(match transfer.state {
+            State::Done => Ended::Done(transfer.ended_at),
+            State::Failed | State::Incomplete | State::Cancelled => {
+                let error = transfer.error.map(|error| error.cause);
+                let failure = transfer.failures.first().map(|one| one.error.cause.clone());
+                let why = error.filter(|cause| !cause.is_empty()).or(failure);
+                Ended::Failed(
+                    why.unwrap_or_else(|| format!("its transfer is {}", transfer.state.word())),
+                )
+            }
+            _ => Ended::NotYet,
+        })
+    }
+
+    /// Looks at the fast roots: measures known versions, and finds new ones.
+    pub(super) fn scan(&mut self, rows: &[TierVersion]) -> Result<()> {
+        let looks = self.look(rows)?;
+        let mut sizes = HashMap::new();
+        let (mut changes, mut gone) = (Changes::new(), Vec::new());
+        self.memory.incomplete.clear();
+        for look in looks {
+            let fast = look.fast.text();
+            let Some(measure) = &look.measure else {
+                // The application has deleted the fast copy.
+                match look.row.map(|row| (row.state, row)) {
+                    Some((At::Written, row)) => gone.push(row.clone()),
+                    Some((At::Demoted, row)) => changes.push(to(row, At::Slow)),
+                    _ => {}
+                }
+                continue;
+            };
+            let is_restored = look
+                .row
+                .is_some_and(|row| row.state == At::Slow && row.transfer.is_some());
+            let before = self.memory.sizes.get(&fast).copied();
+            let grown = measure.bytes.saturating_sub(before.unwrap_or(0));
+            if grown > 0 && !is_restored {
+                self.memory
+                    .estimator
+                    .add(&look.found.application, grown as f64);
+                self.memory.grown = Some(Instant::now());
+            }
+            sizes.insert(fast, measure.bytes);
+            if !is_restored {
+                self.judge(&look, measure, &mut changes, &mut gone);
+            }
+        }
+        // A fast copy that was deleted is written anew when its path appears again.
+        self.memory.sizes = sizes;
+        gone.extend(outdated(rows));
+        self.all.queue.tiers().forget(gone)?;
+        self.all.queue.tiers().change(changes)
+    }
+
+    /// Compares a version on a fast root with its row.
+    fn judge(
+        &mut self,
+        look: &Look<'_>,
+        measure: &Measure,
+        changes: &mut Changes,
+        gone: &mut Vec<TierVersion>,
+    ) {
+        let stamp = measure.stamp();
+        let now = i128::from(self.now.as_ms()) * 1_000_000;
+        let rule = self.tier.config.complete.as_ref();
+        match look.row {
+            // While a transfer copies the version, nothing changes. The stamp then tells whether
+            // the copy is that of the present files.
+            Some(row) if row.state == At::Demoting => {}
+            // A staging call has declared the version before it was measured.
+            Some(row) if row.stamp.is_empty() => {
+                let new = TierVersion {
+                    stamp,
+                    bytes: measure.bytes,
+                    ..row.clone()
+                };
+                changes.push((Some(row.state), new));
+            }
+            Some(row) if row.stamp == stamp && row.state != At::Slow => {}
+            Some(row) if row.stamp == stamp => changes.push(to(row, At::Demoted)),
+            known => {
+                if rule.is_some_and(|rule| measure.is_complete(rule, now)) {
+                    let new = self.written(look, measure, stamp);
+                    changes.push((known.map(|row| row.state), new));
+                    return;
+                }
+                // Without a template, only a staging call can declare the new files complete.
+                let Some(_) = rule else {
+                    return;
+                };
+                self.memory.incomplete.push(Incomplete {
+                    application: look.found.application.clone(),
+                    version: look.found.version,
+                    bytes: measure.bytes,
+                });
+                match known.map(|row| (row.state, row)) {
+                    Some((At::Written, row)) => gone.push(row.clone()),
+                    Some((At::Demoted, row)) => changes.push(to(row, At::Slow)),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn written(&self, look: &Look<'_>, measure: &Measure, stamp: String) -> TierVersion {
+        let config = &self.tier.config;
+        let slow = ApiPath {
+            root: config.slow.to_string(),
+            ..look.fast.clone()
+        };
+        let known = look.row;
+        TierVersion {
+            tier: config.name.to_string(),
+            application: look.found.application.clone(),
+            version: look.found.version,
+            owner: match known {
+                Some(row) => row.owner.clone(),
+                None => config.owner.clone().unwrap_or_default(),
+            },
+            fast_path: look.fast.text(),
+            slow_path: known.map_or_else(|| slow.text(), |row| row.slow_path.clone()),
+            is_folder: measure.is_folder,
+            bytes: measure.bytes,
+            stamp,
+            state: At::Written,
+            written_at: self.now,
+            demoted_at: None,
+            used_at: self.now,
+            mtbf_seconds: known.and_then(|row| row.mtbf_seconds),
+            nodes: known.and_then(|row| row.nodes),
+            period_seconds: known.and_then(|row| row.period_seconds),
+            transfer: known.and_then(|row| row.transfer.clone()),
+            error: None,
+        }
+    }
+
+    /// Measures the known versions and the paths that fit the template, as their owners.
+    fn look<'r>(&self, rows: &'r [TierVersion]) -> Result<Vec<Look<'r>>> {
+        let config = &self.tier.config;
+        let by_path: HashMap<&str, &TierVersion> = rows
+            .iter()
+            .map(|row| (row.fast_path.as_str(), row))
+            .collect();
+        let mut taken: HashSet<(String, u64)> = HashSet::new();
+        let mut paths: Vec<(Option<&TierVersion>, Found, ApiPath)> = Vec::new();
+        for row in rows {
+            taken.insert((row.application.clone(), row.version));
+            let fast = ApiPath::parse(&row.fast_path)?;
+            let found = Found {
+                application: row.application.clone(),
+                version: row.version,
+                path: fast.path.clone(),
+            };
+            paths.push((Some(row), found, fast));
+        }
+        if let (Some(template), Some(owner)) = (&config.versions, &config.owner) {
+            for name in &config.fast {
+                let root = self.all.roots.named(name.as_str())?;
+                let accounts = &self.all.accounts;
+                let all =
+                    accounts.act_as(owner, || scan::find(&*accounts.root(root)?, template))?;
+                for found in all {
+                    let fast = ApiPath {
+                        root: name.to_string(),
+                        path: found.path.clone(),
+                        is_folder: false,
+                    };
+                    if by_path.contains_key(fast.text().as_str()) {
+                        continue;
+                    }
+                    let key = (found.application.clone(), found.version);
+                    if taken.insert(key) {
+                        paths.push((None, found, fast));
+                    } else {
+                        let path = fast.text();
+                        tracing::debug!("{path} is ignored: another path has the same version");
+                    }
+                }
+            }
+        }
+        let owner = config.owner.as_deref().unwrap_or_default();
+        let rule = config.complete.as_ref();
+        let looks = paths.into_iter().map(|(row, found, fast)| {
+            let root = self.all.roots.find(&fast)?;
+            let accounts = &self.all.accounts;
+            let owner = row.map_or(owner, |row| row.owner.as_str());
+            let measure = accounts.act_as(owner, || {
+                scan::measure(&*accounts.root(root)?, &fast.path, rule)
+            })?;
+            Ok(Look {
+                row,
+                found,
+                fast,
+                measure,
+            })
+        });
+        looks.collect()
+    }
+}
+
+/// Returns the change of a row to another state. The transfer of a row in the state `slow` is one
+/// that restores the fast copy, so the transfer of the demotion is not kept.
+pub(super) fn to(row: &TierVersion, state: At) -> (Option<At>, TierVersion) {
+    let transfer = row.transfer.clone().filter(|_| state != At::Slow);
+    let new = TierVersion {
+        state,
+        transfer,
+        ..row.clone()
+    };
+    (Some(row.state), new)
+}
+
+/// Returns true if `other` is a newer complete version of the same application.
+fn is_newer(other: &TierVersion, row: &TierVersion) -> bool {
+    other.application == row.application && other.version > row.version
+}
+
+/// Returns the rows of old versions on the slow root that the tier no longer needs. Rows are sorted
+/// by application, the newest version first.
+fn outdated(rows: &[TierVersion]) -> Vec<TierVersion> {
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    let old = rows.iter().filter(|row| {
+        let count = counts.entry(row.application.as_str()).or_default();
+        *count += 1;
+        *count > SLOW_KEPT && row.state == At::Slow && row.transfer.is_none()
+    });
+    old.cloned().collect()
+}
