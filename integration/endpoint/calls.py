@@ -52,6 +52,10 @@ def every_call(endpoint: ScriptedEndpoint) -> list[tuple[str, str]]:
             return json_reply({lists[last]: [], "next": None})
         if last == "query":
             return json_reply({"transfers": {}})
+        if last == "tiers":
+            return json_reply({"tiers": []})
+        if last == "burst":
+            return json_reply({"name": "burst"})
         if last == "endpoint":
             return json_reply({"name": "a", "version": "0", "key": ""})
         if last == "admission":
@@ -88,6 +92,8 @@ def every_call(endpoint: ScriptedEndpoint) -> list[tuple[str, str]]:
         client.staging("s")
         client.pin_staging("s", 5)
         client.evict_staging("s")
+        client.tiers()
+        client.tier("burst")
         client.endpoint()
         client.change_scheduling(policy="fcfs", max_running=None)
         client.health()

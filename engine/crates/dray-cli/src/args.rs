@@ -4,8 +4,8 @@ mod endpoint;
 mod serve;
 
 pub(crate) use endpoint::{
-    Algorithm, Ask, At, Cancel, Class, Endpoint, Init, Mint, Owed, Rm, RunEndpoint, ShowToken,
-    ShowTransfer, Status, Sum, Token, Top, Transfers, Who,
+    Algorithm, Ask, At, Cancel, Class, Endpoint, Init, Mint, Owed, Rm, RunEndpoint, ShowTier,
+    ShowToken, ShowTransfer, Status, Sum, Tier, Token, Top, Transfers, Who,
 };
 pub(crate) use serve::Serve;
 
@@ -86,6 +86,9 @@ pub(crate) enum Command {
     Show(ShowTransfer),
     /// Show the current transfers, owners and deadlines of an endpoint
     Top(Top),
+    /// Show the tiers of an endpoint: fast roots that it copies to a slow root
+    #[command(subcommand)]
+    Tier(Tier),
     /// Cancel a transfer of an endpoint
     Cancel(Cancel),
     /// List a folder at an endpoint, or its roots if the URL has no path (dray://HOST)
@@ -122,6 +125,7 @@ impl Command {
             Self::Transfers(list) => list.ask.json,
             Self::Show(show) => show.ask.json,
             Self::Top(top) => top.ask.json,
+            Self::Tier(Tier::Show(show)) => show.ask.json,
             Self::Cancel(cancel) => cancel.ask.json,
             Self::Ls(at) | Self::Stat(at) => at.ask.json,
             Self::Rm(rm) => rm.at.ask.json,

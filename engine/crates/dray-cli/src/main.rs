@@ -29,6 +29,7 @@ mod signals;
 mod storage;
 mod sweep;
 mod third_party;
+mod tiers;
 mod tokens;
 mod top;
 mod trace;
@@ -62,6 +63,7 @@ fn run() -> Exit {
         Command::Transfers(list) => transfers::transfers(list),
         Command::Show(show) => transfers::show(show),
         Command::Top(top) => top::run(top),
+        Command::Tier(tier) => tiers::run(tier),
         Command::Cancel(cancel) => transfers::cancel(cancel),
         Command::Ls(at) => storage::list(at),
         Command::Stat(at) => storage::stat(at),

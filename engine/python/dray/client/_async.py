@@ -21,6 +21,7 @@ from dray.client._answers import (
     Space,
     Staged,
     Ticket,
+    Tier,
     Transfer,
 )
 from dray.client._awaiting import Awaiting
@@ -299,6 +300,14 @@ class AsyncClient(Awaiting):
     async def staging(self, id: str) -> Staged:
         """Await :meth:`Client.staging`."""
         return await self._run(flows.carry(calls.staging(id), self._policy))
+
+    async def tiers(self) -> tuple[Tier, ...]:
+        """Await :meth:`Client.tiers`."""
+        return await self._run(flows.carry(calls.tiers(), self._policy)).tiers
+
+    async def tier(self, name: str) -> Tier:
+        """Await :meth:`Client.tier`."""
+        return await self._run(flows.carry(calls.tier(name), self._policy))
 
     async def pin_staging(self, id: str, lifetime_seconds: int) -> Staged:
         """Await :meth:`Client.pin_staging`."""

@@ -438,6 +438,16 @@ def staging(id: str) -> Call[answers.Staged]:
     return Call("look up the copy", "GET", f"/v1/staging/{segment(id)}", _reader_of(answers.Staged))
 
 
+def tiers() -> Call[answers.Tiers]:
+    """List the tiers of the endpoint."""
+    return Call("list the tiers", "GET", "/v1/tiers", _reader_of(answers.Tiers))
+
+
+def tier(name: str) -> Call[answers.Tier]:
+    """Get a tier with its versions."""
+    return Call("look at the tier", "GET", f"/v1/tiers/{segment(name)}", _reader_of(answers.Tier))
+
+
 def pin(id: str, lifetime_seconds: int) -> Call[answers.Staged]:
     """Pin a fast copy. The lifetime starts with the last such call."""
     body = {"lifetime_seconds": lifetime_seconds}

@@ -192,7 +192,9 @@ class Request:
 class StagingRequest:
     """A request for a copy between the slow and the fast tier.
 
-    :param path: path in the slow root for staging in, and in the fast root for staging out.
+    :param path: path in the slow root for staging in, and in the fast root for staging out. Without
+        a path, staging in selects the newest complete version of ``application`` on a tier, or the
+        version ``version``.
     :param id: as for a :class:`Request`. By default the client creates an id.
     :param to: path in the other tier, by default the same path.
     :param pin_seconds: time for which the fast copy must not be evicted.
@@ -206,7 +208,7 @@ class StagingRequest:
     :param bound_seconds: as for a :class:`Request`. Files that are already staged are kept.
     """
 
-    path: str
+    path: str | None = None
     id: str | None = None
     to: str | None = None
     recursive: bool | None = None

@@ -18,6 +18,7 @@ from dray.client._answers import (
     Space,
     Staged,
     Ticket,
+    Tier,
     Transfer,
 )
 from dray.client._base import staging_with_id, with_id
@@ -418,6 +419,14 @@ class Client(Blocking):
     def staging(self, id: str) -> Staged:
         """Return a staged copy."""
         return self._run(flows.carry(calls.staging(id), self._policy))
+
+    def tiers(self) -> tuple[Tier, ...]:
+        """Return the tiers of the endpoint, without their versions."""
+        return self._run(flows.carry(calls.tiers(), self._policy)).tiers
+
+    def tier(self, name: str) -> Tier:
+        """Return a tier with the versions that the caller may see."""
+        return self._run(flows.carry(calls.tier(name), self._policy))
 
     def pin_staging(self, id: str, lifetime_seconds: int) -> Staged:
         """Pin a fast copy, so that it is not evicted.

@@ -221,6 +221,27 @@ pub(crate) struct Top {
     pub(crate) ask: Ask,
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum Tier {
+    /// Show the space, the written bytes and the rates of each tier, or one tier with its versions
+    Show(ShowTier),
+}
+
+/// Options of `dray tier show`.
+#[derive(Debug, Args)]
+pub(crate) struct ShowTier {
+    /// Name of a tier
+    #[arg(value_name = "NAME")]
+    pub(crate) name: Option<String>,
+
+    /// HOST[:PORT] (default: DRAY_ENDPOINT)
+    #[arg(long, value_name = "ENDPOINT")]
+    pub(crate) endpoint: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) ask: Ask,
+}
+
 /// Options for promises that the driving endpoint makes for a transfer between two endpoints.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Owed {

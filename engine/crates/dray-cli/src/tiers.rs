@@ -1,0 +1,137 @@
+//! `dray tier show`: the state of the tiers of an endpoint.
+
+use crate::args::{ShowTier, Tier};
+use crate::exit::{Exit, Stop};
+use crate::output;
+use crate::peer;
+use crate::transfers::quoted;
+use crate::units::human;
+use dray_api::{TierAnswer, TierDetail, TierList, TierPattern, TierVersionAnswer};
+use hyper::Method;
+
+/// Runs `dray tier`.
+pub(crate) fn run(tier: &Tier) -> Result<Exit, Stop> {
+    match tier {
+        Tier::Show(show) => self::show(show),
+    }
+}
+
+fn show(show: &ShowTier) -> Result<Exit, Stop> {
+    let address = peer::endpoint(show.endpoint.as_deref())?;
+    let client = peer::client(&show.ask.who, &address)?;
+    let Some(name) = &show.name else {
+        let answer = client.ask::<TierList>(Method::GET, "/v1/tiers", None)?;
+        match show.ask.json {
+            true => output::result(&answer.json.to_string()),
+            false => answer
+                .read
+                .tiers
+                .iter()
+                .flat_map(lines)
+                .for_each(|line| output::result(&line)),
+        }
+        return Ok(Exit::Safe);
+    };
+    let path = format!("/v1/tiers/{}", quoted(name));
+    let answer = client.ask::<TierDetail>(Method::GET, &path, None)?;
+    if show.ask.json {
+        output::result(&answer.json.to_string());
+        return Ok(Exit::Safe);
+    }
+    lines(&answer.read.tier)
+        .iter()
+        .for_each(|line| output::result(line));
+    answer
+        .read
+        .versions
+        .iter()
+        .map(version)
+        .for_each(|line| output::result(&line));
+    Ok(Exit::Safe)
+}
+
+/// Describes a tier: space, written bytes against the thresholds, and rates.
+fn lines(tier: &TierAnswer) -> Vec<String> {
+    let name = output::one_line(&tier.name);
+    let fast = tier.fast.iter().map(|root| output::one_line(root));
+    let fast: Vec<_> = fast.collect();
+    let mut lines = vec![format!(
+        "{name}: {} -> {}, {} of {} used, deletions above {}",
+        fast.join(", "),
+        output::one_line(&tier.slow),
+        human(tier.used),
+        human(tier.capacity),
+        human(tier.watermark),
+    )];
+    let pattern = match tier.pattern {
+        Some(TierPattern::WhenIdle) => "demotes while no application writes".to_owned(),
+        Some(TierPattern::FromThreshold) => {
+            format!("demotes beside writes from {}", human(tier.start))
+        }
+        Some(TierPattern::FromStart) => format!(
+            "demotes from the first byte, fully from {}",
+            human(tier.full)
+        ),
+        None => "more is expected than the tier can take".to_owned(),
+    };
+    let bound = tier
+        .dwpp_max
+        .map_or_else(String::new, |bound| format!(", at most {}", human(bound)));
+    lines.push(format!(
+        "  period of {} s: {} written, {} expected{bound}; {pattern}",
+        tier.period_seconds,
+        human(tier.dwsf),
+        human(tier.dwpp),
+    ));
+    let writing = match tier.is_writing {
+        true => "an application writes",
+        false => "no application writes",
+    };
+    lines.push(format!(
+        "  {writing}: demotions at {}/s, writes up to {}/s (not limited)",
+        human(tier.demotion_rate),
+        human(tier.write_rate),
+    ));
+    if tier.incoming > 0 {
+        lines.push(format!(
+            "  {} on their way to the fast roots",
+            human(tier.incoming)
+        ));
+    }
+    if tier.missing > 0 {
+        lines.push(format!("  {} could not be freed", human(tier.missing)));
+    }
+    if let Some(error) = &tier.error {
+        lines.push(format!("  error: {}", output::one_line(error)));
+    }
+    lines
+}
+
+/// Describes a version in one line.
+fn version(version: &TierVersionAnswer) -> String {
+    let mut line = format!(
+        "  {} {}: {}, {}",
+        output::one_line(&version.application),
+        version.version,
+        version.state.word(),
+        human(version.bytes),
+    );
+    let reasons = [
+        version
+            .pinned_until
+            .map(|until| format!("pinned until {until}")),
+        version
+            .kept
+            .as_ref()
+            .map(|kept| format!("kept: {}", output::one_line(kept))),
+        version
+            .error
+            .as_ref()
+            .map(|error| format!("error: {}", output::one_line(error))),
+    ];
+    for reason in reasons.into_iter().flatten() {
+        line.push_str("; ");
+        line.push_str(&reason);
+    }
+    line
+}
