@@ -203,7 +203,7 @@ pub struct Staged {
     pub request: StagingRequest,
     /// Direction of staging.
     pub direction: StagedDirection,
-    /// Id of the transfer. A hit has no transfer.
+    /// Id of the transfer. A hit has no transfer, and this is the id of the entry.
     pub transfer: String,
     /// True if the fast copy existed when it was requested, so that nothing is copied.
     #[serde(default)]

@@ -61,7 +61,6 @@ pub struct Endpoint {
     book: Arc<TicketStore>,
     janitor: Janitor,
     expiry: Expiry,
-    tiers: Arc<Tiers>,
     metrics: Arc<Metrics>,
     api: Arc<Api>,
     server: Arc<Server>,
@@ -269,13 +268,7 @@ impl Endpoint {
         let metrics = Arc::new(Metrics::default());
         let janitor = janitor(&config, &roots, &audit, &metrics, &queue);
         let expiry = expiry(&config, &roots, &accounts, &audit, &queue);
-        let tiers = Tiers::open(
-            &config,
-            Arc::clone(&queue),
-            roots.clone(),
-            Arc::clone(&accounts),
-            Arc::clone(&audit),
-        )?;
+        let tiers = Tiers::open(&config, &queue, &roots, &accounts, &audit)?;
         let dispatcher = Dispatcher::new(
             Arc::clone(&queue),
             Arc::new(runner),
@@ -294,7 +287,7 @@ impl Endpoint {
             metrics: Arc::clone(&metrics),
             audit: Arc::clone(&audit),
             accounts: Arc::clone(&accounts),
-            tiers: Arc::clone(&tiers),
+            tiers,
             about: About {
                 key: fingerprint.to_string(),
                 address,
@@ -325,7 +318,6 @@ impl Endpoint {
             book,
             janitor,
             expiry,
-            tiers,
             metrics,
             api,
             server,
@@ -376,7 +368,6 @@ impl Endpoint {
             book,
             janitor,
             expiry,
-            tiers,
             metrics,
             api,
             server,
@@ -408,7 +399,7 @@ impl Endpoint {
                 }),
                 parts.spawn(|| janitor.run(&|wait| stop.sleep(wait))),
                 parts.spawn(|| expiry.run(&given, &|wait| stop.sleep(wait))),
-                parts.spawn(|| tiers.run(&given, &|wait| stop.sleep(wait))),
+                parts.spawn(|| api.tiers.run(&given, &|wait| stop.sleep(wait))),
             ];
             // The dispatcher starts transfers, so it runs only if all other parts have started.
             let is_whole = listening.iter().all(Result::is_ok) && others.iter().all(Result::is_ok);

@@ -123,10 +123,10 @@ impl Tiers {
     /// `InvalidRequest` if the bandwidths of a tier contradict each other.
     pub fn open(
         config: &Config,
-        queue: Arc<Queue>,
-        roots: Roots,
-        accounts: Arc<Accounts>,
-        audit: Arc<Audit>,
+        queue: &Arc<Queue>,
+        roots: &Roots,
+        accounts: &Arc<Accounts>,
+        audit: &Arc<Audit>,
     ) -> Result<Arc<Self>> {
         let tiers = config.tier.iter().map(|tier| {
             Ok(Tier {
@@ -137,10 +137,10 @@ impl Tiers {
         });
         Ok(Arc::new(Self {
             tiers: tiers.collect::<Result<_>>()?,
-            queue,
-            roots,
-            accounts,
-            audit,
+            queue: Arc::clone(queue),
+            roots: roots.clone(),
+            accounts: Arc::clone(accounts),
+            audit: Arc::clone(audit),
         }))
     }
 
@@ -334,3 +334,6 @@ impl Round<'_> {
 fn watermark(config: &ManagedTier) -> u64 {
     plan::whole(config.capacity.0 as f64 * config.watermark)
 }
+
+#[cfg(test)]
+mod tests;

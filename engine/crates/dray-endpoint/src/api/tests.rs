@@ -113,13 +113,7 @@ fn open_roots(
     let roots = Roots::open(&config).expect("opened");
     let audit = Arc::new(Audit::open(Some(&at("calls.jsonl"))).expect("opened"));
     let accounts = Arc::new(accounts);
-    let tiers = Tiers::open(
-        &config,
-        Arc::clone(&queue),
-        roots.clone(),
-        Arc::clone(&accounts),
-        Arc::clone(&audit),
-    );
+    let tiers = Tiers::open(&config, &queue, &roots, &accounts, &audit);
     let parts = Parts {
         queue,
         roots: Arc::new(roots),

@@ -67,7 +67,7 @@ fn a_change_needs_the_state_that_the_caller_has_seen() {
     tiers
         .change(vec![(None, demoting.clone())])
         .expect("ignored");
-    assert_eq!(tiers.versions("burst").expect("read"), [written.clone()]);
+    assert_eq!(tiers.versions("burst").expect("read"), std::slice::from_ref(&written));
     tiers
         .change(vec![(Some(At::Written), demoting.clone())])
         .expect("stored");
@@ -86,7 +86,7 @@ fn a_declared_version_is_stored_with_its_transfer_and_a_restart_is_counted() {
         .expect("taken");
     assert_eq!(
         queue.tiers().versions("burst").expect("read"),
-        [declared.clone()]
+        std::slice::from_ref(&declared)
     );
     let mut hit = row("h", "alice", &declared.fast_path);
     hit.bytes = 7;
