@@ -1,7 +1,7 @@
 //! The tiers: fast roots in front of a slow root, which the endpoint manages by itself.
 
-use crate::{Config, Root};
 use super::values::{Rate, RootName, Size};
+use crate::{Config, Root};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 

@@ -30,8 +30,6 @@ from dray.client._answers import (
     Space,
     Staged,
     Ticket,
-    Tier,
-    TierVersion,
     Transfer,
     TransferState,
     You,
@@ -52,6 +50,7 @@ from dray.client._requests import (
 )
 from dray.client._sync import Client
 from dray.client._third_party import AsyncCopy, Copy, copy, copy_async
+from dray.client._tiers import Tier, TierVersion
 from dray.client._tokens import DISCOVER, Discover, TokenSource
 from dray.client._urls import escape, unescape
 

@@ -36,8 +36,6 @@ __all__ = [
     "Space",
     "Staged",
     "Ticket",
-    "Tier",
-    "TierVersion",
     "Transfer",
     "TransferState",
     "You",
@@ -467,80 +465,6 @@ class Staged:
     expires_at: datetime | None = None
     bytes: int | None = None
     error: DrayError | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TierVersion:
-    """A version of an application on a tier.
-
-    :param state: ``written``, ``demoting``, ``demoted`` or ``slow``.
-    :param mtbf_seconds: mean time between failures of the application.
-    :param transfer: id of the transfer that copied the version last.
-    :param kept: reason for which the fast copy is kept.
-    :param error: error of the last demotion, if it failed.
-    """
-
-    application: str
-    version: int
-    state: str
-    fast_path: str
-    slow_path: str
-    bytes: int = 0
-    written_at: datetime | None = None
-    used_at: datetime | None = None
-    demoted_at: datetime | None = None
-    pinned_until: datetime | None = None
-    mtbf_seconds: int = 0
-    transfer: str | None = None
-    kept: str | None = None
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Tier:
-    """The state of a tier. Sizes are in bytes, rates in bytes per second.
-
-    :param watermark: bytes above which fast copies are deleted.
-    :param used: bytes of all versions on the fast roots.
-    :param incoming: bytes that running transfers will still write to the fast roots.
-    :param dwsf: bytes that all applications have written in the current period.
-    :param dwpp: bytes that all applications are expected to write in a period.
-    :param dwpp_max: most bytes of a period for which the tier never fills up.
-    :param pattern: ``when_idle``, ``from_threshold`` or ``from_start``.
-    :param start: written bytes of the period from which a demotion runs beside writes.
-    :param full: written bytes of the period from which a demotion runs at its maximum.
-    :param missing: bytes that should be free and are not.
-    :param error: error of the last round, if it failed.
-    :param versions: the versions that the caller may see. A list of tiers has no versions.
-    """
-
-    name: str
-    fast: tuple[str, ...] = ()
-    slow: str = ""
-    capacity: int = 0
-    watermark: int = 0
-    used: int = 0
-    incoming: int = 0
-    period_seconds: int = 0
-    dwsf: int = 0
-    dwpp: int = 0
-    dwpp_max: int | None = None
-    pattern: str | None = None
-    start: int = 0
-    full: int = 0
-    is_writing: bool = False
-    demotion_rate: int = 0
-    write_rate: int = 0
-    missing: int = 0
-    error: str | None = None
-    versions: tuple[TierVersion, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Tiers:
-    """The tiers of an endpoint."""
-
-    tiers: tuple[Tier, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,6 @@ from dray.client._answers import (
     Space,
     Staged,
     Ticket,
-    Tier,
     Transfer,
 )
 from dray.client._awaiting import Awaiting
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from dray.client._requests import Request, StagingRequest
+    from dray.client._tiers import Tier
     from dray.errors import DrayError
 
 __all__ = ["AsyncClient"]
@@ -303,7 +303,8 @@ class AsyncClient(Awaiting):
 
     async def tiers(self) -> tuple[Tier, ...]:
         """Await :meth:`Client.tiers`."""
-        return await self._run(flows.carry(calls.tiers(), self._policy)).tiers
+        found = await self._run(flows.carry(calls.tiers(), self._policy))
+        return found.tiers
 
     async def tier(self, name: str) -> Tier:
         """Await :meth:`Client.tier`."""

@@ -18,6 +18,7 @@ from dray.client import _answers as answers
 from dray.client._errors import error_of, usage
 from dray.client._reader import ShapeError, read
 from dray.client._requests import Keep, Request, StagingRequest, write, write_time
+from dray.client._tiers import Tier, Tiers
 from dray.client._urls import segment
 
 if TYPE_CHECKING:
@@ -438,14 +439,14 @@ def staging(id: str) -> Call[answers.Staged]:
     return Call("look up the copy", "GET", f"/v1/staging/{segment(id)}", _reader_of(answers.Staged))
 
 
-def tiers() -> Call[answers.Tiers]:
+def tiers() -> Call[Tiers]:
     """List the tiers of the endpoint."""
-    return Call("list the tiers", "GET", "/v1/tiers", _reader_of(answers.Tiers))
+    return Call("list the tiers", "GET", "/v1/tiers", _reader_of(Tiers))
 
 
-def tier(name: str) -> Call[answers.Tier]:
+def tier(name: str) -> Call[Tier]:
     """Get a tier with its versions."""
-    return Call("look at the tier", "GET", f"/v1/tiers/{segment(name)}", _reader_of(answers.Tier))
+    return Call("look at the tier", "GET", f"/v1/tiers/{segment(name)}", _reader_of(Tier))
 
 
 def pin(id: str, lifetime_seconds: int) -> Call[answers.Staged]:

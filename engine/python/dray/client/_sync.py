@@ -18,7 +18,6 @@ from dray.client._answers import (
     Space,
     Staged,
     Ticket,
-    Tier,
     Transfer,
 )
 from dray.client._base import staging_with_id, with_id
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from dray.client._requests import Request, StagingRequest
+    from dray.client._tiers import Tier
     from dray.errors import DrayError
 
 __all__ = ["Client"]
@@ -422,7 +422,8 @@ class Client(Blocking):
 
     def tiers(self) -> tuple[Tier, ...]:
         """Return the tiers of the endpoint, without their versions."""
-        return self._run(flows.carry(calls.tiers(), self._policy)).tiers
+        found = self._run(flows.carry(calls.tiers(), self._policy))
+        return found.tiers
 
     def tier(self, name: str) -> Tier:
         """Return a tier with the versions that the caller may see."""

@@ -67,7 +67,10 @@ fn a_change_needs_the_state_that_the_caller_has_seen() {
     tiers
         .change(vec![(None, demoting.clone())])
         .expect("ignored");
-    assert_eq!(tiers.versions("burst").expect("read"), std::slice::from_ref(&written));
+    assert_eq!(
+        tiers.versions("burst").expect("read"),
+        std::slice::from_ref(&written)
+    );
     tiers
         .change(vec![(Some(At::Written), demoting.clone())])
         .expect("stored");
