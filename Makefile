@@ -120,6 +120,11 @@ build-sim: setup-build
 sim: build-sim ## Simulated transfers with faults and checkers; SEED=n replays one
 	$(CARGO_TARGET_DIR)/release/dray-sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
+.PHONY: experiments-bbos
+experiments-bbos: setup-build ## Pages of the experiments on burst buffers, from the simulator
+	$(ENV) python -m integration.simulation.bbos
+	$(ENV) python -m integration.simulation.bbos_restarts
+
 .PHONY: e2e-deadline
 e2e-deadline: setup build ## A DAG beside background load, with a deadline and without, on a real Airflow: six minutes
 	$(ENV) DRAY_PROGRAM=$(CARGO_TARGET_DIR)/release/dray PYTHONPATH=engine/python:operators:. \

@@ -11,6 +11,7 @@ import pytest
 
 from integration.simulation import (
     bbos,
+    bbos_restarts,
     bde,
     bde_real,
     liu,
@@ -39,6 +40,7 @@ SVG = "{http://www.w3.org/2000/svg}"
         ("loads", loads.files),
         ("liu-scaled", liu_scaled.files),
         ("tuner", tuner.files),
+        ("bbos-restarts", bbos_restarts.files),
     ],
 )
 def test_pages_and_pictures_show_the_results(
@@ -75,6 +77,17 @@ def test_the_tuner_shown_reaches_what_is_asked_for() -> None:
         assert runs["ours"]["median"] > runs["dtl"]["median"], path["name"]
         assert runs["ours"]["failing_longest"] <= 5, path["name"]
         assert runs["recalled"]["failing_longest"] == 0, path["name"]
+
+
+def test_the_restarts_shown_are_within_5_percent_of_the_paper() -> None:
+    results = json.loads((simulator.PAGES / "bbos-restarts.json").read_text(encoding="utf-8"))
+    for row in results["figure_5_8"]["rows"]:
+        for order, paper in row["paper"].items():
+            assert row[order] == pytest.approx(paper, rel=0.05), row["ratio"]
+    for row in results["figure_5_7"]["rows"]:
+        assert row["fifo"] < row["lru_with_restarts"] < row["bbos"] <= row["bound"]
+    for row in results["estimate"]["rows"]:
+        assert row["learned_after_periods"] <= results["estimate"]["periods"] / 3
 
 
 def test_the_page_of_rates_for_real_shows_the_results() -> None:

@@ -5,6 +5,7 @@
 //! `integration/simulation` generates pages from it.
 
 pub mod bbos;
+pub mod bbos_restarts;
 pub mod bde;
 pub mod datasets;
 pub mod liu;
@@ -15,7 +16,7 @@ pub mod tuner;
 use serde_json::Value;
 
 /// Names of all experiments.
-pub const ALL: [&str; 7] = [
+pub const ALL: [&str; 8] = [
     "liu",
     "bde",
     "loads",
@@ -23,6 +24,7 @@ pub const ALL: [&str; 7] = [
     "slow-target",
     "tuner",
     "bbos",
+    "bbos-restarts",
 ];
 
 /// Runs an experiment. Returns `None` if no experiment has this name.
@@ -36,6 +38,7 @@ pub fn run(name: &str) -> Option<Value> {
         "bde" => Some(bde::results()),
         "loads" => Some(loads::results()),
         "tuner" => Some(tuner::results()),
+        "bbos-restarts" => Some(bbos_restarts::results()),
         _ => None,
     }
 }

@@ -163,13 +163,17 @@ pub struct Deletions {
 /// with the earlier deadline comes first.
 #[must_use]
 pub fn next_demotion(versions: &[Version], order: Order) -> Option<Demotion> {
+    let waits = |version: &Version| version.state == VersionState::OnFast;
+    if !versions.iter().any(waits) {
+        return None;
+    }
     let ranking = Ranking::new(versions, order);
     let waiting = versions
         .iter()
         .enumerate()
-        .filter(|(_, version)| version.state == VersionState::OnFast);
+        .filter(|(_, version)| waits(version));
     let (index, _) = waiting.min_by(|(left, _), (right, _)| ranking.compare(*left, *right))?;
-    let is_victim = order.is_version_aware() && ranking.is_outdated(index);
+    let is_victim = ranking.is_outdated(index);
     Some(Demotion {
         index,
         delete_after: is_victim && !versions[index].is_pinned,
@@ -256,15 +260,16 @@ fn identity(version: &Version) -> (&str, u64) {
 /// The order of the versions of a tier.
 struct Ranking<'a> {
     versions: &'a [Version],
-    /// Numbers of the newest complete versions, by application. Empty if the order does not use
-    /// versions.
-    newest: BTreeMap<&'a str, u64>,
+    /// Whether the application has a newer complete version, by index. Empty if the order does not
+    /// use versions.
+    outdated: Vec<bool>,
     order: Order,
 }
 
 impl<'a> Ranking<'a> {
     fn new(versions: &'a [Version], order: Order) -> Self {
-        let mut newest = BTreeMap::new();
+        let mut newest: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut outdated = Vec::new();
         if order.is_version_aware() {
             for version in versions.iter().filter(|each| each.state.is_complete()) {
                 let number = newest
@@ -272,20 +277,20 @@ impl<'a> Ranking<'a> {
                     .or_insert(version.number);
                 *number = version.number.max(*number);
             }
+            outdated.extend(versions.iter().map(|version| {
+                let number = newest.get(version.application.as_str());
+                number.is_some_and(|newest| version.number < *newest)
+            }));
         }
         Self {
             versions,
-            newest,
+            outdated,
             order,
         }
     }
 
-    /// Returns true if the application has a newer complete version.
     fn is_outdated(&self, index: usize) -> bool {
-        let version = &self.versions[index];
-        self.newest
-            .get(version.application.as_str())
-            .is_some_and(|newest| version.number < *newest)
+        self.outdated.get(index).copied().unwrap_or(false)
     }
 
     /// Returns `Less` if the left version is chosen before the right one.
