@@ -2,7 +2,7 @@
 
 use dray_sched::tiers::failures::Prior;
 use dray_sim::experiments::bbos_restarts::{
-    LOADS, LOSS_MAX, MIXES, SPANS, cases, cell, learned, mix_ratios,
+    LOADS, LOSS_MAX, MIXES, Retained, SPANS, cases, cell, learned, mix_ratios,
 };
 
 const SEEDS: u64 = 20;
@@ -10,7 +10,7 @@ const SEEDS: u64 = 20;
 #[test]
 fn versions_come_out_within_5_percent_of_the_paper() {
     for mix in MIXES {
-        let found = mix_ratios(&mix, SEEDS);
+        let found = mix_ratios(&mix, Retained::Three, SEEDS);
         for (found, paper) in found.into_iter().zip(mix.paper) {
             let off = found / paper - 1.0;
             assert!(off.abs() <= 0.05, "{}: {found} for {paper}", mix.ratio);

@@ -20,9 +20,6 @@ pub const CHECKPOINT: u64 = 80_000_000_000;
 const WRITE_RATE: f64 = 3.0e9;
 const DEMOTION_RATE: f64 = 1.6e9;
 
-/// Number of versions that an application retains. It removes older ones from both tiers.
-const RETAINED: u64 = 3;
-
 /// An application. Times are in seconds.
 #[derive(Debug, Clone)]
 pub struct Application {
@@ -32,6 +29,8 @@ pub struct Application {
     pub offset: f64,
     /// True mean time between failures.
     pub mtbf: f64,
+    /// Number of versions that the application retains. It removes older ones from both tiers.
+    pub retained: u64,
 }
 
 /// The MTBF that the tier uses.
@@ -370,10 +369,11 @@ impl<'a> Tier<'a> {
             restarts: Vec::new(),
         });
         let newest = running.numbers;
+        let retained = self.scenario.applications[index].retained;
         let name = &running.name;
         self.versions.retain(|each| {
             // An older version on the slow tier alone has no effect on any choice.
-            let is_old = each.number + RETAINED <= newest
+            let is_old = each.number + retained <= newest
                 || (each.state == VersionState::SlowOnly && each.number < newest);
             each.application != *name || !is_old
         });
