@@ -8,8 +8,8 @@
 //! names of the promises in docs/design. docs/design/failure-model.md states their assumptions.
 //!
 //! [`fluid`] serves experiments with many transfers over hours, mainly on rates and admission. It
-//! makes the same decisions, but does not simulate objects. [`experiments`] repeats published
-//! results.
+//! makes the same decisions, but does not simulate objects. [`tiers`] runs the placement of
+//! checkpoints on two tiers under faults. [`experiments`] repeats published results.
 //!
 //! Non-goals: real time, threads, speed. The seed is the only random input, so the same seed gives
 //! the same run.
@@ -28,6 +28,7 @@ pub mod session;
 pub mod sink_acts;
 pub mod sink_host;
 pub mod source_host;
+pub mod tiers;
 pub mod timing;
 pub mod workload;
 pub mod world;

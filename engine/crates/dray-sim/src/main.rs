@@ -8,10 +8,9 @@
 //! - `dray-sim experiment NAME` repeats a published experiment and prints its results as JSON.
 #![expect(clippy::print_stdout, reason = "a program for the terminal")]
 
-use dray_sim::experiments;
 use dray_sim::faults::{Coverage, FAULTS_MIN};
 use dray_sim::mutants::Mutant;
-use dray_sim::run_seed;
+use dray_sim::{experiments, run_seed, tiers};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
@@ -115,6 +114,13 @@ fn sound(arguments: &Arguments) -> ExitCode {
     let mut coverage = Coverage::default();
     let (mut failing, mut thin, mut sessions, mut events) = (0, 0, 0, 0);
     for seed in arguments.from..arguments.from + arguments.seeds {
+        if let Some(violation) = tiers::run_seed(seed, None).violation {
+            failing += 1;
+            println!(
+                "seed {seed}: tier: {}: {}",
+                violation.checker, violation.detail
+            );
+        }
         let report = run_seed(seed, None, arguments.traces);
         for line in &report.trace {
             println!("{line}");

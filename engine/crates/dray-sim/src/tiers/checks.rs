@@ -1,0 +1,49 @@
+//! Checkers of the rules of a tier, with the names used in docs/design/tiers.md. They examine the
+//! disks, and use the catalog only to name a version and its pin.
+
+use super::Tier;
+use super::disks::Key;
+use crate::world::Violation;
+
+fn key(tier: &Tier, index: usize) -> Key {
+    let version = &tier.versions[index];
+    (version.application.clone(), version.number)
+}
+
+/// Checks that the slow copy is durable and correct before the fast copy is deleted.
+pub(super) fn demoted_before_deleted(tier: &Tier, index: usize) -> Result<(), Violation> {
+    let key = key(tier, index);
+    if tier.disks.is_safe(&key) {
+        return Ok(());
+    }
+    let copy = tier.disks.slow.get(&key);
+    Err(Violation {
+        checker: "demoted_before_deleted",
+        detail: format!("{key:?} is deleted while its slow copy is {copy:?}"),
+    })
+}
+
+/// Checks that a version to delete has no pin.
+pub(super) fn pinned_stays(tier: &Tier, index: usize) -> Result<(), Violation> {
+    if !tier.versions[index].is_pinned {
+        return Ok(());
+    }
+    Err(Violation {
+        checker: "pinned_stays",
+        detail: format!("{:?} is pinned and deleted", key(tier, index)),
+    })
+}
+
+/// Checks that the newest completed version of each application exists on at least one tier.
+pub(super) fn newest_survives(tier: &Tier) -> Result<(), Violation> {
+    for (application, number) in &tier.disks.completed {
+        let key = (application.clone(), *number);
+        if !tier.disks.fast.contains_key(&key) && !tier.disks.is_safe(&key) {
+            return Err(Violation {
+                checker: "newest_survives",
+                detail: format!("{key:?} is on neither tier"),
+            });
+        }
+    }
+    Ok(())
+}
