@@ -120,11 +120,6 @@ build-sim: setup-build
 sim: build-sim ## Simulated transfers with faults and checkers; SEED=n replays one
 	$(CARGO_TARGET_DIR)/release/dray-sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
-.PHONY: experiments-bbos
-experiments-bbos: setup-build ## Pages of the experiments on burst buffers, from the simulator
-	$(ENV) python -m integration.simulation.bbos
-	$(ENV) python -m integration.simulation.bbos_restarts
-
 .PHONY: e2e-deadline
 e2e-deadline: setup build ## A DAG beside background load, with a deadline and without, on a real Airflow: six minutes
 	$(ENV) DRAY_PROGRAM=$(CARGO_TARGET_DIR)/release/dray PYTHONPATH=engine/python:operators:. \
@@ -158,6 +153,7 @@ bench-peers: setup-bench build ## Measure against GridFTP, XRootD, rclone and ot
 
 experiments-bbos: setup ## Repeat the experiments of the burst-buffer paper in the simulator; rewrites their pages
 	$(ENV) python -m integration.simulation.bbos
+	$(ENV) python -m integration.simulation.bbos_restarts
 
 wheel: setup-build ## sdist and, from it, the abi3 wheel, in dist/
 	$(ENV) CARGO_TARGET_DIR=$(WHEEL_TARGET_DIR) python -m build --no-isolation --outdir dist
