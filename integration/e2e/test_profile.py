@@ -113,7 +113,7 @@ def test_a_slow_network_reports_network(bench: Bench, source: Path, push: bool) 
 def test_the_summary_and_progress_name_the_bottleneck(bench: Bench, source: Path) -> None:
     words: list[Word] = ["cp", source / "data", bench.folder / "sink/data", f"--rate={SLOW}"]
     ended = bench.start(*words).wait().expect(0)
-    assert ended.out.strip().endswith("; bottleneck: its rate limit"), ended.out
+    assert ended.out.strip().endswith("; bottleneck: the rate limit of the transfer"), ended.out
     ended = bench.start(*words, "--overwrite=always", "--progress=json").wait().expect(0)
     lines = [json.loads(line) for line in ended.words.splitlines()]
     progress = [line for line in lines if line["event"] == "progress"]

@@ -263,7 +263,7 @@ def test_no_page_of_another_site_acts_by_a_browsers_certificate(
     where, name = "/v1/storage/mkdir", f"made-{field[0]}"
     body, own = {"path": f"/data/{name}"}, {"path": f"/data/{name}-own"}
     answer = ask(world.endpoint, "POST", where, body, headers=[field], certificate=certificate)
-    assert "a page of another site" in answer.refused(401, "unauthorized")["cause"]
+    assert "a web page of another site" in answer.refused(401, "unauthorized")["cause"]
     assert not world.endpoint.root(name).exists()
     answer = ask(world.endpoint, "POST", where, body, headers=[field], token=token)
     assert answer.code == 201, answer.text

@@ -180,7 +180,7 @@ def test_an_error_of_a_file_that_gets_another_name_names_its_source(endpoint: En
             failed = client.wait(name, timeout_seconds=END_SECONDS)
             errors = [failure.error for failure in failed.failures]
             assert [error.kind for error in errors] == [kind], failed
-            assert f"(its source is /data/{name}: " in errors[0].message, errors[0].message
+            assert f"(the source file is /data/{name}: " in errors[0].message, errors[0].message
             assert [failure.path for failure in failed.failures] == ["x"]
 
 
@@ -219,7 +219,7 @@ DATA, OUT = Root(), Root("out")
             "permission_denied",
             "the root out may only be read",
         ),
-        ((DATA,), {}, "not_found", 'exports no root "out"'),
+        ((DATA,), {}, "not_found", 'no longer exports the root "out"'),
         (
             (DATA, OUT),
             {"name": "other", "aliases": ["a"]},

@@ -332,7 +332,7 @@ def test_a_ticket_that_is_revoked_while_its_transfer_moves_ends_it(two_endpoints
     assert ask(b, "DELETE", f"/v1/tickets/{ticket['id']}", token=b.token()).code == 200
     began = time.monotonic()
     ended = await_end(a, "t", seconds=30)
-    assert_refused(ended, "unauthorized", "the ticket was revoked", GET_ANOTHER)
+    assert_refused(ended, "unauthorized", f"ticket {ticket['id']} was revoked", GET_ANOTHER)
     # It would have run for another ten seconds and more.
     assert time.monotonic() - began < 10
     assert ended["bytes"]["durable"] > 0

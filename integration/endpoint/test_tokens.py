@@ -59,7 +59,7 @@ def ago(seconds: int) -> int:
 
 
 BAD: dict[str, tuple[Callable[[TokenScene], str], str]] = {
-    "empty": (lambda _: "", "not a bearer token"),
+    "empty": (lambda _: "", "does not hold a bearer token"),
     "garbage": (lambda _: "!!! not a token !!!", "not a JSON Web Token"),
     "two-parts": (lambda h: good(h).rpartition(".")[0], "does not have three parts"),
     "five-parts": (lambda _: "a.b.c.d.e", "encrypted"),
@@ -139,9 +139,9 @@ HEADERS: dict[str, tuple[Callable[[str], list[tuple[str, str]]], str]] = {
         lambda t: [("Authorization", f"Bearer {t}"), ("authorization", "Bearer x")],
         "two Authorization headers",
     ),
-    "basic": (lambda t: [("Authorization", f"Basic {t}")], "not a bearer token"),
-    "no-scheme": (lambda t: [("Authorization", t)], "not a bearer token"),
-    "scheme-alone": (lambda _: [("Authorization", "Bearer")], "not a bearer token"),
+    "basic": (lambda t: [("Authorization", f"Basic {t}")], "does not hold a bearer token"),
+    "no-scheme": (lambda t: [("Authorization", t)], "does not hold a bearer token"),
+    "scheme-alone": (lambda _: [("Authorization", "Bearer")], "does not hold a bearer token"),
     "two-in-one": (lambda t: [("Authorization", f"Bearer {t}, Bearer {t}")], ""),
     "as-cookie": (lambda t: [("Cookie", f"token={t}")], "neither a token nor a certificate"),
     "latin": (lambda t: [("Authorization", f"Bearer \xe9{t}")], ""),
