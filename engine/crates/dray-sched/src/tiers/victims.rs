@@ -260,8 +260,8 @@ fn identity(version: &Version) -> (&str, u64) {
 /// The order of the versions of a tier.
 struct Ranking<'a> {
     versions: &'a [Version],
-    /// Whether the application has a newer complete version, by index. Empty if the order does not
-    /// use versions.
+    /// Marks of the versions whose application has a newer complete one, by index. Empty if the
+    /// order does not use versions.
     outdated: Vec<bool>,
     order: Order,
 }

@@ -187,7 +187,7 @@ struct Tier<'a> {
     is_stalled: bool,
     /// A demotion or a write may start.
     is_changed: bool,
-    /// End of the demotion that runs, and whether the fast copy is deleted then.
+    /// End of the demotion that runs, and true if the fast copy is deleted then.
     demotes: Option<(f64, bool)>,
     outcome: Outcome,
     current: Count,
