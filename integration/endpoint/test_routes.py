@@ -105,6 +105,9 @@ def test_the_queue_of_an_older_version_runs(start_endpoint: Callable[..., Endpoi
         endpoint,
         "DROP INDEX transfers_unresolved",
         "ALTER TABLE transfers DROP COLUMN route",
+        "DROP TABLE tier_versions",
+        "DROP TABLE tier_restarts",
+        "ALTER TABLE staging DROP COLUMN hit",
         f"PRAGMA user_version = {VERSION_WITHOUT_ROUTES}",
     )
     endpoint.start()
