@@ -147,7 +147,7 @@ class StagingErrand:
         from dray.errors import DrayError
 
         wish = self.request
-        if wish.deadline is None or self.bytes is None or wish.to is None:
+        if wish.deadline is None or self.bytes is None or wish.path is None or wish.to is None:
             return
         like = Request(
             wish.path,
