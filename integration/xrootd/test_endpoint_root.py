@@ -157,7 +157,7 @@ def test_calls_of_the_api_work_or_are_refused(
         assert client.checksum("/data/d/f", "adler32").checksum == "02f80100"
         with pytest.raises(DrayError) as caught:
             client.rename("/data/d/f", "/data/d/g")
-        assert "store" in str(caught.value)
+        assert "storage system" in str(caught.value)
         with pytest.raises(DrayError):
             client.stat("/data/none")
         client.rm("/data/d", recursive=True)

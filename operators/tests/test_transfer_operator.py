@@ -427,7 +427,7 @@ def test_bad_input_is_one_clear_line_each(
         "cannot use destination: it is '' after templates; ": "Failure",
         "nothing.dat: No such file or directory); check the path": "Failure",
         "the text is not a path of an endpoint; write /ROOT/PATH": "Failure",
-        f"connection 'site_a' is for {sites.a.address}; name the connection": "Failure",
+        f"connection 'site_a' is for {sites.a.address}; use the connection": "Failure",
         "cannot use overwrite: 'sometimes' is not a choice; write one of never": "Failure",
         "cannot use options: there is no field 'stream'; use one of bind, ": "Failure",
         "cannot use rate_max: 'fast' is its value after templates": "Failure",

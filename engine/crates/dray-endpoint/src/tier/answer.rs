@@ -39,7 +39,11 @@ impl Tiers {
         let versions = versions.filter(|row| caller.sees(&row.owner));
         let versions = versions.take(VERSIONS_MAX).map(|row| TierVersionAnswer {
             pinned_until: rows::pin(&pins, &row.fast_path),
-            mtbf_seconds: whole(seen.mtbf.get(&row.application).copied().unwrap_or(0.0)),
+            // Before the next scan of the tier, only the declared value is known.
+            mtbf_seconds: match seen.mtbf.get(&row.application) {
+                Some(mtbf) => whole(*mtbf),
+                None => row.mtbf_seconds.unwrap_or(0),
+            },
             kept: match row.state {
                 At::Slow => None,
                 _ => seen.kept.get(&row.fast_path).cloned(),
