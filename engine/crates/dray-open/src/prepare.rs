@@ -349,7 +349,7 @@ pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
 /// identity: another user can choose the same id.
 ///
 /// # Errors
-/// None in practice, because the id consists of letters and digits, and so is valid.
+/// Does not fail in practice, because an id of letters and digits is valid.
 pub fn command_id(places: &Places, selection: &Selection) -> Result<TransferId> {
     let user = rustix::process::geteuid().as_raw();
     let host = dray_runtime::sink::host_name();
@@ -367,7 +367,7 @@ pub fn command_id(places: &Places, selection: &Selection) -> Result<TransferId> 
 /// Derives a transfer id from `words`, a text that identifies the transfer.
 ///
 /// # Errors
-/// None in practice, because the id consists of letters and digits, and so is valid.
+/// Does not fail in practice, because an id of letters and digits is valid.
 pub fn id_of(words: &[u8]) -> Result<TransferId> {
     // FNV-1a, as for the names of logs. The hash only has to be evenly distributed.
     let hash = words.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
@@ -379,7 +379,7 @@ pub fn id_of(words: &[u8]) -> Result<TransferId> {
 /// Returns a random id for a new transfer.
 ///
 /// # Errors
-/// None in practice, because the id consists of letters and digits, and so is valid.
+/// Does not fail in practice, because an id of letters and digits is valid.
 pub fn new_transfer_id() -> Result<TransferId> {
     let drawn = RandomState::new().hash_one(std::process::id());
     TransferId::new(format!("{drawn:016x}"))
