@@ -268,3 +268,18 @@ def test_a_staged_out_version_belongs_to_the_tier(buffer: Callable[..., Endpoint
         until(client, "expected", lambda tier: tier.dwpp == 30 * MIB)
         assert client.stage_in(StagingRequest(application="sim")).hit
     check(endpoint.root("sim/out", root="slow"), sums)
+
+
+def test_a_version_that_cannot_be_read_does_not_stop_the_others(
+    buffer: Callable[..., Endpoint],
+) -> None:
+    endpoint = buffer()
+    deep = endpoint.root("deep/1", root="fast") / "/".join("d" for _ in range(140))
+    deep.mkdir(parents=True)
+    sums = write(endpoint, "sim", 1)
+    with endpoint.client() as client:
+        tier = until(client, "demoted", lambda tier: states(tier) == {("sim", 1): "demoted"})
+        assert tier.error is None, tier
+    check(endpoint.root("sim/1", root="slow"), sums)
+    said = endpoint.log_text()
+    assert said.count("cannot read the version /fast/deep/1") == 1, said

@@ -96,6 +96,8 @@ struct Memory {
     useless: BTreeSet<String>,
     /// Reasons of failed deletions, by fast path.
     failed: BTreeMap<String, String>,
+    /// Reasons for which versions could not be read at the last scan, by fast path.
+    unreadable: BTreeMap<String, String>,
     /// The last rate that a running demotion got, in bytes per second.
     rate: f64,
 }
@@ -201,6 +203,7 @@ impl Memory {
             later: BTreeMap::new(),
             useless: BTreeSet::new(),
             failed: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
             rate: 0.0,
         }
     }
@@ -236,16 +239,19 @@ impl Round<'_> {
         let config = &self.tier.config;
         self.memory.roll(config, self.now);
         self.memory.later.retain(|_, again| *again > self.now);
-        let rows = self.rows()?;
-        self.follow(&rows)?;
+        let mut rows = self.rows()?;
+        if self.follow(&rows)? {
+            rows = self.rows()?;
+        }
         if Instant::now() >= self.memory.next_scan {
             let began = Instant::now();
-            let rows = self.rows()?;
-            self.scan(&rows)?;
+            let scanned = self.scan(&rows);
             let pause = (began.elapsed() * SCAN_PART).max(SCAN);
             self.memory.next_scan = Instant::now() + pause;
+            if scanned? {
+                rows = self.rows()?;
+            }
         }
-        let rows = self.rows()?;
         plan::declare(&mut self.memory.estimator, config, &rows);
         let restarts = self.all.queue.tiers().restarts(self.name())?;
         let mtbf = plan::mtbf_of(config, &rows, &restarts, self.now);

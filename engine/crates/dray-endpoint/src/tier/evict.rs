@@ -56,6 +56,7 @@ impl Round<'_> {
         };
         self.memory.failed.retain(|path, _| is_there(path));
         kept.extend(self.memory.failed.clone());
+        kept.extend(self.memory.unreadable.clone());
         Ok((freed, kept))
     }
 

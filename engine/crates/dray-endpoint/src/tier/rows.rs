@@ -59,19 +59,21 @@ struct Look<'r> {
     measure: Option<Measure>,
 }
 
+/// Reasons by fast path.
+type Reasons = BTreeMap<String, String>;
+
 type Changes = Vec<(Option<At>, TierVersion)>;
 
 impl Round<'_> {
-    /// Records the ends of demotions and of restored copies.
-    pub(super) fn follow(&mut self, rows: &[TierVersion]) -> Result<()> {
+    /// Records the ends of demotions and of restored copies. Returns true if a row changed.
+    pub(super) fn follow(&mut self, rows: &[TierVersion]) -> Result<bool> {
         let mut changes = Changes::new();
         for row in rows {
             let Some(id) = row.transfer.as_deref() else {
                 continue;
             };
             let is_copied = match row.state {
-                At::Demoting => self.ended(id)?,
-                At::Slow => self.ended(id)?,
+                At::Demoting | At::Slow => self.ended(id)?,
                 At::Written | At::Demoted => continue,
             };
             let mut new = row.clone();
@@ -99,7 +101,9 @@ impl Round<'_> {
             }
             changes.push((Some(row.state), new));
         }
-        self.all.queue.tiers().change(changes)
+        let has_changed = !changes.is_empty();
+        self.all.queue.tiers().change(changes)?;
+        Ok(has_changed)
     }
 
     fn ended(&self, id: &str) -> Result<Ended> {
@@ -111,7 +115,7 @@ impl Round<'_> {
                 let at = staged.ok().and_then(|(row, _)| row.staged_at);
                 return Ok(match at {
                     Some(at) => Ended::Done(Some(at)),
-                    None => Ended::Failed("its transfer was deleted".to_owned()),
+                    None => Ended::Failed("the transfer was deleted".to_owned()),
                 });
             }
             Err(error) => return Err(error),
@@ -123,17 +127,23 @@ impl Round<'_> {
                 let failure = transfer.failures.first().map(|one| one.error.cause.clone());
                 let why = error.filter(|cause| !cause.is_empty()).or(failure);
                 Ended::Failed(
-                    why.unwrap_or_else(|| format!("its transfer is {}", transfer.state.word())),
+                    why.unwrap_or_else(|| format!("the transfer is {}", transfer.state.word())),
                 )
             }
             _ => Ended::NotYet,
         })
     }
 
-    /// Looks at the fast roots: measures known versions, and finds new ones.
-    pub(super) fn scan(&mut self, rows: &[TierVersion]) -> Result<()> {
-        let looks = self.look(rows)?;
-        let mut sizes = HashMap::new();
+    /// Scans the fast roots: measures known versions, and finds new ones. Returns true if a row
+    /// changed.
+    pub(super) fn scan(&mut self, rows: &[TierVersion]) -> Result<bool> {
+        let (looks, unreadable) = self.look(rows)?;
+        // An unreadable version keeps its size, so that it does not count as growth later.
+        let mut sizes: HashMap<String, u64> = unreadable
+            .keys()
+            .filter_map(|path| Some((path.clone(), *self.memory.sizes.get(path)?)))
+            .collect();
+        self.note_unreadable(unreadable);
         let (mut changes, mut gone) = (Changes::new(), Vec::new());
         self.memory.incomplete.clear();
         for look in looks {
@@ -166,8 +176,23 @@ impl Round<'_> {
         // A fast copy that was deleted is written anew when its path appears again.
         self.memory.sizes = sizes;
         gone.extend(outdated(rows));
+        let has_changed = !gone.is_empty() || !changes.is_empty();
         self.all.queue.tiers().forget(gone)?;
-        self.all.queue.tiers().change(changes)
+        self.all.queue.tiers().change(changes)?;
+        Ok(has_changed)
+    }
+
+    /// Logs each version that has become unreadable, and keeps the reasons for the API.
+    fn note_unreadable(&mut self, unreadable: BTreeMap<String, String>) {
+        for (path, error) in &unreadable {
+            if self.memory.unreadable.get(path) != Some(error) {
+                tracing::warn!(
+                    tier = self.name(),
+                    "cannot read the version {path}: {error}"
+                );
+            }
+        }
+        self.memory.unreadable = unreadable;
     }
 
     /// Compares a version on a fast root with its row.
@@ -252,8 +277,10 @@ impl Round<'_> {
         }
     }
 
-    /// Measures the known versions and the paths that fit the template, as their owners.
-    fn look<'r>(&self, rows: &'r [TierVersion]) -> Result<Vec<Look<'r>>> {
+    /// Measures the known versions and the paths that fit the template, as their owners. Also returns
+    /// the reasons for which versions could not be read, by fast path: one unreadable version must
+    /// not stop the others.
+    fn look<'r>(&self, rows: &'r [TierVersion]) -> Result<(Vec<Look<'r>>, Reasons)> {
         let config = &self.tier.config;
         let by_path: HashMap<&str, &TierVersion> = rows
             .iter()
@@ -298,21 +325,28 @@ impl Round<'_> {
         }
         let owner = config.owner.as_deref().unwrap_or_default();
         let rule = config.complete.as_ref();
-        let looks = paths.into_iter().map(|(row, found, fast)| {
-            let root = self.all.roots.find(&fast)?;
+        let (mut looks, mut unreadable) = (Vec::new(), Reasons::new());
+        for (row, found, fast) in paths {
             let accounts = &self.all.accounts;
             let owner = row.map_or(owner, |row| row.owner.as_str());
-            let measure = accounts.act_as(owner, || {
-                scan::measure(&*accounts.root(root)?, &fast.path, rule)
-            })?;
-            Ok(Look {
-                row,
-                found,
-                fast,
-                measure,
-            })
-        });
-        looks.collect()
+            let measured = self.all.roots.find(&fast).and_then(|root| {
+                accounts.act_as(owner, || {
+                    scan::measure(&*accounts.root(root)?, &fast.path, rule)
+                })
+            });
+            match measured {
+                Ok(measure) => looks.push(Look {
+                    row,
+                    found,
+                    fast,
+                    measure,
+                }),
+                Err(error) => {
+                    unreadable.insert(fast.text(), error.to_string());
+                }
+            }
+        }
+        Ok((looks, unreadable))
     }
 }
 

@@ -126,6 +126,10 @@ fn descend(
             Ok(below) => descend(&below, template, depth + 1, (&path, &values), found)?,
             // A file or a link does not fit, and a folder may be deleted meanwhile.
             Err(Errno::NOTDIR | Errno::LOOP | Errno::NOENT) => {}
+            // The versions of other applications must still be found.
+            Err(errno @ (Errno::ACCESS | Errno::PERM)) => {
+                tracing::debug!("cannot search {path} for versions: {errno}");
+            }
             Err(errno) => return Err(errno),
         }
     }
