@@ -4,12 +4,13 @@
 //!   and the table of faults that occurred.
 //! - `--seed N --trace` repeats one seed and prints a trace.
 //! - `--mutant NAME` plants a defect and prints the number of seeds that detect it. `--mutants`
-//!   does this for all defects.
+//!   does this for all defects, those of a tier included.
 //! - `dray-sim experiment NAME` repeats a published experiment and prints its results as JSON.
 #![expect(clippy::print_stdout, reason = "a program for the terminal")]
 
 use dray_sim::faults::{Coverage, FAULTS_MIN};
 use dray_sim::mutants::Mutant;
+use dray_sim::world::Violation;
 use dray_sim::{experiments, run_seed, tiers};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -31,7 +32,48 @@ struct Arguments {
     from: u64,
     seeds: u64,
     traces: bool,
-    mutants: Vec<Mutant>,
+    mutants: Vec<Planted>,
+}
+
+/// A planted defect: of a transfer, or of a tier.
+#[derive(Clone, Copy)]
+enum Planted {
+    Transfer(Mutant),
+    Tier(tiers::Mutant),
+}
+
+impl Planted {
+    fn parse(name: &str) -> Option<Self> {
+        let transfer = Mutant::parse(name).map(Self::Transfer);
+        transfer.or_else(|| tiers::Mutant::parse(name).map(Self::Tier))
+    }
+
+    fn all() -> Vec<Self> {
+        let transfer = Mutant::ALL.iter().copied().map(Self::Transfer);
+        let tier = tiers::Mutant::ALL.iter().copied().map(Self::Tier);
+        transfer.chain(tier).collect()
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Transfer(mutant) => mutant.name(),
+            Self::Tier(mutant) => mutant.name(),
+        }
+    }
+
+    /// Runs one seed with the defect, and returns the broken rule, if any.
+    fn run_seed(self, seed: u64, traces: bool) -> Option<Violation> {
+        match self {
+            Self::Transfer(mutant) => {
+                let report = run_seed(seed, Some(mutant), traces);
+                for line in &report.trace {
+                    println!("{line}");
+                }
+                report.violation
+            }
+            Self::Tier(mutant) => tiers::run_seed(seed, Some(mutant)).violation,
+        }
+    }
 }
 
 fn arguments() -> Option<Arguments> {
@@ -51,8 +93,8 @@ fn arguments() -> Option<Arguments> {
                 found.seeds = 1;
             }
             "--trace" => found.traces = true,
-            "--mutant" => found.mutants = vec![Mutant::parse(&words.next()?)?],
-            "--mutants" => found.mutants = Mutant::ALL.to_vec(),
+            "--mutant" => found.mutants = vec![Planted::parse(&words.next()?)?],
+            "--mutants" => found.mutants = Planted::all(),
             _ => return None,
         }
     }
@@ -151,14 +193,10 @@ fn sound(arguments: &Arguments) -> ExitCode {
 }
 
 /// Returns true if at least one seed in a hundred detects the planted defect.
-fn planted(arguments: &Arguments, mutant: Mutant) -> bool {
+fn planted(arguments: &Arguments, mutant: Planted) -> bool {
     let mut by: BTreeMap<&str, u64> = BTreeMap::new();
     for seed in arguments.from..arguments.from + arguments.seeds {
-        let report = run_seed(seed, Some(mutant), arguments.traces);
-        for line in &report.trace {
-            println!("{line}");
-        }
-        if let Some(violation) = report.violation {
+        if let Some(violation) = mutant.run_seed(seed, arguments.traces) {
             *by.entry(violation.checker).or_default() += 1;
         }
     }

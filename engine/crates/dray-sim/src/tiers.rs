@@ -51,6 +51,25 @@ impl Mutant {
         Self::PinIgnored,
         Self::IncompleteIsNewest,
     ];
+
+    /// Returns the name of the defect on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::DoneBeforeDurable => "tier-done-before-durable",
+            Self::ChecksumIgnored => "tier-checksum-ignored",
+            Self::TrustsRunningDemotion => "tier-trusts-running-demotion",
+            Self::PinForgotten => "tier-pin-forgotten",
+            Self::PinIgnored => "tier-pin-ignored",
+            Self::IncompleteIsNewest => "tier-incomplete-is-newest",
+        }
+    }
+
+    /// Returns the defect with a name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.name() == name)
+    }
 }
 
 /// Results of running one seed.
