@@ -4,13 +4,14 @@
 //! draws. The queue is bounded, so a slow reader of JSON lines delays the transfer, but gets every
 //! event.
 
+mod rate;
+mod view;
+
 use crate::args::{Say, Show};
 use crate::output;
-use crate::report::{Collected, KEPT_MAX, held_up_by};
+use crate::report::{Collected, KEPT_MAX};
 use crate::trace::Trace;
-use crate::units::{duration, human};
 use dray_core::lock::LockExt;
-use dray_core::profile::{Profile, Stage, Times};
 use dray_core::{Error, RelPath, StreamId, Sums, TransferId};
 use dray_link::threads::refused;
 use dray_runtime::drive::Watch;
@@ -19,24 +20,17 @@ use dray_session::source::Listed;
 use dray_session::{Event, Failure, Progress};
 use dray_wire::message::BlockHead;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rate::{Rate, Silence};
 use serde_json::json;
-use std::collections::VecDeque;
 use std::io::IsTerminal;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use view::View;
 
 /// Maximum number of events that wait for the drawing thread.
 const QUEUE_MAX: usize = 1 << 14;
-
-/// Number of seconds without moved bytes after which a transfer counts as silent. A sync group
-/// usually takes less time (guess, revisit).
-const SILENT_SECONDS: u64 = 10;
-
-/// Time over which a rate is measured. It spans several sync groups, and is short enough to show a
-/// change (guess, revisit).
-const WINDOW: Duration = Duration::from_secs(10);
 
 /// Interval between two updates of each kind of display.
 const BAR_INTERVAL: Duration = Duration::from_millis(200);
@@ -197,7 +191,7 @@ struct Drawer {
     bar: Option<ProgressBar>,
     began: Instant,
     rate: Rate,
-    stood: Stood,
+    silence: Silence,
     failures: u64,
 }
 
@@ -218,7 +212,7 @@ impl Drawer {
             bar,
             began: Instant::now(),
             rate: Rate::default(),
-            stood: Stood::default(),
+            silence: Silence::default(),
             failures: 0,
         }
     }
@@ -286,7 +280,7 @@ impl Drawer {
     fn sample(&mut self, now: Instant) {
         let progress = self.progress();
         self.rate.add(now, moved(&progress), progress.profile);
-        self.stood.look(now, &progress);
+        self.silence.observe(now, &progress);
     }
 
     fn draw(&mut self) {
@@ -295,7 +289,7 @@ impl Drawer {
             progress,
             rate: self.rate.bytes_per_second(),
             bottleneck: self.rate.profile().bottleneck(),
-            silent_seconds: self.stood.seconds(),
+            silent_seconds: self.silence.seconds(),
         };
         match self.show {
             Show::Json => {
@@ -343,305 +337,5 @@ fn json_of(line: &Line) -> serde_json::Value {
         Line::Notice(error) => json!({
             "event": "notice", "kind": error.kind, "message": error.to_string(),
         }),
-    }
-}
-
-struct View {
-    progress: Progress,
-    rate: u64,
-    /// Bottleneck during the last window.
-    bottleneck: Option<Stage>,
-    /// Number of seconds since bytes last moved, if the transfer is silent.
-    silent_seconds: Option<u64>,
-}
-
-impl View {
-    /// Returns the number of listed files that are neither done nor failed. More files may follow
-    /// while the listing is incomplete.
-    fn files_remaining(&self) -> u64 {
-        let ended = self.progress.files_done + self.progress.files_failed;
-        self.progress.files_listed.saturating_sub(ended)
-    }
-
-    fn bytes_remaining(&self) -> u64 {
-        let progress = &self.progress;
-        progress.bytes_listed.saturating_sub(progress.bytes_durable)
-    }
-
-    fn eta_seconds(&self) -> Option<u64> {
-        // A silent transfer has no estimated finish.
-        (self.progress.listing_done && self.rate > 0 && self.silent_seconds.is_none())
-            .then(|| self.bytes_remaining().div_ceil(self.rate))
-    }
-
-    fn words(&self) -> String {
-        let progress = &self.progress;
-        let more = if progress.listing_done { "" } else { "+" };
-        let failed = match progress.files_failed {
-            0 => String::new(),
-            failed => format!(", {failed} failed"),
-        };
-        let eta = self
-            .eta_seconds()
-            .map_or_else(String::new, |eta| format!(", ETA {}", duration(eta)));
-        if let Some(seconds) = self.silent_seconds {
-            return format!(
-                "{} of {}{more}, files {} of {}{more}{failed}, {} silent for {}",
-                human(progress.bytes_durable),
-                human(progress.bytes_listed),
-                progress.files_done,
-                progress.files_listed,
-                silent_end(self.bottleneck),
-                duration(seconds),
-            );
-        }
-        let held = self
-            .bottleneck
-            .map_or_else(String::new, |stage| format!(" ({})", held_up_by(stage)));
-        let read_back = match progress.bytes_read_back {
-            0 => String::new(),
-            bytes => format!(", {} read back", human(bytes)),
-        };
-        format!(
-            "{} of {}{more}, files {} of {}{more}{failed}{read_back}, {}/s{held}{eta}",
-            human(progress.bytes_durable),
-            human(progress.bytes_listed),
-            progress.files_done,
-            progress.files_listed,
-            human(self.rate),
-        )
-    }
-
-    fn json(&self, seconds: f64) -> serde_json::Value {
-        let progress = &self.progress;
-        json!({
-            "event": "progress",
-            "seconds": (seconds * 1000.0).round() / 1000.0,
-            "listing_done": progress.listing_done,
-            "files_listed": progress.files_listed,
-            "files_done": progress.files_done,
-            "files_failed": progress.files_failed,
-            "files_remaining": self.files_remaining(),
-            "bytes_listed": progress.bytes_listed,
-            "bytes_durable": progress.bytes_safe(),
-            "bytes_remaining": self.bytes_remaining(),
-            "bytes_read_back": progress.bytes_read_back,
-            "bytes_per_second": self.rate,
-            "eta_seconds": self.eta_seconds(),
-            "silent_seconds": self.silent_seconds,
-            "profile": progress.profile,
-            "bottleneck": self.bottleneck,
-            "streams": progress.streams,
-            "readers": progress.readers,
-            "writers": progress.writers,
-        })
-    }
-}
-
-/// Returns a phrase that names the end for which the transfer waits.
-const fn silent_end(bottleneck: Option<Stage>) -> &'static str {
-    match bottleneck {
-        Some(Stage::List | Stage::Read) => "the source has been",
-        Some(Stage::Credit | Stage::Write | Stage::Sync | Stage::Publish | Stage::Decide) => {
-            "the destination has been"
-        }
-        Some(Stage::Rate) => "limited by the rate of the transfer:",
-        _ => "the other end has been",
-    }
-}
-
-/// Measures the time since bytes last moved.
-#[derive(Default)]
-struct Stood {
-    last: Option<(Instant, u64)>,
-    seconds: u64,
-}
-
-impl Stood {
-    fn look(&mut self, now: Instant, progress: &Progress) {
-        let parts = [
-            progress.bytes_durable,
-            progress.bytes_sent,
-            progress.bytes_read,
-            progress.bytes_written,
-            progress.files_done,
-            progress.files_failed,
-            progress.files_listed,
-        ];
-        let sum = parts.iter().fold(0u64, |sum, part| sum.wrapping_add(*part));
-        match self.last {
-            Some((since, before)) if before == sum => {
-                self.seconds = now.saturating_duration_since(since).as_secs();
-            }
-            _ => (self.last, self.seconds) = (Some((now, sum)), 0),
-        }
-    }
-
-    fn seconds(&self) -> Option<u64> {
-        Some(self.seconds).filter(|seconds| *seconds >= SILENT_SECONDS)
-    }
-}
-
-/// A rate over a moving window of time.
-#[derive(Default)]
-struct Rate {
-    samples: VecDeque<(Instant, u64, Profile)>,
-}
-
-impl Rate {
-    fn add(&mut self, now: Instant, bytes: u64, profile: Profile) {
-        let last = self.samples.back();
-        if last.is_some_and(|(_, last, _)| *last > bytes) {
-            // The counters restart from zero with each new try.
-            self.samples.clear();
-        }
-        self.samples.push_back((now, bytes, profile));
-        while self.samples.len() > 2
-            && self
-                .samples
-                .front()
-                .is_some_and(|(then, ..)| now.saturating_duration_since(*then) > WINDOW)
-        {
-            self.samples.pop_front();
-        }
-    }
-
-    /// Returns the times that each end spent in each stage during the window. If an end has
-    /// reported no time in the window, its times since the start are returned.
-    fn profile(&self) -> Profile {
-        let ends = (self.samples.front(), self.samples.back());
-        let (Some((.., from)), Some((.., to))) = ends else {
-            return Profile::default();
-        };
-        let of_late = |from: &Times, to: &Times| match to.since(from) {
-            none if none.is_empty() => *to,
-            some => some,
-        };
-        Profile {
-            source: of_late(&from.source, &to.source),
-            sink: of_late(&from.sink, &to.sink),
-        }
-    }
-
-    fn bytes_per_second(&self) -> u64 {
-        let (Some((start, from, _)), Some((end, to, _))) =
-            (self.samples.front(), self.samples.back())
-        else {
-            return 0;
-        };
-        let seconds = end.saturating_duration_since(*start).as_secs_f64();
-        if seconds > 0.0 {
-            (to.saturating_sub(*from) as f64 / seconds) as u64
-        } else {
-            0
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Rate, Stood, View, WINDOW};
-    use dray_core::profile::{Profile, Stage};
-    use dray_session::Progress;
-    use std::time::{Duration, Instant};
-
-    #[test]
-    fn rates_follow_the_window() {
-        let (mut rate, start) = (Rate::default(), Instant::now());
-        assert_eq!(rate.bytes_per_second(), 0);
-        rate.add(start, 0, Profile::default());
-        rate.add(start + Duration::from_secs(1), 100, Profile::default());
-        assert_eq!(rate.bytes_per_second(), 100);
-        for second in 2..60 {
-            rate.add(start + Duration::from_secs(second), 100, Profile::default());
-        }
-        assert_eq!(rate.bytes_per_second(), 0, "nothing moved for {WINDOW:?}");
-        rate.add(start + Duration::from_secs(60), 7, Profile::default());
-        assert_eq!(rate.bytes_per_second(), 0, "a new attempt");
-    }
-
-    #[test]
-    fn words_while_listing_goes_on() {
-        let progress = Progress {
-            files_listed: 3,
-            files_done: 1,
-            files_failed: 1,
-            bytes_listed: 4096,
-            bytes_durable: 1024,
-            ..Progress::default()
-        };
-        let view = View {
-            progress,
-            rate: 1024,
-            bottleneck: None,
-            silent_seconds: None,
-        };
-        assert_eq!(
-            view.words(),
-            "1.0 KiB of 4.0 KiB+, files 1 of 3+, 1 failed, 1.0 KiB/s"
-        );
-        assert_eq!(view.files_remaining(), 1);
-        assert_eq!(view.eta_seconds(), None, "unknown while listing goes on");
-        let held = View {
-            bottleneck: Some(Stage::Rate),
-            ..view
-        };
-        assert!(
-            held.words()
-                .ends_with(", 1.0 KiB/s (the rate limit of the transfer)")
-        );
-        let silent = View {
-            progress: Progress {
-                listing_done: true,
-                ..held.progress
-            },
-            bottleneck: Some(Stage::Read),
-            silent_seconds: Some(37),
-            ..held
-        };
-        let words = silent.words();
-        assert!(
-            words.ends_with(", the source has been silent for 37s"),
-            "{words}"
-        );
-        assert_eq!(silent.eta_seconds(), None);
-    }
-
-    #[test]
-    fn a_stalled_transfer_is_silent_until_it_moves() {
-        let (mut stood, start) = (Stood::default(), Instant::now());
-        let mut progress = Progress::default();
-        let at = |seconds| start + Duration::from_secs(seconds);
-        stood.look(at(0), &progress);
-        stood.look(at(9), &progress);
-        assert_eq!(stood.seconds(), None);
-        stood.look(at(10), &progress);
-        assert_eq!(stood.seconds(), Some(10));
-        progress.bytes_sent = 1;
-        stood.look(at(11), &progress);
-        assert_eq!(stood.seconds(), None);
-    }
-
-    #[test]
-    fn the_bottleneck_is_that_of_the_recent_window() {
-        let (mut rate, start) = (Rate::default(), Instant::now());
-        let mut profile = Profile::default();
-        for second in 0..60 {
-            let stage = match second {
-                0..30 => Stage::Read,
-                _ => Stage::Network,
-            };
-            profile.source.add(stage, Duration::from_secs(1));
-            rate.add(start + Duration::from_secs(second), second, profile);
-        }
-        assert_eq!(rate.profile().bottleneck(), Some(Stage::Network));
-        assert_eq!(rate.profile().source.of(Stage::Read), Duration::ZERO);
-        // The other end reports its times less often than this end.
-        profile.sink.add(Stage::Write, Duration::from_secs(50));
-        profile.source.add(Stage::Credit, Duration::from_secs(50));
-        for second in 60..80 {
-            rate.add(start + Duration::from_secs(second), second, profile);
-        }
-        assert_eq!(rate.profile().sink, profile.sink, "all that is known of it");
     }
 }
