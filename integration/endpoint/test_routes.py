@@ -108,6 +108,7 @@ def test_the_queue_of_an_older_version_runs(start_endpoint: Callable[..., Endpoi
         "DROP TABLE tier_versions",
         "DROP TABLE tier_restarts",
         "ALTER TABLE staging DROP COLUMN hit",
+        "ALTER TABLE transfers RENAME COLUMN tries_without_progress TO barren",
         f"PRAGMA user_version = {VERSION_WITHOUT_ROUTES}",
     )
     endpoint.start()

@@ -281,6 +281,10 @@ CREATE TABLE tier_restarts (
 ) STRICT, WITHOUT ROWID;
 ALTER TABLE staging ADD COLUMN hit INTEGER NOT NULL DEFAULT 0;
 ",
+    // Renames a column to the name of its field.
+    "
+ALTER TABLE transfers RENAME COLUMN barren TO tries_without_progress;
+",
 ];
 
 /// Opens the database for writing. Creates it, or migrates it to the newest version, if necessary.
