@@ -13,6 +13,7 @@ import pytest
 from dray import DrayError
 from dray.client import StagingRequest
 from dray.testing.endpoints import Root
+from integration.endpoint.raw import ask, dray
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,6 +99,14 @@ def until(client: Client, what: str, fits: Callable[[Tier], bool]) -> Tier:
             return tier
         assert time.monotonic() < end, f"not {what}: {tier}"
         time.sleep(0.2)
+
+
+def metrics_of(endpoint: Endpoint) -> dict[str, float]:
+    """Return the metrics of an endpoint by name and labels."""
+    answer = ask(endpoint, "GET", "/metrics", token=endpoint.token(subject="root"))
+    assert answer.code == 200, answer
+    lines = [line for line in answer.text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
 
 
 def states(tier: Tier) -> dict[tuple[str, int], str]:
@@ -223,6 +232,23 @@ def test_a_restart_gets_the_newest_version_from_the_fastest_place(
         check(endpoint.root("a/7", root="fast"), sums[7])
         with pytest.raises(DrayError, match="no tier of this endpoint has a complete version"):
             client.stage_in(StagingRequest(application="b"))
+        tier = until(client, "counted", lambda tier: (tier.restarts, tier.hits) == (2, 1))
+        shown = dray(
+            *("top", endpoint.address, "--once", "--peer-key", endpoint.key),
+            DRAY_TOKEN=endpoint.token(),
+        )
+        assert shown.returncode == 0, shown
+        assert "burst: fast -> slow, 6.0 MiB of 64.0 MiB used" in shown.stdout
+        assert "1 of 2 restarts found the fast copy (50 %)" in shown.stdout
+        metrics = metrics_of(endpoint)
+        assert metrics['dray_tier_restarts_total{tier="burst"}'] == 2
+        assert metrics['dray_tier_hits_total{tier="burst"}'] == 1
+        assert metrics['dray_tier_demotions_total{tier="burst"}'] == 2
+        assert metrics['dray_tier_demoted_bytes_total{tier="burst"}'] == 6 * MIB
+        assert metrics['dray_tier_deletions_total{tier="burst"}'] == 1
+        assert metrics['dray_tier_deleted_bytes_total{tier="burst"}'] == 3 * MIB
+        assert metrics['dray_tier_used_bytes{tier="burst"}'] == tier.used == 6 * MIB
+        assert metrics['dray_tier_versions{tier="burst",state="demoted"}'] == 2
         # Another owner does not see the versions.
         with endpoint.client(subject="bob") as bob:
             assert bob.tier("burst").versions == ()

@@ -19,6 +19,9 @@ pub enum TierVersionState {
 }
 
 impl TierVersionState {
+    /// All states.
+    pub const ALL: [Self; 4] = [Self::Written, Self::Demoting, Self::Demoted, Self::Slow];
+
     /// Returns the name of the state.
     #[must_use]
     pub const fn word(self) -> &'static str {
@@ -33,8 +36,7 @@ impl TierVersionState {
     /// Returns the state of this name.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
-        let all = [Self::Written, Self::Demoting, Self::Demoted, Self::Slow];
-        all.into_iter().find(|state| state.word() == word)
+        Self::ALL.into_iter().find(|state| state.word() == word)
     }
 }
 
@@ -124,6 +126,10 @@ pub struct TierAnswer {
     pub write_rate: u64,
     /// Bytes that should be free and are not, because no more fast copies may be deleted.
     pub missing: u64,
+    /// Number of restarts that the tier has served.
+    pub restarts: u64,
+    /// Number of restarts that found their fast copy, so that nothing was copied.
+    pub hits: u64,
     /// Error of the last round, if it failed.
     pub error: Option<String>,
 }

@@ -5,7 +5,7 @@ use crate::exit::{Exit, Stop};
 use crate::output;
 use crate::peer;
 use crate::transfers::quoted;
-use crate::units::human;
+use crate::units::{count, human};
 use dray_api::{TierAnswer, TierDetail, TierList, TierPattern, TierVersionAnswer};
 use hyper::Method;
 
@@ -51,7 +51,7 @@ fn show(show: &ShowTier) -> Result<Exit, Stop> {
 }
 
 /// Describes a tier: space, written bytes against the thresholds, and rates.
-fn lines(tier: &TierAnswer) -> Vec<String> {
+pub(crate) fn lines(tier: &TierAnswer) -> Vec<String> {
     let name = output::one_line(&tier.name);
     let fast = tier.fast.iter().map(|root| output::one_line(root));
     let fast: Vec<_> = fast.collect();
@@ -96,6 +96,14 @@ fn lines(tier: &TierAnswer) -> Vec<String> {
         lines.push(format!(
             "  {} on their way to the fast roots",
             human(tier.incoming)
+        ));
+    }
+    if tier.restarts > 0 {
+        lines.push(format!(
+            "  {} of {} found the fast copy ({} %)",
+            tier.hits,
+            count(tier.restarts, "restart"),
+            tier.hits.saturating_mul(100) / tier.restarts,
         ));
     }
     if tier.missing > 0 {

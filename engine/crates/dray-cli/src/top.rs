@@ -1,4 +1,5 @@
-//! `dray top`: shows the transfers of an endpoint, their owners, and the state of their promises.
+//! `dray top`: shows the transfers of an endpoint, their owners, the state of their promises, and
+//! the tiers.
 //! On a terminal the view refreshes every second. Otherwise it is printed once.
 
 use crate::args::Top;
@@ -7,9 +8,9 @@ use crate::output;
 use crate::peer;
 use crate::transfers::why_held;
 use crate::units::{count, human};
-use dray_api::{State, Timestamp, Transfer, TransferList};
+use dray_api::{State, TierList, Timestamp, Transfer, TransferList};
 use dray_client::{Answer, Client};
-use dray_core::Result;
+use dray_core::{ErrorKind, Result};
 use dray_core::rate::Class;
 use dray_core::url::SCHEME;
 use hyper::Method;
@@ -34,15 +35,22 @@ pub(crate) fn run(top: &Top) -> Result<Exit, Stop> {
     let is_live = !top.once && !top.ask.json && std::io::stdout().is_terminal();
     loop {
         let (transfers, is_all) = look(&client)?;
+        let tiers = tiers(&client)?;
         if top.ask.json {
-            output::result(&sums(&transfers, is_all).to_string());
+            let mut sums = sums(&transfers, is_all);
+            sums["tiers"] = tiers.map_or(json!([]), |tiers| tiers.json["tiers"].clone());
+            output::result(&sums.to_string());
             return Ok(Exit::Safe);
         }
         let why_held = match transfers.iter().any(|one| one.read.held) {
             true => why_held(&client),
             false => String::new(),
         };
-        let lines = lines(&address, &transfers, is_all, &why_held);
+        let mut lines = lines(&address, &transfers, is_all, &why_held);
+        for tier in tiers.iter().flat_map(|tiers| &tiers.read.tiers) {
+            lines.push(String::new());
+            lines.extend(crate::tiers::lines(tier));
+        }
         if !is_live {
             lines.iter().for_each(|line| output::result(line));
             return Ok(Exit::Safe);
@@ -68,6 +76,15 @@ fn look(client: &Client) -> Result<(Vec<Answer<Transfer>>, bool)> {
     let mut all: Vec<_> = all.collect();
     all.sort_by_key(|one| order(&one.read));
     Ok((all, answer.read.next.is_none()))
+}
+
+/// Returns the tiers of the endpoint. Returns `None` if an older endpoint does not know tiers.
+fn tiers(client: &Client) -> Result<Option<Answer<TierList>>> {
+    match client.ask(Method::GET, "/v1/tiers", None) {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Sort key: transfers with a deadline first, in the order of their deadlines, then running

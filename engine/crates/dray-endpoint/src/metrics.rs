@@ -3,6 +3,10 @@
 //! The format is written without a library, because a dozen numbers and one histogram need less
 //! code than the calls of a library.
 
+mod tiers;
+
+pub use tiers::TierSample;
+
 use axum::http::Method;
 use dray_core::Result;
 use dray_core::lock::LockExt;
@@ -70,11 +74,11 @@ impl Metrics {
         }
     }
 
-    /// Returns all counters as text.
+    /// Returns all counters as text, with those of the tiers.
     ///
     /// # Errors
     /// The errors of the queue's database.
-    pub fn text(&self, queue: &Queue) -> Result<String> {
+    pub fn text(&self, queue: &Queue, tiers: &[TierSample]) -> Result<String> {
         let mut text = String::new();
         head(&mut text, "dray_transfers", "gauge", "Transfers by state.");
         for (state, count) in queue.count_by_state()? {
@@ -92,6 +96,7 @@ impl Metrics {
             head(&mut text, name, kind, help);
             line(&mut text, name, "", value);
         }
+        tiers::push(&mut text, tiers);
         self.api(&mut text);
         Ok(text)
     }

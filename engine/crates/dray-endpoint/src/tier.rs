@@ -9,6 +9,7 @@
 //! The eviction then compares both copies again, file by file.
 
 mod answer;
+mod count;
 mod demote;
 mod evict;
 mod plan;
@@ -24,6 +25,7 @@ use dray_config::{Config, ManagedTier};
 use dray_core::lock::LockExt;
 use dray_core::{RelPath, Result};
 use dray_queue::{Queue, TierVersion, clock};
+use count::Counters;
 use dray_sched::tiers::device::DeviceModel;
 use dray_sched::tiers::victims::{Version, VersionState};
 use dray_sched::tiers::written::PeriodEstimator;
@@ -61,6 +63,7 @@ struct Tier {
     config: ManagedTier,
     device: DeviceModel,
     seen: Mutex<Seen>,
+    counters: Counters,
 }
 
 /// Results of the last round, for the API.
@@ -76,6 +79,8 @@ struct Seen {
     /// Reasons for which fast copies are kept, by fast path.
     kept: BTreeMap<String, String>,
     mtbf: BTreeMap<String, f64>,
+    restarts: u64,
+    hits: u64,
     error: Option<String>,
 }
 
@@ -135,6 +140,7 @@ impl Tiers {
                 device: plan::device(tier).map_err(|error| rows::invalid(tier, &error))?,
                 config: tier.clone(),
                 seen: Mutex::default(),
+                counters: Counters::default(),
             })
         });
         Ok(Arc::new(Self {
@@ -280,6 +286,8 @@ impl Round<'_> {
             missing: short.saturating_sub(freed),
             kept,
             mtbf,
+            restarts: restarts.values().map(|one| one.count).sum(),
+            hits: restarts.values().map(|one| one.hits).sum(),
             error: None,
         };
         Ok(())

@@ -49,6 +49,8 @@ class Tier:
     :param start: written bytes of the period from which a demotion runs beside writes.
     :param full: written bytes of the period from which a demotion runs at its maximum.
     :param missing: bytes that should be free and are not.
+    :param restarts: number of restarts that the tier has served.
+    :param hits: number of restarts that found their fast copy.
     :param error: error of the last round, if it failed.
     :param versions: the versions that the caller may see. A list of tiers has no versions.
     """
@@ -71,6 +73,8 @@ class Tier:
     demotion_rate: int = 0
     write_rate: int = 0
     missing: int = 0
+    restarts: int = 0
+    hits: int = 0
     error: str | None = None
     versions: tuple[TierVersion, ...] = ()
 

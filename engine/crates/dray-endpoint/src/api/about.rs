@@ -129,7 +129,9 @@ pub(super) async fn metrics(State(api): Shared, request: Request) -> Answer<impl
             );
         }
     }
-    let text = api.call(|api| api.metrics.text(&api.queue)).await?;
+    let text = api
+        .call(|api| api.metrics.text(&api.queue, &api.tiers.samples()?))
+        .await?;
     let kind = "text/plain; version=0.0.4; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], text))
 }

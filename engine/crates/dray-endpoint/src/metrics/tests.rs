@@ -1,6 +1,6 @@
 //! Tests of the counters.
 
-use super::Metrics;
+use super::{Metrics, TierSample};
 use crate::queue_settings::queue_settings;
 use axum::http::Method;
 use dray_api::{Request, Route};
@@ -116,7 +116,7 @@ fn metrics_say_who_is_held_and_how_promises_stand() {
     let queue = open(folder.path());
     let metrics = Metrics::default();
     let value = |name: &str| {
-        let text = metrics.text(&queue).expect("read");
+        let text = metrics.text(&queue, &[]).expect("read");
         let line = text
             .lines()
             .find(|line| line.starts_with(&format!("{name} ")));
@@ -162,7 +162,8 @@ fn metrics_say_who_is_held_and_how_promises_stand() {
 fn the_page_of_metrics_names_each() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(folder.path());
-    let text = Metrics::default().text(&queue).expect("read");
+    let text = Metrics::default().text(&queue, &[TierSample::default()]);
+    let text = text.expect("read");
     let page = include_str!("../../../../../docs/reference/metrics.md");
     let told: BTreeSet<&str> = (text.lines())
         .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())

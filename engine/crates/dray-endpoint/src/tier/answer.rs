@@ -90,6 +90,8 @@ fn answer(tier: &Tier, seen: &Seen) -> TierAnswer {
         demotion_rate: planned.map_or(0, |planned| whole(planned.read)),
         write_rate: planned.map_or(0, |planned| whole(planned.write)),
         missing: seen.missing,
+        restarts: seen.restarts,
+        hits: seen.hits,
         error: seen.error.clone(),
     }
 }

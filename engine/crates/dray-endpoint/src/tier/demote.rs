@@ -65,6 +65,7 @@ impl Round<'_> {
         if let Err(error) = submitted {
             let path = &row.fast_path;
             tracing::warn!(tier = self.name(), "cannot demote {path}: {error}");
+            self.tier.counters.demotion_failed();
             self.memory
                 .later
                 .insert(path.clone(), self.now.after(super::AGAIN));

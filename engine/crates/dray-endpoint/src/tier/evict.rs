@@ -79,6 +79,7 @@ impl Round<'_> {
         match removed {
             Ok(count) => {
                 self.tell(row, "removed", count, reason, None)?;
+                self.tier.counters.deleted(row.bytes);
                 self.memory.failed.remove(&row.fast_path);
                 self.memory.useless.remove(&row.fast_path);
                 self.memory.sizes.remove(&row.fast_path);
@@ -89,6 +90,7 @@ impl Round<'_> {
                 let (path, tier) = (row.fast_path.clone(), self.name());
                 tracing::warn!(tier, "cannot delete the fast copy {path}: {}", error.cause);
                 self.tell(row, "left", 0, reason, Some(&error))?;
+                self.tier.counters.deletion_failed();
                 self.memory.failed.insert(path.clone(), error.cause.clone());
                 self.memory.later.insert(path, self.now.after(AGAIN));
                 Ok(0)

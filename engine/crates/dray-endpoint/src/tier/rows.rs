@@ -80,6 +80,7 @@ impl Round<'_> {
             match (is_copied, row.state) {
                 (Ended::NotYet, _) => continue,
                 (Ended::Done(at), At::Demoting) => {
+                    self.tier.counters.demoted(row.bytes);
                     new.state = At::Demoted;
                     new.demoted_at = Some(at.unwrap_or(self.now));
                     new.error = None;
@@ -91,6 +92,7 @@ impl Round<'_> {
                 (Ended::Failed(why), At::Demoting) => {
                     let (path, tier) = (&row.fast_path, self.name());
                     tracing::warn!(tier, "the demotion of {path} failed: {why}");
+                    self.tier.counters.demotion_failed();
                     self.memory
                         .later
                         .insert(path.clone(), self.now.after(super::AGAIN));

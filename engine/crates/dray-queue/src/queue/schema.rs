@@ -282,8 +282,25 @@ CREATE TABLE tier_restarts (
 ALTER TABLE staging ADD COLUMN hit INTEGER NOT NULL DEFAULT 0;
 ",
     // Renames a column to the name of its field.
+    // Counts the restarts that found their fast copy, and adds the copies of versions on the other
+    // roots of a replication group.
     "
 ALTER TABLE transfers RENAME COLUMN barren TO tries_without_progress;
+ALTER TABLE tier_restarts ADD COLUMN hits INTEGER NOT NULL DEFAULT 0;
+UPDATE tier_restarts SET hits = MIN(count, (SELECT COUNT(*) FROM staging
+    WHERE staging.hit = 1 AND staging.application = tier_restarts.application));
+CREATE TABLE tier_replicas (
+    tier TEXT NOT NULL,
+    application TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    root TEXT NOT NULL,
+    path TEXT NOT NULL,
+    stamp TEXT NOT NULL,
+    transfer TEXT,
+    replicated_at INTEGER,
+    error TEXT,
+    PRIMARY KEY (tier, application, version, root)
+) STRICT, WITHOUT ROWID;
 ",
 ];
 

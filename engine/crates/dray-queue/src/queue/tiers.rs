@@ -59,6 +59,8 @@ pub struct Restarts {
     pub since: Timestamp,
     /// Number of restarts.
     pub count: u64,
+    /// Number of restarts that found their fast copy, so that nothing was copied.
+    pub hits: u64,
 }
 
 /// The table of versions on tiers.
@@ -158,8 +160,14 @@ fn find(connection: &Connection, one: &TierVersion) -> Result<Option<TierVersion
         .map_err(sql("look up a version"))
 }
 
-/// Counts a restart of an application, and marks the version as used.
-pub(super) fn restarted(connection: &Connection, one: &TierVersion, now: Timestamp) -> Result<()> {
+/// Counts a restart of an application, and marks the version as used. `is_hit` tells if the fast
+/// copy existed.
+pub(super) fn restarted(
+    connection: &Connection,
+    one: &TierVersion,
+    now: Timestamp,
+    is_hit: bool,
+) -> Result<()> {
     let failed = sql("count a restart");
     connection
         .prepare_cached(
@@ -172,9 +180,12 @@ pub(super) fn restarted(connection: &Connection, one: &TierVersion, now: Timesta
         .map_err(&failed)?;
     connection
         .prepare_cached(
-            "UPDATE tier_restarts SET count = count + 1 WHERE tier = ?1 AND application = ?2",
+            "UPDATE tier_restarts SET count = count + 1, hits = hits + ?3
+             WHERE tier = ?1 AND application = ?2",
         )
-        .and_then(|mut statement| statement.execute((&one.tier, &one.application)))
+        .and_then(|mut statement| {
+            statement.execute((&one.tier, &one.application, i64::from(is_hit)))
+        })
         .map_err(failed)?;
     Ok(())
 }
@@ -194,7 +205,7 @@ pub(super) fn follow(connection: &Connection, change: &TierChange, now: Timestam
         TierChange::Declared(one) => put(connection, one),
         TierChange::Restored(one) => {
             put(connection, one)?;
-            restarted(connection, one, now)
+            restarted(connection, one, now, false)
         }
     }
 }
@@ -281,7 +292,7 @@ impl Tiers<'_> {
         self.0.read(|connection| {
             let mut statement = connection
                 .prepare_cached(
-                    "SELECT application, since, count FROM tier_restarts WHERE tier = ?1",
+                    "SELECT application, since, count, hits FROM tier_restarts WHERE tier = ?1",
                 )
                 .map_err(&failed)?;
             let rows = statement.query_map([tier], |row| {
@@ -291,6 +302,7 @@ impl Tiers<'_> {
                     Restarts {
                         since,
                         count: row.get(2)?,
+                        hits: row.get(3)?,
                     },
                 ))
             });
@@ -307,7 +319,7 @@ impl Tiers<'_> {
     pub fn hit(&self, version: TierVersion, staged: super::StagedRow) -> Result<()> {
         self.0.write(move |connection, _| {
             staged::put_hit(connection, &staged, clock::now())?;
-            restarted(connection, &version, clock::now())
+            restarted(connection, &version, clock::now(), true)
         })
     }
 
