@@ -182,7 +182,7 @@ def test_a_store_unfit_as_a_root_ends_the_start(
             ({"store": server.at("none")}, "does not exist"),
             ({"store": "root://127.0.0.1:1//d"}, "Connection error"),
             ({"store": "ftp://127.0.0.1/d"}, "no storage system of dray has URLs"),
-            ({"store": server.at("top"), "tier": "slow"}, "tier needs a folder"),
+            ({"store": server.at("top"), "tier": "fast"}, '"fast" needs a folder'),
         ]:
             with pytest.raises(RuntimeError) as caught:
                 start_endpoint("x", roots=[Root("data", options)])

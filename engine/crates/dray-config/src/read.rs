@@ -134,15 +134,19 @@ impl Config {
             }
         }
         for (key, is_set) in [
-            ("tier", root.tier.is_some()),
+            ("tier", root.tier == Some(Tier::Fast)),
             ("targets", !root.targets.is_empty()),
             ("limit_targets", !root.limit_targets.is_empty()),
             ("direct_io", root.direct_io),
             ("preallocate", root.preallocate),
         ] {
             if is_set {
+                let what = match key {
+                    "tier" => "tier = \"fast\"",
+                    key => key,
+                };
                 let cause = format!(
-                    "root {name} is a store, and {key} needs a folder of this host: drop {key}, \
+                    "root {name} is a store, and {what} needs a folder of this host: drop {key}, \
                      or give the root a path"
                 );
                 return Err((key, cause));

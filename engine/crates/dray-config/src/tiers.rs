@@ -246,10 +246,10 @@ impl Config {
         let is_named = |root: &&Root| root.name == *name;
         let cause = match self.root.iter().find(is_named) {
             None => format!("tier {}: no root is called {name}", tier.name),
-            Some(root) if root.path.is_none() => {
+            Some(root) if root.path.is_none() && key == "fast" => {
                 let tier = &tier.name;
                 format!(
-                    "tier {tier}: root {name} is a store, and a tier needs folders of this host"
+                    "tier {tier}: root {name} is a store, and a fast root is a folder of this host"
                 )
             }
             Some(root) if root.read_only => {

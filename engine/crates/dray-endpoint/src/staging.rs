@@ -7,8 +7,10 @@
 //! Not for: deciding when to evict. A caller decides, or the copy's lifetime ends ([`Expiry`]).
 //!
 //! Invariant owned here: a file of a fast copy is removed only if a slow copy of the same size and
-//! time exists, and no pin holds the file.
+//! time exists (on a server that keeps no times: of the same size and checksum), and no pin holds
+//! the file.
 
+mod compare;
 mod expiry;
 mod restart;
 
@@ -27,9 +29,9 @@ use dray_api::{
 use dray_config::roots::{Root, Roots};
 use dray_config::{ManagedTier, Tier};
 use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId};
+use compare::Comparison;
 use dray_queue::clock;
 use dray_queue::{Queue, Refused, StagedRow, Submission, TierChange, TierVersion};
-use dray_store::FileKind;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -346,34 +348,18 @@ fn free_copy(
             remedy,
         ));
     }
-    let precision = |root: &Root| root.store().capabilities().time_precision_nanoseconds;
-    let precision = precision(&fast_root).max(precision(&slow_root));
+    let comparison = Comparison {
+        fast: &fast_root,
+        slow: &slow_root,
+        given,
+    };
     let mut judge = |below: &RelPath, seen: &Seen| {
+        let fast_at = fast.path.join_path(below)?;
         let slow_at = slow.path.join_path(below)?;
-        let Some(copy) = slow_root.store().stat(&slow_at)? else {
-            return Ok(Some("the file has no slow copy".to_owned()));
-        };
-        let is_same = copy.kind == seen.kind
-            && match seen.kind {
-                FileKind::File => {
-                    copy.size == seen.size && copy.modified.equal_at(&seen.modified, precision)
-                }
-                FileKind::Symlink => {
-                    let text = storage::link_text(&slow_root, &slow_at)?;
-                    seen.link.as_ref() == Some(&text)
-                }
-                _ => true,
-            };
-        if !is_same && seen.kind == FileKind::Symlink {
-            return Ok(Some(
-                "the slow copy of the file is a link with another target".to_owned(),
-            ));
+        if let Some(why) = comparison.reason(&fast_at, &slow_at, seen)? {
+            return Ok(Some(why));
         }
-        if !is_same {
-            let why = "the slow copy of the file has another size or time";
-            return Ok(Some(why.to_owned()));
-        }
-        holds(held_by(&fast, &fast.path.join_path(below)?))
+        holds(held_by(&fast, &fast_at))
     };
     let mut removed = 0;
     // The first iteration only checks all files, because the copy may be useless after the removal

@@ -18,7 +18,7 @@ use dray_api::{Algorithm, ChecksumAnswer, Entry, EntryList, EntryType, SpaceAnsw
 use dray_config::roots::Root;
 use dray_core::checksum::Summer;
 use dray_core::{End, Error, ErrorKind, Metadata, ModifiedTime, Name, RelPath, Result, Sums};
-use dray_store::{MadeDir, ReadExt, ReadPurpose, StoreExt, SyncItem, errno};
+use dray_store::{MadeDir, ReadExt, ReadHandle, ReadPurpose, StoreExt, SyncItem, errno};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, FileType, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
@@ -374,21 +374,7 @@ pub fn checksum(
     let known = file.known_sums().unwrap_or_default();
     let (sums, from) = match known {
         Some(sums) => (sums, SumOrigin::Attribute),
-        None => {
-            let mut summer = Summer::new();
-            let mut buffer = vec![0; READ_BYTES];
-            let mut offset = 0;
-            loop {
-                given.check(operation)?;
-                let count = file.read_full_at(offset, &mut buffer)?;
-                summer.update(&buffer[..count]);
-                offset += count as u64;
-                if count < buffer.len() {
-                    break;
-                }
-            }
-            (summer.finish(), SumOrigin::Read)
-        }
+        None => (read_sums(&*file, given, operation)?, SumOrigin::Read),
     };
     if file.state()? != before {
         return Err(Error::new(ErrorKind::SourceChanged, End::Here, operation)
@@ -402,6 +388,36 @@ pub fn checksum(
         size: before.size,
         from,
     })
+}
+
+/// Returns the checksums of the bytes that a file has now. Reads the whole file.
+///
+/// # Errors
+/// `SourceChanged` if the file changed while it was read.
+pub fn content_sums(root: &Root, path: &RelPath, given: &Given) -> Result<Sums> {
+    let operation = "compute the checksum of the file";
+    let file = root.store().open_read(path, ReadPurpose::ReadBack)?;
+    let before = file.state()?;
+    let sums = read_sums(&*file, given, operation)?;
+    if file.state()? != before {
+        return Err(Error::new(ErrorKind::SourceChanged, End::Here, operation).file(path));
+    }
+    Ok(sums)
+}
+
+fn read_sums(file: &dyn ReadHandle, given: &Given, operation: &str) -> Result<Sums> {
+    let mut summer = Summer::new();
+    let mut buffer = vec![0; READ_BYTES];
+    let mut offset = 0;
+    loop {
+        given.check(operation)?;
+        let count = file.read_full_at(offset, &mut buffer)?;
+        summer.update(&buffer[..count]);
+        offset += count as u64;
+        if count < buffer.len() {
+            return Ok(summer.finish());
+        }
+    }
 }
 
 fn digits(algorithm: Algorithm, sums: Sums) -> String {

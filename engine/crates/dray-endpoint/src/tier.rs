@@ -127,7 +127,8 @@ impl Tiers {
     /// Prepares the tiers of the configuration.
     ///
     /// # Errors
-    /// `InvalidRequest` if the bandwidths of a tier contradict each other.
+    /// `InvalidRequest` if the bandwidths of a tier contradict each other, or if the server of a slow
+    /// root cannot confirm its copies.
     pub fn open(
         config: &Config,
         queue: &Arc<Queue>,
@@ -136,6 +137,7 @@ impl Tiers {
         audit: &Arc<Audit>,
     ) -> Result<Arc<Self>> {
         let tiers = config.tier.iter().map(|tier| {
+            rows::check_slow(tier, roots.named(tier.slow.as_str())?)?;
             Ok(Tier {
                 device: plan::device(tier).map_err(|error| rows::invalid(tier, &error))?,
                 config: tier.clone(),

@@ -280,7 +280,7 @@ impl Open {
         }
         if let Some(sums) = &wanted.sums {
             let compared = self.server.compare(&self.partial, sums);
-            compared.map_err(|error| error.file(&self.path))?;
+            compared.map_err(|error| error.file(&self.path)).map(drop)?;
         }
         let noted = (wanted.modified, wanted.sums);
         self.server.set_note(&self.partial, &found, noted)?;

@@ -303,20 +303,21 @@ impl Server {
         name.map(|name| self.with(path, Some(&name))).transpose()
     }
 
-    /// Requests the server's checksum of a file and compares it with `sums`.
+    /// Requests the server's checksum of a file and compares it with `sums`. Returns false if the
+    /// server has no checksum of an algorithm that dray supports.
     ///
     /// # Errors
     /// [`ErrorKind::ChecksumMismatch`] if the checksums differ.
-    pub(crate) fn compare(&self, path: &RelPath, sums: &Sums) -> Result<()> {
+    pub(crate) fn compare(&self, path: &RelPath, sums: &Sums) -> Result<bool> {
         let Some(question) = self.question(path)? else {
-            return Ok(());
+            return Ok(false);
         };
         let mut questions = 1;
         loop {
             match client()?.checksum(&self.login(), &question) {
                 Ok(answer) => return compare_answer(path, &answer, sums),
                 // The server does not support the algorithm, so no checksum is compared.
-                Err(error) if checksum::is_unknown(error.kind) => return Ok(()),
+                Err(error) if checksum::is_unknown(error.kind) => return Ok(false),
                 // The server is still reading the file. The client waits half an hour for each
                 // answer, so ask again.
                 Err(error) if error.kind == ErrorKind::TimedOut && questions < QUESTIONS_MAX => {
@@ -426,12 +427,13 @@ pub(crate) const fn is_lost(error: &Error) -> bool {
 }
 
 /// Compares a server's answer, such as "adler32 37dc018b", with the checksums of the written data.
-fn compare_answer(path: &RelPath, answer: &str, sums: &Sums) -> Result<()> {
+/// Returns false if dray does not support the algorithm of the answer.
+fn compare_answer(path: &RelPath, answer: &str, sums: &Sums) -> Result<bool> {
     let Some(known) = checksum::read(answer) else {
-        return Ok(());
+        return Ok(false);
     };
     if known.matches(sums) {
-        return Ok(());
+        return Ok(true);
     }
     let ours: Checksum = known.same_algorithm(sums);
     let cause = format!("the destination's server has {known}, but {ours} was sent");

@@ -243,6 +243,10 @@ impl Store for XrootdSink {
         Ok(self.note_of(path)?.and_then(|note| note.sums))
     }
 
+    fn confirms(&self, path: &RelPath, sums: &Sums) -> Result<bool> {
+        self.server.compare(path, sums)
+    }
+
     fn make_dir(&self, path: &RelPath) -> Result<MadeDir> {
         // Check if the folder exists, because a server also reports success for an existing folder.
         match self.server.look(path)? {

@@ -5,6 +5,7 @@ use crate::tier::scan::{Found, Measure};
 use dray_api::api_path::ApiPath;
 use dray_api::{State, TierVersionState as At, Timestamp};
 use dray_config::ManagedTier;
+use dray_config::roots::Root;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_queue::{Actor, TierVersion};
 use dray_sched::tiers::device::ModelError;
@@ -65,6 +66,11 @@ type Reasons = BTreeMap<String, String>;
 type Changes = Vec<(Option<At>, TierVersion)>;
 
 impl Round<'_> {
+    fn slow_sets_times(&self) -> bool {
+        let root = self.all.roots.named(self.tier.config.slow.as_str());
+        root.is_ok_and(|root| root.store().capabilities().sets_times)
+    }
+
     /// Records the ends of demotions and of restored copies. Returns true if a row changed.
     pub(super) fn follow(&mut self, rows: &[TierVersion]) -> Result<bool> {
         let mut changes = Changes::new();
@@ -88,7 +94,13 @@ impl Round<'_> {
                         self.memory.useless.insert(row.fast_path.clone());
                     }
                 }
-                (Ended::Done(_), _) => new.state = At::Demoted,
+                (Ended::Done(_), _) => {
+                    new.state = At::Demoted;
+                    // A server that keeps no times restores files with other times.
+                    if !self.slow_sets_times() {
+                        new.stamp = String::new();
+                    }
+                }
                 (Ended::Failed(why), At::Demoting) => {
                     let (path, tier) = (&row.fast_path, self.name());
                     tracing::warn!(tier, "the demotion of {path} failed: {why}");
@@ -350,6 +362,27 @@ impl Round<'_> {
         }
         Ok((looks, unreadable))
     }
+}
+
+/// Refuses a slow root with which fast copies could never be compared: its server keeps no times,
+/// and computes no checksum.
+///
+/// # Errors
+/// `InvalidRequest`.
+pub(super) fn check_slow(tier: &ManagedTier, root: &Root) -> Result<()> {
+    let can = root.store().capabilities();
+    if can.sets_times || can.compares_sums {
+        return Ok(());
+    }
+    let cause = format!(
+        "the server of the root {} neither keeps the times of files nor computes a checksum of a \
+         kind that dray supports, so no fast copy could ever be deleted",
+        root.name()
+    );
+    let operation = format!("open the tier {}", tier.name);
+    Err(Error::new(ErrorKind::InvalidRequest, End::Here, operation)
+        .cause(cause)
+        .remedy("have the server compute adler32 or crc32c (xrootd.chksum), or choose another root"))
 }
 
 /// Returns the change of a row to another state. The transfer of a row in the state `slow` is one

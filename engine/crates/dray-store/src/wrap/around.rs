@@ -302,6 +302,11 @@ impl<H: Hook> Store for Around<H> {
         self.call(Operation::KnownSums, path, || self.inner.known_sums(path))
     }
 
+    fn confirms(&self, path: &RelPath, sums: &Sums) -> Result<bool> {
+        let ask = || self.inner.confirms(path, sums);
+        self.call(Operation::KnownSums, path, ask)
+    }
+
     fn make_dir(&self, path: &RelPath) -> Result<MadeDir> {
         self.call(Operation::MakeDir, path, || self.inner.make_dir(path))
     }
