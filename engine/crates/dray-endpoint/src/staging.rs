@@ -20,6 +20,7 @@ pub use restart::{Copy, copy};
 use crate::accounts::Accounts;
 use crate::actor::actor;
 use crate::storage::{self, Freed, Given, Seen};
+use compare::Comparison;
 use dray_access::{Access, Action, Principal};
 use dray_api::api_path::ApiPath;
 use dray_api::{
@@ -29,7 +30,6 @@ use dray_api::{
 use dray_config::roots::{Root, Roots};
 use dray_config::{ManagedTier, Tier};
 use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId};
-use compare::Comparison;
 use dray_queue::clock;
 use dray_queue::{Queue, Refused, StagedRow, Submission, TierChange, TierVersion};
 use serde_json::json;

@@ -1,14 +1,17 @@
 //! A tier under faults: applications write versions, the tier demotes and deletes them, users pin
-//! them, the tier is killed, and the slow tier is unreachable or damages a copy. All choices are
+//! them, the tier is killed, and the slow tier is unreachable or damages a copy. Applications write
+//! versions again, also during a demotion. A second slow tier receives replicas. All choices are
 //! those of `dray_sched::tiers::victims`. [`checks`] examines the disks after each step.
 //!
 //! Non-goals: bandwidth and time. `experiments::bbos_restarts` has both.
 
 pub mod checks;
 mod disks;
+mod replicas;
+mod rewrites;
 
 use crate::world::Violation;
-use disks::{Copy, Disks, Key};
+use disks::{Disks, Key};
 use dray_sched::rng::Rng;
 use dray_sched::tiers::victims::{
     Demotion, Order, Version, VersionState, deletions, kept_because, newest_complete, next_demotion,
@@ -39,17 +42,26 @@ pub enum Mutant {
     PinIgnored,
     /// Versions are removed because of a newer one that is incomplete.
     IncompleteIsNewest,
+    /// A deletion does not compare the two copies.
+    DeletesWithoutComparing,
+    /// A replica counts when it is written and not durable.
+    ReplicaBeforeDurable,
+    /// The checksum of a replica is not compared.
+    ReplicaChecksumIgnored,
 }
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 9] = [
         Self::DoneBeforeDurable,
         Self::ChecksumIgnored,
         Self::TrustsRunningDemotion,
         Self::PinForgotten,
         Self::PinIgnored,
         Self::IncompleteIsNewest,
+        Self::DeletesWithoutComparing,
+        Self::ReplicaBeforeDurable,
+        Self::ReplicaChecksumIgnored,
     ];
 
     /// Returns the name of the defect on the command line.
@@ -62,6 +74,9 @@ impl Mutant {
             Self::PinForgotten => "tier-pin-forgotten",
             Self::PinIgnored => "tier-pin-ignored",
             Self::IncompleteIsNewest => "tier-incomplete-is-newest",
+            Self::DeletesWithoutComparing => "tier-deletes-without-comparing",
+            Self::ReplicaBeforeDurable => "tier-replica-before-durable",
+            Self::ReplicaChecksumIgnored => "tier-replica-checksum-ignored",
         }
     }
 
@@ -87,6 +102,12 @@ pub struct Report {
     pub failed: u64,
     /// Number of writes that found no space.
     pub refused: u64,
+    /// Number of replicas that finished.
+    pub replicated: u64,
+    /// Number of complete versions that an application wrote again.
+    pub rewritten: u64,
+    /// Number of deletions that found two different copies.
+    pub differed: u64,
 }
 
 /// Runs one seed.
@@ -102,12 +123,17 @@ pub fn run_seed(seed: u64, mutant: Option<Mutant>) -> Report {
         versions: Vec::new(),
         numbers: [0; APPLICATIONS as usize],
         running: None,
+        replicating: None,
         disks: Disks::default(),
         report: Report::default(),
     };
     for _ in 0..STEPS {
         tier.now += 1.0;
-        if let Err(violation) = tier.step().and_then(|()| checks::newest_survives(&tier)) {
+        let checked = tier
+            .step()
+            .and_then(|()| checks::demoted_is_durable(&tier))
+            .and_then(|()| checks::newest_survives(&tier));
+        if let Err(violation) = checked {
             tier.report.violation = Some(violation);
             break;
         }
@@ -134,6 +160,8 @@ struct Tier {
     numbers: [u64; APPLICATIONS as usize],
     /// The demotion that runs. A kill loses it.
     running: Option<(Key, bool, Stage)>,
+    /// The replication that runs. A kill loses it.
+    replicating: Option<(Key, Stage)>,
     disks: Disks,
     report: Report,
 }
@@ -145,11 +173,14 @@ impl Tier {
 
     fn step(&mut self) -> Result<(), Violation> {
         match self.draw.below(100) {
-            0..18 => self.write(),
-            18..36 => self.complete(),
-            36..72 => self.demote(),
-            72..80 => self.turn_pin(),
-            80..86 => {
+            0..16 => self.write(),
+            16..32 => self.complete(),
+            32..60 => self.demote(),
+            60..70 => self.replicate(),
+            70..73 => self.rewrite(),
+            73..77 => self.scan(),
+            77..81 => self.turn_pin(),
+            81..86 => {
                 self.remove_old();
                 Ok(())
             }
@@ -194,7 +225,7 @@ impl Tier {
         self.numbers[at] += 1;
         let name = application.to_string();
         let key = (name.clone(), self.numbers[at]);
-        self.disks.fast.insert(key, bytes);
+        self.disks.write(key, bytes);
         self.versions.push(Version {
             application: name,
             number: self.numbers[at],
@@ -246,11 +277,7 @@ impl Tier {
         match stage {
             Stage::Started => {
                 let is_good = !std::mem::take(&mut self.disks.damages_next);
-                let copy = Copy {
-                    is_durable: false,
-                    is_good,
-                };
-                self.disks.slow.insert(key.clone(), copy);
+                self.disks.copy_to_slow(&key, is_good);
                 if self.is_planted(Mutant::DoneBeforeDurable) {
                     return self.demotion_done(&key, delete_after);
                 }
@@ -292,6 +319,11 @@ impl Tier {
         let Some(index) = self.find(key) else {
             return Ok(());
         };
+        // The application has written the version again since the copy began.
+        if self.disks.differ(key) {
+            self.versions[index].state = VersionState::OnFast;
+            return Ok(());
+        }
         self.versions[index].state = VersionState::Demoted;
         self.versions[index].demoted_at = Some(self.now);
         let may = kept_because(&self.versions[index]).is_none();
@@ -301,13 +333,19 @@ impl Tier {
         Ok(())
     }
 
-    /// Deletes a fast copy.
+    /// Deletes a fast copy, if it agrees with the slow copy.
     fn delete(&mut self, index: usize) -> Result<(), Violation> {
-        checks::demoted_before_deleted(self, index)?;
-        checks::pinned_stays(self, index)?;
         let version = &mut self.versions[index];
         let key = (version.application.clone(), version.number);
-        version.state = VersionState::SlowOnly;
+        if self.disks.differ(&key) && self.mutant != Some(Mutant::DeletesWithoutComparing) {
+            self.report.differed += 1;
+            version.state = VersionState::OnFast;
+            version.is_replicated = false;
+            return Ok(());
+        }
+        checks::demoted_before_deleted(self, index)?;
+        checks::pinned_stays(self, index)?;
+        self.versions[index].state = VersionState::SlowOnly;
         self.disks.fast.remove(&key);
         self.report.deleted += 1;
         Ok(())
@@ -342,8 +380,7 @@ impl Tier {
             };
             for version in self.versions.iter().filter(|each| is_old(each)) {
                 let key = (version.application.clone(), version.number);
-                self.disks.fast.remove(&key);
-                self.disks.slow.remove(&key);
+                self.disks.remove(&key);
             }
             self.versions.retain(|each| !is_old(each));
         }
@@ -353,7 +390,8 @@ impl Tier {
     fn kill(&mut self) {
         self.report.kills += 1;
         self.running = None;
-        self.disks.slow.retain(|_, copy| copy.is_durable);
+        self.replicating = None;
+        self.disks.lose_what_is_not_durable();
         let trusts = self.is_planted(Mutant::TrustsRunningDemotion);
         for version in &mut self.versions {
             if version.state == VersionState::Demoting {

@@ -8,18 +8,25 @@ const SEEDS: u64 = 400;
 
 #[test]
 fn no_rule_of_a_tier_is_broken() {
-    let (mut demoted, mut deleted, mut kills, mut failed, mut refused) = (0, 0, 0, 0, 0);
+    let mut counts = [0; 8];
     for seed in 0..SEEDS {
         let report = run_seed(seed, None);
         assert_eq!(report.violation, None, "seed {seed}");
-        demoted += report.demoted;
-        deleted += report.deleted;
-        kills += report.kills;
-        failed += report.failed;
-        refused += report.refused;
+        let found = [
+            report.demoted,
+            report.deleted,
+            report.kills,
+            report.failed,
+            report.refused,
+            report.replicated,
+            report.rewritten,
+            report.differed,
+        ];
+        for (count, found) in counts.iter_mut().zip(found) {
+            *count += found;
+        }
     }
-    let counts = [demoted, deleted, kills, failed, refused];
-    assert!(counts.iter().all(|count| *count > 2 * SEEDS), "{counts:?}");
+    assert!(counts.iter().all(|count| *count * 8 > SEEDS), "{counts:?}");
 }
 
 #[test]
@@ -41,6 +48,12 @@ fn each_rule_has_a_defect_that_its_checker_detects() {
             *checkers.entry(checker).or_default() += count;
         }
     }
-    let rules = ["demoted_before_deleted", "newest_survives", "pinned_stays"];
+    let rules = [
+        "demoted_before_deleted",
+        "demoted_is_durable",
+        "newest_survives",
+        "pinned_stays",
+        "replica_is_durable",
+    ];
     assert_eq!(checkers.into_keys().collect::<Vec<_>>(), rules);
 }

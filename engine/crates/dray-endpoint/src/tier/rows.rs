@@ -382,7 +382,9 @@ pub(super) fn check_slow(tier: &ManagedTier, root: &Root) -> Result<()> {
     let operation = format!("open the tier {}", tier.name);
     Err(Error::new(ErrorKind::InvalidRequest, End::Here, operation)
         .cause(cause)
-        .remedy("have the server compute adler32 or crc32c (xrootd.chksum), or choose another root"))
+        .remedy(
+            "have the server compute adler32 or crc32c (xrootd.chksum), or choose another root",
+        ))
 }
 
 /// Returns the change of a row to another state. The transfer of a row in the state `slow` is one

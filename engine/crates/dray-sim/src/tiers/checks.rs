@@ -23,6 +23,36 @@ pub(super) fn demoted_before_deleted(tier: &Tier, index: usize) -> Result<(), Vi
     })
 }
 
+/// Checks that each version that the catalog calls demoted has a durable and correct slow copy. The
+/// copy may be of an earlier content, if the application has written the version again.
+pub(super) fn demoted_is_durable(tier: &Tier) -> Result<(), Violation> {
+    for (index, version) in tier.versions.iter().enumerate() {
+        let key = key(tier, index);
+        let copy = tier.disks.slow.get(&key);
+        let is_durable = copy.is_some_and(|copy| copy.is_durable && copy.is_good);
+        if version.state.is_durable_on_slow() && !is_durable {
+            return Err(Violation {
+                checker: "demoted_is_durable",
+                detail: format!("{key:?} counts as demoted while its slow copy is {copy:?}"),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a replica is durable and correct when the catalog counts it.
+pub(super) fn replica_is_durable(tier: &Tier, index: usize) -> Result<(), Violation> {
+    let key = key(tier, index);
+    if tier.disks.is_replicated(&key) {
+        return Ok(());
+    }
+    let copy = tier.disks.replicas.get(&key);
+    Err(Violation {
+        checker: "replica_is_durable",
+        detail: format!("{key:?} counts as replicated while its replica is {copy:?}"),
+    })
+}
+
 /// Checks that a version to delete has no pin.
 pub(super) fn pinned_stays(tier: &Tier, index: usize) -> Result<(), Violation> {
     if !tier.versions[index].is_pinned {
