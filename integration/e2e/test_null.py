@@ -140,7 +140,7 @@ def test_a_server_with_storage_is_no_null_end(bench: Bench, tmp_path: Path) -> N
     ended = bench.cp("null:4096", far + "null:", *peer)
     error = ended.expect(3).report["error"]
     assert (error["kind"], error["end"]) == ("invalid_request", "sink")
-    assert "stores its data" in error["cause"]
+    assert "stores the data" in error["cause"]
     assert list(root.iterdir()) == []
     # The remedy names the path of a file of that name.
     assert f"{far}./null:" in error["remedy"]
@@ -162,7 +162,7 @@ def test_a_copy_to_null_verifies_checksums(bench: Bench) -> None:
         (["null:5", "dray://127.0.0.1:1/null:5"], "write the null destination as null:"),
         (["x", "dray://127.0.0.1:1/null:", "--dry-run"], "without --dry-run"),
         (["null:5x2", "x"], "--recursive"),
-        (["-r", "null:5x2", "y", "x"], "copy these sources one by one"),
+        (["-r", "null:5x2", "y", "x"], "copy each source with a separate command"),
         (["null:five", "x"], "./null:"),
         (["null:5", "null:", "--verify"], "without --verify"),
         (["null:5", "null:", "--dry-run"], "without --dry-run"),

@@ -141,7 +141,7 @@ BAD = {
     "sub": "authority",
     "old-proxy": "expired",
     "early-proxy": "not yet valid",
-    "too-long": "the chain of proxies is longer than this proxy allows",
+    "too-long": "the chain has more proxies than one of its proxies allows",
     "proxy-of-expired": "expired",
     "no-usage": "digital signatures",
     "not-critical": "",

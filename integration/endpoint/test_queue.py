@@ -205,7 +205,7 @@ DATA, OUT = Root(), Root("out")
             (Root("data", {"read": ["bob"]}), OUT),
             {},
             "permission_denied",
-            "the root data does not let alice read",
+            "the root data does not permit alice to read",
         ),
         (
             (DATA, Root("out", {"write": ["bob"]})),
@@ -217,14 +217,14 @@ DATA, OUT = Root(), Root("out")
             (DATA, Root("out", {"read_only": True})),
             {},
             "permission_denied",
-            "the root out may only be read",
+            "the root out is read-only",
         ),
         ((DATA,), {}, "not_found", 'no longer exports the root "out"'),
         (
             (DATA, OUT),
             {"name": "other", "aliases": ["a"]},
             "permission_denied",
-            "that this endpoint trusts vouches for alice@https://a",
+            "alice@https://a is not confirmed by an issuer",
         ),
         ((DATA, OUT), {}, None, ""),
     ],
@@ -278,8 +278,8 @@ def test_staging_asks_to_stage_and_to_replace(start_endpoint: Callable[..., Endp
         assert client.staging("s").state == "staged"
     narrow(endpoint, (slow, Root("fast", {"tier": "fast", "read_only": True})))
     with endpoint.client() as client:
-        with pytest.raises(dray.DrayError, match="may only be read"):
+        with pytest.raises(dray.DrayError, match="is read-only"):
             client.stage_in(StagingRequest("/slow/x", id="again"))
-        with pytest.raises(dray.DrayError, match="may only be read"):
+        with pytest.raises(dray.DrayError, match="is read-only"):
             client.evict_staging("s")
         assert endpoint.root("x", root="fast").exists()

@@ -92,42 +92,42 @@ WRONG: dict[str, tuple[Json, Json, str, str, str]] = {
         {"transfer": "another"},
         {},
         "permission_denied",
-        "the ticket is for transfer another, not for transfer t",
+        "the ticket was issued for transfer another, not for transfer t",
         "get a ticket for these paths",
     ),
     "other-direction": (
         {"direction": "write"},
         {},
         "permission_denied",
-        "the ticket allows the other direction only",
+        "the ticket allows reading or writing, but the session needs the opposite direction",
         "get a ticket for these paths",
     ),
     "other-path": (
         {},
         {"path": "y.dat"},
         "permission_denied",
-        "the ticket does not cover /data/y.dat",
+        "the ticket does not allow the path /data/y.dat",
         "get a ticket for these paths",
     ),
     "alike-path": (
         {},
         {"path": "x.dat2"},
         "permission_denied",
-        "the ticket does not cover /data/x.dat2",
+        "the ticket does not allow the path /data/x.dat2",
         "get a ticket for these paths",
     ),
     "folder-above": (
         {},
         {"path": "", "selection": {"recursive": True}},
         "permission_denied",
-        "the ticket does not cover /data",
+        "the ticket does not allow the path /data",
         "get a ticket for these paths",
     ),
     "other-key": (
         {"peer_key": "sha256:" + "0" * 64},
         {},
         "unauthorized",
-        "the ticket is bound to another key than that of the other end",
+        "the ticket is bound to a key that differs from the key of the other end",
         GET_ANOTHER,
     ),
 }
@@ -189,7 +189,7 @@ def test_a_client_without_a_key_gets_nothing_for_a_ticket(
     assert ended.returncode == 3, ended
     error = json.loads(ended.stdout.splitlines()[-1])["error"]
     assert error["kind"] == "unauthorized"
-    assert "the ticket is bound to a key, and the other end shows no key" in error["cause"], error
+    assert "the ticket is bound to a key, but the other end presented no key" in error["cause"], error
     assert GET_ANOTHER in error["remedy"], error
     # The API does not accept it as a credential, and a caller without the key cannot renew it.
     ask(b, "GET", "/v1/transfers", token=ticket["ticket"]).refused(401, "unauthorized")
@@ -197,7 +197,7 @@ def test_a_client_without_a_key_gets_nothing_for_a_ticket(
     ask(b, "POST", "/v1/tickets/renew", body).refused(401, "unauthorized")
     thief = b.folder / "endpoint" / "identity.pem"
     answer = ask(b, "POST", "/v1/tickets/renew", body, certificate=thief)
-    assert "bound to another key" in answer.refused(401, "unauthorized")["cause"]
+    assert "bound to a key that differs" in answer.refused(401, "unauthorized")["cause"]
     holder = a.folder / "endpoint" / "identity.pem"
     answer = ask(b, "POST", "/v1/tickets/renew", body, certificate=holder)
     assert answer.code == 200, answer.text
@@ -435,7 +435,7 @@ def test_a_ticket_follows_the_current_rules_of_the_root(
     rules[direction] = ["bob"]
     b.start()
     ended = carry(a, request)
-    words = f"the root data does not let alice {direction}"
+    words = f"the root data does not permit alice to {direction}"
     assert_refused(ended, "permission_denied", words, "ask the endpoint's administrator")
     assert ended["tries"] == 1, ended
     assert not b.root("new.dat").exists()
@@ -537,7 +537,7 @@ def test_the_client_raises_the_refusal_of_a_ticket(two_endpoints: Two) -> None:
         with pytest.raises(package.DrayPermanentError) as caught:
             ended.raise_for_failures()
         assert caught.value.kind == "unauthorized"
-        assert "another key" in str(caught.value)
+        assert "differs from the key" in str(caught.value)
         with pytest.raises(package.DrayPermanentError) as caught:
             there.ticket("nobodys")
         assert caught.value.kind == "not_found"

@@ -57,10 +57,10 @@ def test_a_stalled_stream_is_given_up(bench: Bench, push: bool, after: float) ->
         assert carried - FILES * tree.MIB <= UNDER_WAY_BYTES
         if push:
             # The source reports what it gave up: here the client, else the server.
-            assert any("not acknowledged" in notice for notice in ended.report["notices"])
+            assert any("did not acknowledge" in notice for notice in ended.report["notices"])
         else:
             said = [line for line in server.transfers() if line["event"] == "notice"]
-            assert any("not acknowledged" in line["error"]["cause"] for line in said), said
+            assert any("did not acknowledge" in line["error"]["cause"] for line in said), said
         assert frozen.is_frozen
         differences = tree.differences(tree.describe(source), tree.describe(sink))
         assert [line for line in differences if "b''" not in line] == []

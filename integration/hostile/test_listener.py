@@ -390,9 +390,9 @@ DONE, DONE_LARGE, NOTHING = (1, 0, 0, 0, 0, 5), (1, 0, 0, 0, 0, 3 << 20), (0,) *
 
 #: frames of a sink that accepts no data, with the size of the file; and the source's answer
 EARLY: dict[str, tuple[int, list[bytes], str]] = {
-    "at-once": (5, [verdict(*DONE)], "with 1 of 1 entries still open"),
-    "of-nothing": (5, [verdict(*NOTHING)], "with 1 of 1 entries still open"),
-    "wanted": (5, [want(single()), verdict(*DONE)], "with 1 of 1 entries still open"),
+    "at-once": (5, [verdict(*DONE)], "but 1 of 1 entries have not ended"),
+    "of-nothing": (5, [verdict(*NOTHING)], "but 1 of 1 entries have not ended"),
+    "wanted": (5, [want(single()), verdict(*DONE)], "but 1 of 1 entries have not ended"),
     "closed": (5, [want(single()), closed(0), verdict(*DONE)], "0 of 5 bytes sent"),
     "not-wanted": (5, [closed(0), verdict(*DONE)], "not requested"),
     "large": (

@@ -39,7 +39,7 @@ MIB = 1 << 20
 #: As ``make build-xrootd`` names it; in the configuration it has no number.
 PLUGIN = "libDrayXrdCtl-5.so"
 SOURCE = 0
-NOWHERE = "knows of no endpoint"
+NOWHERE = "no endpoint was found"
 
 
 @pytest.fixture(scope="module")
@@ -203,13 +203,13 @@ def test_a_ticket_opens_its_own_file_for_its_own_key_and_its_time(
     ticket = given["ticket"]
     forged = ticket[:-1] + ("A" if ticket[-1] != "A" else "B")
     refused = {
-        "the ticket does not cover /data/b": dial(ticket, reader, "/data/b"),
-        "the ticket does not cover /data/deep/a": dial(ticket, reader, "/data/deep/a"),
-        "the ticket does not cover /data": dial(ticket, reader, "/data"),
-        "the ticket is for transfer t, not for transfer u": dial(ticket, reader, transfer="u"),
+        "the ticket does not allow the path /data/b": dial(ticket, reader, "/data/b"),
+        "the ticket does not allow the path /data/deep/a": dial(ticket, reader, "/data/deep/a"),
+        "the ticket does not allow the path /data": dial(ticket, reader, "/data"),
+        "the ticket was issued for transfer t, not for transfer u": dial(ticket, reader, transfer="u"),
         "this endpoint did not issue the ticket": dial(forged, reader),
-        "the ticket is bound to another key than that of the other end": dial(ticket, thief),
-        "the ticket is bound to a key, and the other end shows no key": dial(ticket, None),
+        "the ticket is bound to a key that differs from the key of the other end": dial(ticket, thief),
+        "the ticket is bound to a key, but the other end presented no key": dial(ticket, None),
     }
     good = dial(ticket, reader)
     for why, frame in refused.items():
@@ -317,7 +317,7 @@ def test_without_its_endpoint_the_server_is_read(
         "no such token": "answers 401",
     }
     assert re.search(rf"no ticket for /a .*{words[fault]}", site.source.said())
-    assert "was denied access by the endpoint at the source" in sink.said()
+    assert "the endpoint at the source denied access" in sink.said()
     assert site.sessions() == []
 
 

@@ -179,6 +179,6 @@ def test_an_unreachable_dray_is_waited_for_once(
         sites.sink.path("a").unlink()
     log_text = sites.sink.said()
     assert log_text.count("reading from the XRootD server instead") == 1, log_text
-    assert log_text.count("was unreachable a moment ago") == 2
+    assert log_text.count("was unreachable a short time ago") == 2
     (known,) = sites.sink.admin.rglob("dray-deaf-servers")
     assert f"dray://{sites.dray.address}\n" in known.read_text(encoding="ascii")

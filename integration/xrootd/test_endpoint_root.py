@@ -181,7 +181,7 @@ def test_a_store_unfit_as_a_root_ends_the_start(
             ({"store": url}, "read_only = true"),
             ({"store": server.at("none")}, "does not exist"),
             ({"store": "root://127.0.0.1:1//d"}, "Connection error"),
-            ({"store": "ftp://127.0.0.1/d"}, "no storage system of dray has URLs"),
+            ({"store": "ftp://127.0.0.1/d"}, "dray supports no storage system with URLs"),
             ({"store": server.at("top"), "tier": "fast"}, '"fast" needs a folder'),
         ]:
             with pytest.raises(RuntimeError) as caught:

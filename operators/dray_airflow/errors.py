@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 MESSAGE_CHARACTERS_MAX = 2000
-FORSAKEN = "no caller has asked about it for "
+FORSAKEN = "no caller has asked about "
 """Start of a notice of an endpoint (``queue/run.rs``). A test compares the two texts."""
 
 

@@ -199,8 +199,8 @@ impl Access for Authenticator {
         let is_own = principal == OWN_PRINCIPAL;
         if !(by_token || by_certificate || is_own) {
             let cause = format!(
-                "no issuer or certificate authority that this endpoint trusts \
-                vouches for {principal}"
+                "{principal} is not confirmed by an issuer or certificate authority that this \
+                    endpoint trusts"
             );
             return Err(denied(action, path, cause));
         }
@@ -228,7 +228,7 @@ impl Authenticator {
         let root = self.roots.find(path)?;
         let changes = matches!(action, Action::Create | Action::MakeFolder | Action::Modify);
         if changes && root.is_read_only {
-            let cause = format!("the root {} may only be read", root.name());
+            let cause = format!("the root {} is read-only", root.name());
             return Err(denied(action, path, cause));
         }
         let (verb, rule) = match action {
@@ -243,7 +243,7 @@ impl Authenticator {
             None => !has_scopes,
         };
         if is_ruled_out {
-            let cause = format!("the root {} does not let {owner} {verb}", root.name());
+            let cause = format!("the root {} does not permit {owner} to {verb}", root.name());
             return Err(denied(action, path, cause));
         }
         Ok(())
@@ -295,7 +295,9 @@ pub fn own_issuer(config: &Config, key: &Path) -> Result<(Issuer, KeySet)> {
         let operation = format!("read the key of the local issuer {}", key.display());
         Error::new(error.kind().into(), End::Here, operation)
             .cause(error.to_string())
-            .remedy("correct issuer_local.key in the configuration, or remove this key")
+            .remedy(
+                "correct issuer_local.key in the endpoint's configuration, or remove this setting",
+            )
     })?;
     let key = SigningKey::from_pem(&pem, &SystemRandom::new())?;
     let keys = KeySet::parse(key.public_jwks().as_bytes(), now())?;

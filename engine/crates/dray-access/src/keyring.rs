@@ -152,7 +152,10 @@ impl Keyring {
             Err(Refusal::UnknownKey { issuer, error })
                 if (self.known(&issuer)).is_some_and(|known| known.asked().has_failed) =>
             {
-                let cause = format!("{}, and fetching new keys failed", error.cause);
+                let cause = format!(
+                    "{}, and new keys could not be fetched from the issuer",
+                    error.cause
+                );
                 let error = error.cause(cause).status(Status::Temporary);
                 return Err(Refusal::UnknownKey { issuer, error });
             }
@@ -172,7 +175,7 @@ impl Keyring {
         } else if age >= cache.saturating_add(stale) {
             let issuer = verified.issuer;
             let error = no_keys(&format!(
-                "the keys of {issuer} are too old, and fetching new keys failed"
+                "the stored keys of {issuer} are too old, and new keys could not be fetched"
             ));
             return Err(Refusal::UnknownKey { issuer, error });
         } else if known.asked().has_failed {
@@ -219,8 +222,12 @@ impl Keyring {
         let fetched = tokio::time::timeout(source.pace.fetch, source.keys.fetch(now())).await;
         let fetched = fetched.unwrap_or_else(|_| {
             let operation = format!("get the keys of {issuer}");
-            Err(Error::new(ErrorKind::TimedOut, End::Network, operation)
-                .cause(format!("no answer in {} s", source.pace.fetch.as_secs())))
+            Err(
+                Error::new(ErrorKind::TimedOut, End::Network, operation).cause(format!(
+                    "the issuer sent no answer within {} s",
+                    source.pace.fetch.as_secs()
+                )),
+            )
         });
         let has_failed = fetched.is_err();
         match fetched {

@@ -106,10 +106,7 @@ impl Fetch for IssuerKeys {
                     let document = self.load(url).await?;
                     let named = document.get("jwks_uri").and_then(Value::as_str);
                     let named = named.ok_or_else(|| {
-                        self.wrong(
-                            "the issuer's discovery document names no \
-                            jwks_uri",
-                        )
+                        self.wrong("the issuer's discovery document has no jwks_uri")
                     })?;
                     self.load(named).await?.to_string().into_bytes()
                 }
@@ -144,7 +141,7 @@ impl IssuerKeys {
         let operation = format!("get the keys of {}", self.issuer);
         Error::new(ErrorKind::Unauthorized, End::Here, operation)
             .cause(cause)
-            .remedy("name the issuer's keys in the endpoint's configuration")
+            .remedy("set the path or URL of the issuer's keys in the endpoint's configuration")
     }
 }
 
@@ -163,14 +160,19 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>> {
     std::fs::File::open(path)
         .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
         .map_err(|error| {
-            unreadable(path, &error)
-                .remedy("correct the path in the configuration, or the file's mode")
+            unreadable(path, &error).remedy(
+                "correct the path of the key file in the endpoint's configuration, or \
+                    the mode of the key file",
+            )
         })?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
         let operation = format!("read {}", path.display());
         return Err(Error::new(ErrorKind::LimitExceeded, End::Here, operation)
-            .cause(format!("the file has more than {FILE_BYTES_MAX} bytes"))
-            .remedy("correct the path in the configuration, or split the file"));
+            .cause(format!("the key file has more than {FILE_BYTES_MAX} bytes"))
+            .remedy(
+                "correct the path of the key file in the endpoint's configuration, or split \
+                the key file",
+            ));
     }
     Ok(bytes)
 }
@@ -202,8 +204,10 @@ pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>> {
         return Ok(vec![path.to_owned()]);
     }
     let failed = |error: std::io::Error| {
-        unreadable(path, &error)
-            .remedy("correct the path in the configuration, or the folder's mode")
+        unreadable(path, &error).remedy(
+            "correct the path of the key folder in the endpoint's configuration, or the \
+                mode of the key folder",
+        )
     };
     let mut files = Vec::new();
     for entry in std::fs::read_dir(path).map_err(failed)? {

@@ -114,9 +114,9 @@ impl Grant {
                 (now - self.expires_at) / 1000
             )
         } else if key.is_none() {
-            "the ticket is bound to a key, and the other end shows no key".to_owned()
+            "the ticket is bound to a key, but the other end presented no key".to_owned()
         } else if key != Some(self.peer_key) {
-            "the ticket is bound to another key than that of the other end".to_owned()
+            "the ticket is bound to a key that differs from the key of the other end".to_owned()
         } else {
             return Ok(());
         };
@@ -137,8 +137,7 @@ impl Grant {
         if *transfer != self.transfer {
             let own = &self.transfer;
             return Err(denied(format!(
-                "the ticket is for transfer {own}, not for transfer \
-                {transfer}"
+                "the ticket was issued for transfer {own}, not for transfer {transfer}"
             )));
         }
         let fits = match role {
@@ -147,12 +146,17 @@ impl Grant {
         };
         if !fits {
             return Err(denied(
-                "the ticket allows the other direction only".to_owned(),
+                "the ticket allows reading or writing, but the session needs the opposite \
+                    direction"
+                    .to_owned(),
             ));
         }
         for path in paths {
             if !self.paths.iter().any(|allowed| reaches(allowed, path)) {
-                return Err(denied(format!("the ticket does not cover {}", path.text())));
+                return Err(denied(format!(
+                    "the ticket does not allow the path {}",
+                    path.text()
+                )));
             }
         }
         Ok(())

@@ -55,7 +55,10 @@ impl ApiPath {
         let trimmed = below.strip_suffix(b"/").unwrap_or(below);
         // Refuse a doubled slash; `RelPath` would report the remaining path as absolute.
         if trimmed.starts_with(b"/") {
-            return Err(invalid(text, "an empty name between two slashes"));
+            return Err(invalid(
+                text,
+                "the path has an empty name between two slashes",
+            ));
         }
         let path = RelPath::parse(trimmed).map_err(|error| in_path(error, text))?;
         if path.components().any(|name| name.is_reserved()) {
@@ -349,7 +352,7 @@ mod tests {
             ("//a", "\"//a\": the path names no root"),
             (
                 "/data//a",
-                "\"/data//a\": an empty name between two slashes",
+                "\"/data//a\": the path has an empty name between two slashes",
             ),
         ] {
             assert_eq!(ApiPath::parse(bad).expect_err(bad).cause, words);

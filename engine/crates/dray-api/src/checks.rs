@@ -95,7 +95,10 @@ pub(crate) fn within_if<T: PartialOrd + Display + Copy>(
 /// Checks that a text has at most `bytes_max` bytes and no control characters.
 pub(crate) fn text(field: &str, value: &str, bytes_max: usize) -> Result<()> {
     if value.len() > bytes_max {
-        let cause = format!("{} bytes; {bytes_max} are allowed", value.len());
+        let cause = format!(
+            "the value has {} bytes; at most {bytes_max} bytes are allowed",
+            value.len()
+        );
         return Err(refused(field, cause));
     }
     if value.chars().any(char::is_control) {
@@ -112,7 +115,7 @@ pub(crate) fn count(field: &str, count: usize, bounds: &RangeInclusive<usize>) -
     let (low, high) = (bounds.start(), bounds.end());
     Err(refused(
         field,
-        format!("{count} items; {low} to {high} are allowed"),
+        format!("the list has {count} items; {low} to {high} items are allowed"),
     ))
 }
 
@@ -122,13 +125,17 @@ pub(crate) fn page(field: &str, count: u64) -> Result<()> {
     let most = u64::from(crate::PAGE_MAX);
     match count {
         0 => Err(refused(field, "the value must be at least 1")),
-        count if count > most => {
-            Err(
-                Error::new(ErrorKind::LimitExceeded, End::Here, "read the request")
-                    .cause(format!("{field}: {count}; {most} at the most"))
-                    .remedy("ask for fewer items, and continue with the cursor of the answer"),
-            )
-        }
+        count if count > most => Err(Error::new(
+            ErrorKind::LimitExceeded,
+            End::Here,
+            "read the request",
+        )
+        .cause(format!(
+            "{field} is {count}, but at most {most} items are allowed"
+        ))
+        .remedy(
+            "request fewer items per page, and request the next page with the cursor of the answer",
+        )),
         _ => Ok(()),
     }
 }
@@ -154,11 +161,9 @@ pub(crate) fn rates(low: Option<u64>, high: Option<u64>) -> Result<()> {
     within_if("rate_min", low, &(1..=BYTES_MAX))?;
     within_if("rate_max", high, &(1..=u64::MAX))?;
     match (low, high) {
-        (Some(low), Some(high)) if low > high => Err(refused(
-            "rate_min",
-            "rate_min is above \
-            rate_max",
-        )),
+        (Some(low), Some(high)) if low > high => {
+            Err(refused("rate_min", "rate_min is greater than rate_max"))
+        }
         _ => Ok(()),
     }
 }

@@ -283,7 +283,7 @@ fn check_names(request: &Request) -> Result<()> {
         let name = name(source)?;
         if !name.is_empty() && !names.insert(name) {
             let cause = format!(
-                "two sources have the same last name as {}: one would replace the other at the \
+                "two sources end in the same name as {}, so they would replace each other at the \
                     destination",
                 source.url
             );
@@ -307,10 +307,13 @@ fn check_names(request: &Request) -> Result<()> {
                     "End each URL with a slash to copy only the folder's contents into the \
                     destination"
                 }
-                false => "Give the destination the name of the file, without a slash at its end",
+                false => {
+                    "Write the destination as the name of the file, without a slash at the end \
+                        of the URL"
+                }
             };
-            let cause = "replicas that are copied into a folder must all have the same name, but \
-                these names differ";
+            let cause = "all replicas of a file that is copied into a folder must have the same \
+                name, but the names differ";
             return Err(refused("replicas", format!("{cause}. {remedy}")));
         }
     }
@@ -348,7 +351,8 @@ fn check_sizes(request: &Request) -> Result<()> {
         match known {
             Some((other, asked)) if asked != size => {
                 let cause = format!(
-                    "{} has {size} bytes, but {other} has {asked} bytes",
+                    "the request gives {} a size of {size} bytes, but {other} a size of {asked} \
+                        bytes",
                     place.url
                 );
                 return Err(refused(
@@ -410,7 +414,9 @@ impl Check for Request {
         let sizes = plan::OBJECT_BYTES_MIN..=plan::OBJECT_BYTES_MAX;
         checks::within_if("object_size", self.object_size, &sizes)?;
         if !self.streams.is_none_or(Streams::is_possible) {
-            let cause = format!("1 to {STREAMS_MAX} are allowed, or \"auto\"");
+            let cause = format!(
+                "a number of data connections from 1 to {STREAMS_MAX} is allowed, or \"auto\""
+            );
             return Err(refused("streams", cause));
         }
         checks::count("bind", self.bind.len(), &(0..=BIND_MAX))?;

@@ -110,19 +110,22 @@ impl Check for StagingRequest {
             if crate::reserved_id(id) {
                 return Err(checks::refused(
                     "id",
-                    "this word is reserved, because the API uses it \
-                    in its paths",
+                    "the id is a reserved word, because the API uses this word in its paths",
                 ));
             }
         }
         for path in [Some(&self.path), self.to.as_ref()].into_iter().flatten() {
             if path.len() > TEXT_BYTES_MAX {
-                return Err(checks::refused("path", "the path is too long"));
+                return Err(checks::refused(
+                    "path",
+                    "the path of the staging request is too long",
+                ));
             }
         }
         let application = self.application.as_deref().unwrap_or_default();
         if self.path.is_empty() && (application.is_empty() || self.to.is_some() || self.bypass) {
-            let cause = "without a path, give an application, and neither to nor bypass";
+            let cause = "a staging request without a path needs an application, and must have \
+                neither `to` nor `bypass`";
             return Err(checks::refused("path", cause));
         }
         checks::text("application", application, WORD_BYTES_MAX)?;

@@ -121,7 +121,7 @@ impl Check for TicketRequest {
             if path.len() > TEXT_BYTES_MAX {
                 return Err(checks::refused(
                     "paths",
-                    "one path of the ticket is too long",
+                    "a path in the request for the ticket is too long",
                 ));
             }
         }
@@ -130,7 +130,7 @@ impl Check for TicketRequest {
         if self.paths.iter().map(String::len).sum::<usize>() > PATHS_BYTES_MAX {
             return Err(checks::refused(
                 "paths",
-                "the paths of the ticket are too long in total",
+                "the paths in the request for the ticket are too long in total",
             ));
         }
         if self.peer_key.parse::<dray_core::Fingerprint>().is_err() {

@@ -192,8 +192,9 @@ impl KeySet {
         if json.len() > KEY_SET_BYTES_MAX {
             return Err(refuse(format!("over {KEY_SET_BYTES_MAX} bytes")));
         }
-        let raw: RawSet = serde_json::from_slice(json)
-            .map_err(|_| refuse("the answer is not a JSON object with a list `keys`".to_owned()))?;
+        let raw: RawSet = serde_json::from_slice(json).map_err(|_| {
+            refuse("the answer of the issuer is not a JSON object with a list `keys`".to_owned())
+        })?;
         let keys: Vec<Key> = raw
             .keys
             .into_iter()

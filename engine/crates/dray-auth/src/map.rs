@@ -133,10 +133,9 @@ impl Mapping {
             rule.check().map_err(|why| {
                 let cause = format!("rule {}: {why}", index + 1);
                 misconfigured(
-                    "read the rules of owners",
+                    "read the rules that map callers to owners",
                     cause,
-                    "correct this rule in the endpoint's \
-                    configuration",
+                    "correct the rule in the endpoint's configuration",
                 )
             })?;
         }
@@ -163,8 +162,7 @@ impl Mapping {
                 Judgement::Owner(name) => return Ok(Owner(name)),
                 Judgement::Refused => {
                     return Err(refuse(format!(
-                        "a rule of this endpoint refuses \
-                    {principal}"
+                        "a rule in the endpoint's configuration refuses {principal}"
                     )));
                 }
                 Judgement::Other => {}
@@ -189,14 +187,14 @@ enum Judgement {
 impl Rule {
     fn check(&self) -> Result<(), &'static str> {
         if self.issuer.is_none() && self.subject.is_none() {
-            return Err("the rule names neither an issuer nor a subject");
+            return Err("the rule sets neither `issuer` nor `subject`");
         }
         if self.group.is_some() && self.issuer.is_none() {
             return Err("a rule with groups must name an issuer, because only tokens have groups");
         }
         match (&self.owner, self.refuse) {
-            (None, false) => Err("the rule names no owner"),
-            (Some(_), true) => Err("the rule names an owner and also refuses"),
+            (None, false) => Err("the rule sets neither `owner` nor `refuse`"),
+            (Some(_), true) => Err("the rule sets both `owner` and `refuse`"),
             (Some(owner), false) if owner == "*" => {
                 let stars = self.subject.as_deref().unwrap_or("").matches('*').count();
                 if stars == 1 {
@@ -205,8 +203,9 @@ impl Rule {
                     Err("the owner `*` needs exactly one `*` in the subject")
                 }
             }
-            (Some(owner), false) if !is_account(owner) => Err("the owner of the rule is not a \
-                valid account name"),
+            (Some(owner), false) if !is_account(owner) => {
+                Err("the `owner` of the rule is not a valid account name")
+            }
             _ => Ok(()),
         }
     }

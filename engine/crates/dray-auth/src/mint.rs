@@ -87,7 +87,12 @@ impl SigningKey {
 
     fn from_pkcs8(der: &[u8], random: &dyn SecureRandom) -> Result<Self> {
         let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, der, random)
-            .map_err(|_| unusable("the key is not a P-256 private key with its public key"))?;
+            .map_err(|_| {
+                unusable(
+                    "the file must contain a P-256 private key together with the \
+                matching public key",
+                )
+            })?;
         let id = thumbprint(pair.public_key().as_ref());
         Ok(Self { pair, id })
     }
@@ -140,10 +145,10 @@ impl SigningKey {
             return Err(refuse("the subject of a token must have 1 to 255 bytes"));
         }
         if grant.audiences.is_empty() {
-            return Err(refuse("the token would have no audience"));
+            return Err(refuse("the new token would have no audience"));
         }
         if grant.expires <= grant.issued_at {
-            return Err(refuse("the token would expire before it becomes valid"));
+            return Err(refuse("the new token would expire before it becomes valid"));
         }
         crate::Scopes::parse(&grant.scope, &dray_core::RelPath::root())
             .map_err(|error| refuse(&error.cause))?;
@@ -172,7 +177,9 @@ impl SigningKey {
         token.push('.');
         URL_SAFE_NO_PAD.encode_string(signature, &mut token);
         if token.len() > crate::token::TOKEN_BYTES_MAX {
-            return Err(refuse("the token would exceed the size limit of a token"));
+            return Err(refuse(
+                "the new token would be larger than the limit for tokens",
+            ));
         }
         Ok(token)
     }

@@ -202,7 +202,8 @@ impl Scopes {
         let cause = match self.missing(action, resource) {
             Some(missing) => format!("the token has no scope {missing}"),
             None => format!(
-                "{resource} is outside the folder in which the token's issuer may grant rights, {}",
+                "{resource} is not below the folder in which this endpoint lets the token's \
+                    issuer grant rights: {}",
                 Resource::folder(self.base.clone())
             ),
         };
@@ -210,7 +211,7 @@ impl Scopes {
         Err(
             Error::new(ErrorKind::PermissionDenied, End::Here, operation)
                 .cause(cause)
-                .remedy("ask the issuer for a token with that scope"),
+                .remedy("ask the issuer for a token with the missing scope"),
         )
     }
 

@@ -139,19 +139,22 @@ impl Issuers {
             let refuse = |cause: &str| {
                 let cause = format!("{}: {cause}", shown(&issuer.url));
                 misconfigured(
-                    "use the configured issuer",
+                    "use an issuer from the endpoint's configuration",
                     cause,
-                    "correct this issuer in the endpoint's \
-                    configuration",
+                    "correct the settings of the issuer in the endpoint's configuration",
                 )
             };
             let place = issuer.url.strip_prefix("https://").unwrap_or("");
             // An `@` in the URL would make the default owner `sub@issuer` ambiguous.
             if place.is_empty() || place.contains(['@', '?', '#']) {
-                return Err(refuse("the issuer is not a plain https:// URL"));
+                return Err(refuse(
+                    "the issuer is not an https:// URL without query and fragment",
+                ));
             }
             if issuer.audiences.is_empty() {
-                return Err(refuse("the issuer has no audience"));
+                return Err(refuse(
+                    "the issuer has no audience in the endpoint's configuration",
+                ));
             }
             let base = crate::Resource::parse(&issuer.base)
                 .map_err(|error| {
@@ -168,7 +171,9 @@ impl Issuers {
                 keys: None,
             };
             if known.insert(url, entry).is_some() {
-                return Err(refuse("the configuration names this issuer twice"));
+                return Err(refuse(
+                    "the endpoint's configuration contains the issuer twice",
+                ));
             }
         }
         Ok(Self { known })
@@ -260,7 +265,9 @@ impl Known {
         };
         let issuer = &self.issuer.url;
         let Some(keys) = &self.keys else {
-            return Err(unknown(format!("the keys of {issuer} were not loaded")));
+            return Err(unknown(format!(
+                "the keys of {issuer} have not been loaded yet"
+            )));
         };
         let is_named = |key: &&crate::jwk::Key| {
             (header.kid.as_deref()).is_none_or(|kid| key.id() == Some(kid))
@@ -270,7 +277,11 @@ impl Known {
             return Err(unknown(format!("{issuer} has no key {}", shown(kid))));
         }
         if !named.iter().any(|key| key.fits(algorithm)) {
-            let cause = format!("the key of {issuer} is not a key for {}", algorithm.name());
+            let cause = format!(
+                "the key of {issuer} that the token names cannot check signatures of the \
+                    algorithm {}",
+                algorithm.name()
+            );
             // A token without a key id may be signed with a key that the issuer added after the
             // last fetch.
             return Err(match header.kid {
@@ -355,7 +366,7 @@ fn decoded<T: DeserializeOwned>(part: &[u8], name: &str) -> Result<T> {
     match value {
         Ok(value) if is_object => Ok(value),
         Err(true) if is_object => Err(refused(format!(
-            "a field of the token's {name} has the wrong type, or is there twice"
+            "a field of the token's {name} has the wrong type, or occurs twice"
         ))),
         _ => Err(refused(format!("the token's {name} is not a JSON object"))),
     }
@@ -464,12 +475,18 @@ impl Claims {
             )));
         }
         let latest = now.saturating_add(LEEWAY_SECONDS);
-        for (claim, words) in [(self.nbf, "valid"), (self.iat, "issued")] {
+        for (claim, words) in [
+            (self.nbf, "its start of validity"),
+            (self.iat, "its time of issue"),
+        ] {
             if let Some(NumericDate(start)) = claim.filter(|NumericDate(at)| *at > latest) {
                 let wait = seconds(start - now);
                 return Err(unauthorized(
                     OPERATION,
-                    format!("the token is not yet valid: it is {words} in {wait}"),
+                    format!(
+                        "the token is not yet valid: {words} is {wait} after the time of this \
+                            endpoint"
+                    ),
                     "wait, or correct the clocks of the issuer and of this endpoint",
                 ));
             }
@@ -534,7 +551,7 @@ impl Claims {
     fn id(&self) -> Result<Option<String>> {
         match self.jti.as_deref() {
             Some(id) if id.len() > SUBJECT_BYTES_MAX => Err(refused(format!(
-                "the id of the token has more than {SUBJECT_BYTES_MAX} bytes"
+                "the token's id (jti) has more than {SUBJECT_BYTES_MAX} bytes"
             ))),
             id => Ok(id.map(ToOwned::to_owned)),
         }

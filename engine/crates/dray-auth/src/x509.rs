@@ -114,8 +114,8 @@ impl Trust {
     /// an authority.
     pub fn add_authority(&mut self, der: &[u8]) -> Result<()> {
         let refuse = |cause: String| {
-            let remedy = "remove this file from the folder of authorities";
-            misconfigured("trust the authority", cause, remedy)
+            let remedy = "remove the file from the folder of trusted authorities";
+            misconfigured("read the certificate of a trusted authority", cause, remedy)
         };
         let parsed = parse(der).map_err(|error| refuse(error.cause))?;
         let subject = parsed.subject()?;
@@ -123,7 +123,7 @@ impl Trust {
         // authority. Some root certificates have this version.
         let is_old = parsed.certificate.version().0 == 0;
         if !is_old && !parsed.certificate.is_ca() {
-            return Err(refuse(format!("{subject} is not an authority")));
+            return Err(refuse(format!("{subject} is not a certificate authority")));
         }
         let anchor = anchor_from_trusted_cert(&CertificateDer::from(der))
             .map_err(|_| refuse(format!("the certificate of {subject} is malformed")))?
@@ -146,14 +146,16 @@ impl Trust {
         let der = CertificateRevocationListDer::from(der);
         let list = OwnedCertRevocationList::from_der(der.as_ref()).map_err(|error| {
             let cause = match error {
-                webpki::Error::UnsupportedCrlVersion => "the revocation list is not of version 2",
+                webpki::Error::UnsupportedCrlVersion => {
+                    "the revocation list does not have \
+                    version 2"
+                }
                 webpki::Error::UnsupportedDeltaCrl => {
-                    "the file is a delta list; dray reads \
-                    complete revocation lists only"
+                    "the file is a delta revocation list, but dray reads only complete \
+                        revocation lists"
                 }
                 webpki::Error::UnsupportedIndirectCrl => {
-                    "the revocation list covers other \
-                    authorities than its signer"
+                    "the revocation list covers authorities that differ from its signer"
                 }
                 _ => "malformed",
             };
@@ -206,7 +208,7 @@ impl Trust {
         leaf.check_validity(now)?;
         let name = ServerName::try_from(host).map_err(|_| {
             let cause = format!("{} is not a host name", shown(host));
-            misconfigured("check the server", cause, "correct the host's name")
+            misconfigured("check the server", cause, "correct the host name")
         })?;
         let end = CertificateDer::from(leaf.der);
         self.verify_path(&end, &chain[1..], now, &KeyUsage::server_auth())
@@ -214,7 +216,7 @@ impl Trust {
             .map_err(|error| match error {
                 webpki::Error::CertNotValidForName(_) => refused(
                     format!("{} is not valid for the host {}", leaf.words(), shown(host)),
-                    "use a host name that the host's certificate contains",
+                    "use a host name from the host's certificate",
                 ),
                 error => self.words(&error, leaf, &parsed[1..], now),
             })
@@ -282,16 +284,19 @@ impl Trust {
         match error {
             E::CertExpired { not_after, .. } => {
                 let ago = seconds(now.saturating_sub(not_after.as_secs()));
-                let cause =
-                    format!("the certificate of an authority above {whose} expired {ago} ago");
+                let cause = format!(
+                    "the chain of {whose} contains an authority whose certificate expired {ago} ago"
+                );
                 refused(cause, RENEW)
             }
             E::CertNotValidYet { .. } => refused(
-                format!("the certificate of an authority above {whose} is not yet valid"),
+                format!(
+                    "the chain of {whose} contains an authority whose certificate is not yet valid"
+                ),
                 "wait, or correct the clocks of both hosts",
             ),
             E::CertRevoked => refused(
-                format!("{whose}, or a certificate above it, was revoked"),
+                format!("{whose}, or another certificate in the chain, was revoked"),
                 RENEW,
             ),
             E::CrlExpired { next_update, .. } => {
@@ -320,32 +325,38 @@ impl Trust {
                 RENEW,
             ),
             E::RequiredEkuNotFoundContext(_) => refused(
-                format!("the extended key usage of {whose} does not allow this use"),
+                format!(
+                    "the extended key usage of {whose} does not allow the use of this \
+                        certificate for authentication"
+                ),
                 RENEW,
             ),
             E::NameConstraintViolation | E::PathLenConstraintViolated | E::EndEntityUsedAsCa => {
                 refused(
-                    format!("{issuer}, or an authority above it, may not issue {whose}"),
+                    format!(
+                        "{issuer}, or an authority above {issuer} in the chain, is not allowed \
+                            to issue {whose}"
+                    ),
                     "ask the certificate authority for another certificate",
                 )
             }
             E::UnsupportedSignatureAlgorithmContext(_)
             | E::UnsupportedSignatureAlgorithmForPublicKeyContext(_) => refused(
                 format!(
-                    "{whose}, or a certificate above it, has a key or signature of a kind \
-                    that is not accepted"
+                    "{whose}, or another certificate in the chain, has a key or signature of a \
+                        kind that dray does not accept"
                 ),
                 "use RSA of 2048 bits or more with SHA-256, or P-256",
             ),
             E::UnsupportedCriticalExtension => refused(
                 format!(
-                    "{whose}, or a certificate above it, has a critical extension that dray \
-                    does not support"
+                    "{whose}, or another certificate in the chain, has a critical extension that \
+                        dray does not support"
                 ),
                 "ask the certificate authority for another certificate",
             ),
             _ => refused(
-                format!("{whose}, or a certificate above it, is malformed"),
+                format!("{whose}, or another certificate in the chain, is malformed"),
                 RENEW,
             ),
         }
@@ -362,7 +373,7 @@ impl Trust {
         };
         refused(
             cause,
-            "use a certificate of an authority that is trusted here",
+            "use a certificate whose authority this endpoint trusts",
         )
     }
 
@@ -463,7 +474,7 @@ impl Parsed<'_> {
         Subject::read(self.issuer_der()).ok_or_else(|| {
             refused(
                 "the certificate names no issuer",
-                "use a certificate of an authority",
+                "use the certificate of a certificate authority",
             )
         })
     }
@@ -478,7 +489,7 @@ impl Parsed<'_> {
 
     fn issuer_words(&self) -> String {
         Subject::read(self.issuer_der()).map_or_else(
-            || "an issuer without a name".to_owned(),
+            || "an issuer whose name is empty".to_owned(),
             |issuer| shown(issuer.slash()),
         )
     }

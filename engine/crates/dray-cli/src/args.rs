@@ -571,9 +571,7 @@ fn transfer_id(text: &str) -> Result<TransferId, String> {
 fn id_there(text: &str) -> Result<TransferId, String> {
     match transfer_id(text)? {
         id if reserved_id(id.as_str()) => {
-            Err("this id is reserved, so no transfer of an endpoint \
-            has this id"
-                .to_owned())
+            Err("the id is a reserved word, so no transfer of an endpoint has this id".to_owned())
         }
         id => Ok(id),
     }

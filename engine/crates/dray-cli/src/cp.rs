@@ -74,8 +74,7 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
     let ended = match ended {
         Ok(ended) => ended.with_least(
             u64::from(!cp.allow_empty),
-            "add --allow-empty to allow a \
-            copy without files",
+            "add --allow-empty to accept a copy that finds no files",
         ),
         Err(error) => not_begun(error)?,
     };
@@ -96,14 +95,14 @@ fn refuse_options_of_endpoints(cp: &Cp) -> Result<(), Stop> {
     if !cp.replica.is_empty() {
         return Err(usage(
             "--replica works only between two endpoints",
-            "use dray:// URLs of endpoints on both sides, or drop --replica",
+            "write source and destination as dray:// URLs of endpoints, or omit --replica",
         )
         .into());
     }
     if cp.detach {
         return Err(usage(
             "--detach works only between two endpoints",
-            "write both sides as dray://HOST/ROOT/PATH, or drop the option",
+            "write source and destination as dray://HOST/ROOT/PATH, or omit the option",
         )
         .into());
     }
@@ -160,7 +159,7 @@ fn carry(run: &Run<'_>) -> Result<Ended> {
         (Sources::Remote(..), Folder::Remote(_) | Folder::RemoteNull(_)) => Err(Error::new(
             ErrorKind::Internal,
             End::Here,
-            "copy between two other hosts",
+            "copy between two remote hosts",
         )),
         (Sources::Local(_) | Sources::Stored(_), folder) => {
             if let Some(ended) = nothing_there(run) {

@@ -61,7 +61,7 @@ fn init(init: &Init) -> Result<Exit, Stop> {
     // Check the configuration with placeholder folders before any folder or file is created.
     let name = init.name.clone().unwrap_or_else(|| "name".to_owned());
     let text = configuration(init, &name, Path::new("/"), Path::new("/state"))?;
-    Config::parse("the configuration that these options make", &text)?;
+    Config::parse("the configuration made from the options", &text)?;
     make(&init.folder)?;
     let folder = init.folder.canonicalize();
     let folder = folder.map_err(|error| failed(&init.folder, &error))?;

@@ -42,7 +42,7 @@ impl From<Error> for Stop {
 
 /// Returns a usage error with its remedy.
 pub(crate) fn usage(cause: impl Into<String>, remedy: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidRequest, End::Here, "run this command")
+    Error::new(ErrorKind::InvalidRequest, End::Here, "run the command")
         .cause(cause)
         .remedy(remedy)
 }

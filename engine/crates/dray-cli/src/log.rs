@@ -351,7 +351,9 @@ fn head(found: &FoundLog) -> Vec<String> {
     ];
     if recovery.torn_bytes > 0 {
         let torn = recovery.torn_bytes;
-        lines.push(format!("  {torn} bytes at its end were not committed"));
+        lines.push(format!(
+            "  the last {torn} bytes of the log were not committed"
+        ));
     }
     if let Some(damage) = &recovery.damage {
         lines.push(format!("  {}", damage.error("it")));

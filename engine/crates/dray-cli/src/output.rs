@@ -36,7 +36,7 @@ fn note_missing(written: std::io::Result<()>) {
     let Err(error) = written else { return };
     if error.kind() != std::io::ErrorKind::BrokenPipe && !IS_MISSING.swap(true, Ordering::Relaxed) {
         problem(&format!(
-            "cannot write the output: {error}; send the output to a place with free space"
+            "cannot write the output: {error}; redirect the output to a file system with free space"
         ));
     }
 }

@@ -63,8 +63,8 @@ pub(crate) fn trust(who: &Who, address: &str) -> Result<Trust> {
         .map(Trust::Authority)
         .map_err(|error| {
             error.remedy(
-                "give --peer-key with the fingerprint that the other host prints \
-                (sha256:...), or --ca FILE",
+                "add --peer-key with the fingerprint that the other host prints (sha256:...), or \
+                    add --ca FILE",
             )
         })
 }
@@ -138,7 +138,7 @@ pub(crate) fn shown(who: &Who, address: &str) -> Result<(Token, Option<Arc<Ident
         (None, Some(_)) => Ok((Token::new(NO_TOKEN)?, identity)),
         (None, None) => Err(usage(
             "no token for the other host was given",
-            "give --token-file FILE, or set DRAY_TOKEN; or show a certificate with --cert",
+            "add --token-file FILE, set DRAY_TOKEN, or present a certificate with --cert",
         )),
     }
 }
@@ -171,8 +171,8 @@ pub(crate) fn endpoint(named: Option<&str>) -> Result<String> {
         Some(name) => name.to_owned(),
         None => std::env::var("DRAY_ENDPOINT").map_err(|_| {
             usage(
-                "the command names no endpoint",
-                "name the endpoint as HOST[:PORT], or set DRAY_ENDPOINT",
+                "the command contains no address of an endpoint",
+                "add the endpoint's address HOST[:PORT] to the command, or set DRAY_ENDPOINT",
             )
         })?,
     };
@@ -202,10 +202,10 @@ pub(crate) fn read_token(file: &Path) -> Result<Token> {
             }
             let remedy = match error.kind() {
                 std::io::ErrorKind::PermissionDenied => {
-                    "run this command as the owner of the token file, or ask the owner for read \
+                    "run the command as the owner of the token file, or ask the owner for read \
                         access"
                 }
-                _ => "name a file with one line of random characters",
+                _ => "write one line of random characters to the token file",
             };
             Error::new(error.kind().into(), End::Here, operation)
                 .cause(error.to_string())

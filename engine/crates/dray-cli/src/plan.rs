@@ -46,7 +46,7 @@ pub(crate) fn run(what: &What, owed: &Owed, who: &Who) -> Result<Exit, Stop> {
     let places = what.places()?;
     if places.sources.keep_nothing() || places.folder.keeps_nothing() {
         return Err(usage(
-            "a null source or destination has nothing to plan",
+            "a plan needs real files, but the source or the destination is a null end",
             "run the command \
             without --dry-run",
         )
@@ -313,7 +313,7 @@ impl Planner<'_> {
                 count(objects, "object"),
                 match totals.failed {
                     0 => String::new(),
-                    failed => format!("; {failed} cannot be copied"),
+                    failed => format!("; {failed} entries cannot be copied"),
                 },
             ));
             for (word, targets) in [("from", &totals.from), ("to", &totals.to)] {

@@ -27,7 +27,7 @@ pub(crate) const fn held_up_by(stage: Stage) -> &'static str {
         Stage::Network | Stage::Arrival => "waiting for the network",
         Stage::Credit => "too few buffers for this path (--pool)",
         Stage::Retry => "waiting to try again",
-        Stage::Verdict => "waiting for answers of the other end",
+        Stage::Verdict => "waiting for answers from the other end",
         Stage::Write => "writing the destination",
         Stage::Sync => "syncing the destination",
         Stage::Publish => "naming files at the destination",
@@ -157,7 +157,10 @@ impl Report {
         ));
         for (files, what) in [
             (progress.files_adopted, "already there"),
-            (progress.files_updated, "with new mode or attributes"),
+            (
+                progress.files_updated,
+                "with an updated mode or updated attributes",
+            ),
             (progress.files_skipped, "left unchanged"),
         ] {
             if files > 0 {

@@ -185,7 +185,7 @@ impl House {
             let operation = format!("use objects of {}", human(asked));
             Error::new(ErrorKind::LimitExceeded, End::Sink, operation)
                 .cause(format!(
-                    "--pool of this server allows objects of at most {}",
+                    "the setting --pool of this server allows objects of at most {}",
                     human(most)
                 ))
                 .remedy("to allow larger objects, raise --pool of this server")
@@ -197,7 +197,10 @@ impl House {
             return Err(
                 Error::new(ErrorKind::ReadOnly, End::Sink, "write to this host")
                     .cause("the server was started with --read-only")
-                    .remedy("write to another host, or ask the administrator of this server"),
+                    .remedy(
+                        "write to a different server, or ask the administrator of this \
+                        server for access",
+                    ),
             );
         }
         let owner = prepare::owner();
@@ -213,7 +216,10 @@ impl House {
             return Err(
                 Error::new(ErrorKind::PermissionDenied, End::Source, operation)
                     .cause("the server was started with --write-only")
-                    .remedy("read from another host, or ask the administrator of this server"),
+                    .remedy(
+                        "read from a different server, or ask the administrator of this \
+                        server for access",
+                    ),
             );
         }
         match &self.served {
@@ -386,6 +392,8 @@ impl Handler for House {
             more => format!(" (and {more} other connections since the last message)"),
         };
         *last = Some(Instant::now());
-        output::note(&format!("{peer} was rejected: {error}{more}"));
+        output::note(&format!(
+            "the connection from {peer} was rejected: {error}{more}"
+        ));
     }
 }

@@ -131,7 +131,7 @@ fn tell(found: &PartialData, now: SystemTime, arguments: &SweepArgs) {
     };
     let what = match found.what {
         PartialKind::Log => format!("log, {}", count(found.files, "partial file")),
-        PartialKind::Remnant => "remains of a log".to_owned(),
+        PartialKind::Remnant => "leftover files of a log".to_owned(),
         PartialKind::Partial => "partial file without a log".to_owned(),
     };
     output::result(&format!(

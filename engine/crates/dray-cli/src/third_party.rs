@@ -126,7 +126,7 @@ fn ends(what: &What) -> Result<(Vec<Url>, Url)> {
         let cause = format!("the sources are on two hosts, {from} and {}", other.address);
         return Err(usage(
             cause,
-            "copy from one host at a time; name equal copies of a file with --replica",
+            "copy from one host at a time, or give equal copies of a file with --replica",
         ));
     }
     Ok((sources, split(destination)?))
@@ -179,7 +179,8 @@ impl Minted {
         let path = format!("/v1/tickets/{}", self.id);
         if let Err(error) = self.client.call_and_wait(Method::DELETE, &path, None) {
             output::problem(&format!(
-                "the source's ticket stays valid until it expires: {error}"
+                "cannot revoke the ticket for the source, so the ticket stays valid until it \
+                    expires: {error}"
             ));
         }
     }
@@ -347,7 +348,7 @@ pub(crate) fn refuse_owed(owed: &Owed) -> Result<()> {
         None => Ok(()),
         Some(name) => Err(usage(
             format!("{name} works only between two endpoints"),
-            "write both sides as dray://HOST/ROOT/PATH, or drop the option",
+            "write source and destination as dray://HOST/ROOT/PATH, or omit the option",
         )),
     }
 }

@@ -27,7 +27,7 @@ pub(crate) fn run(token: &Token) -> Result<Exit, Stop> {
 fn mint(mint: &Mint) -> Result<Exit, Stop> {
     let file = mint.dir.join(endpoint::CONFIG_FILE);
     let config = Config::load(&file).map_err(|error| match error.kind {
-        ErrorKind::NotFound => error.remedy("name the endpoint's folder with --dir DIR"),
+        ErrorKind::NotFound => error.remedy("give the endpoint's folder with --dir DIR"),
         _ => error,
     })?;
     let local = config.issuer_local.as_ref().ok_or_else(|| {
@@ -99,7 +99,7 @@ fn show(show: &ShowToken) -> Result<Exit, Stop> {
     };
     read.map_err(|error| {
         usage(
-            format!("the token: {error}"),
+            format!("the token is not valid: {error}"),
             "give a file that holds a token",
         )
     })?;
@@ -122,10 +122,9 @@ fn show(show: &ShowToken) -> Result<Exit, Stop> {
     }
     if let Some(expires) = claims.get("exp").and_then(Value::as_u64) {
         let words = match expires.checked_sub(now) {
-            Some(left) => format!(
-                "valid for another {left} s, if its signature is valid (not \
-                checked)"
-            ),
+            Some(left) => {
+                format!("valid for another {left} s, if its signature is valid (not checked)")
+            }
             None => format!("ended {} s ago", now - expires),
         };
         output::note(&words);

@@ -267,7 +267,7 @@ fn lines(
     }
     if !is_all {
         lines.push(format!(
-            "more than {TRANSFERS_MAX} transfers are live; this list shows the newest"
+            "more than {TRANSFERS_MAX} transfers have not ended; the list shows the newest of them"
         ));
     }
     lines

@@ -46,9 +46,9 @@ pub(crate) fn age(text: &str) -> Result<Duration, String> {
         .parse()
         .map_err(|_| how.to_owned())?;
     let age = number.checked_mul(seconds).map(Duration::from_secs);
-    let age = age.ok_or_else(|| "that is too long".to_owned())?;
+    let age = age.ok_or_else(|| "the age is too large".to_owned())?;
     match age < AGE_MIN {
-        true => Err("give at least 1h, because younger data may be in use".to_owned()),
+        true => Err("give an age of at least 1h, because younger data may be in use".to_owned()),
         false => Ok(age),
     }
 }
@@ -58,7 +58,7 @@ pub(crate) fn pool(text: &str) -> Result<u64, String> {
     let bytes = size(text)?;
     match memory_bytes() {
         Some(memory) if bytes > memory => Err(format!(
-            "{} is more than the memory of this host, {}",
+            "{} is more than the memory of this host, which is {}",
             human(bytes),
             human(memory)
         )),

@@ -344,8 +344,7 @@ impl Client {
             .unwrap_or_else(|_| {
                 Err(self.error(
                     ErrorKind::TimedOut,
-                    "no connection to the \
-                endpoint was made",
+                    "the client could not connect to the endpoint",
                 ))
             })?;
         let (sender, connection) = http1::handshake(TokioIo::new(socket))

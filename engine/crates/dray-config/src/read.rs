@@ -34,16 +34,16 @@ impl Config {
         let failed = |error: std::io::Error| {
             Error::new(error.kind().into(), End::Here, format!("read {place}"))
                 .cause(error.to_string())
-                .remedy("name the endpoint's configuration with --config FILE")
+                .remedy("give the endpoint's configuration with --config FILE")
         };
         let size = std::fs::metadata(path).map_err(failed)?.len();
         if size > FILE_BYTES_MAX {
             return Err(
                 Error::new(ErrorKind::LimitExceeded, End::Here, format!("read {place}"))
                     .cause(format!(
-                        "the file has {size} bytes; {FILE_BYTES_MAX} are allowed"
+                        "the file has {size} bytes; at most {FILE_BYTES_MAX} bytes are allowed"
                     ))
-                    .remedy("check that this file is the endpoint's configuration"),
+                    .remedy("check that the file is the configuration of an endpoint"),
             );
         }
         let text = std::fs::read_to_string(path).map_err(failed)?;
@@ -78,7 +78,7 @@ impl Config {
             ));
         }
         if self.tls.certificate.is_some() != self.tls.key.is_some() {
-            let cause = "certificate and key must be given together".to_owned();
+            let cause = "`certificate` and `key` must be set together".to_owned();
             return Err(("certificate", cause));
         }
         self.check_roots()?;
@@ -111,8 +111,8 @@ impl Config {
         for tier in [Tier::Fast, Tier::Slow] {
             let of_tier = self.root.iter().filter(|root| root.tier == Some(tier));
             if of_tier.count() > 1 {
-                let cause = "at most one root may be fast and at most one slow, because staging \
-                    copies between these two";
+                let cause = "at most one root may be fast and at most one root may be slow, \
+                    because staging copies between these two roots";
                 return Err(("tier", cause.to_owned()));
             }
         }
@@ -146,16 +146,16 @@ impl Config {
                     key => key,
                 };
                 let cause = format!(
-                    "root {name} is a store, and {what} needs a folder of this host: drop {key}, \
-                     or give the root a path"
+                    "root {name} is a store, but {what} needs a folder of this host: remove \
+                         {key}, or give the root a path"
                 );
                 return Err((key, cause));
             }
         }
         if self.setuid {
             let cause = format!(
-                "root {name} is a store, whose files belong to one account of its server: drop \
-                 setuid, or give the root a path"
+                "root {name} is a store, whose files all belong to one account of its server: \
+                    remove setuid, or give the root a path"
             );
             return Err(("setuid", cause));
         }
@@ -227,7 +227,7 @@ impl Config {
             if let (Some(low), Some(high)) = (share.rate_min, share.rate_max)
                 && low > high
             {
-                return Err(("rate_min", "rate_min is above rate_max".to_owned()));
+                return Err(("rate_min", "rate_min is greater than rate_max".to_owned()));
             }
         }
         Ok(())
@@ -244,7 +244,7 @@ impl Config {
             return Err(("streams", cause));
         }
         if !(1..=SESSION_STREAMS_MAX).contains(&limits.streams_per_session) {
-            let cause = format!("1 to {SESSION_STREAMS_MAX} data connections are allowed");
+            let cause = format!("a session can have 1 to {SESSION_STREAMS_MAX} data connections");
             return Err(("streams_per_session", cause));
         }
         if !(1024..=BODY_BYTES_MAX).contains(&limits.body_bytes.0) {
@@ -253,12 +253,14 @@ impl Config {
         if limits.connections == 0 || limits.connections_per_address == 0 {
             return Err((
                 "connections",
-                "the value would not let any client connect".to_owned(),
+                "a limit of 0 connections would refuse all clients".to_owned(),
             ));
         }
         let tickets = &self.tickets;
         if tickets.lifetime < LIFETIME_MIN || tickets.lifetime > tickets.lifetime_max {
-            let cause = format!("the lifetime must be from {LIFETIME_MIN} seconds to lifetime_max");
+            let cause = format!(
+                "the lifetime must be at least {LIFETIME_MIN} seconds and at most lifetime_max"
+            );
             return Err(("lifetime", cause));
         }
         Ok(())

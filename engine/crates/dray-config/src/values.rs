@@ -181,7 +181,7 @@ impl Owners {
 impl<'de> Deserialize<'de> for Owners {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
-        #[serde(untagged, expecting = "\"*\" for all, or a list of owners")]
+        #[serde(untagged, expecting = "\"*\" for all owners, or a list of owners")]
         enum Written {
             One(String),
             Many(Vec<String>),
@@ -189,7 +189,7 @@ impl<'de> Deserialize<'de> for Owners {
         match Written::deserialize(deserializer)? {
             Written::One(all) if all == "*" => Ok(Self::All),
             Written::One(name) => Err(de::Error::custom(format!(
-                "write [{name:?}], or \"*\" for all"
+                "write the list [{name:?}], or \"*\" for all owners"
             ))),
             Written::Many(names) if names.iter().any(|name| name == "*") => Ok(Self::All),
             Written::Many(names) if names.is_empty() => Ok(Self::Nobody),

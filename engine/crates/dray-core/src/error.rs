@@ -137,7 +137,7 @@ macro_rules! kinds {
 
 kinds! {
     /// An error of no other kind.
-    Other = 0, Temporary, "unclassified error";
+    Other = 0, Temporary, "error of unknown kind";
     /// No file or folder exists at the path.
     NotFound = 1, Permanent, "not found";
     /// The system refused access.

@@ -67,7 +67,7 @@ impl TransferId {
             Err(
                 Error::new(ErrorKind::InvalidRequest, End::Here, "read the transfer id")
                     .cause(format!(
-                        "{text:?} is not 1 to 64 characters of [A-Za-z0-9._:-]"
+                        "{text:?} does not consist of 1 to 64 characters of [A-Za-z0-9._:-]"
                     ))
                     .remedy("choose another transfer id (--transfer-id)"),
             )

@@ -30,14 +30,14 @@ pub fn check(include: &[String], exclude: &[String]) -> Result<usize> {
     for (name, patterns) in [("include", include), ("exclude", exclude)] {
         if patterns.len() > PATTERNS_MAX {
             let cause = format!(
-                "{} {name} patterns; {PATTERNS_MAX} are allowed",
+                "the request has {} {name} patterns; at most {PATTERNS_MAX} are allowed",
                 patterns.len()
             );
             return Err(over(cause));
         }
         if let Some(long) = patterns.iter().find(|text| text.len() > PATTERN_BYTES_MAX) {
             let cause = format!(
-                "an {name} pattern has {} bytes; {PATTERN_BYTES_MAX} are allowed",
+                "an {name} pattern has {} bytes; at most {PATTERN_BYTES_MAX} bytes are allowed",
                 long.len()
             );
             return Err(over(cause));
@@ -49,13 +49,17 @@ pub fn check(include: &[String], exclude: &[String]) -> Result<usize> {
     };
     let count = wild().count();
     if count > WILD_PATTERNS_MAX {
-        let cause = format!("{count} patterns have wildcards; {WILD_PATTERNS_MAX} are allowed");
+        let cause = format!(
+            "{count} patterns have wildcards; at most {WILD_PATTERNS_MAX} such patterns are allowed"
+        );
         return Err(over(cause));
     }
     let bytes: usize = wild().map(String::len).sum();
     if bytes > WILD_BYTES_MAX {
-        let cause =
-            format!("patterns with wildcards have {bytes} bytes; {WILD_BYTES_MAX} are allowed");
+        let cause = format!(
+            "the patterns with wildcards have {bytes} bytes in total; at most {WILD_BYTES_MAX} \
+                bytes are allowed"
+        );
         return Err(over(cause));
     }
     Ok(bytes)

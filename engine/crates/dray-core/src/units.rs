@@ -29,7 +29,7 @@ pub fn size(text: &str) -> Result<u64, String> {
     if let Ok(whole) = number.parse::<u64>() {
         return whole
             .checked_mul(factor)
-            .ok_or_else(|| "more than 2^64 bytes".to_owned());
+            .ok_or_else(|| "the size is more than 2^64 bytes".to_owned());
     }
     match number.parse::<f64>() {
         // An `f64` holds whole numbers exactly below 2^53, about 9e15. No larger size with a
@@ -47,7 +47,11 @@ pub fn size(text: &str) -> Result<u64, String> {
 /// A message with the reason.
 pub fn rate(text: &str) -> Result<u64, String> {
     match size(text.strip_suffix("/s").unwrap_or(text))? {
-        0 => Err("a rate of zero would never finish; omit the rate for no limit".to_owned()),
+        0 => Err(
+            "a transfer with a rate of zero would never finish; omit the rate for a \
+            transfer without a limit"
+                .to_owned(),
+        ),
         rate => Ok(rate),
     }
 }

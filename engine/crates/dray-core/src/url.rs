@@ -186,8 +186,8 @@ fn escaped(high: Option<u8>, low: Option<u8>) -> Result<u8, Malformed> {
         _ => None,
     };
     match byte.ok_or("write a percent sign as %25")? {
-        b'/' => Err("%2F: a name cannot contain a slash"),
-        0 => Err("%00: a name cannot contain a zero byte"),
+        b'/' => Err("%2F is a slash, which a name cannot contain"),
+        0 => Err("%00 is a zero byte, which a name cannot contain"),
         byte => Ok(byte),
     }
 }

@@ -49,7 +49,7 @@ impl Accounts {
     pub fn open(config: &Config) -> Result<Self> {
         if config.setuid {
             account::check_rights().map_err(|error| {
-                let cause = format!("setuid = true, and {}", error.cause);
+                let cause = format!("the configuration has setuid = true, but {}", error.cause);
                 error.cause(cause).remedy(
                     "start the endpoint as root (or give it CAP_SETUID and CAP_SETGID), or remove \
                         setuid from the configuration",
@@ -136,7 +136,13 @@ fn asking<Q: Send, A: Send, T: Send>(
     let acts = move || {
         enter()?;
         work(&mut move |question| {
-            let gone = |_| Error::new(ErrorKind::Internal, End::Here, "ask the endpoint");
+            let gone = |_| {
+                Error::new(
+                    ErrorKind::Internal,
+                    End::Here,
+                    "ask the main process of the endpoint",
+                )
+            };
             asks.send(question).map_err(|_| gone(RecvError))?;
             answered.recv().map_err(gone)?
         })

@@ -202,7 +202,7 @@ impl Api {
         work: impl FnOnce(&Self) -> Result<T> + Send + 'static,
     ) -> Answer<T> {
         let Ok(permit) = Arc::clone(&self.calls).try_acquire_owned() else {
-            let cause = format!("{CALLS_MAX} calls are in progress, which is the limit");
+            let cause = format!("{CALLS_MAX} API calls are in progress, which is the limit");
             return Err(busy("answer", cause).into());
         };
         let api = Arc::clone(self);
@@ -266,7 +266,9 @@ impl Api {
                 self.0.up();
             }
         }
-        let entering = self.storage_calls.enter(&caller.owner, "query the storage");
+        let entering = self
+            .storage_calls
+            .enter(&caller.owner, "read the storage of a root");
         let turn = entering.await?;
         let api = Arc::clone(self);
         let given = Arc::new(Given::default());
@@ -288,7 +290,7 @@ impl Api {
 
 /// Returns the refusal for a call that panicked.
 fn broken() -> Refusal {
-    Refusal::internal("an internal error; see the endpoint's log")
+    Refusal::internal("an internal error occurred; see the endpoint's log")
 }
 
 #[derive(OpenApi)]
@@ -387,10 +389,10 @@ fn is_spared(method: &Method, route: &str) -> bool {
 fn no_connection() -> Error {
     Error::new(ErrorKind::Busy, End::Here, "answer")
         .cause(
-            "all connections of this address, or all connections of the endpoint, are waiting \
-            for answers",
+            "all connections that the caller's address or the endpoint may have are waiting for \
+                answers",
         )
-        .remedy("try again later, or share a connection between calls")
+        .remedy("try again later, or send several API calls over one connection")
 }
 
 /// Wraps every call: limits its duration, counts it, and logs it.
@@ -422,10 +424,13 @@ async fn around(State(api): State<Arc<Api>>, mut request: Request, next: Next) -
             Err(_) => Refusal::from(
                 Error::new(ErrorKind::TimedOut, End::Here, "answer")
                     .cause(format!(
-                        "the call took longer than {} seconds",
+                        "the endpoint did not finish the API call within {} seconds",
                         CALL_TIME.as_secs()
                     ))
-                    .remedy("check whether the call took effect, then try again"),
+                    .remedy(
+                        "check with a GET request whether the endpoint has carried out the \
+                        API call; if not, send the API call again",
+                    ),
             )
             .into_response(),
         }

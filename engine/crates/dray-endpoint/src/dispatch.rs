@@ -162,7 +162,7 @@ impl Dispatcher {
             parts.run(|| self.dispatch());
             renewing.join().map_err(|_| {
                 Error::new(ErrorKind::Internal, End::Here, "renew the tickets")
-                    .cause("the thread panicked")
+                    .cause("a thread of the endpoint panicked")
                     .remedy("report this error, with the endpoint's log")
             })
         })

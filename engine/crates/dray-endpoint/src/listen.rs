@@ -48,7 +48,7 @@ fn named(error: Error, addresses: &[String]) -> Error {
     let holders = holders(&ports.collect());
     let cause = match holders.as_slice() {
         [] => format!(
-            "{}: a program of another user listens on this address",
+            "a program of another user already listens on {}",
             error.cause
         ),
         some => format!(
@@ -62,7 +62,7 @@ fn named(error: Error, addresses: &[String]) -> Error {
             "run `ss -ltnp` as root to find the program; stop the program, or choose another \
             port"
         }
-        _ => "stop this program, or choose another port",
+        _ => "stop the program that uses the port, or choose another port",
     };
     error.cause(cause).remedy(remedy)
 }

@@ -89,7 +89,7 @@ impl Metrics {
                 count,
             );
         }
-        let bytes = "Content bytes sent since the process began.";
+        let bytes = "Bytes of file content sent since the process started.";
         head(&mut text, "dray_bytes_sent_total", "counter", bytes);
         line(&mut text, "dray_bytes_sent_total", "", queue.bytes_sent());
         for (name, kind, help, value) in self.values(queue).into_iter().chain(promises(queue)) {
@@ -144,7 +144,7 @@ impl Metrics {
             (
                 "dray_policy_let_go_total",
                 "counter",
-                "Sessions that transfers gave up because the policy preferred others.",
+                "Sessions that transfers gave up because the policy preferred other transfers.",
                 signed(&holds.release),
             ),
             (
@@ -158,7 +158,12 @@ impl Metrics {
 
     fn api(&self, text: &mut String) {
         let name = "dray_api_requests_total";
-        head(text, name, "counter", "Calls answered, by route and code.");
+        head(
+            text,
+            name,
+            "counter",
+            "API calls that were answered, by route and HTTP code.",
+        );
         let requests = self.requests.lock_unpoisoned();
         for ((method, route, code), count) in &*requests {
             let labels = format!("method=\"{method}\",route=\"{route}\",code=\"{code}\"");
@@ -166,7 +171,7 @@ impl Metrics {
         }
         drop(requests);
         let name = "dray_api_seconds";
-        head(text, name, "histogram", "How long calls take, by route.");
+        head(text, name, "histogram", "Duration of API calls, by route.");
         let latency = self.latency.lock_unpoisoned();
         for ((method, route), histogram) in &*latency {
             let labels = format!("method=\"{method}\",route=\"{route}\"");
@@ -201,13 +206,13 @@ fn promises(queue: &Queue) -> Vec<Plain> {
         (
             "dray_promises",
             "gauge",
-            "Promises in force.",
+            "Promises of transfers that have not ended.",
             whole(promises.held),
         ),
         (
             "dray_promises_moving",
             "gauge",
-            "Promised transfers that the plan moves now.",
+            "Promised transfers that should move now by the plan.",
             whole(promises.moving),
         ),
         (
@@ -219,7 +224,7 @@ fn promises(queue: &Queue) -> Vec<Plain> {
         (
             "dray_promises_seatless",
             "gauge",
-            "Promised transfers that the plan moves now and that have no session.",
+            "Promised transfers that should move now by the plan but have no session.",
             whole(promises.seatless),
         ),
         (
@@ -243,7 +248,7 @@ fn promises(queue: &Queue) -> Vec<Plain> {
         (
             "dray_promises_refused_total",
             "counter",
-            "Submissions and changes that could not be promised.",
+            "Submitted or changed transfers that could not get a promise.",
             signed(&queue.promises().counts.refused),
         ),
     ]

@@ -185,10 +185,13 @@ impl Passive {
                 // attributes without a check of permissions.
                 if claim.parent().is_some_and(|above| !above.is_root()) {
                     return Err(invalid(
-                        "a path to write is more than one level below the \
-                        destination folder",
+                        "the session request has a path to write that is more than one level \
+                            below the destination folder",
                     )
-                    .remedy("name the folder that contains this path directly"));
+                    .remedy(
+                        "use the folder that directly contains the path as the destination \
+                        folder",
+                    ));
                 }
                 paths.push(folder.with(folder.path.join_path(&claim)?));
             }

@@ -477,7 +477,7 @@ fn listen(config: &Config, identity: &Identity, bounds: &Bounds) -> Result<Liste
         return Err(Error::new(
             ErrorKind::InvalidRequest,
             End::Here,
-            "divide the memory among sessions",
+            "divide the memory of the endpoint among sessions",
         )
         .cause(format!(
             "limits.memory is too small for {} sessions",

@@ -113,7 +113,10 @@ impl Driver {
         let until = Instant::now() + END_TIME;
         while !self.thread.is_finished() {
             if Instant::now() > until {
-                tracing::error!("a thread that answers calls did not end and is abandoned");
+                tracing::error!(
+                    "a thread that answers API calls did not end before the time limit and is \
+                        abandoned"
+                );
                 return;
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -173,14 +176,14 @@ impl Server {
         stream: TcpStream,
         tls: Option<Arc<ServerConfig>>,
     ) -> Result<()> {
-        let operation = "serve the connection";
+        let operation = "serve a caller's connection";
         let peer = stream
             .peer_addr()
             .map_err(|error| failed(operation, &error))?;
         let seat = self.room.take(peer.ip(), &self.metrics).ok_or_else(|| {
             Error::new(ErrorKind::Busy, End::Here, operation)
                 .cause(format!(
-                    "{}, or all callers together, have too many connections",
+                    "the address {} or all addresses together have too many connections",
                     peer.ip()
                 ))
                 .remedy("close some connections, or raise limits.connections")

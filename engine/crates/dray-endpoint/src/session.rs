@@ -177,10 +177,8 @@ impl SessionRunner {
         let (from, source) = (request.origin(origin).first())
             .zip(sources.first())
             .ok_or_else(|| {
-                Error::new(ErrorKind::Internal, End::Here, "choose a source").cause(
-                    "the request \
-                    names no source",
-                )
+                Error::new(ErrorKind::Internal, End::Here, "choose a source")
+                    .cause("the request has no source")
             })?;
         let to = route.destination();
         let paths: Vec<&ApiPath> = sources.iter().map(Side::path).collect();
@@ -255,9 +253,10 @@ impl SessionRunner {
                 );
                 return Err(error
                     .cause(format!(
-                        "{other} has {before} bytes, but {url} has {size} bytes"
+                        "replicas must be equal, but {other} has {before} bytes and {url} has \
+                            {size} bytes"
                     ))
-                    .remedy("name replicas of equal size"));
+                    .remedy("give only replicas of equal size"));
             }
             known = Some((&place.url, size));
         }
@@ -350,7 +349,7 @@ impl SessionRunner {
         if root.is_read_only {
             return Err(
                 Error::new(ErrorKind::ReadOnly, End::Sink, "write to this endpoint")
-                    .cause(format!("the root {} may only be read", root.name()))
+                    .cause(format!("the root {} is read-only", root.name()))
                     .remedy("write to another root, or ask the endpoint's administrator"),
             );
         }
@@ -394,8 +393,8 @@ impl SessionRunner {
                     other endpoint",
                 )
                 .remedy(
-                    "put the `key` that came with the ticket beside the ticket, or have \
-                        tls.peers_ca set at this endpoint",
+                    "add the `key` from the answer with the ticket to the request beside the \
+                        ticket, or ask the endpoint's administrator to set tls.peers_ca",
                 ));
             }
         };
@@ -405,10 +404,10 @@ impl SessionRunner {
                 End::Network,
                 "ask the other endpoint",
             )
-            .cause(format!("the request holds no ticket for {}", place.url))
+            .cause(format!("the request contains no ticket for {}", place.url))
             .remedy(
-                "get a ticket from that endpoint with POST /v1/tickets, and put the ticket \
-                beside the URL",
+                "get a ticket from the endpoint in the URL with POST /v1/tickets, and add the \
+                    ticket to the request beside the URL",
             )
         })?;
         let address = place.address.as_deref().unwrap_or(address);
@@ -431,11 +430,13 @@ pub fn check_clear_data(request: &Request, config: &Config) -> Result<()> {
     if config.clear_data || !request.clear_data {
         return Ok(());
     }
-    Err(
-        Error::new(ErrorKind::Unsupported, End::Here, "send data in clear")
-            .cause("this endpoint's configuration does not allow data in clear")
-            .remedy("omit clear_data, or have clear_data = true set at that endpoint"),
+    Err(Error::new(
+        ErrorKind::Unsupported,
+        End::Here,
+        "send data without encryption",
     )
+    .cause("this endpoint's configuration does not allow unencrypted data")
+    .remedy("omit clear_data, or ask the endpoint's administrator to set clear_data = true"))
 }
 
 /// Returns the error for a request whose source and destination are both at other endpoints.
@@ -534,7 +535,7 @@ fn destination(request: &Request, sources: &[&ApiPath], to: &ApiPath) -> Result<
         return Err(
             Error::new(ErrorKind::InvalidRequest, End::Here, "read the request")
                 .cause("content and range apply to a single file, but the request is recursive")
-                .remedy("omit either recursive or content and range"),
+                .remedy("omit `recursive`, or omit `content` and `range`"),
         );
     }
     if request.is_into_folder() || to.is_folder {
@@ -556,7 +557,7 @@ fn destination(request: &Request, sources: &[&ApiPath], to: &ApiPath) -> Result<
     let name = to.path.name().ok_or_else(|| {
         Error::new(ErrorKind::InvalidRequest, End::Here, "read the destination")
             .cause("the destination is the root itself")
-            .remedy("end the destination with a slash to copy into the root")
+            .remedy("end the destination with a slash to copy the files into the root")
     })?;
     Ok(Destination {
         folder: to.path.parent().unwrap_or_else(RelPath::root),

@@ -74,8 +74,8 @@ impl Stager<'_> {
                 ErrorKind::InvalidRequest,
                 "stage",
                 format!(
-                    "replicas: {}; a transfer makes one copy, and the slow root's storage system \
-                        decides how many copies it keeps",
+                    "replicas is {}, but a transfer makes only one copy; the slow root's storage \
+                        system decides how many copies it keeps",
                     request.replicas
                 ),
                 "omit replicas, and configure the number of copies in the storage system (pool \
@@ -189,21 +189,21 @@ impl Stager<'_> {
                     && path.root != self.root_of(Tier::Slow)?.name()
                     && self.roots.find(path).is_ok();
                 let wanted = format!(
-                    "{} is not in a root that is neither fast nor slow",
+                    "bypass needs a root that is neither fast nor slow, but {} is in another root",
                     path.text()
                 );
                 (
                     is_fit,
                     wanted,
-                    "name such a root in `to` (direction in) or `path` (direction out), or omit \
-                        bypass",
+                    "give a path in a root without `tier` as `to` (direction in) or `path` \
+                        (direction out), or omit bypass",
                 )
             }
             false => (
                 path.root == root.name(),
-                format!("{} is not in /{}", path.text(), root.name()),
-                "`in` stages from the slow root to the fast root, `out` from the fast root to the \
-                    slow root",
+                format!("{} is not in the root /{}", path.text(), root.name()),
+                "direction `in` copies from the slow root to the fast root, and `out` copies \
+                    from the fast root to the slow root",
             ),
         };
         if !path.path.is_root() && is_fit {
@@ -241,11 +241,11 @@ impl Stager<'_> {
         {
             let (cause, remedy) = match row.request.bypass {
                 true => (
-                    "the entry was staged with bypass, so there is no fast copy".to_owned(),
+                    "the file was staged with bypass, so it has no fast copy".to_owned(),
                     "stage the entry without bypass to get a fast copy",
                 ),
                 false => (
-                    format!("the entry is {}", staged.state.word()),
+                    format!("the staging entry is {}", staged.state.word()),
                     "stage the entry again",
                 ),
             };
@@ -279,10 +279,10 @@ impl Stager<'_> {
             StagedState::Evicted => return Ok(staged),
             StagedState::Staged => {}
             state => {
-                let cause = format!("the entry is {}", state.word());
+                let cause = format!("the staging entry is {}", state.word());
                 return Err(conflict(
                     cause,
-                    "wait until the entry is staged, or cancel its transfer",
+                    "wait until the entry is staged, or cancel the entry's transfer",
                 ));
             }
         }
@@ -339,7 +339,7 @@ fn free_copy(
     let fast_root = accounts.root(roots.find(&fast)?)?;
     let slow_root = accounts.root(roots.find(&slow)?)?;
     if fast_root.is_read_only {
-        let cause = format!("the root {} may only be read", fast_root.name());
+        let cause = format!("the root {} is read-only", fast_root.name());
         let remedy = "ask the endpoint's administrator";
         return Err(refused(
             ErrorKind::ReadOnly,
@@ -374,8 +374,8 @@ fn free_copy(
         if freed.kept > 0 {
             return Err(conflict(
                 stays(&fast, &freed, is_dry)?,
-                "stage out the copies that have no slow copy, wait for pins to expire, and evict \
-                 again",
+                "stage out the files that have no slow copy, wait until pins expire, and evict \
+                    again",
             ));
         }
     }
@@ -403,11 +403,11 @@ fn stays(fast: &ApiPath, freed: &Freed, is_dry: bool) -> Result<String> {
     }
     let more = freed.kept.saturating_sub(freed.named.len() as u64);
     if more > 0 {
-        words.push(format!("{more} more entries were kept"));
+        words.push(format!("{more} more entries of the folder were kept"));
     }
     if !is_dry {
         words.push(format!(
-            "{} was removed before it could be checked",
+            "{} was removed by another program before it was checked",
             freed.removed
         ));
     }

@@ -64,12 +64,12 @@ pub fn in_plain_words(error: Error) -> Error {
     use ErrorKind as K;
     let remedy = match error.kind {
         K::IsADirectory => "name a file",
-        K::NotADirectory => "choose another path, because a part of this path is not a folder",
+        K::NotADirectory => "choose another path, because a parent in this path is not a folder",
         K::AlreadyExists if error.remedy.contains("--") => {
-            "remove the existing entry, or name another path"
+            "remove the existing entry, or give another path"
         }
         K::NameTooLong => "use a shorter name",
-        K::NoSpace => "free some space, or ask for more quota",
+        K::NoSpace => "free some space, or ask for a larger quota",
         _ => return error.at(End::Here),
     };
     error.at(End::Here).remedy(remedy)
@@ -83,8 +83,8 @@ fn failed<'a>(operation: &'a str, path: &'a RelPath) -> impl Fn(Errno) -> Error 
 fn above(root: &Root, path: &RelPath, operation: &str) -> Result<(OwnedFd, Name)> {
     let (Some(parent), Some(name)) = (path.parent(), path.name()) else {
         return Err(Error::new(ErrorKind::InvalidRequest, End::Here, operation)
-            .cause("the path is a root itself")
-            .remedy("name a path inside the root"));
+            .cause("the path is a root, not an entry inside a root")
+            .remedy("give the path of an entry inside the root"));
     };
     if root.path().is_none() {
         return Err(stored::unsupported(root, operation));
@@ -339,11 +339,11 @@ pub fn rename(root: &Root, from: &ApiPath, to: &ApiPath, replace: bool) -> Resul
         Errno::INVAL if to.path.starts_with(&from.path) => {
             Error::new(ErrorKind::InvalidRequest, End::Here, operation)
                 .cause("a folder cannot be moved into itself")
-                .remedy("choose another place for the folder")
+                .remedy("choose another parent for the folder")
         }
         Errno::NOENT => failed(operation, &from.path)(errno),
         Errno::EXIST if replace => Error::new(ErrorKind::AlreadyExists, End::Here, operation)
-            .cause("the new name belongs to a device, pipe or socket, which dray never replaces")
+            .cause("a device, pipe or socket has the new name, and dray never replaces these")
             .remedy("choose another name, or remove the existing entry")
             .file(&to.path),
         errno => failed(operation, &to.path)(errno)

@@ -196,8 +196,8 @@ impl Tickets for TicketStore {
         {
             return Err(
                 Error::new(ErrorKind::InvalidRequest, End::Here, "change the ticket")
-                    .cause(format!("rate_min {low} is above rate_max {high}"))
-                    .remedy("change both, or set one of them to null"),
+                    .cause(format!("rate_min {low} is greater than rate_max {high}"))
+                    .remedy("change both rates, or set one of the rates to null"),
             );
         }
         self.queue.tickets().set_wish(id, wish)?;
@@ -256,7 +256,7 @@ impl TicketBook for TicketStore {
             _ => Ok(()),
         });
         if let Err(error) = extended {
-            tracing::error!("cannot keep ticket {id} valid: {error}");
+            tracing::error!("cannot extend the validity of ticket {id}: {error}");
         }
     }
 }

@@ -140,7 +140,7 @@ impl Shared {
             drop(state);
             // The existing threads do the job later.
             tracing::warn!(
-                "calls are waiting because no new thread can be started: {}",
+                "API calls are waiting because no new thread can be started: {}",
                 refused(&error)
             );
         }

@@ -15,7 +15,7 @@ pub fn caught<T>(operation: &str, run: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
         Error::new(ErrorKind::Internal, End::Here, operation)
             .cause(format!("a thread panicked: {}", words(panic.as_ref())))
-            .remedy("report this, then run the same command again; durable data is kept")
+            .remedy("report this error, then run the same command again; durable data is kept")
     })
 }
 
@@ -31,6 +31,6 @@ fn words(panic: &(dyn Any + Send)) -> &str {
     match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
         (Some(words), _) => words,
         (None, Some(words)) => words,
-        (None, None) => "no reason was given",
+        (None, None) => "the panic has no message",
     }
 }

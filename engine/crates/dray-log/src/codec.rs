@@ -136,8 +136,9 @@ pub(crate) fn check_header(header: &Header) -> Result<()> {
     let bytes: usize = header.claims.iter().map(|c| c.as_bytes().len() + 4).sum();
     if header.claims.len() > CLAIMS_MAX || bytes > HEADER_BYTES_MAX - 8192 {
         return Err(
-            limit(format!("{} claims of {bytes} bytes", header.claims.len()))
-                .remedy("claim the whole tree instead"),
+            limit(format!("{} claims of {bytes} bytes", header.claims.len())).remedy(
+                "submit the transfer with fewer or shorter paths, or copy the whole folder",
+            ),
         );
     }
     if header.owner.len() > OWNER_BYTES_MAX {
@@ -169,7 +170,7 @@ pub(crate) fn check_tenure(tenure: &Tenure) -> Result<()> {
 /// Those of [`check_header`].
 pub(crate) fn check_file_begin(begin: &FileBegin) -> Result<()> {
     if begin.key.identity.len() > IDENTITY_BYTES_MAX {
-        return Err(limit("the source's identity".to_owned()).file(&begin.path));
+        return Err(limit("the identifiers of the source".to_owned()).file(&begin.path));
     }
     if begin.key.modified.nanoseconds > 999_999_999 || begin.path.is_root() {
         return Err(
@@ -187,7 +188,7 @@ fn limit(what: String) -> Error {
         End::Sink,
         "write to the object log",
     )
-    .cause(format!("{what}: more than the log format allows"))
+    .cause(format!("above the limit of the log format: {what}"))
 }
 
 fn put_u32(out: &mut Vec<u8>, value: u32) {
@@ -199,7 +200,7 @@ fn put_u64(out: &mut Vec<u8>, value: u64) {
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    let length = u32::try_from(bytes.len()).expect("invariant: lengths are checked before");
+    let length = u32::try_from(bytes.len()).expect("invariant: the caller has checked the lengths");
     put_u32(out, length);
     out.extend_from_slice(bytes);
 }
@@ -229,7 +230,8 @@ fn put_header(out: &mut Vec<u8>, header: &Header) {
     put_u32(out, header.next_file.0);
     put_bytes(out, header.software.as_bytes());
     put_bytes(out, &header.owner);
-    let count = u32::try_from(header.claims.len()).expect("invariant: claims are checked before");
+    let count = u32::try_from(header.claims.len())
+        .expect("invariant: the caller has checked the lengths of the claims");
     put_u32(out, count);
     for claim in &header.claims {
         put_bytes(out, claim.as_bytes());

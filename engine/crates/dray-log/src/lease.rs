@@ -131,7 +131,7 @@ impl LeaseRecord {
                 "transfer {} ({} on {}) writes to {destination}",
                 self.transfer, self.holder, self.host
             ))
-            .remedy("wait for that transfer, or cancel it")
+            .remedy("wait until the other transfer ends, or cancel the other transfer")
     }
 }
 
@@ -227,11 +227,14 @@ pub fn fenced_error(found: Option<&LeaseRecord>) -> Error {
             "transfer {} ({} on {}) took the lease with epoch {}",
             other.transfer, other.holder, other.host, other.epoch
         ),
-        None => "the lease was removed".to_owned(),
+        None => "another program removed the lease of this log".to_owned(),
     };
     Error::new(ErrorKind::LeaseLost, End::Sink, "write to the destination")
         .cause(by)
-        .remedy("this transfer writes nothing more; the other transfer continues from the log")
+        .remedy(
+            "do nothing: the new holder of the lease continues the copy, and this transfer \
+            writes no more data",
+        )
 }
 
 #[cfg(test)]

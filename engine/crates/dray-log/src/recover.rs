@@ -76,13 +76,13 @@ impl Damage {
             "read the whole object log",
         )
         .cause(format!(
-            "{log} has unreadable records: {}{more}; the records of {} unfinished files are lost, \
-                and {} files keep their other records",
+            "{log} has unreadable records: {}{more}; the records of {} unfinished files are \
+                lost, and {} files have lost some of their records",
             places.join(", "),
             self.files_forgotten,
             self.files_kept
         ))
-        .remedy("doubtful ranges are sent again; check the device")
+        .remedy("the byte ranges of unreadable records are sent again; check the storage device")
     }
 }
 

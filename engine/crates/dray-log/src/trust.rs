@@ -102,7 +102,10 @@ pub fn check_owner_in(header: &Header, sink: &Sink<'_>) -> Result<(), Error> {
         escape(&header.owner),
         escape(sink.owner)
     ))
-    .remedy("run the transfer as that owner, or ask the owner to remove the partial data"))
+    .remedy(
+        "run the transfer as the owner of the partial data, or ask the owner to remove the \
+        partial data",
+    ))
 }
 
 /// Decides which ranges of the file at `path` are valid. `found` is the partial file that exists
@@ -161,7 +164,7 @@ fn in_words(key: &ContentKey) -> String {
         key.size, key.modified.seconds, key.modified.nanoseconds
     );
     if let Some(demanded) = key.demanded {
-        words.push_str(&format!(" with {demanded}"));
+        words.push_str(&format!(" and the demanded checksum {demanded}"));
     }
     if !key.identity.is_empty() {
         words.push_str(&format!(" of version {}", escape(&key.identity)));
@@ -185,7 +188,7 @@ fn partial(
     if !file.partial.is(found, is_same_boot) {
         return Some(doubt(
             ErrorKind::NotFound,
-            format!("{name} is newer than the partial file in {log}"),
+            format!("{name} is newer than the partial file that {log} describes"),
         ));
     }
     let needed = file.done.iter().last().map_or(0, |(range, _)| range.end());
@@ -193,7 +196,8 @@ fn partial(
         doubt(
             ErrorKind::ShortRead,
             format!(
-                "{log} needs {needed} bytes of the partial file {name}, which has {}",
+                "{log} lists {needed} bytes of the partial file {name}, but the partial file has \
+                    only {} bytes",
                 found.size
             ),
         )

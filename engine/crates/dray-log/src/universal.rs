@@ -271,8 +271,8 @@ impl<F: LogFile> UniversalLog<F> {
                 Error::new(ErrorKind::LeaseLost, End::Sink, "write to the object log")
                     .cause("another process has written to the log")
                     .remedy(
-                        "find the other process that writes to this destination; then run the \
-                             same command again",
+                        "find and stop the other process that writes to this destination, then \
+                            run the same command again",
                     ),
             );
         }
@@ -424,7 +424,7 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
         if self.ending.contains(&path) || self.ending.contains(&place) {
             return refuse(
                 ErrorKind::Internal,
-                "the previous end of this file is not committed yet",
+                "the record that ends the previous copy of this file is not committed yet",
             );
         }
         if self.files.at_partial(&place).is_some() {

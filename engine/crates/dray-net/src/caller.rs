@@ -52,9 +52,13 @@ impl Caller {
         if token.matches(&self.token) {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::Unauthorized, End::Network, "log in")
-            .cause("the other host does not accept this token")
-            .remedy("give the token that the other host was started with"))
+        Err(Error::new(
+            ErrorKind::Unauthorized,
+            End::Network,
+            "log in at the other host",
+        )
+        .cause("the other host does not accept this token")
+        .remedy("give the token that `dray serve` at the other host was started with"))
     }
 }
 

@@ -377,7 +377,10 @@ fn keeps_as_asked(dial: &Dial, role: Role, keeps_nothing: bool) -> Result<()> {
         false if dial.must_keep_nothing => {
             let error = Error::new(ErrorKind::InvalidRequest, end, operation);
             Err(error
-                .cause("the other host does not serve a null end; it stores its data")
+                .cause(
+                    "the other host does not serve a null end; the other host stores the data \
+                    that it receives",
+                )
                 .remedy(format!(
                     "use a host that serves null:; a file of this name is dray://{address}/./null:"
                 )))
@@ -426,7 +429,10 @@ fn too_small(dial: &Dial, object_bytes: u64) -> Error {
         "the object log has objects of {safe} bytes, but {address} accepts at most {object_bytes} \
             bytes"
     ))
-    .remedy("raise the memory for a session at the other host (--pool, limits.memory)")
+    .remedy(
+        "at the other host, raise the memory of a session: --pool of dray serve, or \
+        limits.memory of an endpoint",
+    )
 }
 
 fn no_clear_data(dial: &Dial) -> Error {

@@ -79,7 +79,7 @@ impl Inbox {
 
     pub(super) fn leave(&self) {
         let error = |end| {
-            Error::new(ErrorKind::Busy, end, "go on")
+            Error::new(ErrorKind::Busy, end, "continue the session")
                 .cause("the server is stopping")
                 .remedy(
                     "run the same command again when the server runs again; durable data is \

@@ -89,7 +89,12 @@ pub(super) fn join(
     let join = Join {
         ticket: *ticket,
         stream,
-        proof: proof.map_err(|_| fail::internal("join a stream", "the HMAC has a wrong length"))?,
+        proof: proof.map_err(|_| {
+            fail::internal(
+                "join a stream",
+                "the authentication code (HMAC) of the data stream has a wrong length",
+            )
+        })?,
     };
     channel
         .write_both(&encode_join(&join), &[])

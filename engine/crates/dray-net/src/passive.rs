@@ -180,8 +180,7 @@ impl ListenerState {
             _ => {
                 let error = fail::internal(
                     "begin a session",
-                    "the session was prepared for the \
-                    other role",
+                    "the session was prepared for the opposite role (source or sink)",
                 );
                 return Err(refuse(&mut greeting, error));
             }
@@ -251,7 +250,9 @@ fn refuse(greeting: &mut Greeting, error: Error) -> Error {
 fn keeps_nothing() -> Error {
     Error::new(ErrorKind::IncompatiblePeer, End::Sink, "begin a session")
         .cause("the destination is a null end, which stores no data")
-        .remedy("copy into a folder; to measure, read from a host that runs dray serve")
+        .remedy(
+            "copy into a folder; to measure without storage, read from a host that runs dray serve",
+        )
 }
 
 fn not_meant() -> Error {

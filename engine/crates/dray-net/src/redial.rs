@@ -47,8 +47,7 @@ impl Streams {
             .ok_or_else(|| {
                 fail::internal(
                     "dial a stream",
-                    "the other host has no address for \
-                streams",
+                    "the other host gave no address for data streams",
                 )
             })?;
         self.join(hub, StreamId(number), self.way.connect(address, turn)?)

@@ -88,7 +88,7 @@ impl Sessions {
                 .remedy("run the same command again later"))
         };
         if table.is_stopping {
-            let cause = "the other host is stopping".to_owned();
+            let cause = "the server at the other host is stopping".to_owned();
             return refused(ErrorKind::Busy, cause);
         }
         if table.reserved >= self.max {

@@ -162,7 +162,7 @@ impl Export {
                 Err(
                     Error::new(ErrorKind::Unsupported, End::Here, "open the folder")
                         .cause(format!("{} is not a folder of this host", stored.words()))
-                        .remedy("choose a root that is a folder of the endpoint's host"),
+                        .remedy("choose a root that is a folder on the endpoint's host"),
                 )
             }
         }

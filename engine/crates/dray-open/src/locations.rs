@@ -247,7 +247,10 @@ impl Places {
                 None => folder.clone(),
             };
             if target == real {
-                let cause = format!("{} and {} are the same", source.words, self.words);
+                let cause = format!(
+                    "source {} and destination {} are the same file or folder",
+                    source.words, self.words
+                );
                 return Err(usage(cause, "choose another destination"));
             }
             if target.starts_with(&real) {
@@ -298,8 +301,8 @@ fn refuse_unknown_scheme(path: &OsStr, registry: &Registry) -> Result<()> {
     Err(usage(
         format!("{words}: dray does not support the scheme {scheme}://"),
         format!(
-            "use a path, dray:// or {}; to read, {} too; write a folder named {scheme}: as \
-                ./{words}",
+            "write a path, a dray:// URL or {}; sources can also be {}; write a folder whose \
+                name is {scheme}: as ./{words}",
             registry.schemes(true),
             registry.schemes(false),
         ),
@@ -312,7 +315,7 @@ fn null_destination(written: &Written<'_>, path: &[u8]) -> Result<bool> {
     }
     match Null::read(path)? {
         Some(null) if null.has_files() => Err(usage(
-            "a null destination takes no size",
+            "a null destination cannot have a size",
             "write the null destination as null:",
         )),
         other => Ok(other.is_some()),
@@ -455,7 +458,7 @@ pub fn own_path(typed: &OsStr) -> Result<Cow<'_, OsStr>> {
         )
     };
     if !rest.starts_with(b"/") {
-        return Err(bad("the file URL names a host"));
+        return Err(bad("the file: URL contains a host name"));
     }
     Ok(Cow::Owned(OsString::from_vec(
         url::decode(rest).map_err(bad)?,

@@ -48,7 +48,8 @@ impl Null {
             Error::new(ErrorKind::InvalidRequest, End::Here, "run the command")
                 .cause(format!("{text} is not a valid null end"))
                 .remedy(
-                    "write null:, null:SIZE or null:SIZExFILES[xFOLDERS]; a file of this name is ./null:...",
+                    "write null:, null:SIZE or null:SIZExFILES[xFOLDERS]; a file of this name is \
+                        ./null:...",
                 )
         };
         let rest = std::str::from_utf8(rest).map_err(|_| bad())?;
@@ -178,7 +179,7 @@ impl Location for Null {
         if self.has_files() {
             let error = Error::new(ErrorKind::InvalidRequest, End::Here, "run the command");
             return Err(error
-                .cause("a null destination takes no size")
+                .cause("a null destination cannot have a size")
                 .remedy("write the null destination as null:"));
         }
         Ok(self)
@@ -196,7 +197,7 @@ impl Writable for Null {
         }
         let error = Error::new(ErrorKind::InvalidRequest, End::Here, "run the command");
         Err(error
-            .cause("a null destination cannot be read back")
+            .cause("a null destination stores no data, so no data can be read back")
             .remedy("run the command without --verify"))
     }
 

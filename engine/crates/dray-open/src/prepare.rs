@@ -83,7 +83,7 @@ pub fn nothing_there(sources: &Sources) -> Vec<Failure> {
             path: path.unwrap_or_else(RelPath::root),
             error: Error::new(ErrorKind::NotFound, End::Source, "read")
                 .cause(format!("{} does not exist", source.words))
-                .remedy("check the name of the source"),
+                .remedy("check the path of the source"),
         }
     };
     sources.iter().map(failure).collect()

@@ -104,8 +104,7 @@ impl FinalCheck for Offer {
             _ if !(self.is_needed)() => return Ok(()),
             Ok(None) => {
                 return Err(uncompared(
-                    "the server offers no checksum of a kind that dray \
-                computes",
+                    "the server offers no checksum of an algorithm that dray supports",
                 ));
             }
             Err(error) => return Err(uncompared(&error.to_string())),
@@ -121,8 +120,8 @@ impl FinalCheck for Offer {
                 "the source's server has {known}, but the bytes read have {copied}"
             ))
             .remedy(
-                "have the source's server compute the checksum again, or name one server of the \
-                    cluster",
+                "let the source's server compute the checksum again, or use the address of one \
+                    server of the cluster",
             ))
     }
 
@@ -130,17 +129,14 @@ impl FinalCheck for Offer {
     fn notice(&self) -> Option<Error> {
         let cause = match self.heard.get()? {
             Ok(Some(_)) => return None,
-            Ok(None) => {
-                "the source's server offers no checksum of a kind that dray computes".to_owned()
-            }
+            Ok(None) => "the source's server offers no checksum of an algorithm that dray supports"
+                .to_owned(),
             Err(error) => error.to_string(),
         };
         let error = Error::new(ErrorKind::Unsupported, End::Source, "compare the checksum");
-        Some(
-            error
-                .cause(cause)
-                .remedy("give the expected checksum with --checksum, if known"),
-        )
+        Some(error.cause(cause).remedy(
+            "if you know the expected checksum of the file, give the checksum with --checksum",
+        ))
     }
 }
 
@@ -154,8 +150,8 @@ fn uncompared(why: &str) -> Error {
                 {why}"
         ))
         .remedy(
-            "run the same command again when the server has computed the checksum, or name one \
-             server of the cluster",
+            "run the same command again when the server has computed the checksum, or use the \
+                address of one server of the cluster",
         )
 }
 

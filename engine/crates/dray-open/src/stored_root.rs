@@ -25,7 +25,7 @@ impl StoredRoot {
     pub(crate) fn open(url: &str, is_read_only: bool, targets: Targets) -> Result<Self> {
         let location = Registry::default().keeping().parse(url.as_bytes())?;
         let location = location.ok_or_else(|| {
-            wrong("no storage system of dray has URLs of this form")
+            wrong("dray supports no storage system with URLs of this form")
                 .remedy("write root://HOST//PATH, or https://HOST/PATH with read_only = true")
         })?;
         let writable = match is_read_only {
@@ -71,7 +71,7 @@ impl StoredRoot {
         if self.is_read_only {
             let error = Error::new(ErrorKind::ReadOnly, End::Sink, "write to the root");
             return Err(error
-                .cause(format!("{} may only be read", self.words()))
+                .cause(format!("{} is read-only", self.words()))
                 .remedy("choose another destination"));
         }
         self.location.writable()

@@ -119,8 +119,8 @@ impl Writable for XrootdLocation {
     fn refuse_options(&self, options: &Options) -> Result<()> {
         if options.durability == Durability::None {
             return Err(usage(
-                "with --durability none, dray could not detect a restart of the server, which may \
-                    lose data",
+                "with --durability none, dray could not detect a restart of the server; a \
+                    restart may lose data",
                 "run the command without --durability none",
             ));
         }

@@ -77,7 +77,7 @@ impl Observer for Watcher {
 fn internal(cause: &str) -> Error {
     Error::new(ErrorKind::Internal, End::Here, "run the transfer")
         .cause(cause)
-        .remedy("report this error; run the same copy again")
+        .remedy("report this error, and run the same copy again")
 }
 
 /// Runs a transfer to its end. Other Python threads can run during the transfer.

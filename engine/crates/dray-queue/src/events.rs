@@ -199,11 +199,10 @@ impl Hub {
         if *count >= self.listeners_per_owner {
             return Err(Error::new(ErrorKind::Busy, End::Here, "listen to events")
                 .cause(format!(
-                    "{owner} has {count} listeners already, which is the limit"
+                    "{owner} already has {count} event listeners, which is the limit"
                 ))
                 .remedy(
-                    "close one listener, or use one listener for the events of several \
-                    transfers",
+                    "close an event listener, or use one event listener for several transfers",
                 ));
         }
         *count += 1;

@@ -323,7 +323,9 @@ fn take_lock(path: &Path) -> Result<File> {
         Ok(()) => Ok(file),
         Err(rustix::io::Errno::AGAIN) => Err(Error::new(ErrorKind::Busy, End::Here, operation)
             .cause(format!("another process has locked {}", path.display()))
-            .remedy("stop that process, or give this endpoint a separate state folder")),
+            .remedy(
+                "stop the other process, or configure a separate state folder for this endpoint",
+            )),
         Err(errno) => Err(io(operation, path, &errno.into())),
     }
 }

@@ -85,7 +85,7 @@ pub fn check_rights() -> Result<()> {
         "act as other accounts",
     )
     .cause("this process lacks CAP_SETUID and CAP_SETGID")
-    .remedy("start the endpoint as root, or give its process these capabilities"))
+    .remedy("start the endpoint as root, or give its process CAP_SETUID and CAP_SETGID"))
 }
 
 /// Changes the calling thread permanently to the account `name`. Refuses accounts with a user

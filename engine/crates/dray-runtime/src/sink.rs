@@ -371,7 +371,7 @@ impl SinkExecutor<'_, '_> {
     fn open_file(&self, index: FileIndex) -> &Arc<OpenFile> {
         self.open
             .get(&index)
-            .expect("the machine names only files that it has not closed")
+            .expect("the sink machine uses only files that it has opened and not closed")
     }
 
     fn publish(&mut self, items: Vec<PublishItem>) {
@@ -478,7 +478,9 @@ impl SinkExecutor<'_, '_> {
                 (Lane::Log, BackgroundTask::FinishLog { keeps, is_listed })
             }
             Effect::Purge => (Lane::Log, BackgroundTask::Purge),
-            other => unreachable!("{other:?} is done by the executor itself"),
+            other => {
+                unreachable!("the executor handles the effect {other:?} without a background task")
+            }
         };
         self.later(lane, task);
     }

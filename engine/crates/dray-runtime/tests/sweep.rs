@@ -235,7 +235,7 @@ fn a_purge_before_any_adoption_removes_nothing() {
     assert!(matches!(outcome, Outcome::Cancelled), "{outcome:?}");
     assert_eq!(own_files(&root), kept);
     let said = notes.0.into_inner().expect("no panic while noting");
-    let wanted = "transfer test has adopted the partial data";
+    let wanted = "transfer test has resumed from the partial data";
     assert!(format!("{said:?}").contains(wanted), "{said:?}");
 }
 

@@ -62,7 +62,10 @@ impl Waits {
     }
 }
 
-const _: () = assert!(LOOKED_AT == u8::BITS, "a bit for each");
+const _: () = assert!(
+    LOOKED_AT == u8::BITS,
+    "the type must have one bit for each examined transfer"
+);
 
 #[cfg(test)]
 mod tests {

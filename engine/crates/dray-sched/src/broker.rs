@@ -208,7 +208,7 @@ impl Broker {
 
     fn id(&self, index: usize) -> ResourceId {
         let id = self.resources.keys().nth(index).copied();
-        id.expect("an index comes from the resources")
+        id.expect("the index must be that of a resource")
     }
 
     /// Returns the indices of the resources of `wish`, sorted and without duplicates.

@@ -109,7 +109,10 @@ impl Tree {
     }
 
     fn push(&mut self, parent: NodeId, share: Share, is_leaf: bool, use_max: u64) -> NodeId {
-        assert!(!self.nodes[parent.0].is_leaf, "a leaf has no children");
+        assert!(
+            !self.nodes[parent.0].is_leaf,
+            "a leaf of the tree of shares cannot have children"
+        );
         self.nodes.push(Node {
             parent: parent.0,
             share,

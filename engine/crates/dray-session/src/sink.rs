@@ -381,7 +381,9 @@ impl Sink {
                     if !self.on_credit(peer, target, count) {
                         self.protocol_error(
                             peer,
-                            format!("the sink granted credit for {target}, which it does not have"),
+                            format!(
+                                "the sink granted credit for {target}, which the sink does not have"
+                            ),
                         );
                         return;
                     }
@@ -400,7 +402,7 @@ impl Sink {
             Message::VerdictStored => self.on_stored_there(peer),
             Message::GoAway(error) | Message::Refuse(error) => self.on_peer_lost(peer, error),
             Message::Bye => {
-                let error = Error::new(ErrorKind::Cancelled, End::Source, "go on")
+                let error = Error::new(ErrorKind::Cancelled, End::Source, "continue the session")
                     .cause("the source ended the session");
                 self.on_peer_lost(peer, error);
             }
@@ -432,7 +434,8 @@ impl Sink {
         let announced = known.announced;
         self.progress.listing_done = self.is_listed_to_the_end();
         if entries != announced {
-            let cause = format!("the source announced {entries} entries, but sent {announced}");
+            let cause =
+                format!("the source announced {entries} entries, but sent {announced} entries");
             self.protocol_error(peer, cause);
         } else if let Some(index) = self.folder_without_end(peer) {
             self.protocol_error(

@@ -318,7 +318,7 @@ fn verdict_with_an_open_entry_is_refused() {
     answer(&mut durable, BlockState::Durable);
     for mut source in [listed, reading(), sent, written, durable] {
         let effects = verdict(&mut source, ONE_FILE);
-        let cause = "the sink sent a verdict with 1 of 1 entries still open";
+        let cause = "the sink sent a verdict, but 1 of 1 entries have not ended";
         assert_eq!(broken(&effects).as_deref(), Some(cause));
         assert!(!effects.contains(&Effect::StoreVerdict(ONE_FILE)));
     }
@@ -337,12 +337,12 @@ fn close_before_durable_bytes_is_refused() {
     };
     assert_eq!(
         broken(&large(None)).as_deref(),
-        Some("the sink closed entry 0 as published, with 0 of 8 bytes durable")
+        Some("the sink reported entry 0 as published, with 0 of 8 bytes durable")
     );
     let written = large(Some(BlockState::Written));
     assert_eq!(
         broken(&written).as_deref(),
-        Some("the sink closed entry 0 as published, with 0 of 8 bytes durable")
+        Some("the sink reported entry 0 as published, with 0 of 8 bytes durable")
     );
     assert_eq!(broken(&large(Some(BlockState::Durable))), None);
     // The sink may close a small file as soon as its object was sent.
@@ -404,7 +404,9 @@ fn verdict_must_match_the_closed_entries() {
         let effects = verdict(&mut done(is_driver), fewer);
         assert_eq!(
             broken(&effects).as_deref(),
-            Some("the sink sent a verdict of 0 files, but had reported 1")
+            Some(
+                "the verdict of the sink counts 0 files, but the sink's earlier messages reported 1"
+            )
         );
         assert_eq!(broken(&verdict(&mut done(is_driver), ONE_FILE)), None);
         // If the sink is the driver, it may have other sources, so its totals may be higher.

@@ -138,7 +138,10 @@ impl World {
                 self.check_send(at, buffer, &head);
                 let link = &mut self.sessions[at].link;
                 let Some(known) = link.streams.get_mut(&stream.0) else {
-                    self.violate("no_panic", format!("{stream} was never up"));
+                    self.violate(
+                        "no_panic",
+                        format!("the source sends on stream {stream}, which does not exist"),
+                    );
                     return;
                 };
                 known.queue.push_back((head, buffer));
@@ -279,7 +282,10 @@ impl World {
         }
         if !payload.is_empty() && self.sessions[at].host.free.is_empty() {
             if !self.sessions[at].link.was_doubled {
-                self.violate("bytes_in_flight_never_exceed_pool", "no buffer".into());
+                self.violate(
+                    "bytes_in_flight_never_exceed_pool",
+                    "an object arrives, but no buffer is free".into(),
+                );
             }
             self.sessions[at].waiting.push_back((stream, bytes));
             return;

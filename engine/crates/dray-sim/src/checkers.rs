@@ -139,7 +139,10 @@ impl World {
             Message::Done { index, ranges } => {
                 for range in ranges {
                     if !self.is_safe(at, *index, *range, Store::Written) {
-                        let what = format!("{range:?} of entry {index} is said to be done");
+                        let what = format!(
+                            "the sink reports {range:?} of entry {index} as done, but these \
+                                bytes are missing"
+                        );
                         self.violate("done_is_log_borne_out_by_files", what);
                     }
                 }
@@ -157,7 +160,7 @@ impl World {
         let closed = session.closed.iter();
         let mut paths = closed.filter_map(|index| session.host.known.get(index));
         if let Some((path, _)) = paths.find(|(path, _)| logged.contains_key(path)) {
-            let what = format!("{path} is closed and in the log");
+            let what = format!("{path} was closed by the sink, but its record is still in the log");
             self.violate("a_finished_log_speaks_of_failed_files_alone", what);
         }
     }
@@ -182,7 +185,7 @@ impl World {
         };
         let is_cut = session.link.cut.is_some() || why.kind == ErrorKind::Unreachable;
         if !is_cut && told.kind == ErrorKind::Unreachable {
-            let what = format!("{why}, but the source received {told}");
+            let what = format!("{why}, but the source received the error {told}");
             self.violate("the_other_end_hears_why", what);
         }
     }
@@ -231,7 +234,7 @@ impl World {
         if key.is_some() {
             self.check_complete(at, &path, store);
         } else if self.node(&path, store).is_none() {
-            let what = format!("{path} is closed and may be lost");
+            let what = format!("{path} was closed by the sink, but may be lost");
             self.violate("ack_never_precedes_durability", what);
         }
     }
@@ -239,7 +242,7 @@ impl World {
     /// Checks that `path` has its final name and contains a complete version of the file.
     pub fn check_complete(&mut self, at: usize, path: &RelPath, store: Store) {
         let Some(Node::File(inode, attributes)) = self.node(path, store) else {
-            let what = format!("session {at}: {path} is not there ({store:?})");
+            let what = format!("session {at}: {path} does not exist ({store:?})");
             self.violate("ack_never_precedes_durability", what);
             return;
         };
@@ -265,7 +268,7 @@ impl World {
             if let (Some(inode), Some((path, expected))) = (inode, expected)
                 && self.bytes(inode, store) != expected
             {
-                let what = format!("{path} is small and not as durable as asked");
+                let what = format!("the small file {path} is less durable than requested");
                 self.violate("final_name_never_precedes_last_record", what);
             }
             return;
@@ -342,7 +345,8 @@ impl World {
             return wait;
         };
         if self.sessions[at].source_host.in_use.contains(buffer) {
-            let what = format!("{buffer} is read into while it is sent");
+            let what =
+                format!("the source reads into the buffer {buffer} while the buffer is sent");
             self.violate("bytes_in_flight_never_exceed_pool", what);
         }
         let parts: Vec<_> = parts.iter().map(|part| (part.file, part.range)).collect();
@@ -393,7 +397,7 @@ impl World {
         if let Some(buffer) = buffer
             && !session.source_host.in_use.insert(buffer)
         {
-            let what = format!("{buffer} carries two objects");
+            let what = format!("the buffer {buffer} contains two objects at the same time");
             self.violate("bytes_in_flight_never_exceed_pool", what);
         }
     }
@@ -445,7 +449,10 @@ impl World {
         let broken = round.iter().filter(|session| session.done().is_none());
         let allowed: u64 = broken.map(|session| session.exposed).sum();
         if sent > needed + wasted + allowed {
-            let what = format!("{sent} sent, {needed} needed, {wasted} refused, {allowed} allowed");
+            let what = format!(
+                "{sent} bytes were sent, but {needed} were needed, {wasted} were refused and \
+                    {allowed} more are allowed"
+            );
             self.violate("resend_is_bounded_by_pool_and_group", what);
         }
     }

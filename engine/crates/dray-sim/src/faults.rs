@@ -74,8 +74,8 @@ impl Fault {
             Self::StreamLost => "stream lost",
             Self::CorruptPayload => "corrupt payload",
             Self::CorruptHead => "corrupt head",
-            Self::Duplicate => "object twice",
-            Self::NoSpaceOnce => "no space, for a moment",
+            Self::Duplicate => "an object arrives twice",
+            Self::NoSpaceOnce => "no space for a short time",
             Self::NoSpace => "no space",
             Self::WriteError => "write error",
             Self::SyncError => "sync error",
@@ -109,16 +109,18 @@ impl Fault {
                 Phase::Closing,
             ) => Some("after the verdict no object is read, sent or written"),
             (Self::SyncError, Phase::Syncing) => None,
-            (Self::SyncError, _) => Some("content is synced while syncing only"),
+            (Self::SyncError, _) => {
+                Some("the sink syncs file content only in the phase of syncing")
+            }
             (Self::WriteBackLost, Phase::Listing | Phase::Closing) => {
-                Some("nothing waits to be written back")
+                Some("the page cache has no bytes to write back")
             }
             (Self::LogError, Phase::Logging) => None,
-            (Self::LogError, _) => Some("the log is appended to while logging only"),
+            (Self::LogError, _) => Some("the sink appends to the log only in the phase of logging"),
             (Self::BitRot, Phase::Publishing) => None,
-            (Self::BitRot, _) => Some("files are read back while publishing only"),
+            (Self::BitRot, _) => Some("the sink reads files back only in the phase of publishing"),
             (Self::Tampered, Phase::Listing) => None,
-            (Self::Tampered, _) => Some("it happens between two runs"),
+            (Self::Tampered, _) => Some("the fault happens between two runs"),
             _ => None,
         }
     }

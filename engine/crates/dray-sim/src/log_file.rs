@@ -33,7 +33,8 @@ impl DiskFile {
 
     fn present(&self) -> Result<u64> {
         self.inode.ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, End::Sink, "use the log file").cause("never made")
+            Error::new(ErrorKind::NotFound, End::Sink, "use the log file")
+                .cause("the log file was not created")
         })
     }
 }

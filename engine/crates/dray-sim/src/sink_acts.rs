@@ -92,7 +92,7 @@ impl World {
         let partials = &self.sessions[at].host.partials;
         let closed: Vec<_> = files.filter(|file| !partials.contains_key(file)).collect();
         if !closed.is_empty() {
-            let what = format!("synced or logged, but not open: {closed:?}");
+            let what = format!("the sink synced or logged files that are not open: {closed:?}");
             self.violate("ack_never_precedes_durability", what);
         }
     }
@@ -281,7 +281,7 @@ impl World {
 
     fn finish_log(&mut self, at: usize, keeps: Option<&BTreeSet<RelPath>>) -> Input {
         if !self.sessions[at].is_verdict_stored {
-            let what = "the source's side has not stored it".to_owned();
+            let what = "the source has not stored the verdict".to_owned();
             self.violate("log_never_removed_before_verdict_stored", what);
         }
         let finished = self.sessions[at].host.finish_log(keeps);

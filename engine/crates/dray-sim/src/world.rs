@@ -341,7 +341,10 @@ impl World {
         self.begin_session();
         self.run_sessions();
         if self.violation.is_none() && self.sessions.last().and_then(Session::done) != Some(0) {
-            self.violate("session_ends", "not everything arrived".into());
+            self.violate(
+                "session_ends",
+                "some files did not arrive at the destination".into(),
+            );
         }
         match self.violation {
             Some(violation) => Err(violation),
@@ -474,12 +477,18 @@ impl World {
             }
             let Some(Reverse(next)) = self.queue.pop() else {
                 self.say_stuck();
-                self.violate("session_ends", "nothing will ever happen again".into());
+                self.violate(
+                    "session_ends",
+                    "the run stopped: no end has a pending event".into(),
+                );
                 break;
             };
             if self.events - first_event > EVENTS_MAX {
                 self.say_stuck();
-                self.violate("session_ends", "it never ends".into());
+                self.violate(
+                    "session_ends",
+                    "the run did not end before the step limit".into(),
+                );
                 break;
             }
             self.events += 1;

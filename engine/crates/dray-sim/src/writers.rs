@@ -174,7 +174,7 @@ fn run(destination: &mut Destination, draw: &mut Rng, kills: &mut u64) -> Result
         }
         if step + 1 == STEPS_MAX {
             let left = writers.iter().filter(|one| !one.is_done()).count();
-            destination.violate("session_ends", format!("never for {left} of them"));
+            destination.violate("session_ends", format!("{left} transfers did not end"));
         }
     }
     Ok(())

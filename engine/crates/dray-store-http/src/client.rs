@@ -157,7 +157,7 @@ impl Client {
                         "{} treats the text after a question mark as parameters",
                         answer.place.origin
                     ))
-                    .remedy("give the file a name without a question mark"));
+                    .remedy("rename the file to a name without a question mark"));
             }
             if !matches!(answer.status, 301 | 302 | 303 | 307 | 308) {
                 return Ok(answer);
@@ -171,7 +171,7 @@ impl Client {
                         "{} sends a redirect without a valid address",
                         answer.place.origin
                     ))
-                    .remedy("use the final address of the file")
+                    .remedy("use the final address of the file, without redirects")
             })?;
             if answer.is_of_xrootd()
                 && answer.place.may_be_confused()
@@ -180,7 +180,7 @@ impl Client {
                 return Err(self
                     .fault(ErrorKind::Unsupported, ask)
                     .cause(format!(
-                        "{} redirects to another name with ambiguous escapes",
+                        "{} redirects to a different file name whose escapes are ambiguous",
                         answer.place.origin
                     ))
                     .remedy("use the address of the server that holds the file"));
@@ -190,7 +190,7 @@ impl Client {
                 return Err(self
                     .fault(ErrorKind::Unauthorized, ask)
                     .cause(format!(
-                        "{} redirects to {}, which is on this host",
+                        "{} redirects to {}, an address of this host, which dray does not follow",
                         answer.place.origin, next.origin
                     ))
                     .remedy("use the new address in the command if you trust it"));
@@ -212,7 +212,7 @@ impl Client {
             .cause(format!(
                 "the server sent more than {REDIRECTS_MAX} redirects"
             ))
-            .remedy("use the final address of the file"))
+            .remedy("use the final address of the file, without redirects"))
     }
 
     /// Sends a request to one place. Repeats the request while the server is busy, for a limited
@@ -439,7 +439,7 @@ fn meaning(status: u16) -> (ErrorKind, &'static str) {
             "run the same command again when no program writes to the file",
         ),
         423 | 425 | 429 | 503 => (ErrorKind::Busy, "try again later"),
-        500..=599 => (ErrorKind::Other, "see the server's log"),
+        500..=599 => (ErrorKind::Other, "see the log of the web server"),
         _ => (ErrorKind::Other, "check the server"),
     }
 }

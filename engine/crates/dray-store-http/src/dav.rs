@@ -67,7 +67,7 @@ pub(crate) fn read(answer: &str, is_raw: bool) -> Result<Vec<DavEntry>, String> 
                 _ => {
                     let name = reference.xml10_content();
                     let known = quick_xml::escape::resolve_predefined_entity(&name);
-                    text.push_str(known.ok_or("the answer names an unknown entity")?);
+                    text.push_str(known.ok_or("the XML of the answer contains an unknown entity")?);
                 }
             },
             Event::End(end) => {
@@ -86,7 +86,9 @@ pub(crate) fn read(answer: &str, is_raw: bool) -> Result<Vec<DavEntry>, String> 
                 }
                 text.clear();
             }
-            Event::Eof if response.is_some() => return Err("the answer is cut off".to_owned()),
+            Event::Eof if response.is_some() => {
+                return Err("the answer of the server ends too early".to_owned());
+            }
             Event::Eof => return Ok(found),
             _ => {}
         }
@@ -109,7 +111,12 @@ fn close(response: Response, is_raw: bool) -> Result<DavEntry, String> {
         }
         _ => text,
     };
-    let bad = |why: String| format!("the answer names {:?}: {why}", response.href);
+    let bad = |why: String| {
+        format!(
+            "the answer contains the name {:?}, which is not valid: {why}",
+            response.href
+        )
+    };
     let path = match is_raw || decode(path).is_none() {
         true => read_raw(path),
         false => read_path(path),

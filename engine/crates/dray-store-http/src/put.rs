@@ -171,9 +171,8 @@ fn verify(
     let found = server.look(sending.path, "verify the file")?;
     if found.size != Some(length) {
         let size = found.size.unwrap_or_default();
-        return Err(
-            fault(ErrorKind::ShortRead).cause(format!("the server has {size} of {length} bytes"))
-        );
+        return Err(fault(ErrorKind::ShortRead)
+            .cause(format!("the server has stored {size} of {length} bytes")));
     }
     if sending.verify == Verify::Never {
         return Ok(());
@@ -189,12 +188,13 @@ fn verify(
     match said {
         Some(said) if said.matches(sums) => Ok(()),
         Some(said) => Err(fault(ErrorKind::ChecksumMismatch).cause(format!(
-            "the server has {said}, but the sent bytes have {}",
+            "the file at the server has the checksum {said}, but the sent bytes have the \
+                checksum {}",
             said.same_algorithm(sums)
         ))),
         None if sending.verify == Verify::Required => Err(fault(ErrorKind::Unsupported)
-            .cause("the server offers no checksum of a kind that dray computes")
-            .remedy("request the copy without RequireChecksumVerification")),
+            .cause("the server offers no checksum of an algorithm that dray supports")
+            .remedy("request the copy again without the header RequireChecksumVerification")),
         None => Ok(()),
     }
 }

@@ -137,8 +137,7 @@ impl HttpFile {
             .is_as_said(&self.path, &Validators::of_answer(answer))
         {
             return Err(self.changed(
-                "the entity tag or digest of the file differs from an earlier \
-                answer",
+                "the entity tag or digest of the file differs between two answers of the server",
             ));
         }
         if seen.modified.is_some() && seen.modified != self.known.modified {
@@ -279,7 +278,7 @@ impl HttpFile {
             let fault = self.server.client.fault(ErrorKind::Unreachable, &ask);
             let cause = match announced {
                 Some(bytes) => format!(
-                    "{} announces {bytes} bytes, but sends no bytes",
+                    "{} announces {bytes} bytes of the file, but sends no bytes",
                     place.origin
                 ),
                 None => format!("{} sends no bytes of the file", place.origin),

@@ -213,13 +213,13 @@ impl Server {
             let cause = format!("the listing of the folder has more than {ANSWER_BYTES_MAX} bytes");
             return Err(fault
                 .cause(cause)
-                .remedy("copy the files of the folder by name"));
+                .remedy("copy each file of the folder by its URL"));
         }
         let found = dav::read(&text, is_raw).map_err(|why| {
             let fault = self.client.fault(ErrorKind::Protocol, &ask);
             fault
                 .cause(format!("{origin}: {why}"))
-                .remedy("check the server, or copy the files of the folder by name")
+                .remedy("check the server, or copy each file of the folder by its URL")
         })?;
         Ok(Some(found))
     }

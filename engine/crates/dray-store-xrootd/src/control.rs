@@ -159,13 +159,13 @@ impl RemoteControl {
                 *has_locks = true;
                 Ok(())
             }
-            Alone::Opened(_) => {
-                Err(
-                    Server::error(ErrorKind::Unsupported, "lock the control file", &self.path)
-                        .cause("the server allows two clients to write to one file")
-                        .remedy("export the path at the server without `nolock`"),
-                )
-            }
+            Alone::Opened(_) => Err(Server::error(
+                ErrorKind::Unsupported,
+                "lock the control file",
+                &self.path,
+            )
+            .cause("the server allows two clients to write to one file")
+            .remedy("remove `nolock` from the export of the path in the server's configuration")),
         }
     }
 }

@@ -36,7 +36,7 @@ impl FolderSource for Folders {
 
     fn state(&mut self, path: &RelPath, found: RemoteState) -> Result<EntryState> {
         if found.is_special {
-            let cause = "neither a file nor a folder";
+            let cause = "the entry is neither a file nor a folder";
             return Err(unsupported(self.end(), "list", path, cause));
         }
         let (found, layout) = match found.is_folder {

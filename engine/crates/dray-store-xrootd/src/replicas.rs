@@ -57,8 +57,10 @@ impl ReplicaReader {
             // Another thread tried to open the replica while this thread waited for the lock. Do
             // not try again, because opening may take long.
             return Err(
-                Error::new(ErrorKind::Unreachable, End::Source, "open the file")
-                    .cause("the server of this replica failed a moment ago"),
+                Error::new(ErrorKind::Unreachable, End::Source, "open the file").cause(
+                    "the server of this replica failed a short time ago, so dray does not \
+                        ask it again yet",
+                ),
             );
         }
         let replica = self.located.replicas.get(number);
@@ -74,8 +76,10 @@ impl ReplicaReader {
         let is_same_time = replica.is_none_or(|one| one.modified == found.modified);
         if found.size != self.located.size || !is_same_time {
             return Err(
-                Error::new(ErrorKind::SourceChanged, End::Source, "read the file")
-                    .cause(format!("{} has another version of the file", url.server())),
+                Error::new(ErrorKind::SourceChanged, End::Source, "read the file").cause(format!(
+                    "the server {} has a different version of the file than the first server",
+                    url.server()
+                )),
             );
         }
         *reader = Some(Arc::clone(&opened));
@@ -141,7 +145,10 @@ impl ReplicaReader {
 
 fn none_left() -> Error {
     Error::new(ErrorKind::SourceChanged, End::Source, "read the file")
-        .cause("no server still has the version of the file that was found first")
+        .cause(
+            "the file was replaced during the copy: no server still has the version that the \
+            copy began with",
+        )
         .remedy("run the same command again when no program writes to the file")
 }
 

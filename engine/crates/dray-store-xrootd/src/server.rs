@@ -436,7 +436,10 @@ fn compare_answer(path: &RelPath, answer: &str, sums: &Sums) -> Result<bool> {
         return Ok(true);
     }
     let ours: Checksum = known.same_algorithm(sums);
-    let cause = format!("the destination's server has {known}, but {ours} was sent");
+    let cause = format!(
+        "the destination's server computed the checksum {known}, but the sent bytes have the \
+            checksum {ours}"
+    );
     Err(
         Server::error(ErrorKind::ChecksumMismatch, "write the file", path)
             .cause(cause)

@@ -428,8 +428,9 @@ impl Store for XrootdSink {
         }
         if entries.len() > CONTROL_NAMES_MAX {
             return Err(
-                Server::error(ErrorKind::LimitExceeded, "list the folder", folder)
-                    .cause(format!("more than {CONTROL_NAMES_MAX} names")),
+                Server::error(ErrorKind::LimitExceeded, "list the folder", folder).cause(format!(
+                    "the control folder has more than {CONTROL_NAMES_MAX} names"
+                )),
             );
         }
         // Skip invalid names, because they cannot belong to a log.

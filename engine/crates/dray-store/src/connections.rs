@@ -322,7 +322,9 @@ impl<C: Send + Sync> Connections<C> {
     /// The error of `open` if no connection is open and none can be opened.
     pub fn lease(&self, flow: Flow, bytes: u64) -> Result<Lease<C>> {
         let mut leases = self.leases(flow, bytes, 1)?;
-        Ok(leases.pop().expect("a call with a slot has a connection"))
+        Ok(leases
+            .pop()
+            .expect("a call that has a connection slot also has a connection"))
     }
 
     /// Waits for a connection for a call that moves `bytes` bytes. If further connections are free,

@@ -182,7 +182,7 @@ impl<S: FolderSource> FolderLister<S> {
             None if is_folder => lister.enter(top.clone(), None, None),
             None => {
                 let error = Error::new(ErrorKind::NotADirectory, end, "list").file(top);
-                return Err(error.cause("the entry is a file"));
+                return Err(error.cause("the entry is a file, not a folder"));
             }
         }
         Ok(lister)

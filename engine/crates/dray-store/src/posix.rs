@@ -256,7 +256,7 @@ impl Store for PosixStore {
             (Some(then), Some(now)) if *then != now => Err(Error::new(
                 ErrorKind::NotFound,
                 self.end,
-                "find the folder again",
+                "use a folder that was opened earlier",
             )
             .cause(format!("{} is {} now", then.display(), now.display()))
             .remedy("move the folder back, or use its new path, and run the same command again")),

@@ -9,17 +9,49 @@ pub const LIST: &str = "engine/messages.txt";
 
 /// First words of literals that are not messages, such as SQL statements, assembly and code.
 const NOT_FOR_PEOPLE: &[&str] = &[
-    "SELECT ", "INSERT ", "UPDATE ", "DELETE ", "CREATE ", "ALTER ", "PRAGMA ", "DROP ", "WITH ",
-    "AND ", "WHERE ", "ORDER ", "VALUES ", "FROM ", "BEGIN ", "SET ", "JOIN ", "LIMIT ", "CASE ",
+    "SELECT ",
+    "INSERT ",
+    "UPDATE ",
+    "DELETE ",
+    "CREATE ",
+    "ALTER ",
+    "PRAGMA ",
+    "DROP ",
+    "WITH ",
+    "AND ",
+    "WHERE ",
+    "ORDER ",
+    "VALUES ",
+    "FROM ",
+    "BEGIN ",
+    "SET ",
+    "JOIN ",
+    "LIMIT ",
+    "CASE ",
     "ON ",
+    "EXISTS ",
+    "INDEXED ",
+    "RELEASE ",
+    "ROLLBACK ",
+    "SAVEPOINT ",
+    "{SELECT}",
 ];
+
+/// Text inside SQL statements, for parts of statements that begin with another word.
+const SQL: &[&str] = &[" WHERE ", " IS NULL", " = ?"];
+
+/// Begins the reason of a lint that is silenced. Only readers of the source see this text.
+const LINT_REASON: &str = "reason = \"";
 
 /// Returns the sentences in the string literals of a file. Unit tests are left out.
 pub fn sentences(source: &str) -> BTreeSet<String> {
     let lines: Vec<&str> = source.lines().collect();
     let own = sources::lines_before_tests(&lines);
     let literals = lex::split(source).literals;
-    let own = literals.into_iter().filter(|literal| literal.line < own);
+    let own = literals.into_iter().filter(|literal| {
+        let is_reason = lines[literal.line].contains(LINT_REASON);
+        literal.line < own && !is_reason
+    });
     own.map(|literal| literal.text.replace('\n', "\\n"))
         .filter(|text| is_sentence(text))
         .collect()
@@ -38,10 +70,10 @@ fn is_sentence(text: &str) -> bool {
     let has_two = words
         .windows(2)
         .any(|pair| is_word(pair[0]) && is_word(pair[1]));
+    let own = text.trim_start_matches("\\n").trim_start();
     has_two
-        && !NOT_FOR_PEOPLE
-            .iter()
-            .any(|start| text.trim_start().starts_with(start))
+        && !NOT_FOR_PEOPLE.iter().any(|start| own.starts_with(start))
+        && !SQL.iter().any(|part| text.contains(part))
 }
 
 /// Formats the list of messages. `files` has the paths of the source files and their texts, in

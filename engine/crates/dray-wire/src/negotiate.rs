@@ -135,7 +135,7 @@ fn checksum(ours: &Hello, theirs: &Hello) -> Result<u8> {
     });
     common.min().map(|(_, id)| id).ok_or_else(|| {
         let cause = format!(
-            "no common checksum: this end knows {:?}, the peer {:?}",
+            "no common checksum algorithm: this end supports {:?}, and the peer supports {:?}",
             ours.checksums, theirs.checksums
         );
         incompatible(
@@ -171,7 +171,7 @@ fn checked(hello: &Hello) -> Result<Limits> {
                     .cause(format!(
                         "the peer's {name} is {have}, but at least {least} is needed"
                     ))
-                    .remedy(format!("raise {name} at that end")),
+                    .remedy(format!("raise {name} at the peer")),
             );
         }
     }

@@ -377,15 +377,14 @@ impl Planned<'_> {
         let find = self.find_dray.take().filter(|_| self.size > 0)?;
         let way = find(&self.transfer).unwrap_or_else(|error| {
             log::note(&format!(
-                "was denied access by the endpoint at the source ({error}); reading through \
-                    XRootD instead"
+                "the endpoint at the source denied access ({error}); reading through XRootD instead"
             ));
             None
         })?;
         if NegativeCache::of_this_server().misses(&way.dial.address) {
             log::note(
-                "skips the endpoint at the source, which was unreachable a moment ago; reading \
-                    through XRootD instead",
+                "skipping the endpoint at the source, because it was unreachable a short time \
+                    ago; reading through XRootD instead",
             );
             return None;
         }
@@ -482,7 +481,7 @@ pub(crate) fn forget(placeholder: &Placeholder, destination: &Path, local_root: 
     });
     // Log this error. The client gets the reason why the copy cannot start.
     if let Err(error) = forgotten {
-        log::note(&format!("not publishing the file ({error})"));
+        log::note(&format!("the file is not published: {error}"));
     }
 }
 

@@ -103,7 +103,7 @@ impl Endpoint {
             let place = self.token_file.display();
             Error::new(ErrorKind::PermissionDenied, End::Here, "read the token")
                 .cause(format!("{place}, {error}"))
-                .remedy("give the server's user read access to the file")
+                .remedy("give the user of the XRootD server read access to the file")
         };
         let mut token = Vec::new();
         let opened = std::fs::File::open(&self.token_file).map_err(unreadable)?;

@@ -163,34 +163,44 @@ impl FinalCheck {
                 return Err(error
                     .status(Status::Permanent)
                     .cause(format!(
-                        "the source's server has {known}, but the bytes read have {copied}"
+                        "the source's server reports the checksum {known}, but the bytes read \
+                            have the checksum {copied}"
                     ))
                     .remedy(
-                        "have the source's server compute the checksum again, or name one server \
-                            of the cluster",
+                        "let the source's server compute the checksum again, or use the address \
+                            of one server of the cluster",
                     ));
             }
-            Ok(None) => {
-                "the source's server offers no checksum of a kind that dray computes".to_owned()
-            }
+            Ok(None) => "the source's server offers no checksum of an algorithm that dray supports"
+                .to_owned(),
             Err(error) => error.to_string(),
         };
         if self.source.is_from_several() {
             let error = Error::new(ErrorKind::TimedOut, End::Source, "verify the file");
             return Err(error
                 .cause(format!(
-                    "the file was read from several servers, and no checksum could be compared, \
-                        {why}"
+                    "the file was read from several servers, but no checksum is available for \
+                        comparison: {why}"
                 ))
-                .remedy("request the copy again, or name one server to read its replica alone"));
+                .remedy(
+                    "request the copy again, or use the address of one server to read only \
+                    its replica",
+                ));
         }
         if self.compare == Compare::Required {
             let error = Error::new(ErrorKind::Unsupported, End::Source, "verify the file");
             return Err(error
-                .cause(format!("no checksum is available for comparison, {why}"))
-                .remedy("set compare = \"offered\" to copy such files"));
+                .cause(format!(
+                    "the source's server gave no checksum for comparison: {why}"
+                ))
+                .remedy(
+                    "set compare = \"offered\" to copy files without a checksum of the \
+                    source's server",
+                ));
         }
-        log::note(&format!("not comparing a checksum ({why})"));
+        log::note(&format!(
+            "the copied file is not compared with a checksum of the source's server: {why}"
+        ));
         Ok(())
     }
 }
@@ -205,7 +215,7 @@ impl Hook for FinalCheck {
             .equal_at(&self.begun.modified, SECOND)
         {
             return Err(changed(
-                "the file that was read has another modification time",
+                "the modification time of the file changed during the copy",
             ));
         }
         let mut metadata = given.metadata.clone();

@@ -109,7 +109,12 @@ fn kept_seconds(name: &str) -> u64 {
 /// Replaces the content of the file.
 fn keep(path: &Path, text: &str) -> Result<()> {
     let failed = |error: std::io::Error| {
-        Error::new(ErrorKind::Io, End::Here, "remember the server").cause(error.to_string())
+        Error::new(
+            ErrorKind::Io,
+            End::Here,
+            "store the address of a server without an endpoint",
+        )
+        .cause(error.to_string())
     };
     if !is_ours_alone(path) {
         return Err(failed(std::io::ErrorKind::PermissionDenied.into()));

@@ -100,5 +100,5 @@ fn check_one(progress: &Progress) -> Result<()> {
 pub(crate) fn taken() -> Error {
     Error::new(ErrorKind::AlreadyExists, End::Sink, "publish the file")
         .cause("another file has been created under this name since the copy was requested")
-        .remedy("request the copy again to replace that file; durable data is not sent again")
+        .remedy("request the copy again to replace the new file; durable data is not sent again")
 }

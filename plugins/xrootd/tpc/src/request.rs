@@ -109,7 +109,9 @@ fn carry(words: impl Iterator<Item = OsString>) -> Result<()> {
         log::hide_value(value);
     }
     if url.is_folder {
-        return Err(invalid(format!("{url} is the address of a folder")));
+        return Err(invalid(format!(
+            "{url} is the URL of a folder, but a third-party copy needs the URL of a file"
+        )));
     }
     if !request.path.is_absolute() {
         return Err(invalid("the local path is not absolute"));
@@ -148,7 +150,7 @@ fn read_words(mut words: impl Iterator<Item = OsString>) -> Result<Config> {
         match word.to_str() {
             Some(OPTION) => {}
             Some("--config") => named = words.next(),
-            _ => return Err(invalid("an option given with --request is unknown")),
+            _ => return Err(invalid("an option beside --request is unknown")),
         }
     }
     Config::load(named.as_deref().map(Path::new))
@@ -165,7 +167,7 @@ fn read_request(input: impl BufRead) -> Result<Request> {
     // Do not show serde's message, because it may contain parts of the request.
     let request: Request = serde_json::from_str(&line).map_err(|error| {
         let column = error.column();
-        invalid(format!("the request is not understood at column {column}"))
+        invalid(format!("the request is not valid at column {column}"))
     })?;
     match request.version {
         1 => Ok(request),
@@ -321,7 +323,8 @@ mod tests {
     use dray_store_http::HttpUrl;
 
     const GOOD: &str = r#"{"version":1,"direction":"pull","url":"https://h/f","path":"/d/f",
-        "headers":[["Authorization","Bearer se-cret"]],"streams":4,"overwrite":false,"checksum":"none"}"#;
+        "headers":[["Authorization","Bearer \
+            se-cret"]],"streams":4,"overwrite":false,"checksum":"none"}"#;
 
     #[test]
     fn a_request_is_read_and_a_bad_one_is_not_repeated() {

@@ -59,7 +59,7 @@ pub(crate) fn ask(
             let is_deaf = matches!(error.kind, ErrorKind::Unsupported | ErrorKind::TimedOut);
             if is_deaf {
                 deaf.add(server);
-                log::note(&format!("knows of no endpoint at {server}"));
+                log::note(&format!("no endpoint was found at {server}"));
             }
             return if is_deaf { Ok(None) } else { Err(error) };
         }
@@ -90,7 +90,7 @@ fn read(answer: &str) -> Result<Answer> {
     serde_json::from_str(answer).map_err(|error| {
         Error::new(ErrorKind::Protocol, End::Source, "ask for a ticket")
             .cause(format!(
-                "the answer is not understood at column {}",
+                "the answer of the endpoint is not valid at column {}",
                 error.column()
             ))
             .remedy("run the same release of dray at both ends")

@@ -140,7 +140,7 @@ fn refusals_name_the_missing_scope() {
     assert_eq!(
         error.to_string(),
         "cannot replace /vo/a%20b: permission denied (the token has no scope \
-         storage.modify:/a%20b); ask the issuer for a token with that scope"
+         storage.modify:/a%20b); ask the issuer for a token with the missing scope"
     );
     let error = refused(Action::Read, "/other");
     assert!(error.cause.contains("outside"), "{error}");

@@ -108,7 +108,8 @@ pub(super) fn check(chain: &[Parsed<'_>], now: u64) -> Result<bool> {
         }
         if added_name(proxy, issuer.subject_der()).is_none() {
             return Err(refuse(
-                "the subject of the proxy is not its issuer's subject plus one common name",
+                "the subject of the proxy is not the subject of its issuer followed by one \
+                    common name",
             ));
         }
         proxy.check_validity(now)?;
@@ -117,13 +118,13 @@ pub(super) fn check(chain: &[Parsed<'_>], now: u64) -> Result<bool> {
         let info = info.ok_or_else(|| refuse("the proxyCertInfo of the proxy is malformed"))?;
         if info.path_length.is_some_and(|length| below > length) {
             return Err(refuse(
-                "the chain of proxies is longer than this proxy allows",
+                "the chain has more proxies than one of its proxies allows",
             ));
         }
         is_limited |= info.is_limited().map_err(&refuse)?;
         if !is_signed(proxy, issuer) {
             return Err(refuse(
-                "the signature of the proxy is not by its issuer's key",
+                "the signature of the proxy does not match the key of its issuer",
             ));
         }
     }
@@ -176,7 +177,10 @@ fn check_extensions(proxy: &Parsed<'_>) -> Result<(), String> {
                     .into());
             }
             (BASIC_CONSTRAINTS, ParsedExtension::BasicConstraints(constraints)) => {
-                never(constraints.ca, "the proxy is marked as an authority")?;
+                never(
+                    constraints.ca,
+                    "the proxy is marked as a certificate authority, which a proxy must not be",
+                )?;
             }
             (KEY_USAGE, ParsedExtension::KeyUsage(usage)) => {
                 let is_mute = !usage.digital_signature();
@@ -187,18 +191,21 @@ fn check_extensions(proxy: &Parsed<'_>) -> Result<(), String> {
                 let is_more = usage.key_cert_sign() || usage.non_repudiation();
                 never(
                     is_more,
-                    "the key usage of the proxy allows more than a proxy may do",
+                    "the key usage of the proxy allows signing of certificates or \
+                        non-repudiation, which a proxy must not do",
                 )?;
             }
             (EXTENDED_KEY_USAGE, ParsedExtension::ExtendedKeyUsage(usage)) => {
                 let is_other = !usage.any && !usage.client_auth;
                 never(
                     is_other,
-                    "the extended key usage of the proxy is not that of a client",
+                    "the extended key usage of the proxy does not allow authentication as a client",
                 )?;
             }
             (SUBJECT_ALT_NAME | ISSUER_ALT_NAME, _) => {
-                return Err("the proxy has a subject alternative name".into());
+                return Err(
+                    "the proxy has a subject alternative name, which a proxy must not have".into(),
+                );
             }
             (BASIC_CONSTRAINTS | KEY_USAGE | EXTENDED_KEY_USAGE, _) => {
                 return Err("an extension of the proxy is malformed".into());
@@ -247,8 +254,9 @@ impl<'a> Info<'a> {
 
     fn is_limited(&self) -> Result<bool, &'static str> {
         match self.language {
-            INHERIT_ALL if self.has_policy => Err("the proxy inherits all rights but also has a \
-                policy"),
+            INHERIT_ALL if self.has_policy => {
+                Err("the proxy inherits all rights of its issuer, so it must not have a policy")
+            }
             INHERIT_ALL => Ok(false),
             LIMITED => Ok(true),
             INDEPENDENT => {

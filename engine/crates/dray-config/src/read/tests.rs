@@ -33,7 +33,7 @@ fn a_root_is_a_folder_or_a_store() {
         assert!(error.contains(key) && error.contains("a store"), "{error}");
     }
     let error = fails(&format!("setuid = true\n{store}"));
-    assert!(error.contains("drop setuid"), "{error}");
+    assert!(error.contains("remove setuid"), "{error}");
 }
 
 #[test]

@@ -52,7 +52,7 @@ impl Places {
         if *count >= most {
             let error = Error::new(ErrorKind::Busy, End::Here, "answer")
                 .cause(format!("{count} requests of {owner} are in progress"))
-                .remedy("wait until one of these requests has ended");
+                .remedy("wait until one of the owner's requests has ended");
             return Err(Refusal::own_limit(error));
         }
         *count += 1;
@@ -144,9 +144,13 @@ impl Deref for Caller {
 fn bearer(headers: &HeaderMap) -> Answer<Option<&str>> {
     let unauthorized = |cause: &str| {
         Refusal::from(
-            Error::new(ErrorKind::Unauthorized, End::Here, "read the credential")
-                .cause(cause)
-                .remedy("send one header `Authorization: Bearer TOKEN`"),
+            Error::new(
+                ErrorKind::Unauthorized,
+                End::Here,
+                "read the caller's token",
+            )
+            .cause(cause)
+            .remedy("send one header `Authorization: Bearer TOKEN`"),
         )
     };
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
@@ -236,10 +240,13 @@ impl FromRequestParts<Arc<Api>> for Certificates {
             return Err(
                 Error::new(ErrorKind::Unauthorized, End::Here, "identify the caller")
                     .cause(
-                        "the caller shows no certificate, but a ticket is bound to the key of \
-                        a certificate",
+                        "the caller presents no certificate, but a ticket is bound to the key of \
+                            a certificate",
                     )
-                    .remedy("call with the key that the ticket is bound to")
+                    .remedy(
+                        "send the request with the client certificate whose key the ticket \
+                        is bound to",
+                    )
                     .into(),
             );
         }

@@ -134,7 +134,7 @@ impl IntoResponse for Refusal {
 
 /// Answers a request whose path is not in the API.
 pub(super) async fn no_such_call() -> Refusal {
-    Error::new(ErrorKind::NotFound, End::Here, "find the call")
+    Error::new(ErrorKind::NotFound, End::Here, "find the API method")
         .cause("the API has no such path")
         .remedy("GET /v1/openapi.json lists the paths")
         .into()
@@ -142,7 +142,7 @@ pub(super) async fn no_such_call() -> Refusal {
 
 /// Answers a request whose method is not allowed for its path.
 pub(super) async fn no_such_method() -> Refusal {
-    let error = Error::new(ErrorKind::InvalidRequest, End::Here, "find the call")
+    let error = Error::new(ErrorKind::InvalidRequest, End::Here, "find the API method")
         .cause("the path does not support this method")
         .remedy("GET /v1/openapi.json lists the methods of each path");
     Refusal::with_code(error, StatusCode::METHOD_NOT_ALLOWED)

@@ -196,8 +196,8 @@ impl Places {
             false => ("of all addresses".to_owned(), "limits.connections"),
         };
         tracing::warn!(
-            "all connections {whose} are waiting for answers; further calls get 503. Raise {limit}, \
-             or let callers share a connection."
+            "all connections {whose} are waiting for answers, so the endpoint answers further \
+                API calls with 503. Raise {limit}, or send several calls over one connection."
         );
     }
 }

@@ -34,8 +34,8 @@ impl DispatcherInner {
                     }
                     Ok(None) => {}
                     Err(error) => {
-                        tracing::error!(transfer = %id, "cannot read the changes of running \
-                            transfers: {error}");
+                        tracing::error!(transfer = %id, "cannot read the changed settings of \
+                            running transfers: {error}");
                         running.is_stale = true;
                     }
                 }

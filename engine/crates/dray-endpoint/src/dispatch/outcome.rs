@@ -65,7 +65,7 @@ pub(super) fn ending(
         drive::Ending::Cancelled if is_stopped => Ending::Stopped,
         drive::Ending::Cancelled => {
             let error = Error::new(ErrorKind::Unreachable, End::Network, "run the transfer")
-                .cause("the other end cancelled the session");
+                .cause("the other endpoint cancelled the session");
             broken(error, true)
         }
         drive::Ending::Refused(_)

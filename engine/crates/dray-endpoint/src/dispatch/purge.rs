@@ -32,7 +32,7 @@ pub(super) fn begin(shared: &Arc<DispatcherInner>) {
             note(
                 shared,
                 &job,
-                PurgeReport::removed("purged: the transfer had not started, so there was no data"),
+                PurgeReport::removed("purged: the transfer had not started, so it had no data"),
             );
             continue;
         }
@@ -123,7 +123,7 @@ fn elsewhere(shared: &DispatcherInner, input: &SessionInput) -> Result<PurgeRepo
     let ended = catch_unwind(AssertUnwindSafe(carry)).unwrap_or_else(|_| outcome::panicked());
     match ended.ending {
         drive::Ending::Cancelled | drive::Ending::Done { .. } => {
-            let notice = "purged: the other endpoint was asked to remove its data";
+            let notice = "purged: the other endpoint was asked to remove the transfer's data";
             Ok(PurgeReport::removed(notice))
         }
         drive::Ending::Refused(error)

@@ -173,8 +173,8 @@ impl Shares {
                 let notice = match miss {
                     Some(miss) => {
                         let when = match miss.earliest_finish {
-                            Some(earliest) => format!("the earliest finish is {earliest}"),
-                            None => "the finish cannot be estimated".to_owned(),
+                            Some(earliest) => format!("the earliest possible end is {earliest}"),
+                            None => "the end cannot be estimated".to_owned(),
                         };
                         format!(
                             "the promise of the transfer will be missed: {}; {when}",

@@ -35,16 +35,16 @@ impl Comparison<'_> {
             (FileKind::Symlink, true) => {
                 let text = storage::link_text(self.slow, slow_at)?;
                 let is_same = seen.link.as_ref() == Some(&text);
-                (!is_same).then_some("the slow copy of the file is a link with another target")
+                (!is_same).then_some("the slow copy is a link whose target differs from the fast copy")
             }
             (FileKind::Symlink, false) => {
-                Some("the slow copy of the file is a link with another target")
+                Some("the slow copy is a link whose target differs from the fast copy")
             }
             (FileKind::File, true) if copy.size == seen.size => {
                 self.of_file(fast_at, slow_at, seen, &copy)?
             }
             (FileKind::File, _) | (_, false) => {
-                Some("the slow copy of the file has another size or time")
+                Some("the size or time of the slow copy differs from the fast copy")
             }
             (_, true) => None,
         };
@@ -65,7 +65,7 @@ impl Comparison<'_> {
         if slow_can.sets_times {
             let precision = precision.max(slow_can.time_precision_nanoseconds);
             let is_same = copy.modified.equal_at(&seen.modified, precision);
-            return Ok((!is_same).then_some("the slow copy of the file has another size or time"));
+            return Ok((!is_same).then_some("the size or time of the slow copy differs from the fast copy"));
         }
         // The note of the demotion has the time of the fast file and the checksums that the demotion
         // computed. Without a valid note, the fast file is read.
@@ -83,7 +83,7 @@ impl Comparison<'_> {
                 "the server of the slow root returned no checksum of the file",
             )),
             Err(error) if error.kind == ErrorKind::ChecksumMismatch => {
-                Ok(Some("the slow copy of the file has another checksum"))
+                Ok(Some("the checksum of the slow copy differs from the fast copy"))
             }
             Err(error) => Err(error),
         }

@@ -52,7 +52,7 @@ impl Expiry {
         let mut later = Later::new();
         while sleep(LOOK_INTERVAL) {
             if let Err(error) = self.look(clock::now(), given, &mut later) {
-                tracing::error!("cannot look up copies with an expired lifetime: {error}");
+                tracing::error!("cannot look up staged copies whose lifetime has expired: {error}");
             }
         }
     }

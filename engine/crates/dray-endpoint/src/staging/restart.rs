@@ -122,8 +122,9 @@ impl Stager<'_> {
         if version.state == At::Slow {
             let restoring = version.transfer.as_deref();
             if restoring.is_some_and(|restoring| restoring != id.as_str()) {
-                let cause = "its fast copy is being restored".to_owned();
-                return Err(conflict(cause, "wait for that transfer").into());
+                let cause =
+                    "another transfer is restoring the fast copy of this version".to_owned();
+                return Err(conflict(cause, "wait until the other transfer ends").into());
             }
             self.access.allow(caller, Action::Modify, &fast)?;
             let restored = TierVersion {
@@ -176,6 +177,6 @@ fn none(application: &str, version: Option<u64>) -> Error {
         ErrorKind::NotFound,
         "stage the version",
         format!("no tier of this endpoint has a {which} of the application {shown:?}"),
-        "ask GET /v1/tiers/NAME which versions there are, or give a path",
+        "list the versions with GET /v1/tiers/NAME, or give a path",
     )
 }

@@ -187,7 +187,7 @@ impl Walk<'_, '_> {
         depth: usize,
     ) -> Result<()> {
         if depth == DEPTH_MAX {
-            let why = format!("more than {DEPTH_MAX} nested folders");
+            let why = format!("the folder has more than {DEPTH_MAX} nested folders");
             self.keep(below, why);
             return Ok(());
         }
@@ -230,8 +230,7 @@ impl Walk<'_, '_> {
             Err(Errno::NOENT) => {}
             Err(Errno::NOTEMPTY | Errno::EXIST) => self.keep(
                 below,
-                "an entry was added to the \
-                folder",
+                "another program added an entry to the folder meanwhile",
             ),
             Err(errno) => self.keep_failed(below, errno),
         }

@@ -131,8 +131,8 @@ pub(super) fn remove(root: &Root, path: &ApiPath, recursive: bool, given: &Given
     let Some(parent) = at.parent() else {
         let error = Error::new(ErrorKind::InvalidRequest, End::Here, "remove");
         return Err(error
-            .cause("the path is a root itself")
-            .remedy("name a path inside the root"));
+            .cause("the path is a root, not an entry inside a root")
+            .remedy("give the path of an entry inside the root"));
     };
     let state = store.stat(at).map_err(in_plain_words)?;
     let state = state.ok_or_else(|| missing("remove", at))?;
@@ -158,7 +158,9 @@ fn remove_folder(root: &Root, folder: &RelPath, given: &Given, depth: usize) -> 
         let error = Error::new(ErrorKind::LimitExceeded, End::Here, "remove");
         return Err(error
             .file(folder)
-            .cause(format!("more than {DEPTH_MAX} nested folders"))
+            .cause(format!(
+                "the folder has more than {DEPTH_MAX} nested folders"
+            ))
             .remedy("remove the inner folders first"));
     }
     let mut inside = Vec::new();
@@ -202,7 +204,7 @@ pub(super) fn space(root: &Root, path: &ApiPath) -> Result<SpaceAnswer> {
         let error = Error::new(ErrorKind::Unsupported, End::Here, "read the free space");
         return Err(error
             .cause("the storage system does not report its free space")
-            .remedy("use the tools of the storage system"));
+            .remedy("use the storage system's own tools for this operation"));
     }
     Ok(SpaceAnswer {
         total: space.total_bytes,
@@ -216,7 +218,7 @@ pub(super) fn unsupported(root: &Root, operation: &str) -> Error {
     let error = Error::new(ErrorKind::Unsupported, End::Here, operation);
     error
         .cause(format!(
-            "the storage system of the root {} does not support this call",
+            "the storage system of the root {} does not support this operation",
             root.name()
         ))
         .remedy("copy the file to its new name with a transfer, and remove the old file")

@@ -72,7 +72,7 @@ impl ReadSources {
                 );
                 return Err(usage(
                     cause,
-                    "copy these sources one by one, under different names",
+                    "copy each source with a separate command and under a different name",
                 ));
             }
         }
@@ -82,7 +82,7 @@ impl ReadSources {
             (true, None, false) => Sources::Stored(stored),
             _ => {
                 return Err(usage(
-                    "some sources are on this host and some on another host",
+                    "some sources are on this host, and some sources are on another host",
                     "copy from one host at a time",
                 ));
             }
@@ -116,8 +116,8 @@ fn stored_name(
     location.refuse_as_source()?;
     let store = location.shared_store();
     if count > 1 && store.is_none() {
-        let cause = format!("{} cannot be combined with other sources", location.words());
-        return Err(usage(cause, "copy these sources one by one"));
+        let cause = format!("a copy from {} cannot have other sources", location.words());
+        return Err(usage(cause, "copy each source with a separate command"));
     }
     if let Some(first) = stored.first()
         && first.shared_store() != store
@@ -128,7 +128,10 @@ fn stored_name(
     }
     match location.path().name().filter(|_| !location.is_folder()) {
         None if !recursive => {
-            let cause = format!("{} stands for the contents of a folder", location.words());
+            let cause = format!(
+                "{} ends with a slash, so it means the contents of a folder",
+                location.words()
+            );
             Err(usage(cause, "add --recursive (-r)"))
         }
         Some(name) => own_name(name.as_bytes()).map(Some),
@@ -140,7 +143,10 @@ fn local_source(source: &OsStr, written: &Written<'_>) -> Result<(LocalSource, O
     let source = &*own_path(source)?;
     let words = shown(Path::new(source));
     if source.is_empty() {
-        return Err(usage("a SRC is empty", "give a file or a folder as SRC"));
+        return Err(usage(
+            "one of the SRC arguments is empty",
+            "give a file or a folder as SRC",
+        ));
     }
     let typed = Path::new(source);
     let contents = source.as_bytes().ends_with(b"/");
@@ -212,10 +218,8 @@ fn followed(link: &Path, words: &str) -> Result<PathBuf> {
             _ => "a device",
         };
         let cause = format!("{words} leads to {what}, whose bytes cannot be read twice");
-        return Err(error(ErrorKind::Unsupported, cause).remedy(
-            "save the data in a file, and copy the \
-                file",
-        ));
+        return Err(error(ErrorKind::Unsupported, cause)
+            .remedy("save the data in a regular file, and copy the regular file"));
     }
     link.canonicalize().map_err(|found| {
         let cause = format!("{words} leads to {found}, which contains no file name");
@@ -227,7 +231,10 @@ fn remote_name(path: &[u8], recursive: bool) -> Result<Option<Name>> {
     let last = path.rsplit(|b| *b == b'/').next().unwrap_or_default();
     if last.is_empty() {
         if !recursive {
-            let cause = format!("/{} stands for the contents of a folder", encode(path));
+            let cause = format!(
+                "/{} ends with a slash, so it means the contents of a folder",
+                encode(path)
+            );
             return Err(usage(cause, "add --recursive (-r)"));
         }
         return Ok(None);

@@ -22,8 +22,8 @@ pub struct Given {
 
 /// Notice for a request without a promise. Used where a search for an alternative would take too
 /// long.
-pub(crate) const NO_ROOM: &str = "not promised: the transfer does not fit beside the current \
-    promises; POST /v1/admission returns a deadline that fits";
+pub(crate) const NO_ROOM: &str = "not promised: the endpoint cannot move the transfer in time \
+    without breaking other promises; POST /v1/admission returns a deadline that is possible";
 
 /// Maximum number of the caller's own transfers that a refusal names in its text. The field
 /// `obstacle` of the answer names all of them.
@@ -149,8 +149,8 @@ impl<'a> Names<'a> {
                 answer.reasons.clone_from(&words);
             } else {
                 answer.reasons = vec![format!(
-                    "the transfer {} of the same request is refused, \
-                    and all transfers of the request are promised together",
+                    "the transfers of the request are promised only together, and the transfer \
+                        {} of the request is refused",
                     asks[at].id
                 )];
             }
@@ -199,8 +199,7 @@ impl<'a> Names<'a> {
                     0 => format!("{words} is too low for the transfer"),
                     1 => format!("{words} is promised to another transfer at that time{holders}"),
                     many => format!(
-                        "{words} is promised to {many} other transfers at that \
-                        time{holders}"
+                        "{words} is promised to {many} other transfers at that time{holders}"
                     ),
                 };
                 let answer = ObstacleAnswer {
@@ -217,7 +216,7 @@ impl<'a> Names<'a> {
             ),
             Obstacle::Window => (over(request), plain("deadline")),
             Obstacle::Full(most) => (
-                format!("{most} transfers have promises already"),
+                format!("{most} transfers already have promises, which is the limit"),
                 plain("full"),
             ),
             // The other cases cannot occur: each transfer has its own number, and all resources are
@@ -233,15 +232,15 @@ impl<'a> Names<'a> {
         let earliest = miss.earliest.map(settled);
         let cause = match &miss.cause {
             Cause::Resource(id, others) => format!(
-                "{} no longer suffices for all promises; the promises of {} other transfers are \
-                    kept",
+                "{} no longer suffices for all promises; the endpoint keeps the promises of {} \
+                    other transfers",
                 self.places.words(*id),
                 others.len()
             ),
-            Cause::Slow => "the transfer moves slower than this endpoint allows: the other end, a \
-                disk or the files are slow"
+            Cause::Slow => "the transfer is slower than its rate at this endpoint, because the \
+                other endpoint, a disk or the files are slow"
                 .to_owned(),
-            _ => "the time of the promise is over".to_owned(),
+            _ => "the deadline or the end of the promised time has passed".to_owned(),
         };
         MissAnswer {
             cause,

@@ -172,7 +172,7 @@ fn a_set_is_taken_whole_or_not_at_all() {
     let refused = refused(&promises, &set);
     assert_eq!(refused.at, 1);
     assert!(
-        refused.answers[0].reasons[0].contains("the transfer two of the same request is refused")
+        refused.answers[0].reasons[0].contains("the transfer two of the request is refused")
     );
     assert!(!promises.is_promised("one") && !promises.is_promised("two"));
     let later = refused.answers.iter();

@@ -198,7 +198,7 @@ impl Resources {
                 Some(rate) => format!("{} ({}/s)", place.words, human(rate)),
                 None => place.words.clone(),
             },
-            None => "an unknown resource".to_owned(),
+            None => "a resource that this endpoint no longer knows".to_owned(),
         }
     }
 

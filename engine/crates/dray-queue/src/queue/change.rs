@@ -53,7 +53,8 @@ impl Queue {
                 row.version
             ))
             .remedy(
-                "read the transfer again, and cancel its new version if that is still intended",
+                "read the transfer again, and cancel the new version if you still want to cancel \
+                    the transfer",
             ))
         })
     }
@@ -89,8 +90,8 @@ impl Queue {
             if !urls(&row.request).eq(urls(&submission.request)) {
                 let operation = "try the transfer again";
                 return Err(Error::new(ErrorKind::Busy, End::Here, operation)
-                    .cause("the transfer was submitted with other URLs at the same time")
-                    .remedy("read the transfer, then try again"));
+                    .cause("another request changed the URLs of the transfer at the same time")
+                    .remedy("read the transfer with GET, then retry the transfer again"));
             }
             row.route = Some(submission.route);
             Quota::count(connection, limits, "try the transfer again")?.take(connection, &row.owner)

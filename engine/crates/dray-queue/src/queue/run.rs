@@ -305,7 +305,7 @@ impl Queue {
         }
         let notice = |row: &Row| {
             let seconds = row.request.bound_seconds.unwrap_or_default();
-            format!("no caller has asked about it for {seconds} seconds")
+            format!("no caller has asked about the transfer for {seconds} seconds")
         };
         for row in &forsaken {
             // The end of a session replaces the notices in the row by those in memory. So add the

@@ -106,7 +106,7 @@ pub(super) fn check_reuse(
         return Ok(());
     }
     taken(
-        &format!("the entry {} is staged under this id", row.fast_path),
+        &format!("the staging entry of {} already has this id", row.fast_path),
         "choose another id, or evict the existing entry first",
     )
 }
@@ -151,7 +151,7 @@ pub(super) fn put_hit(connection: &Connection, staged: &StagedRow, now: Timestam
     if Row::find(connection, &staged.id)?.is_some() {
         let operation = "stage the version";
         return Err(Error::new(ErrorKind::AlreadyExists, End::Here, operation)
-            .cause("a transfer has this id")
+            .cause("a transfer already has the requested id")
             .remedy("choose another id"));
     }
     put(connection, staged, now)?;
@@ -170,7 +170,7 @@ pub(super) fn put_hit(connection: &Connection, staged: &StagedRow, now: Timestam
              WHERE id = ?1",
         )
         .and_then(|mut statement| statement.execute(values))
-        .map_err(sql("note what is staged"))?;
+        .map_err(sql("update the record of the staged copy"))?;
     Ok(())
 }
 

@@ -140,7 +140,9 @@ fn take_all(
         for one in taken.iter_mut().filter(|one| one.is_ok()) {
             let error = Error::new(ErrorKind::Cancelled, End::Here, "submit the transfer")
                 .cause("another request of the batch was refused")
-                .remedy("submit the batch again without the refused request, or with atomic false");
+                .remedy(
+                    "submit the batch again without the refused request, or with \"atomic\": false",
+                );
             *one = Err(error.into());
         }
     } else {

@@ -800,10 +800,8 @@ fn what_ran_says_too_that_nobody_asked_for_it() {
     let shown = queue.show(&actor("alice"), "bound").expect("there");
     assert_eq!(shown.state, State::Cancelled);
     let said: Vec<&str> = shown.notices.iter().map(String::as_str).collect();
-    assert_eq!(
-        said,
-        ["it runs", "no caller has asked about it for 1 seconds"]
-    );
+    let last = "no caller has asked about the transfer for 1 seconds";
+    assert_eq!(said, ["it runs", last]);
 }
 
 #[test]

@@ -93,7 +93,9 @@ fn check_room(connection: &Connection, owner: &str, per_owner: u64) -> Result<()
     match kept < per_owner {
         true => Ok(()),
         false => Err(Error::new(ErrorKind::Busy, End::Here, "mint the ticket")
-            .cause(format!("{owner} has {kept} tickets, which is the limit"))
+            .cause(format!(
+                "{owner} already has {kept} tickets, which is the limit"
+            ))
             .remedy(
                 "ask the administrator for a higher tickets.per_owner or a shorter \
                 tickets.lifetime_max",

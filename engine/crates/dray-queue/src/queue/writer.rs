@@ -124,7 +124,9 @@ impl Writer {
         let sender = self.sender.as_ref().ok_or_else(stopped)?;
         sender.try_send(job).map_err(|error| match error {
             TrySendError::Full(_) => Error::new(ErrorKind::Busy, End::Here, "write to the queue")
-                .cause(format!("{WAITING_MAX} other writes are waiting already"))
+                .cause(format!(
+                    "{WAITING_MAX} other writes are already waiting, which is the limit"
+                ))
                 .remedy("try again in a moment"),
             TrySendError::Disconnected(_) => stopped(),
         })?;

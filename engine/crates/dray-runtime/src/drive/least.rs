@@ -16,7 +16,7 @@ impl Ended {
             return self;
         }
         let cause = match found {
-            0 => "no files exist, or no file matches the patterns".to_owned(),
+            0 => "the source has no files, or no file matches the patterns".to_owned(),
             found => format!("{found} files were found, but at least {files_min} are required"),
         };
         let error = Error::new(ErrorKind::NothingMatched, End::Source, "find the files")

@@ -171,8 +171,11 @@ impl Space {
         match other {
             None => Ok(()),
             Some(other) => Err(Error::new(ErrorKind::LeaseHeld, End::Sink, "purge")
-                .cause(format!("transfer {other} has adopted the partial data"))
-                .remedy("cancel that transfer with purge")),
+                .cause(format!(
+                    "transfer {other} has resumed from the partial data, so the data \
+                    now belongs to {other}"
+                ))
+                .remedy("cancel the other transfer with purge")),
         }
     }
 

@@ -39,7 +39,7 @@ pub fn about_folder(error: Error, words: &str, step: LogStep) -> Error {
     };
     // The user needs the name of the log file to examine it.
     if let (ErrorKind::LogVersion | ErrorKind::LogDamaged, Some(file)) = (error.kind, &error.file) {
-        cause = format!("{cause} in {file}");
+        cause = format!("{cause}: {file}");
     }
     let cause = match error.cause.as_str() {
         "" => cause,

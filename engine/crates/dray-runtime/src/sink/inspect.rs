@@ -107,11 +107,11 @@ impl Space {
         let error = Error::new(ErrorKind::AlreadyExists, End::Sink, "create the link");
         Err(if is_itself {
             error
-                .cause("the target of the link exists under the name of the link")
+                .cause("the link would replace its own target, which has the same name")
                 .remedy("choose another destination")
         } else {
             error
-                .cause("a file with the name of the link exists")
+                .cause("a file with the name of the new link already exists")
                 .remedy("move the file away, or add --overwrite always")
         })
     }

@@ -96,7 +96,7 @@ pub(super) fn held(file: &dyn ControlFile, words: &str) -> Error {
         Ok(Some(record)) => record.held_error(words),
         _ => Error::new(ErrorKind::LeaseHeld, End::Sink, "write to the destination")
             .cause(format!("another transfer is starting to write to {words}"))
-            .remedy("wait for that transfer, or cancel it"),
+            .remedy("wait until the other transfer ends, or cancel the other transfer"),
     }
 }
 

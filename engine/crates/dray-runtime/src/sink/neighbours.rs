@@ -384,7 +384,7 @@ pub(super) fn holder(at: &LogPlace, words: &str) -> Result<Option<Error>> {
                 .cause(format!(
                     "a transfer of a newer version of dray writes to {words}"
                 ))
-                .remedy("wait for that transfer, or cancel it"),
+                .remedy("wait until the other transfer ends, or cancel the other transfer"),
         )),
         Err(error) => Err(error),
     }

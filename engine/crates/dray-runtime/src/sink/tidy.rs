@@ -34,7 +34,8 @@ const LIMITS: Limits = Limits {
 const LATER: &str = "`dray log sweep` can remove the file in an hour";
 
 fn unread(path: &RelPath) -> Error {
-    let cause = "a log beside the partial file cannot be read and may name this file";
+    let cause =
+        "a log beside the partial file cannot be read, and this log may name the partial file";
     let operation = "remove the partial file";
     let error = Error::new(ErrorKind::PermissionDenied, End::Sink, operation).file(path);
     error.cause(cause)

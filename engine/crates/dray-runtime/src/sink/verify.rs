@@ -63,7 +63,7 @@ impl Space {
                     )
                     .file(&open.path)
                     .cause(format!(
-                        "bytes {} to {} were synced but are not on the storage",
+                        "bytes {} to {} were synced, but reading them back from the storage failed",
                         range.offset,
                         range.end()
                     ))

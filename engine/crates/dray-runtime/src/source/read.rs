@@ -288,7 +288,7 @@ fn check_unchanged(handle: &dyn ReadHandle, origin: &Origin, part: &ReadPart) ->
         "the modification time of the file changed after it was listed".to_owned()
     } else {
         format!(
-            "the file has {} bytes, but had {} when it was listed",
+            "the file now has {} bytes, but had {} bytes when it was listed",
             now.size, origin.listed.size
         )
     };

@@ -194,8 +194,8 @@ impl Pairs {
         if let Err(error) = write(&self.file, &written) {
             let file = self.file.display();
             (self.warn)(&format!(
-                "cannot save the tuned numbers of streams in {file}: {error}. They are measured \
-                 again at the next start. Check the folder and its permissions"
+                "cannot save the tuned numbers of streams in {file}: {error}. dray measures the \
+                    numbers again at the next start. Check the folder and its permissions"
             ));
         }
     }
@@ -259,13 +259,13 @@ fn read(file: &Path, now: Time) -> Result<Memory, Unread> {
 fn set_aside(file: &Path, cause: &str) -> String {
     let aside = file.with_extension("json.damaged");
     let moved = match std::fs::rename(file, &aside) {
-        Ok(()) => format!("the file is now {}", aside.display()),
-        Err(error) => format!("the file could not be moved ({error}) and will be overwritten"),
+        Ok(()) => format!("the file was renamed to {}", aside.display()),
+        Err(error) => format!("the file could not be renamed ({error}) and will be overwritten"),
     };
     let file = file.display();
     format!(
-        "cannot read the tuned numbers of streams in {file}: {cause}. {moved}. They are measured \
-         again; no other data is lost"
+        "cannot read the tuned numbers of streams in {file}: {cause}. {moved}. dray measures the \
+            numbers again; no other data is lost"
     )
 }
 

@@ -10,7 +10,8 @@ use dray_core::Time;
 use std::collections::BTreeMap;
 
 pub(super) const ENTRY: Entry = Entry {
-    description: "Transfers of different pairs of endpoints run concurrently, one of each pair.",
+    description: "For each pair of endpoints, one transfer runs at a time; different pairs run \
+        concurrently.",
     precedence: "another transfer between the same two endpoints moves first",
     max_running: MaxRunning::Default(usize::MAX),
     candidates: |_, _| Some(Candidates::first(Lines::Pairs, 1)),

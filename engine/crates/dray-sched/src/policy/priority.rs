@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub(super) const ENTRY: Entry = Entry {
-    description: "By class, then priority from 0 to 9; a higher one displaces a lower one within an object.",
+    description: "By class, then priority from 0 to 9; a transfer of higher priority displaces a \
+        running transfer of lower priority after at most one object.",
     precedence: "transfers of a higher priority or class move first",
     max_running: MaxRunning::Default(1),
     candidates: |_, load| Some(Candidates::first(Lines::Ages, load.running_max)),

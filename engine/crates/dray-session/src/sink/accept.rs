@@ -81,7 +81,8 @@ impl Sink {
         self.mark(index, piece, true);
         let of_file = self.file(index).map_or(0, |file| file.accepted.run_count());
         if of_file > RUNS_PER_FILE_MAX || self.runs > RUNS_MAX {
-            let cause = format!("entry {index} is in too many separate pieces");
+            let cause =
+                format!("the received ranges of entry {index} are in too many separate pieces");
             return Err((ErrorKind::LimitExceeded, cause));
         }
         Ok(())

@@ -135,7 +135,9 @@ impl Sink {
     fn refuse_entry(&self, entry: &Entry) -> Option<Error> {
         if entry.name.is_reserved() {
             let error = Error::new(ErrorKind::InvalidName, End::Sink, "accept the name")
-                .cause("names that begin with .dray- are reserved for partial files and logs")
+                .cause(
+                    "names that begin with .dray- are reserved for dray's partial files and logs",
+                )
                 .remedy("rename the entry, or exclude it with --exclude");
             return Some(error);
         }

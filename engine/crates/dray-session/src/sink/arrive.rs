@@ -72,7 +72,7 @@ impl Sink {
             self.protocol_error(
                 peer,
                 format!(
-                    "the source sent an object for {} without credit",
+                    "the source sent an object for {}, although the sink had granted no credit",
                     head.target
                 ),
             );
@@ -212,8 +212,8 @@ impl Sink {
                 file.held.push_back((range, key));
             }
         } else {
-            let error = Error::new(ErrorKind::Busy, End::Sink, "write the object in turn")
-                .cause("too many objects wait for an earlier object");
+            let error = Error::new(ErrorKind::Busy, End::Sink, "write objects in file order")
+                .cause("too many received objects of the file wait for an earlier object");
             self.send_back(key, error);
         }
     }

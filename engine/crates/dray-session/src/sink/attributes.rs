@@ -84,7 +84,7 @@ impl Sink {
             self.has_left_out = true;
             let notice = Error::new(ErrorKind::Unsupported, End::Sink, "set extended attributes")
                 .cause(format!(
-                    "{name} belongs to a storage system and is not copied"
+                    "the attribute {name} belongs to a storage system and is not copied"
                 ))
                 .remedy("the storage system at the destination sets its own attributes");
             self.out.push_back(Effect::Report(Event::Notice(notice)));

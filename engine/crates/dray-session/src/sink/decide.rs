@@ -300,8 +300,8 @@ impl Sink {
             return;
         };
         let cause = format!(
-            "the {} durable bytes of the file are sent again: they are in objects of {} bytes, \
-                but this session accepts objects of at most {largest} bytes",
+            "the {} durable bytes of the file are sent again, because their objects have {} \
+                bytes but this session accepts objects of at most {largest} bytes",
             resume.done.bytes(),
             resume.object_bytes
         );

@@ -20,7 +20,9 @@ impl Sink {
         }
         let Some(sums) = file.known.whole(file.key.size) else {
             let error = Error::new(ErrorKind::Internal, End::Sink, "combine the checksums")
-                .cause("the file is complete, but its ranges have gaps")
+                .cause(
+                    "the source reported the file as complete, but the received ranges have gaps",
+                )
                 .remedy("report this error; run the same command again");
             self.fail(index, error, true);
             return;
@@ -33,7 +35,8 @@ impl Sink {
             let error = Error::new(ErrorKind::ChecksumMismatch, End::Source, "verify the file")
                 .status(Status::Permanent)
                 .cause(format!(
-                    "the file at the source has {found}, but {demanded} is demanded"
+                    "the file at the source has the checksum {found}, but the checksum \
+                        {demanded} is demanded"
                 ))
                 .remedy("check the demanded checksum, or the file at the source");
             self.fail(index, error, true);
@@ -86,7 +89,7 @@ impl Sink {
         let Some(file) = self.file(index) else { return };
         debug_assert!(
             file.sums.is_some() && file.known.bytes() == file.key.size,
-            "a final name never precedes the file's last record"
+            "a file gets its final name only after its last record is in the log"
         );
         let item = PublishItem {
             index,

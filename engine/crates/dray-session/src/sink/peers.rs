@@ -335,7 +335,7 @@ impl Sink {
     pub(super) fn finish_log(&mut self, totals: Totals) {
         debug_assert!(
             matches!(self.phase, Phase::Announced(_)),
-            "a log is never removed before the verdict is stored"
+            "the sink removes the object log only after the source has stored the verdict"
         );
         self.phase = Phase::Removing(totals);
         self.out.push_back(Effect::FinishLog {

@@ -46,7 +46,8 @@ impl Sink {
             let notice = Error::new(ErrorKind::ChecksumMismatch, End::Sink, "resume the file")
                 .file(&path)
                 .cause(format!(
-                    "{lost} of {said} logged bytes in the partial file differ from the log"
+                    "{lost} of {said} bytes that the log lists in the partial file do not match \
+                        the checksums in the log"
                 ))
                 .remedy("the damaged bytes are sent again; check the sink's storage");
             self.out.push_back(Effect::Report(Event::Notice(notice)));

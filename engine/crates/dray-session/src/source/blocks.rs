@@ -464,12 +464,12 @@ impl Source {
                 let operation = format!("send objects on stream {stuck}");
                 let error = Error::new(ErrorKind::TimedOut, End::Network, operation)
                     .cause(format!(
-                        "{objects} objects on this stream were not acknowledged, although later \
-                            objects on other streams were"
+                        "the sink did not acknowledge {objects} objects on this stream, but \
+                            acknowledged later objects on other streams"
                     ))
                     .remedy(
-                        "the objects are sent on other streams; check the network if this error \
-                            recurs",
+                        "the source sends the objects again on other streams; check the network \
+                            if this error recurs",
                     );
                 self.out.push_back(Effect::GiveUp(stuck, error.clone()));
                 self.out.push_back(Effect::Report(Event::Notice(error)));

@@ -312,7 +312,7 @@ impl Source {
             return;
         };
         if let Err(cause) = self.check_closed(file, closed.result.is_ok()) {
-            let cause = format!("the sink closed entry {} {cause}", closed.index);
+            let cause = format!("the sink reported entry {} {cause}", closed.index);
             let path = file.path.clone();
             self.fail_impossible_completion(cause, Some(&path));
             return;

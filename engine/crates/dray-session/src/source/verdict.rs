@@ -74,10 +74,8 @@ impl Source {
         let open = open.filter(|_| !self.planted.is(Mutant::SourceAcceptsEarlyVerdict));
         if let Some(path) = open.map(|(_, file)| file.path.clone()) {
             let (open, listed) = (self.files.len(), self.progress.entries_listed);
-            let cause = format!(
-                "the sink sent a verdict with {open} of {listed} entries still \
-                open"
-            );
+            let cause =
+                format!("the sink sent a verdict, but {open} of {listed} entries have not ended");
             self.fail_impossible_completion(cause, Some(&path));
             return;
         }
@@ -107,7 +105,10 @@ impl Source {
         };
         let wrong = counts.iter().find(is_wrong);
         wrong.map(|(what, said, known)| {
-            format!("the sink sent a verdict of {said} {what}, but had reported {known}")
+            format!(
+                "the verdict of the sink counts {said} {what}, but the sink's earlier \
+                messages reported {known}"
+            )
         })
     }
 
@@ -115,7 +116,10 @@ impl Source {
     pub(super) fn fail_impossible_completion(&mut self, cause: String, path: Option<&RelPath>) {
         let error = Error::new(ErrorKind::Protocol, End::Sink, "finish the transfer")
             .cause(cause)
-            .remedy("do not rely on this copy: check the files and the program at the sink");
+            .remedy(
+                "do not use the copied files before you check the files and the program at \
+                the sink",
+            );
         self.break_off(match path {
             Some(path) => error.file(path),
             None => error,

@@ -121,7 +121,7 @@ pub fn brokered(topology: Topology, fourth: Option<u64>) -> (Report, Brokered) {
         Sizes::Configured,
     );
     let mut conductor = broker.keeping_rates();
-    let report = run(&load, &mut conductor).expect("a broker orders what can be");
+    let report = run(&load, &mut conductor).expect("the broker makes only possible decisions");
     (report, conductor)
 }
 
@@ -131,7 +131,7 @@ pub fn brokered(topology: Topology, fourth: Option<u64>) -> (Report, Brokered) {
 /// Never: plain rules order feasible rates only.
 #[must_use]
 pub fn plain(topology: Topology, mut rule: Plain) -> Report {
-    run(&topology.load(None), &mut rule).expect("a rule orders what can be")
+    run(&topology.load(None), &mut rule).expect("the rule makes only possible decisions")
 }
 
 /// Returns the deadline that the broker offers for the refused fourth task, in seconds from its
@@ -145,10 +145,18 @@ pub fn offer(topology: Topology) -> u64 {
     let (_, conductor) = brokered(topology, within);
     let load = topology.load(within);
     let key = wish(TransferIndex(3), &load.transfers[3]).key;
-    let (_, at, refusal) = (conductor.refusals.first()).expect("there is no room for a fourth");
-    let offer = refusal.offer.as_ref().expect("later there is room");
+    let (_, at, refusal) =
+        (conductor.refusals.first()).expect("the broker refuses the fourth transfer");
+    let offer = refusal
+        .offer
+        .as_ref()
+        .expect("the refusal contains a later deadline");
     let of_it = offer.iter().find(|(of, _)| *of == key);
-    of_it.expect("of the fourth").1.since(*at).as_secs()
+    of_it
+        .expect("the report contains the fourth transfer")
+        .1
+        .since(*at)
+        .as_secs()
 }
 
 /// Returns, for each task that has a deadline, true if the task met it.

@@ -196,7 +196,7 @@ fn play(load: &Load, policy: Box<dyn Policy>) -> Report {
     let mut conductor = Ruled::new(load, policy, Limits::of(9));
     match run(load, &mut conductor) {
         Ok(report) => report,
-        Err(fault) => panic!("an order of a policy that ships cannot be: {fault}"),
+        Err(fault) => panic!("a policy made an impossible decision: {fault}"),
     }
 }
 

@@ -273,12 +273,13 @@ pub fn outcome(seed: u64, many: Many) -> Outcome {
         Admission::Tested,
         Sizes::Configured,
     );
-    let steady = run(&load, &mut broker).expect("a broker orders what can be");
+    let steady = run(&load, &mut broker).expect("the broker makes only possible decisions");
     let kept = accepted(&load, &steady);
     let noisy = noisy(&kept, seed);
     let mut broker = Brokered::new(&noisy, Config::default(), Admission::Given, Sizes::Measured);
-    let ours = run(&noisy, &mut broker).expect("a broker orders what can be");
-    let theirs = |mut rule: Plain| run(&noisy, &mut rule).expect("a rule orders what can be");
+    let ours = run(&noisy, &mut broker).expect("the broker makes only possible decisions");
+    let theirs =
+        |mut rule: Plain| run(&noisy, &mut rule).expect("the rule makes only possible decisions");
     let wished = load
         .transfers
         .iter()

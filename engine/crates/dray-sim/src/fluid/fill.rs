@@ -80,7 +80,7 @@ impl RemainingCapacity {
                 .fold(f64::INFINITY, f64::min);
             assert!(
                 step.is_finite(),
-                "a transfer passes something or has a ceiling"
+                "a transfer must use a resource or have a maximum rate"
             );
             for &at in &growing {
                 rates[at] += step * wishes[at].1;

@@ -42,7 +42,7 @@ pub fn results(text: &str) -> Result<Value, String> {
         return Ok(told(&load, &report, &foretold));
     }
     let mut plain = (Plain::ALL.into_iter().find(|plain| plain.name() == rule))
-        .ok_or_else(|| format!("there is no rule {rule:?}"))?;
+        .ok_or_else(|| format!("the rule {rule:?} does not exist"))?;
     let report = conducted(&load, &mut plain)?;
     Ok(told(&load, &report, &[]))
 }
@@ -71,40 +71,46 @@ fn told(load: &Load, report: &Report, foretold: &[usize]) -> Value {
 fn read(table: &Value) -> Result<Load, String> {
     let mut load = Load::default();
     let mut known: BTreeMap<&str, ResourceIndex> = BTreeMap::new();
-    let resources = table["resources"].as_object().ok_or("no resources")?;
+    let resources = table["resources"]
+        .as_object()
+        .ok_or("the table has no resources")?;
     for (name, rate) in resources {
         let rate = number(rate).filter(|rate| *rate >= 1.0);
         let rate = rate.ok_or_else(|| format!("resource {name} has no rate"))?;
         known.insert(name, load.share(Resource::steady(name, rate)));
     }
-    let transfers = table["transfers"].as_array().ok_or("no transfers")?;
+    let transfers = table["transfers"]
+        .as_array()
+        .ok_or("the table has no transfers")?;
     if transfers.len() > TRANSFERS_MAX {
         return Err(format!("more than {TRANSFERS_MAX} transfers"));
     }
     for words in transfers {
-        let name = words["name"].as_str().ok_or("a transfer without a name")?;
+        let name = words["name"].as_str().ok_or("a transfer has no name")?;
         let bad = |what: &str| format!("transfer {name}: {what}");
         if load.transfers.iter().any(|other| other.name == name) {
-            return Err(bad("its name is there twice"));
+            return Err(bad("two transfers have this name"));
         }
         let used = words["resources"].as_array();
-        let used = used.ok_or_else(|| bad("it names no resources"))?;
+        let used = used.ok_or_else(|| bad("the transfer has no list of resources"))?;
         let used: Option<Vec<ResourceIndex>> = (used.iter())
             .map(|resource| known.get(resource.as_str()?).copied())
             .collect();
-        let used = used.ok_or_else(|| bad("it names a resource that is not there"))?;
-        let arrives =
-            time(&words["arrives"]).ok_or_else(|| bad("it does not say when it comes"))?;
+        let used =
+            used.ok_or_else(|| bad("the transfer uses a resource that the table does not define"))?;
+        let arrives = time(&words["arrives"])
+            .ok_or_else(|| bad("the transfer has no valid time of arrival"))?;
         let bytes = words["bytes"]
             .as_u64()
-            .ok_or_else(|| bad("it has no size"))?;
+            .ok_or_else(|| bad("the transfer has no valid size"))?;
         let mut transfer = Transfer::new(name, arrives, bytes, &used);
         words["owner"]
             .as_str()
             .unwrap_or_default()
             .clone_into(&mut transfer.owner);
         if !words["deadline"].is_null() {
-            let deadline = time(&words["deadline"]).ok_or_else(|| bad("its deadline is none"))?;
+            let deadline = time(&words["deadline"])
+                .ok_or_else(|| bad("the deadline of the transfer is not valid"))?;
             transfer.deadline = Some(deadline);
             transfer.class = Class::Deadline;
         }
@@ -178,20 +184,28 @@ mod tests {
         let refused = results(&much.to_string()).expect("it runs");
         assert_eq!(refused["transfers"]["due"]["is_refused"], json!(true));
         for (place, value, words) in [
-            ("/rule", json!("none"), "there is no rule"),
+            ("/rule", json!("none"), "does not exist"),
             ("/resources/link", json!(0), "has no rate"),
             (
                 "/transfers/0/resources",
                 json!(["other"]),
-                "a resource that is not there",
+                "a resource that the table does not define",
             ),
-            ("/transfers/0/arrives", json!(-1), "when it comes"),
-            ("/transfers/0/bytes", json!("x"), "has no size"),
-            ("/transfers/0/name", json!("due"), "there twice"),
+            (
+                "/transfers/0/arrives",
+                json!(-1),
+                "no valid time of arrival",
+            ),
+            ("/transfers/0/bytes", json!("x"), "has no valid size"),
+            (
+                "/transfers/0/name",
+                json!("due"),
+                "two transfers have this name",
+            ),
             (
                 "/transfers/1/deadline",
                 json!("soon"),
-                "its deadline is none",
+                "the deadline of the transfer is not valid",
             ),
         ] {
             let mut wrong = table("broker");

@@ -9,11 +9,12 @@ use dray_core::{RelPath, Result};
 pub(super) fn at_write(destination: &mut Destination, who: usize, path: &RelPath, object: u64) {
     let others = destination.writing.get(path).into_iter().flatten();
     if let Some(other) = others.copied().find(|other| *other != who) {
-        let detail = format!("{path}: transfer {who} writes it beside transfer {other}");
+        let detail =
+            format!("{path}: transfer {who} writes this file while transfer {other} writes it");
         destination.violate("one_writer_per_file", detail);
     }
     if destination.durable.contains(&(path.clone(), object)) {
-        let detail = format!("{path}: transfer {who} sends object {object} again");
+        let detail = format!("{path}: transfer {who} sends the durable object {object} again");
         destination.violate("what_was_durable_is_not_sent_again", detail);
     }
 }
@@ -28,7 +29,7 @@ pub(super) fn at_removal(
     for (log, found) in logs(destination)? {
         let speaks = found.files.values().any(|file| file.partial.inode == inode);
         if speaks && log != *own_log {
-            let detail = format!("transfer {who} removes a partial file that {log} speaks of");
+            let detail = format!("transfer {who} removes a partial file that the log {log} names");
             destination.violate("nothing_of_another_is_removed", detail);
         }
     }

@@ -193,7 +193,7 @@ impl Writer {
     }
 
     pub(super) fn log(&mut self) -> &mut Log {
-        self.log.as_mut().expect("it was opened")
+        self.log.as_mut().expect("the log was opened before")
     }
 
     /// Returns the other logs in which a file is open, each with true if the log is in use. Records

@@ -45,7 +45,7 @@ impl RemoteFile {
 
     /// Returns the server of the file as host and port.
     pub(crate) fn server(&self) -> Result<String> {
-        said("ask which server has the file", |to, error| {
+        said("find the server that has the file", |to, error| {
             // SAFETY: the handle is open. `to` has ANSWER_BYTES bytes.
             unsafe { (self.client.server_of)(self.file.as_ptr(), to, ANSWER_BYTES, error) }
         })

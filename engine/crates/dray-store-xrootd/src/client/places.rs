@@ -23,7 +23,7 @@ impl Client {
     pub(crate) fn locate(&self, manager: &str, path: &[u8], seconds: u32) -> Result<Vec<String>> {
         let (manager, path) = (words(manager)?, words(path)?);
         let mut answer = vec![0_u8; PLACES_BYTES as usize];
-        call("ask which servers have the file", |error| {
+        call("find the servers that have the file", |error| {
             let (manager, path) = (manager.as_ptr(), path.as_ptr());
             let to = answer.as_mut_ptr().cast();
             // SAFETY: `answer` has the size that is passed to the library. The texts live until the

@@ -75,7 +75,7 @@ impl MemoryLister {
                 sparse: false,
             },
             Body::Link(_) if self.options.links == Links::Refuse => {
-                let cause = "the entry is a symbolic link, and links are refused";
+                let cause = "the entry is a symbolic link, and the request refuses links";
                 return Err(unsupported(self.store.end, "list", &path, cause));
             }
             Body::Link(text) => EntryKind::Symlink {

@@ -115,7 +115,9 @@ impl PosixStore {
             if names.len() == CONTROL_NAMES_MAX {
                 return Err(Error::new(ErrorKind::LimitExceeded, place.end, operation)
                     .file(path)
-                    .cause(format!("more than {CONTROL_NAMES_MAX} names"))
+                    .cause(format!(
+                        "the control folder has more than {CONTROL_NAMES_MAX} names"
+                    ))
                     .remedy("remove a stray entry"));
             }
             names.push(name);

@@ -44,8 +44,8 @@ impl PosixStore {
         if options.links == Links::Follow && *self.root.scope() == LinkScope::Never {
             return Err(Error::new(ErrorKind::InvalidRequest, self.end, "list")
                 .file(top)
-                .cause("the request follows links, and this root does not allow that")
-                .remedy("list with links kept or refused"));
+                .cause("the request follows links, but this root does not follow links")
+                .remedy("use --links keep or --links refuse"));
         }
         let mut lister = PosixLister {
             root: Arc::clone(&self.root),
@@ -356,10 +356,8 @@ impl PosixLister {
                 if stat.st_size == 0 && self.tells_no_size(folder, stat) {
                     let error = self.named("list", &name, Errno::OPNOTSUPP);
                     return Err(error
-                        .cause(
-                            "its file system generates the content on reading and reports no size",
-                        )
-                        .remedy("leave it out with --exclude"));
+                        .cause("the file system generates the content and reports no size")
+                        .remedy("exclude the entry with --exclude"));
                 }
                 if self.options.xattrs {
                     metadata.xattrs = self.xattrs(folder, &name)?;
@@ -376,8 +374,8 @@ impl PosixLister {
             FileType::Symlink => {
                 let error = self.named("list", &name, Errno::OPNOTSUPP);
                 return Err(error
-                    .cause("a symbolic link, and links are refused")
-                    .remedy("leave it out with --exclude, or keep or follow links"));
+                    .cause("the entry is a symbolic link, and the request refuses links")
+                    .remedy("use --exclude for this entry, or --links keep, or --links follow"));
             }
             other => {
                 return Err(match self.path_of(&name) {
@@ -428,7 +426,7 @@ impl PosixLister {
         if !self.options.recursive {
             return Err(self
                 .named("copy", &name, Errno::ISDIR)
-                .cause("it is a folder")
+                .cause("the entry is a folder")
                 .remedy("ask for a recursive copy"));
         }
         let is_above = |frame: &Frame| (frame.device, frame.inode) == (device, inode);
@@ -436,7 +434,7 @@ impl PosixLister {
             return Err(self
                 .named(operation, &name, Errno::LOOP)
                 .cause("the link leads to a folder that contains it")
-                .remedy("leave it out with --exclude, or keep links"));
+                .remedy("exclude the entry with --exclude, or use --links keep"));
         }
         if self.path.len() + 1 + name.as_bytes().len() > PATH_LENGTH_MAX {
             return Err(self.named(operation, &name, Errno::NAMETOOLONG));

@@ -110,7 +110,7 @@ pub(super) fn error(place: &ErrorContext, errno: Errno) -> Error {
     if errno == HELD {
         return error
             .status(Status::Temporary)
-            .cause("the pages of the partial file stay in the page cache")
+            .cause("the page cache did not drop the pages of the partial file")
             .remedy(
                 "stop the program that maps the partial file into memory; run the same \
                 command again",

@@ -115,8 +115,8 @@ impl Hook for Chaos {
                     let operation = call.operation.name().replace('_', " ");
                     return Err(Error::new(*kind, self.options.end, operation)
                         .file(call.path)
-                        .cause("an injected fault")
-                        .remedy("take the chaos wrapper away"));
+                        .cause("the chaos wrapper injected a fault")
+                        .remedy("remove the chaos wrapper from the test"));
                 }
                 Fault::ShortRead | Fault::FlipBit => {}
             }

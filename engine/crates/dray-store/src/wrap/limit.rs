@@ -67,7 +67,8 @@ impl RateInTime {
             let from = read_seconds(seconds)?;
             if read.later.last().is_some_and(|(last, _)| *last >= from) {
                 return Err(format!(
-                    "the time of {part:?} is not after that of the previous change"
+                    "the time of the change {part:?} is not later than the time of the previous \
+                        change"
                 ));
             }
             read.later.push((from, BytesPerSecond(units::rate(rate)?)));

@@ -170,8 +170,8 @@ impl<'a> Reader<'a> {
         let room = self.remaining() / item_bytes_min;
         if count > room {
             let why = format_args!(
-                "the list has {claimed} items claimed, but the frame has room \
-                for {room}"
+                "the frame announces a list of {claimed} items, but has bytes for at most {room} \
+                    items"
             );
             return Err(self.wrong(field, why));
         }
@@ -187,7 +187,13 @@ impl<'a> Reader<'a> {
         if self.bytes.is_empty() || extended {
             return Ok(());
         }
-        Err(self.wrong("end", format_args!("{} bytes too many", self.bytes.len())))
+        Err(self.wrong(
+            "end",
+            format_args!(
+                "the frame has {} bytes after its last field",
+                self.bytes.len()
+            ),
+        ))
     }
 }
 

@@ -179,7 +179,7 @@ fn open_fixed(frame: &[u8], number: u8) -> Result<Reader<'_>> {
     if prefix.frame_type != number || prefix.flags != 0 {
         let found = frame_name(prefix.frame_type);
         return Err(wrong(format!(
-            "a {found} frame with flags {} came instead",
+            "the peer sent a {found} frame with flags {} instead",
             prefix.flags
         )));
     }
@@ -276,7 +276,12 @@ pub fn decode_block_head(
         segments,
     };
     match head.payload_bytes() {
-        None => return Err(reader.wrong("segments", "the sum of their lengths is over 64 bits")),
+        None => {
+            return Err(reader.wrong(
+                "segments",
+                "the sum of the segments' lengths does not fit into 64 bits",
+            ));
+        }
         Some(payload) if payload > limits.object_bytes_max => {
             return Err(reader.over("segments", payload, limits.object_bytes_max));
         }

@@ -29,8 +29,12 @@ pub(super) fn put_range(out: &mut Vec<u8>, range: &ByteRange) {
 
 pub(super) fn read_range(reader: &mut Reader<'_>, field: &str) -> Result<ByteRange> {
     let (offset, length) = (reader.u64(field)?, reader.u64(field)?);
-    ByteRange::new(offset, length)
-        .ok_or_else(|| reader.wrong(field, format_args!("{offset} + {length} is over 64 bits")))
+    ByteRange::new(offset, length).ok_or_else(|| {
+        reader.wrong(
+            field,
+            format_args!("{offset} + {length} does not fit into 64 bits"),
+        )
+    })
 }
 
 pub(super) fn put_sums(out: &mut Vec<u8>, sums: &Sums) {
@@ -190,13 +194,13 @@ fn read_metadata(reader: &mut Reader<'_>) -> Result<Metadata> {
     if mode > bounds::MODE_BITS {
         return Err(reader.wrong(
             "entry.mode",
-            format_args!("{mode:o} has more than twelve bits"),
+            format_args!("the mode {mode:o} has more than twelve bits"),
         ));
     }
     let seconds = reader.i64("entry.modified.seconds")?;
     let nanoseconds = reader.u32("entry.modified.nanoseconds")?;
     if nanoseconds > 999_999_999 {
-        let why = format_args!("{nanoseconds} is a second or more");
+        let why = format_args!("{nanoseconds} nanoseconds are a second or more");
         return Err(reader.wrong("entry.modified.nanoseconds", why));
     }
     let mut total = 0;

@@ -31,7 +31,10 @@ pub(super) fn read_hello(reader: &mut Reader<'_>) -> Result<Hello> {
         reader.u16("versions.newest")?,
     );
     if versions.0 > versions.1 {
-        let why = format_args!("{} is newer than {}", versions.0, versions.1);
+        let why = format_args!(
+            "the oldest version, {}, is newer than the newest version, {}",
+            versions.0, versions.1
+        );
         return Err(reader.wrong("versions", why));
     }
     Ok(Hello {

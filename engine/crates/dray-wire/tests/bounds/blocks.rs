@@ -92,7 +92,7 @@ fn encoder_and_decoder_enforce_block_bounds() {
     let overflow = vec![data(u64::MAX - 4), data(u64::MAX - 4)];
     assert!(
         encode_block_head(&head(overflow), &wide, &mut out).is_err(),
-        "over 64 bits"
+        "does not fit into 64 bits"
     );
 }
 

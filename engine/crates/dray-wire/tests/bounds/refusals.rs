@@ -30,7 +30,7 @@ fn excessive_counts_fail_before_any_allocation() {
         refused(
             &framed(number, 0, &count),
             ErrorKind::Protocol,
-            "4294967295 items claimed",
+            "a list of 4294967295 items",
         );
     }
     for (number, head) in [(frame_type::DONE, 8), (frame_type::STREAM_LOST, 4)] {
@@ -38,7 +38,7 @@ fn excessive_counts_fail_before_any_allocation() {
         refused(
             &framed(number, 0, &body),
             ErrorKind::Protocol,
-            "items claimed",
+            "the frame announces a list of",
         );
     }
     // The count exceeds the number of items that fit in the remaining bytes by one.
@@ -349,7 +349,7 @@ fn invalid_ranges_are_refused() {
     refused(
         &changed(number, &done, 20, &[0xff; 8]),
         ErrorKind::Protocol,
-        "over 64 bits",
+        "does not fit into 64 bits",
     );
 }
 

@@ -118,8 +118,9 @@ async fn what_changed_or_came_or_is_unfinished_stays_and_is_named() {
     assert_eq!(code, 409);
     let cause = error["error"]["cause"].as_str().expect("a text");
     for word in [
-        "/fast/run/a was kept: the slow copy of the file has another size or time",
-        "/fast/run/latest was kept: the slow copy of the file is a link with another target",
+        "/fast/run/a was kept: the size or time of the slow copy differs from the fast copy",
+        "/fast/run/latest was kept: the slow copy is a link whose target differs from the fast \
+            copy",
         "/fast/run/deep/new was kept: the file has no slow copy",
         "/fast/run/deep/.dray-log was kept: the entry belongs to an unfinished",
     ] {

@@ -48,7 +48,7 @@ pub fn remove(place: &WalkRoot, found: &PartialData, now: SystemTime) -> Result<
             Error::new(ErrorKind::Busy, End::Sink, "remove partial data")
                 .file(&found.path)
                 .cause("the data is in use, or was changed less than an hour ago")
-                .remedy("wait until no transfer uses the data"),
+                .remedy("wait until no transfer uses the partial data"),
         );
     }
     match found.what {
