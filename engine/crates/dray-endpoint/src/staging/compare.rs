@@ -35,7 +35,8 @@ impl Comparison<'_> {
             (FileKind::Symlink, true) => {
                 let text = storage::link_text(self.slow, slow_at)?;
                 let is_same = seen.link.as_ref() == Some(&text);
-                (!is_same).then_some("the slow copy is a link whose target differs from the fast copy")
+                (!is_same)
+                    .then_some("the slow copy is a link whose target differs from the fast copy")
             }
             (FileKind::Symlink, false) => {
                 Some("the slow copy is a link whose target differs from the fast copy")
@@ -65,7 +66,8 @@ impl Comparison<'_> {
         if slow_can.sets_times {
             let precision = precision.max(slow_can.time_precision_nanoseconds);
             let is_same = copy.modified.equal_at(&seen.modified, precision);
-            return Ok((!is_same).then_some("the size or time of the slow copy differs from the fast copy"));
+            return Ok((!is_same)
+                .then_some("the size or time of the slow copy differs from the fast copy"));
         }
         // The note of the demotion has the time of the fast file and the checksums that the demotion
         // computed. Without a valid note, the fast file is read.
@@ -82,9 +84,9 @@ impl Comparison<'_> {
             Ok(false) => Ok(Some(
                 "the server of the slow root returned no checksum of the file",
             )),
-            Err(error) if error.kind == ErrorKind::ChecksumMismatch => {
-                Ok(Some("the checksum of the slow copy differs from the fast copy"))
-            }
+            Err(error) if error.kind == ErrorKind::ChecksumMismatch => Ok(Some(
+                "the checksum of the slow copy differs from the fast copy",
+            )),
             Err(error) => Err(error),
         }
     }
