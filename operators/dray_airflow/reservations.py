@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from dray_airflow.deadlines.callback import RESERVATION_LABEL
 from dray_airflow.sets import find, free
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from dray.client import AdmissionVerdict, Client, Request, Transfer
+    from dray.client import AdmissionVerdict, Client, Request, StagingRequest, Transfer
 
 __all__ = [
     "NAMESPACE_LABEL",
@@ -55,6 +55,8 @@ ROUNDS_MAX = 3
 Each refusal names all conflicting transfers.
 """
 NAMED_MAX = 3
+
+R = TypeVar("R", "Request", "StagingRequest")
 
 IsEnded: TypeAlias = "Callable[[Mapping[str, Any]], bool]"
 """A function that tells from a transfer's labels if it is a reservation whose run has ended."""
@@ -152,60 +154,78 @@ def _holder(id: str, found: Transfer) -> str:
 
 
 def submit_past_ended(
-    client: Client, request: Request, is_ended: IsEnded | None = None
+    client: Client,
+    request: R,
+    send: Callable[[R], Transfer] | None = None,
+    is_ended: IsEnded | None = None,
 ) -> Transfer:
-    """Submit a transfer, and cancel conflicting reservations of ended runs if it is refused.
+    """Submit a request, and cancel conflicting reservations of ended runs if it is refused.
 
-    :raises DrayError: as :meth:`dray.client.Client.submit`.
+    :param send: function that submits. By default :meth:`dray.client.Client.submit`.
+    :raises DrayError: as ``send``.
     """
     from dray.errors import DrayError
 
+    submit: Any = send or client.submit
     for left in reversed(range(ROUNDS_MAX)):
         try:
-            return client.submit(request)
+            found: Transfer = submit(request)
         except DrayError as error:
             if error.kind != "not_admitted" or is_ended is None or not left:
                 raise
             if not free_ended(client, in_the_way([getattr(error, "admission", None)]), is_ended):
                 raise
+        else:
+            return found
     raise AssertionError("the last round returns or raises")
 
 
-def submit_reserved(client: Client, request: Request, is_ended: IsEnded | None = None) -> Transfer:
-    """Submit a transfer in place of its reservation.
+def submit_reserved(
+    client: Client,
+    request: R,
+    send: Callable[[R], Transfer] | None = None,
+    is_ended: IsEnded | None = None,
+) -> Transfer:
+    """Submit a request in place of its reservation.
 
-    If the endpoint can promise both, the transfer is submitted before the reservation is cancelled.
+    If the endpoint can promise both, the request is submitted before the reservation is cancelled.
     Otherwise the reservation is cancelled first, and another request may get its place in between.
 
-    :raises DrayError: as :meth:`dray.client.Client.submit`.
+    :param send: function that submits. By default :meth:`dray.client.Client.submit`.
+    :raises DrayError: as ``send``.
     """
     from dray.errors import DrayError
 
+    submit: Any = send or client.submit
     held = reservation_id(request.id or "")
     is_soft = request.admission == "best_effort"
     if is_soft and not _is_live(client, held):
         free_one(client, held)
-        return client.submit(request)
+        return _sent(submit, request)
     # A best-effort transfer with a reservation asks for a promise first. So its reservation is
     # cancelled as late as possible.
     wish = dataclasses.replace(request, admission="required") if is_soft else request
     try:
-        transfer = submit_past_ended(client, wish, is_ended)
+        transfer = submit_past_ended(client, wish, send, is_ended)
     except DrayError as error:
         if error.kind != "not_admitted" or not free_one(client, held):
             if not is_soft:
                 raise
             free_one(client, held)
-            return client.submit(request)
+            return _sent(submit, request)
     else:
         free_one(client, held)
         return transfer
     try:
-        return client.submit(wish)
+        return _sent(submit, wish)
     except DrayError as error:
         if not is_soft or error.kind != "not_admitted":
             raise
-    return client.submit(request)
+    return _sent(submit, request)
+
+
+def _sent(submit: Callable[[Any], Transfer], request: object) -> Transfer:
+    return submit(request)
 
 
 def _is_live(client: Client, held: str) -> bool:

@@ -7,37 +7,41 @@ as the tasks of transfers do.
 from __future__ import annotations
 
 import dataclasses
-import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from airflow.sdk import BaseOperator
 
 from dray_airflow import assets, values
-from dray_airflow.deadlines.graph import clock
-from dray_airflow.deadlines.times import whole_second
-from dray_airflow.errors import DrayTaskFailure, bad_input, translated
+from dray_airflow.errors import DrayTaskRetry, bad_input, is_forsaken, translated
 from dray_airflow.hooks.dray import DrayHook
+from dray_airflow.identity import key_of, transfer_id
+from dray_airflow.links.transfer import publish
 from dray_airflow.operators.transfer import own_labels
-from dray_airflow.operators.waiting import WaitingOperator, check_choice
-from dray_airflow.submission import said
+from dray_airflow.operators.waiting import (
+    WaitingOperator,
+    check_choice,
+    reserved_submit,
+    story,
+)
+from dray_airflow.staging import Direction, StagingErrand, check_agreement, outcome
+from dray_airflow.submission import Clients
+from dray_airflow.versions import MISSING, fast_copies, pins_of, restart
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from airflow.sdk import Context
 
-    from dray.client import Client, Staged, StagingRequest, Transfer
+    from dray.client import Client, Staged, Transfer
     from dray_airflow.hooks.dray import Settings
     from dray_airflow.lineage import Lineage
-    from dray_airflow.submission import Clients
 
 __all__ = ["DrayEvictOperator", "DrayStageInOperator", "DrayStageOutOperator"]
 
-log = logging.getLogger(__name__)
-
+RESTARTS_MAX = 5
+"""Maximum number of copies for which one try of a restart waits."""
 PIN_OVER_SECONDS = 1.1
 """Time in seconds after which a pin of one second has expired.
 
@@ -45,146 +49,10 @@ One second is the minimum of a pin.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class StagingErrand:
-    """A copy that a task wants to stage.
-
-    The interface is that of :class:`dray_airflow.submission.Errand`.
-
-    :param admission: ``best_effort``: continue without a promise if the deadline cannot be
-        promised.
-    :param bytes: size of the copy, if known. The staging request itself has no size.
-    """
-
-    conn_id: str
-    direction: Literal["in", "out"]
-    request: StagingRequest
-    mark: str
-    is_id_own: bool = True
-    is_begun_kept: bool = True
-    admission: str | None = None
-    bytes: int | None = None
-
-    @property
-    def id(self) -> str:
-        """Id of the copy and of its transfer."""
-        return self.request.id or ""
-
-    def body(self) -> dict[str, Any]:
-        """Return the fields of the request that describe the data."""
-        return {**said(self.request), "direction": self.direction}
-
-    def late(self) -> StagingErrand:
-        """Return the request for a copy that has started, without a deadline that has passed."""
-        from datetime import datetime, timezone
-
-        late = dataclasses.replace(self, admission=self.admission or "best_effort")
-        deadline = self.request.deadline
-        if deadline is None or deadline > datetime.now(timezone.utc):
-            return late
-        return dataclasses.replace(late, request=dataclasses.replace(self.request, deadline=None))
-
-    def is_used_up(self, clients: Clients) -> bool:
-        """Return true if the slow copy exists and the fast copy, its source, was evicted."""
-        from dray.errors import DrayError
-
-        if self.direction == "in":
-            return False
-        client = clients.of(self.conn_id)
-        try:
-            staged = client.staging(self.id)
-            if staged.state != "evicted" or staged.to is None:
-                return False
-            client.stat(staged.to)
-        except DrayError as error:
-            if error.status != "permanent":
-                raise
-            return False
-        try:
-            client.stat(staged.path)
-        except DrayError as error:
-            if error.kind != "not_found":
-                raise
-            return True
-        # The fast copy exists again, because it was staged in again.
-        return False
-
-    def as_found(self, found: Transfer) -> StagingErrand:
-        """Return a copy of this request without the check of capacity.
-
-        A started copy keeps its promise.
-        """
-        del found
-        return dataclasses.replace(self, admission="best_effort")
-
-    def send(self, clients: Clients, labels: Mapping[str, str]) -> Transfer:
-        """Submit the request, and return its transfer."""
-        from dray.errors import DrayError
-
-        client = clients.of(self.conn_id)
-        is_soft = self.admission == "best_effort"
-        if not is_soft:
-            self._check_room(client)
-        stage = client.stage_in if self.direction == "in" else client.stage_out
-        request = dataclasses.replace(self.request, labels=labels)
-        try:
-            staged = stage(request)
-        except DrayError as error:
-            if error.kind != "not_admitted" or not is_soft:
-                raise
-            staged = stage(dataclasses.replace(request, deadline=None))
-        return client.transfer(staged.id)
-
-    def _check_room(self, client: Client) -> None:
-        """Ask if an equal transfer would be promised its deadline. Nothing is reserved.
-
-        The check is needed because a staging request has no size, and the endpoint would accept it
-        unchecked.
-
-        :raises DrayTaskFailure: if the transfer would be refused.
-        """
-        from dray.client import Request
-        from dray.errors import DrayError
-
-        wish = self.request
-        if wish.deadline is None or self.bytes is None or wish.path is None or wish.to is None:
-            return
-        like = Request(
-            wish.path,
-            wish.to,
-            bytes_expected=self.bytes,
-            deadline=wish.deadline,
-            priority=wish.priority,
-        )
-        try:
-            answer = client.admission([like])
-        except DrayError as error:
-            if error.status != "permanent":
-                raise
-            # This call needs the permission to transfer, which a caller with the permission to
-            # stage may not have.
-            log.warning("it is unknown whether staging %s will be in time: %s", self.id, error)
-            return
-        if answer.decision == "accept":
-            return
-        verdict = answer.transfers[0] if answer.transfers else None
-        reasons = ", ".join(verdict.reasons) if verdict else ""
-        offer = verdict.earliest_finish if verdict else None
-        remedy = (
-            f"give it the deadline {clock(whole_second(offer))} or a later one" if offer else ""
-        )
-        raise DrayTaskFailure(
-            f"cannot promise staging {self.id} by {clock(wish.deadline)}:"
-            f" {reasons or 'no capacity is left'}; {remedy}, or"
-            ' stage without a promise: admission="best_effort"',
-            "not_admitted",
-        )
-
-
 class _StageOperator(WaitingOperator):
     """The common base class of staging in and staging out."""
 
-    direction: ClassVar[Literal["in", "out"]]
+    direction: ClassVar[Direction]
     template_fields: Sequence[str] = (
         "path",
         "dray_conn_id",
@@ -211,7 +79,7 @@ class _StageOperator(WaitingOperator):
     def __init__(
         self,
         *,
-        path: str,
+        path: str | None = None,
         dray_conn_id: str = DrayHook.default_conn_name,
         to: str | None = None,
         recursive: bool | str | None = None,
@@ -271,13 +139,13 @@ class _StageOperator(WaitingOperator):
         check_choice("admission", admission, ("required", "best_effort"))
         begin = getattr(context.get("dag_run"), "start_date", None)
         request = StagingRequest(
-            path=_path("path", self.path),
+            path=None if self._is_restart else _path("path", self.path),
             id=self._id(context, settings, self.transfer_id),
             to=None if values.is_empty(self.to) else _path("to", self.to),
             recursive=values.truth("recursive", self.recursive),
             pin_seconds=values.seconds("pin", self.pin),
             lifetime_seconds=values.seconds("lifetime", self.lifetime),
-            application=None if values.is_empty(self.application) else self.application,
+            application=values.word(self.application),
             version=values.integer("version", self.version),
             period_seconds=values.seconds("period", self.period),
             mtbf_seconds=values.seconds("mtbf", self.mtbf),
@@ -286,8 +154,16 @@ class _StageOperator(WaitingOperator):
             bypass=values.truth("bypass", self.bypass),
             priority=values.integer("priority", self.priority),
             deadline=values.time("deadline", self.deadline, begin),
+            admission=cast("Any", admission),
+            bytes_expected=values.size("bytes_expected", self.bytes_expected),
             labels=own_labels(context, self.labels),
             bound_seconds=self._bound(settings),
+        )
+        check_agreement(
+            self.direction,
+            request,
+            transfer_id=self.transfer_id,
+            is_evicted=bool(values.truth("evict", getattr(self, "evict", None))),
         )
         return StagingErrand(
             settings.conn_id,
@@ -295,9 +171,12 @@ class _StageOperator(WaitingOperator):
             request,
             str(context["ti"].id),
             is_id_own=values.is_empty(self.transfer_id),
-            admission=admission,
-            bytes=values.size("bytes_expected", self.bytes_expected),
         )
+
+    @property
+    def _is_restart(self) -> bool:
+        """True if the endpoint selects the version, and with it the paths."""
+        return self.direction == "in" and values.is_empty(self.path)
 
     def _wish(self, context: Context, settings: Settings) -> StagingErrand:
         """Return the request.
@@ -306,11 +185,10 @@ class _StageOperator(WaitingOperator):
         """
         errand = self.errand(context, settings)
         found = self._time_left(context)
-        if found is None or not found.is_possible:
-            return errand
-        request = dataclasses.replace(errand.request, deadline=found.latest_finish)
-        admission = errand.admission or "best_effort"
-        return dataclasses.replace(errand, request=request, admission=admission)
+        if found is not None and found.is_possible:
+            admission = errand.admission or "best_effort"
+            errand = errand.with_request(deadline=found.latest_finish, admission=admission)
+        return dataclasses.replace(errand, submit=reserved_submit(context, settings))
 
     def _complete(
         self, context: Context, client: Client, settings: Settings, transfer: Transfer
@@ -318,7 +196,7 @@ class _StageOperator(WaitingOperator):
         self._check(client, transfer)
         with translated(settings.about(f"transfer {transfer.id}"), settings):
             staged = client.staging(transfer.id)
-            result = _outcome(staged, transfer)
+            result = outcome(staged, transfer)
             self._after(client, staged)
         self.log.info("staging %s %s is done: %s", self.direction, transfer.id, result)
         assets.announce(context, assets.uri(settings.authority, result["to"]), result)
@@ -340,22 +218,27 @@ class _StageOperator(WaitingOperator):
         from dray_airflow import lineage
 
         authority = DrayHook(self.active_conn_id).settings.authority
-        to = result.get("to") or self.to
-        outputs = [assets.uri(authority, to)] if to else []
-        return lineage.of_places([assets.uri(authority, self.path)], outputs, result)
+        path, to = result.get("path") or self.path, result.get("to") or self.to
+        inputs, outputs = ([assets.uri(authority, each)] if each else [] for each in (path, to))
+        return lineage.of_places(inputs, outputs, result)
 
 
 class DrayStageInOperator(_StageOperator):
     """Copy from the slow tier of an endpoint to its fast tier.
 
-    Use it as a setup task, with :class:`DrayEvictOperator` as its teardown. The XCom result has
-    ``id``, ``path``, ``to``, ``state``, ``bytes``, ``bytes_sent``, ``bytes_resumed``,
-    ``bytes_read_back``, ``seconds``, ``pinned_until`` and ``expires_at``.
+    With ``path``, use it as a setup task, with :class:`DrayEvictOperator` as its teardown. Without
+    ``path``, and with ``application``, it restarts the application: the endpoint selects the newest
+    complete version of the application on its tiers, or ``version``. If the fast copy exists,
+    ``hit`` is true in the result, and nothing is copied. Each try selects the version again.
 
-    Durations are seconds or a ``timedelta``. All arguments except ``deferrable``, ``grace_seconds``
-    and ``expected_duration`` may be templates.
+    The XCom result has ``id``, ``path``, ``to``, ``state``, ``hit``, ``application``, ``version``,
+    ``files``, ``bytes``, ``bytes_sent``, ``bytes_resumed``, ``bytes_read_back``, ``seconds``,
+    ``pinned_until`` and ``expires_at``.
 
-    :param path: ``/ROOT/PATH`` in the slow root.
+    Durations are seconds or a ``timedelta``. All arguments except ``missing_ok``, ``deferrable``,
+    ``grace_seconds`` and ``expected_duration`` may be templates.
+
+    :param path: ``/ROOT/PATH`` in the slow root. Without it, ``application`` restarts.
     :param dray_conn_id: connection of the endpoint.
     :param to: path in the fast root. By default the same path in that root.
     :param recursive: copy a folder with all its contents.
@@ -366,30 +249,106 @@ class DrayStageInOperator(_StageOperator):
     :param period: time between checkpoints, with ``mtbf`` or ``nodes``.
     :param mtbf: mean time between failures of the system that writes the checkpoints.
     :param nodes: number of nodes that write the checkpoints.
-    :param replicas: number of fast copies.
+    :param replicas: number of copies that the endpoint makes.
     :param bypass: copy past the fast tier.
     :param priority: 0 to 9.
     :param deadline: time by which the copy must be complete.
     :param admission: handling of a deadline that cannot be promised. ``required``: refuse the
         request. ``best_effort``: stage without a promise. By default a first request is refused. A
         request that has started, or that has only the run's deadline, continues.
-    :param bytes_expected: size of the copy, if known. If ``to`` is given too, the task asks the
-        endpoint before it starts if the deadline can be promised for this size. Otherwise the copy
-        starts, and the endpoint may promise the deadline when all files are listed.
+    :param bytes_expected: size of the copy, if known. With it, the endpoint promises or refuses the
+        deadline immediately. Otherwise the copy starts, and the endpoint may promise the deadline
+        when all files are listed.
     :param expected_duration: expected duration, used only for planning and not sent.
     :param labels: texts by which the copy can be found. The task adds its own labels.
     :param transfer_id: replaces the id that is derived from DAG, run, task and map index.
+    :param missing_ok: if the application has no complete version, succeed with ``version`` and
+        ``to`` equal to ``None``, as before the first checkpoint. By default the task fails.
     """
 
     direction = "in"
     asked_for = "staging in"
+
+    def __init__(self, *, missing_ok: bool = False, **kwargs: Any) -> None:  # noqa: ANN401 - as Airflow's own operators
+        """Store the arguments.
+
+        They are checked when the task runs, after templates are rendered.
+        """
+        super().__init__(**kwargs)
+        self.missing_ok = missing_ok
+
+    def _id(self, context: Context, settings: Settings, given: str | None = None) -> str:
+        """Return the id of the copy. A restart has another id in each try.
+
+        A later try may get another version, and an id belongs to one version.
+        """
+        if not self._is_restart:
+            return super()._id(context, settings, given)
+        part = f"try {context['ti'].id}"
+        return transfer_id(*key_of(context), namespace=settings.namespace, part=part)
+
+    def _ask(self, context: Context) -> Any:  # noqa: ANN401 - the XCom
+        return self._restart(context) if self._is_restart else super()._ask(context)
+
+    def _restart(self, context: Context) -> dict[str, Any]:
+        settings = DrayHook(self.active_conn_id).settings
+        errand = self._wish(context, settings)
+        application = errand.request.application
+        self._remember(context, settings, errand.id)
+        with Clients() as clients:
+            client = clients.of(errand.conn_id)
+            for _ in range(RESTARTS_MAX):
+                with translated(settings.about(f"restart of {application}"), settings):
+                    found = restart(errand, client)
+                    self._was_believed = True
+                    if found.transfer is None:
+                        return self._found(context, settings, found.staged, errand)
+                self._remember(context, settings, found.transfer.id)
+                said = "restarts" if found.transfer.id == errand.id else "waits for the restart of"
+                self.log.info("%s %s: %s", said, application, story(found.transfer))
+                publish(context, settings, found.transfer)
+                ended = self._wait(context, client, settings, found.transfer)
+                if ended.id == errand.id and not is_forsaken(ended):
+                    return self._complete(context, client, settings, ended)
+        raise DrayTaskRetry(f"the restart of {application} did not get a fast copy; try again")
+
+    def _found(
+        self, context: Context, settings: Settings, staged: Staged | None, errand: StagingErrand
+    ) -> dict[str, Any]:
+        """Return the result of a restart that copies nothing."""
+        application = errand.request.application
+        if staged is not None:
+            result = outcome(staged, None)
+            self.log.info("%s restarts from its fast copy: %s", application, result)
+            assets.announce(context, assets.uri(settings.authority, result["to"]), result)
+            return result
+        if not self.missing_ok or errand.request.version is not None:
+            raise bad_input(
+                f"restart {application}",
+                "no tier of the endpoint has the version"
+                if errand.request.version is not None
+                else "no tier of the endpoint has a complete version",
+                "check the name with `dray tier show`, or start without a version: missing_ok=True",
+            )
+        self.log.info("%s has no complete version and starts from the beginning", application)
+        return {**MISSING, "application": application}
+
+    def _complete(
+        self, context: Context, client: Client, settings: Settings, transfer: Transfer
+    ) -> dict[str, Any]:
+        if self._is_restart and transfer.id != self._id(context, settings):
+            # After a deferral: the transfer of another restart has ended.
+            return self._restart(context)
+        return super()._complete(context, client, settings, transfer)
 
 
 class DrayStageOutOperator(_StageOperator):
     """Copy from the fast tier of an endpoint to its slow tier, and optionally evict the fast copy.
 
     The arguments are those of :class:`DrayStageInOperator`, for the other direction: ``path`` is in
-    the fast root.
+    the fast root, and is required. With ``application`` and ``version``, the copy declares a
+    version to the tier, and the transfer is its demotion. ``period``, and ``mtbf`` or ``nodes``,
+    tell the tier what the application writes in a period, and how often it restarts.
 
     :param evict: evict the fast copy when the slow copy is complete. The endpoint checks each file
         first, and refuses while a pin holds the file.
@@ -434,17 +393,21 @@ class DrayEvictOperator(BaseOperator):
         several of these.
     :param dray_conn_id: connection of the endpoint.
     :param unpin: remove the pins of the copies first.
+    :param application: instead of ``staged``: application whose versions on the tiers are evicted.
+    :param version: number of the only version to evict. By default all versions are evicted.
     """
 
-    template_fields: Sequence[str] = ("staged", "dray_conn_id", "unpin")
+    template_fields: Sequence[str] = ("staged", "dray_conn_id", "unpin", "application", "version")
     ui_color = "#e3dff2"
 
     def __init__(
         self,
         *,
-        staged: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]],
+        staged: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None = None,
         dray_conn_id: str = DrayHook.default_conn_name,
         unpin: bool | str = True,
+        application: str | None = None,
+        version: int | str | None = None,
         **kwargs: Any,  # noqa: ANN401 - as Airflow's own operators
     ) -> None:
         """Store the arguments.
@@ -455,6 +418,8 @@ class DrayEvictOperator(BaseOperator):
         self.staged = staged
         self.dray_conn_id = dray_conn_id
         self.unpin = unpin
+        self.application = application
+        self.version = version
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Evict the copies, one after the other.
@@ -462,25 +427,56 @@ class DrayEvictOperator(BaseOperator):
         :returns: a dictionary whose key ``evicted`` has the ids.
         """
         del context
-        ids = _ids("staged", self.staged)
-        if not ids:
-            raise bad_input("use staged", "it is empty", "give the id of a stage operator's result")
+        application = values.word(self.application)
+        version = values.integer("version", self.version)
+        is_staged = not values.is_empty(self.staged)
+        if is_staged == (application is not None) or (is_staged and version is not None):
+            raise bad_input(
+                "evict",
+                "it needs either staged, or application and optionally version",
+                "give the result of a stage operator, or the name of an application",
+            )
         hook = DrayHook(values.text("dray_conn_id", self.dray_conn_id))
         with hook.get_conn() as client:
-            for id in ids:
-                with translated(hook.settings.about(f"staged copy {id}"), hook.settings):
-                    if values.truth("unpin", self.unpin) and client.staging(id).state == "staged":
-                        _unpin(client, (id,))
-                    client.evict_staging(id)
-                self.log.info("staged copy %s was evicted", id)
-        return {"evicted": list(ids)}
+            if application is None:
+                evicted = self._evict(hook, client, _ids("staged", self.staged))
+            else:
+                evicted = self._evict_versions(hook, client, application, version)
+        return {"evicted": evicted}
+
+    def _evict(self, hook: DrayHook, client: Client, ids: Sequence[str]) -> list[str]:
+        for id in ids:
+            with translated(hook.settings.about(f"staged copy {id}"), hook.settings):
+                if values.truth("unpin", self.unpin) and client.staging(id).state == "staged":
+                    _unpin(client, (id,))
+                client.evict_staging(id)
+            self.log.info("staged copy %s was evicted", id)
+        return list(ids)
+
+    def _evict_versions(
+        self, hook: DrayHook, client: Client, application: str, version: int | None
+    ) -> list[str]:
+        evicted = []
+        with translated(hook.settings.about(f"versions of {application}"), hook.settings):
+            for each in fast_copies(client, application, version):
+                if values.truth("unpin", self.unpin):
+                    _unpin(client, pins_of(client, each))
+                evicted.append(client.evict_staging(each.transfer or "").id)
+                self.log.info("the fast copy of version %d was evicted", each.version)
+        return evicted
 
 
 def _ids(name: str, value: object) -> tuple[str, ...]:
     """Return the ids in a value that has ids or results with ids."""
     several = [value] if isinstance(value, (str, Mapping)) or value is None else value
     if isinstance(several, Sequence):
-        several = [each.get("id") if isinstance(each, Mapping) else each for each in several]
+        # The result of a restart without a version has no id, and nothing to evict.
+        is_none = [isinstance(each, Mapping) and each.get("id") is None for each in several]
+        several = [
+            each["id"] if isinstance(each, Mapping) else each
+            for each, is_left_out in zip(several, is_none, strict=True)
+            if not is_left_out
+        ]
     return values.texts(name, None if several == [None] else several)
 
 
@@ -499,28 +495,3 @@ def _unpin(client: Client, ids: Sequence[str]) -> None:
         client.pin_staging(id, 1)
     if pinned:
         time.sleep(PIN_OVER_SECONDS)
-
-
-def _outcome(staged: Staged, transfer: Transfer) -> dict[str, Any]:
-    begun = transfer.started_at or transfer.submitted_at
-    seconds = 0.0
-    if begun is not None and transfer.ended_at is not None:
-        seconds = (transfer.ended_at - begun).total_seconds()
-    return {
-        "id": staged.id,
-        "path": staged.path,
-        "to": staged.to,
-        "state": staged.state,
-        "files": transfer.files.done,
-        "bytes": transfer.bytes.listed,
-        "bytes_sent": transfer.bytes.sent,
-        "bytes_resumed": transfer.bytes.resumed,
-        "bytes_read_back": transfer.bytes.read_back,
-        "seconds": round(seconds, 3),
-        "pinned_until": _text(staged.pinned_until),
-        "expires_at": _text(staged.expires_at),
-    }
-
-
-def _text(time: datetime | None) -> str | None:
-    return None if time is None else time.isoformat()

@@ -43,14 +43,14 @@ from dray_airflow.version_compat import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from airflow.sdk import BaseSensorOperator, Context
 
     from dray.client import Client, FileOutcome, Transfer
     from dray_airflow.deadlines.dag import TaskDeadline
     from dray_airflow.hooks.dray import Settings
-    from dray_airflow.submission import Submit, Wish
+    from dray_airflow.submission import Wish
     from dray_airflow.triggers.transfer import DrayTransferTrigger
 
 __all__ = [
@@ -563,8 +563,8 @@ def some_failures(client: Client, id: str) -> list[FileOutcome]:
     return found
 
 
-def reserved_submit(context: Context, settings: Settings) -> Submit:
-    """Return a function that submits a transfer in place of its reservation.
+def reserved_submit(context: Context, settings: Settings) -> Callable[..., Transfer]:
+    """Return a function that submits a transfer or a staged copy in place of its reservation.
 
     If the submission is refused because of reservations of ended runs, the function cancels them.
     """

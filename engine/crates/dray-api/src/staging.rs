@@ -1,7 +1,8 @@
 //! Staging: copies between the slow and the fast root, with their pins and lifetimes.
 
 use crate::api_path::TEXT_BYTES_MAX;
-use crate::checks::{self, Check, SECONDS_MAX, WORD_BYTES_MAX};
+use crate::checks::{self, BYTES_MAX, Check, SECONDS_MAX, WORD_BYTES_MAX};
+use crate::enums::AdmissionWord;
 use crate::failure::ErrorParts;
 use crate::page_default;
 use crate::timestamp::Timestamp;
@@ -75,6 +76,14 @@ pub struct StagingRequest {
     /// Deadline of the transfer; see the request for a transfer.
     #[serde(default)]
     pub deadline: Option<Timestamp>,
+    /// Treatment of the request if the endpoint cannot promise `deadline`; see the request for a
+    /// transfer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admission: Option<AdmissionWord>,
+    /// Expected bytes of the copy; see the request for a transfer. With them the endpoint promises
+    /// `deadline` immediately.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_expected: Option<u64>,
     /// Labels of the transfer; see the request for a transfer.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
@@ -154,6 +163,7 @@ impl Check for StagingRequest {
             return Err(checks::refused("bypass", cause));
         }
         checks::within("priority", self.priority, &(0..=9))?;
+        checks::within_if("bytes_expected", self.bytes_expected, &(0..=BYTES_MAX))?;
         checks::labels(&self.labels)
     }
 }

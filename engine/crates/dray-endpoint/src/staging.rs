@@ -441,6 +441,8 @@ fn transfer(
         }],
         priority: request.priority,
         deadline: request.deadline,
+        admission: request.admission,
+        bytes_expected: request.bytes_expected,
         labels: request.labels.clone(),
         activity: request.application.clone(),
         bound_seconds: request.bound_seconds,

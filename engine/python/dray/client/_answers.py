@@ -456,6 +456,8 @@ class Staged:
     bypass: bool = False
     priority: int | None = None
     deadline: datetime | None = None
+    admission: str | None = None
+    bytes_expected: int | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     bound_seconds: int | None = None
     direction: Literal["in", "out"] | None = None

@@ -205,6 +205,8 @@ class StagingRequest:
     :param replicas: number of copies that the transfer makes, which is 1.
     :param bypass: copy between the slow root and a third root, without a fast copy. The path in the
         third root is ``to`` for staging in, and ``path`` for staging out.
+    :param bytes_expected: size of the copy. With it, the endpoint promises or refuses ``deadline``
+        immediately.
     :param bound_seconds: as for a :class:`Request`. Files that are already staged are kept.
     """
 
@@ -223,6 +225,8 @@ class StagingRequest:
     bypass: bool | None = None
     priority: int | None = None
     deadline: datetime | None = None
+    admission: Literal["required", "best_effort"] | None = None
+    bytes_expected: int | None = None
     labels: Mapping[str, str] | None = None
     bound_seconds: int | None = None
 
