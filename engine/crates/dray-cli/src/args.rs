@@ -1,13 +1,17 @@
 //! The command line: commands, options and help texts.
 
+mod calibrate;
 mod endpoint;
 mod serve;
+mod staging;
 
+pub(crate) use calibrate::Calibrate;
 pub(crate) use endpoint::{
     Algorithm, Ask, At, Cancel, Class, Endpoint, Init, Mint, Owed, Rm, RunEndpoint, ShowTier,
     ShowToken, ShowTransfer, Status, Sum, Tier, Token, Top, Transfers, Who,
 };
 pub(crate) use serve::Serve;
+pub(crate) use staging::{AtEndpoint, HowToStage, ListStaged, Stage, StageIn, StageOut};
 
 use crate::units;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -86,9 +90,12 @@ pub(crate) enum Command {
     Show(ShowTransfer),
     /// Show the current transfers, owners and deadlines of an endpoint
     Top(Top),
-    /// Show the tiers of an endpoint: fast roots that it copies to a slow root
+    /// Show and measure tiers: fast roots that an endpoint copies to a slow root
     #[command(subcommand)]
     Tier(Tier),
+    /// Stage copies between the slow root and the fast root of an endpoint
+    #[command(subcommand)]
+    Stage(Stage),
     /// Cancel a transfer of an endpoint
     Cancel(Cancel),
     /// List a folder at an endpoint, or its roots if the URL has no path (dray://HOST)
@@ -126,6 +133,8 @@ impl Command {
             Self::Show(show) => show.ask.json,
             Self::Top(top) => top.ask.json,
             Self::Tier(Tier::Show(show)) => show.ask.json,
+            Self::Tier(Tier::Calibrate(calibrate)) => calibrate.json,
+            Self::Stage(stage) => stage.ask().json,
             Self::Cancel(cancel) => cancel.ask.json,
             Self::Ls(at) | Self::Stat(at) => at.ask.json,
             Self::Rm(rm) => rm.at.ask.json,

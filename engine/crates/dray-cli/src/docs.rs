@@ -106,8 +106,8 @@ A program that reads the feed too slowly delays the transfer.
 
 | variable | meaning |
 |---|---|
-| `DRAY_ENDPOINT` | the endpoint of `transfers`, `show`, `top`, `cancel` and \
-    `endpoint status`: `HOST[:PORT]` |
+| `DRAY_ENDPOINT` | the endpoint of `transfers`, `show`, `top`, `cancel`, `stage`, \
+    `tier show` and `endpoint status`: `HOST[:PORT]` |
 | `DRAY_PEER_KEY` | as `--peer-key`; several as `HOST=sha256:HEX`, separated by commas |
 | `DRAY_CA` | as `--ca` |
 | `DRAY_TOKEN`, `BEARER_TOKEN` | the token itself, instead of `--token-file` |

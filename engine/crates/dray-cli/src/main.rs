@@ -9,6 +9,7 @@
 //! trusted.
 
 mod args;
+mod calibrate;
 mod cleared;
 mod cp;
 mod docs;
@@ -26,6 +27,7 @@ mod report;
 mod run;
 mod serve;
 mod signals;
+mod staging;
 mod storage;
 mod sweep;
 mod third_party;
@@ -64,6 +66,7 @@ fn run() -> Exit {
         Command::Show(show) => transfers::show(show),
         Command::Top(top) => top::run(top),
         Command::Tier(tier) => tiers::run(tier),
+        Command::Stage(stage) => staging::run(stage),
         Command::Cancel(cancel) => transfers::cancel(cancel),
         Command::Ls(at) => storage::list(at),
         Command::Stat(at) => storage::stat(at),

@@ -1,4 +1,4 @@
-//! `dray tier show`: the state of the tiers of an endpoint.
+//! `dray tier`: the state of the tiers of an endpoint. [`crate::calibrate`] measures their devices.
 
 use crate::args::{ShowTier, Tier};
 use crate::exit::{Exit, Stop};
@@ -13,6 +13,7 @@ use hyper::Method;
 pub(crate) fn run(tier: &Tier) -> Result<Exit, Stop> {
     match tier {
         Tier::Show(show) => self::show(show),
+        Tier::Calibrate(calibrate) => crate::calibrate::run(calibrate),
     }
 }
 

@@ -8,6 +8,7 @@
 
 pub mod account;
 pub mod assembly;
+pub mod calibrate;
 pub mod drive;
 mod event_loop;
 pub mod handle;

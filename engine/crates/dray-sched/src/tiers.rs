@@ -6,6 +6,7 @@
 //! Non-goals: moving data, storing state, measuring devices.
 
 pub mod bypass;
+pub mod calibration;
 pub mod device;
 pub mod failures;
 pub mod io_jobs;

@@ -225,6 +225,8 @@ pub(crate) struct Top {
 pub(crate) enum Tier {
     /// Show the space, the written bytes and the rates of each tier, or one tier with its versions
     Show(ShowTier),
+    /// Measure the bandwidths of a fast and a slow device, and print the keys for [[tier]]
+    Calibrate(super::Calibrate),
 }
 
 /// Options of `dray tier show`.

@@ -1,0 +1,113 @@
+"""Loop-mounted file systems of a fixed size, optionally slowed down by blkio (cgroup v1).
+
+Only root can mount. ``reason`` says why a host cannot; tests skip with it. The limits are those of
+the root group, so they also cover writeback. They are removed before the device is released,
+because the number of a loop device is used again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Disk", "disk", "limits_reason", "reason"]
+
+BLKIO = Path("/sys/fs/cgroup/blkio")
+
+
+def run(*words: str | Path) -> str:
+    """Run a command; return its output."""
+    done = subprocess.run(
+        [str(word) for word in words], check=False, capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        raise OSError(f"{words[0]} ended with {done.returncode}: {done.stderr.strip()}")
+    return done.stdout.strip()
+
+
+class Disk:
+    """A mounted file system on a loop device."""
+
+    def __init__(self, folder: Path, device: str) -> None:
+        """Remember where it is mounted."""
+        self.folder = folder
+        self.device = device
+        self._number = (Path("/sys/block") / Path(device).name / "dev").read_text().strip()
+
+    def limit(self, write: int, read: int = 0) -> None:
+        """Limit the device to these rates in bytes per second; 0 is no limit."""
+        for name, rate in (("write", write), ("read", read)):
+            file = BLKIO / f"blkio.throttle.{name}_bps_device"
+            file.write_text(f"{self._number} {rate}", encoding="utf-8")
+
+    def unlimit(self) -> None:
+        """Remove the limits."""
+        if BLKIO.is_dir():
+            self.limit(0, 0)
+
+    def unmount(self) -> None:
+        """Unmount the file system, also if files are open."""
+        run("umount", "--lazy", self.folder)
+
+    def mount(self) -> None:
+        """Mount the file system again."""
+        run("mount", self.device, self.folder)
+
+
+@contextlib.contextmanager
+def disk(at: Path, size: int) -> Iterator[Disk]:
+    """Mount an ext4 of ``size`` bytes at a new folder. The image is removed at the end."""
+    at.mkdir(parents=True, exist_ok=True)
+    image = at.with_name(f"{at.name}.img")
+    with image.open("wb") as file:
+        file.truncate(size)
+    with contextlib.ExitStack() as stack:
+        stack.callback(image.unlink)
+        # Without reserved blocks and without a lazy initialisation, which would write later.
+        how = "lazy_itable_init=0,lazy_journal_init=0,nodiscard"
+        run("mkfs.ext4", "-q", "-F", "-m", "0", "-E", how, image)
+        device = run("losetup", "--direct-io=on", "--show", "--find", image)
+        stack.callback(run, "losetup", "--detach", device)
+        run("mount", device, at)
+        made = Disk(at, device)
+        stack.callback(end, at)
+        stack.callback(made.unlimit)
+        yield made
+
+
+def end(at: Path) -> None:
+    """Unmount a folder if a file system is mounted there."""
+    while at.is_mount():
+        run("umount", "--lazy", at)
+
+
+@functools.cache
+def reason() -> str:
+    """Return why loop devices cannot be mounted here; an empty text if they can."""
+    try:
+        with tempfile.TemporaryDirectory() as folder, disk(Path(folder) / "try", 16 << 20):
+            return ""
+    except OSError as error:
+        return str(error)
+
+
+@functools.cache
+def limits_reason() -> str:
+    """Return why loop devices cannot be mounted and limited here; an empty text if they can."""
+    if not reason():
+        try:
+            with (
+                tempfile.TemporaryDirectory() as folder,
+                disk(Path(folder) / "try", 16 << 20) as it,
+            ):
+                it.limit(1 << 30, 1 << 30)
+        except OSError as error:
+            return f"blkio cannot limit a loop device: {error}"
+    return reason()
