@@ -6,7 +6,7 @@ use crate::exit::{Exit, Stop, usage};
 use crate::transfers::{exit_of, line as transfer_line, lines, quoted, wait};
 use crate::units::human;
 use crate::{output, peer, signals};
-use dray_api::{Staged, StagedDirection, StagedList, StagingRequest, Transfer};
+use dray_api::{AdmissionWord, Staged, StagedDirection, StagedList, StagingRequest, Transfer};
 use dray_client::{Answer, Client};
 use dray_core::{End, Error, ErrorKind, Result};
 use hyper::Method;
@@ -112,6 +112,8 @@ fn request(how: &HowToStage, path: &str) -> StagingRequest {
         bypass: how.bypass,
         priority: how.priority,
         deadline: how.deadline,
+        admission: how.best_effort.then_some(AdmissionWord::BestEffort),
+        bytes_expected: how.bytes,
         labels: BTreeMap::new(),
         bound_seconds: None,
     }

@@ -88,6 +88,14 @@ pub(crate) struct HowToStage {
     #[arg(long, value_name = "TIME", value_parser = units::moment)]
     pub(crate) deadline: Option<Timestamp>,
 
+    /// Expected size of the copy; with it, the endpoint promises the deadline immediately
+    #[arg(long, value_name = "SIZE", value_parser = units::size)]
+    pub(crate) bytes: Option<u64>,
+
+    /// Accept the copy without a promise if the endpoint cannot promise --deadline
+    #[arg(long)]
+    pub(crate) best_effort: bool,
+
     /// Priority of the transfer, 0 to 9
     #[arg(long, value_name = "N", default_value_t = 3,
           value_parser = clap::value_parser!(u8).range(0..=9))]
