@@ -196,8 +196,9 @@ def verdict(results: Results) -> str:
     held = [line for line in found if line.of_better >= BAR]
     worst = min(found, key=lambda line: line.of_better)
     return (
-        f"dray's choice carries {BAR} of the better policy, or more, in {len(held)} of"
-        f" {len(found)} cases; {worst.of_better:.2f} in the worst ({worst.cell.title})."
+        f"In {len(held)} of {len(found)} cases, dray's policy reached at least {BAR} of the"
+        f" throughput of the better other policy. In the worst case ({worst.cell.title}), it"
+        f" reached {worst.of_better:.2f}."
     )
 
 

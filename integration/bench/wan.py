@@ -131,8 +131,8 @@ def measure_path(wide: WidePath, given: argparse.Namespace, results: Results) ->
     wide.set(0, megabits)
     bound = carried(wide, size // 4) * 8
     results.facts.append(
-        f"Plain TCP over the path without delay: {free:.0f} Mbit/s where nothing bounds it,"
-        f" {bound:.0f} Mbit/s where it is bound to {megabits:g} Mbit/s of Ethernet."
+        f"Plain TCP over the path without delay reached {free:.0f} Mbit/s without a rate limit,"
+        f" and {bound:.0f} Mbit/s with a limit of {megabits:g} Mbit/s of Ethernet."
     )
     runs.say(results.facts[-1])
 
