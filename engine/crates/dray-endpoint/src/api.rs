@@ -67,7 +67,7 @@ const RENEWALS_MAX: usize = 8;
 /// calls in [`LASTING`].
 const CALL_TIME: Duration = Duration::from_secs(75);
 
-/// Calls without a time limit. They last until their caller stops waiting.
+/// Calls without a time limit. Such a call lasts until its caller stops waiting.
 const LASTING: [&str; 4] = [
     "/v1/events",
     "/v1/storage/checksum",
@@ -240,7 +240,7 @@ impl Api {
     }
 
     /// Same as [`Api::call`], for storage calls that run with the caller's account. If the caller
-    /// disconnects, `work` learns it from [`Given`].
+    /// disconnects, [`Given`] tells `work` to stop.
     async fn storage_call<T: Send + 'static>(
         self: &Arc<Self>,
         caller: &Principal,

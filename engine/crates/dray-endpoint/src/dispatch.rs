@@ -5,7 +5,8 @@
 //! Each session runs on its own thread.
 //!
 //! Invariant owned here: a transfer has at most one session of this endpoint at a time. A thread
-//! that needs both locks takes the chooser before the state.
+//! that needs the lock of the chooser and the lock of the state takes the lock of the chooser
+//! first.
 
 mod choose;
 mod gates;

@@ -224,8 +224,8 @@ impl Janitor {
         Ok(goes_on.then(|| oldest.into_values().collect()))
     }
 
-    /// Returns true if a transfer of this endpoint still needs the data, or if the queue cannot
-    /// tell.
+    /// Returns true if a transfer of this endpoint still needs the data, or if the queue cannot be
+    /// read.
     fn is_kept(&self, found: &PartialData) -> bool {
         let asked = found
             .transfer

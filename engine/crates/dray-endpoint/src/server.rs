@@ -1,7 +1,8 @@
 //! Connections of callers, from an accepted socket to the API's router.
 //!
 //! Purpose: HTTP/1.1 and HTTP/2, with and without TLS. This module limits the time, headers and
-//! streams of a connection, and the number of connections. On a stop it lets running calls end.
+//! streams of a connection, and the number of connections. When the server stops, the module waits
+//! for running calls to end.
 //!
 //! Not for: accepting connections of the data port, looking at their first byte, sessions.
 //!

@@ -147,8 +147,9 @@ impl Stager<'_> {
         Ok((staged, submitted.is_new))
     }
 
-    /// Returns the version that a request declares: it stages out a version of an application from a
-    /// fast root of a tier to the slow root of that tier. The transfer is its demotion.
+    /// Returns the version that a request declares: it stages out a version of an application from
+    /// a fast root of a tier to the slow root of that tier. The transfer of the request is then the
+    /// demotion of the version.
     fn declared(&self, row: &StagedRow, slow: &ApiPath, fast: &ApiPath) -> Option<TierChange> {
         let request = &row.request;
         let is_out = row.direction == StagedDirection::Out && !request.bypass;

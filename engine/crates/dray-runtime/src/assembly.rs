@@ -50,7 +50,7 @@ pub enum Threads {
 
 impl Threads {
     /// Returns the number of readers of each target. Each reader holds a buffer while it reads, so
-    /// a tuned number is at most the number of buffers.
+    /// if the tuner sets the number of readers, it is at most the number of buffers.
     #[must_use]
     pub fn readers(self, buffers: Buffers) -> ThreadCount {
         self.count(THREADS_PER_TARGET, buffers)

@@ -1,6 +1,6 @@
 //! Tunes the number of streams of a transfer that this end drives. The observer of a session
-//! reports the throughput to the tuner and applies the tuner's settings. A sink that drives also
-//! opens the streams, and has the source use as many.
+//! reports the throughput to the tuner and applies the tuner's settings. If the sink drives the
+//! session, it also opens the streams, and tells the source how many streams to use.
 //!
 //! Goals: the results are available to further sessions, and to a caller that stores them.
 //!

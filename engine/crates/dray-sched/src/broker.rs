@@ -93,8 +93,8 @@ pub struct Broker {
     offers: Vec<(Time, Vec<Wish>)>,
 }
 
-/// Maximum number of offers for which rates leave capacity. The broker forgets older offers, which
-/// may still fit.
+/// Maximum number of offers for which rates leave capacity. The broker forgets older offers. It may
+/// still accept a request for a forgotten offer.
 const OFFERS_MAX: usize = 4;
 
 impl Broker {

@@ -24,8 +24,8 @@ use std::time::Duration;
 const WEIGHT: u64 = 4;
 
 /// A target becomes slow at `SLOW_TIMES` times the median cost, and fair again below `FAIR_TIMES`
-/// times the median. Between the two its state does not change, so it does not alternate (guess,
-/// revisit).
+/// times the median. Between these two costs the state of the target does not change, so the state
+/// does not alternate (guess, revisit).
 const SLOW_TIMES: u64 = 3;
 const FAIR_TIMES: u64 = 2;
 
@@ -42,8 +42,8 @@ const LATE_TIMES: u64 = 8;
 const STUCK_TIMES: u64 = 32;
 const STUCK_MIN: Duration = Duration::from_secs(5);
 
-/// Number of consecutive fair rounds before the bound rises, at the start and at most. The number
-/// doubles each time that the bound rose too early.
+/// Initial and maximum number of consecutive fair rounds before the bound rises. The number doubles
+/// each time that the bound has risen too early.
 const PATIENCE_MIN: u32 = 2;
 const PATIENCE_MAX: u32 = 32;
 

@@ -30,12 +30,13 @@ const OVERTAKEN_MIN: Duration = Duration::from_secs(5);
 /// for hours.
 const OVERTAKEN_MAX: Duration = Duration::from_secs(300);
 
-/// If so many objects have overtaken, the cause is not the order of a target's writers (guess,
-/// revisit).
+/// If at least this many later objects have overtaken a stream, the order in which the writers of a
+/// target work cannot be the cause (guess, revisit).
 const OVERTAKEN_BY: u32 = 16;
 
-/// If fewer objects have overtaken, the source waits at least this many times the usual duration.
-/// The usual duration is the time from passing an object to a stream until the sink has written it.
+/// If fewer than [`OVERTAKEN_BY`] objects have overtaken a stream, the source waits at least this
+/// many times the usual duration. The usual duration is the time from passing an object to a stream
+/// until the sink has written it.
 const USUAL_TIMES: u32 = 8;
 
 /// Minimum time without progress for a stream that cannot be overtaken, because all other objects

@@ -1,12 +1,12 @@
 //! Finds, while a transfer runs, the best number of streams, readers and writers, and the best
 //! object size.
 //!
-//! For each number a `belief` describes how throughput depends on it. Every window in which the
-//! number has changed makes the belief more certain. The tuner then chooses the value with the
-//! highest expected throughput, or a value that tells most about the belief. It changes one number
-//! at a time, and only numbers that affect the stage which limits the transfer. Increases come in
-//! small steps, and the tuner reverts them at the first error. A number that the other end has
-//! refused becomes the `ceiling`.
+//! For each of these numbers, a `belief` describes how the throughput depends on the number. Every
+//! window in which the number has changed makes the belief more certain. The tuner then chooses the
+//! value with the highest expected throughput, or a value whose measurement makes the belief most
+//! certain. It changes one number at a time, and only numbers that affect the stage which limits
+//! the transfer. Increases come in small steps, and the tuner reverts them at the first error. A
+//! number that the other end has refused becomes the `ceiling`.
 //!
 //! [`threads`] applies the tuner to the storage of one end. [`dtl::Dtl`] is the rule of Liu and
 //! others, for comparison. [`Remembered`] is the best known setting for a pair of endpoints.

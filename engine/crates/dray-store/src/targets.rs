@@ -6,16 +6,18 @@ use dray_core::{RelPath, TargetId};
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
 
-/// A configured map from folders to target names. For a path, the entry with the longest folder
-/// that contains the path applies.
+/// The configured storage targets of folders: each entry assigns a folder to the name of a target.
+/// A path belongs to the target of the innermost configured folder that contains the path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TargetMap {
-    /// Folders and their target names. The longest folder comes first.
+    /// Folders and the names of their targets, sorted by the length of the folder's path, the
+    /// longest first.
     folders: Vec<(RelPath, String)>,
 }
 
 impl TargetMap {
-    /// Creates a map from folders in any order. Several folders may belong to one target.
+    /// Creates the map from pairs of a folder and a target name, in any order. Several folders may
+    /// belong to the same target.
     #[must_use]
     pub fn new(folders: impl IntoIterator<Item = (RelPath, String)>) -> Self {
         let mut folders: Vec<_> = folders.into_iter().collect();

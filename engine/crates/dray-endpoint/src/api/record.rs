@@ -12,7 +12,7 @@ use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind};
 use std::sync::{Arc, Mutex};
 
-/// Calls with a body that only read, so the audit log skips them.
+/// Calls that have a body but only read data. The audit log does not contain these calls.
 const ASKS: [&str; 4] = [
     "/v1/transfers/query",
     "/v1/admission",

@@ -158,9 +158,9 @@ impl Places {
     /// Returns the number of the idle connection that loses its slot next.
     ///
     /// Connections without an authenticated request that are older than `grace` come first, then
-    /// connections with one, then connections younger than `grace`. In each group the connection
-    /// with the longest idle time comes first. With `address`, only connections from that address
-    /// are considered.
+    /// connections with an authenticated request, then connections younger than `grace`. In each
+    /// group the connection with the longest idle time comes first. With `address`, only
+    /// connections from that address are considered.
     fn weakest(&self, address: Option<IpAddr>, grace: Duration, is_spare: bool) -> Option<u64> {
         let all = self.taken.iter();
         let idle = all.filter(|(_, place)| {

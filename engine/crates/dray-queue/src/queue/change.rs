@@ -29,7 +29,7 @@ impl Queue {
     /// already cancelled, or is being cancelled, is accepted with any version.
     ///
     /// # Errors
-    /// As [`Queue::cancel`]. `AlreadyExists` if the transfer has another version.
+    /// The errors of [`Queue::cancel`]. `AlreadyExists` if the transfer has another version.
     pub fn cancel_as_seen(
         &self,
         caller: &Actor,
@@ -156,8 +156,8 @@ impl Queue {
         Ok(self.view(row))
     }
 
-    /// Asks for a promise of a running transfer whose files are listed. Its size is known in memory
-    /// before the row contains it.
+    /// Asks for a promise of a running transfer whose files are listed. The size of such a transfer
+    /// is in memory before it is stored in the transfer's row.
     fn follow_patch(&self, row: &Row, noted: &[String]) -> Result<()> {
         if row.standing.state != State::Active {
             return Ok(());

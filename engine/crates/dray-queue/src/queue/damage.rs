@@ -40,7 +40,8 @@ pub(super) fn damaged(path: &Path, what: impl Display) -> Error {
         )
 }
 
-/// Returns a function that converts errors of opening the database. Some of them mean damage.
+/// Returns a function that converts errors of opening the database. Some of these errors mean that
+/// the database is damaged.
 pub(super) fn opening(path: &Path) -> impl Fn(rusqlite::Error) -> Error {
     use rusqlite::ErrorCode as Code;
     let path = path.to_owned();

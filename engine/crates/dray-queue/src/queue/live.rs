@@ -1,5 +1,5 @@
-//! Counters of running transfers. They change often, so they are kept in memory. The writing thread
-//! stores them in the database once a second.
+//! Counters of running transfers. The counters change often, so this module keeps them in memory.
+//! The writing thread stores them in the database once a second.
 
 use super::sqlite::sql;
 use crate::events::Hub;
@@ -48,7 +48,7 @@ pub struct Counters {
     pub bytes: Bytes,
     /// Counters of objects.
     pub objects: Objects,
-    /// Times of its sessions, by stage.
+    /// Times that the sessions of the attempt spent in each stage.
     pub profile: Profile,
     /// Number of data streams that are in use; 0 if this end does not know it. Not stored.
     #[serde(skip)]
@@ -223,13 +223,13 @@ pub(super) struct Live {
     pub(super) holds: Holds,
 }
 
-/// Numbers of transfers that were held or stopped in favour of other transfers, since the process
-/// started.
+/// Counters since the start of the process. A transfer is held if the policy prefers other
+/// transfers: it keeps its session but moves no data. It can also give up its session.
 #[derive(Debug, Default)]
 pub struct Holds {
-    /// Number of times that a transfer was held.
+    /// Number of times that the policy held a transfer.
     pub begun: AtomicU64,
-    /// Number of sessions that were given up.
+    /// Number of sessions that transfers gave up in favour of other transfers.
     pub release: AtomicU64,
 }
 

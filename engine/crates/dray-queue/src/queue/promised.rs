@@ -60,7 +60,8 @@ pub(super) fn take(
     Ok(notices.pop().unwrap_or_default())
 }
 
-/// As [`take`] for many transfers, all or none. Returns the notices of each transfer.
+/// Asks for the promises of many transfers, as [`take`] does for one: either all transfers get
+/// their promises, or none. Returns the notices of each transfer.
 pub(super) fn take_set(
     connection: &Connection,
     promises: &Promises,
@@ -127,7 +128,7 @@ impl From<dray_core::Error> for Box<NotPromised> {
     }
 }
 
-/// Asks for the promise of a changed request. If the new promise is refused, the old one stays.
+/// Asks for the promise of a changed request. If the new promise is refused, the old promise stays.
 pub(super) fn change(
     connection: &Connection,
     promises: &Promises,

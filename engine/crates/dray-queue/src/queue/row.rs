@@ -72,7 +72,7 @@ static UPSERT: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// A place's ticket, with the other fields of the ticket's answer.
+/// The ticket of a place in the request, with the key and the address that belong to the ticket.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Secret {

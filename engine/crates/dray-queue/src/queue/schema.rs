@@ -16,8 +16,8 @@ const CACHE_KIB: i64 = -512;
 /// the database.
 const BUSY_WAIT: Duration = Duration::from_secs(5);
 
-/// Migration steps: each one leads from one version of the tables to the next. A released step
-/// never changes.
+/// Migration steps: each step converts the tables of one version to the next version. A step in a
+/// released version of dray never changes.
 const STEPS: &[&str] = &[
     "
 CREATE TABLE transfers (

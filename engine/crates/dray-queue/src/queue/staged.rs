@@ -77,8 +77,9 @@ pub(super) fn find(connection: &Connection, id: &str) -> Result<Option<StagedRow
     Ok(found.map(|(row, _)| row))
 }
 
-/// Checks that a new transfer may use the id of an existing row. It may not while the row describes
-/// another copy that still exists. `staged` is the copy that the new transfer makes, if any.
+/// Checks that a new transfer may use the id of an existing row. It may not use the id while the
+/// row describes another copy that still exists. `staged` is the copy that the new transfer makes,
+/// if any.
 pub(super) fn check_reuse(
     connection: &Connection,
     id: &str,

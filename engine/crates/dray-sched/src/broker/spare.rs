@@ -1,4 +1,5 @@
-//! Divides the capacity that the plan leaves. No capacity stays idle that a transfer could use.
+//! Divides the capacity that the plan does not use among the transfers. No capacity stays unused if
+//! a transfer could use it.
 
 use crate::shares::{Share, Tree};
 use dray_core::rate::{BytesPerSecond, Class};

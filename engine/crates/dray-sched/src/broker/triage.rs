@@ -9,8 +9,8 @@ use dray_core::rate::Class;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// For each transfer that does not fit, at most this many transfers are tried as the one to give
-/// up. The first whose removal makes the rest fit is given up.
+/// If a transfer does not fit, triage tries to give up one transfer after another, at most this
+/// many. It gives up the first transfer whose removal makes all remaining transfers fit.
 const VICTIMS_MAX: usize = 8;
 
 /// Maximum number of transfers that are tried again with all planning methods after they were given

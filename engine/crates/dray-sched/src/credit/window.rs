@@ -10,9 +10,9 @@ use std::time::Duration;
 /// the source reads ahead.
 const WINDOW_FIRST: u32 = 32;
 
-/// If all objects of a window take at least this many path times to arrive, the window is large
-/// enough. At most a quarter of the window is then in transit, and a pause of one path time at
-/// either end costs nothing.
+/// A path time is the duration of one round trip and one read. If all objects of a window take at
+/// least this many path times to arrive, the window is large enough. At most a quarter of the
+/// window is then in transit, and a pause of one path time at either end costs nothing.
 const WAYS: u32 = 4;
 
 /// If on average more than 1 / `LYING_PART` of a window is held at the sink, storage is the slower

@@ -32,21 +32,23 @@ pub(super) const ENTRY: Entry = Entry {
     make: |settings| Box::new(Fair::new(settings.patience)),
 };
 
-/// Orders transfers by class, then by priority. Within the same class and priority, owners take
-/// turns by weight, and so do the activities of an owner. Within an activity, transfers with an
-/// earlier deadline come first, then held transfers, then the order of submission counts. The
-/// policy never holds a running transfer, because the broker regulates the rates.
+/// Starts waiting transfers in this order: a higher class first, and within a class a higher
+/// priority. Within a class and priority, owners take turns in proportion to their weights, and so
+/// do the activities of an owner. Within an activity, transfers with a deadline come first, sorted
+/// by deadline. Transfers with the same deadline, and transfers without one, are sorted by state
+/// (held before waiting), then by the order of submission. The policy never holds a running
+/// transfer, because the broker regulates the rates.
 ///
-/// In that order alone, a stream of urgent transfers could block all others forever. So once per
-/// `patience` the transfer that has waited longest is started first, whatever its class, if it has
-/// waited longer than `patience`.
+/// With this order alone, a stream of urgent transfers could block all other transfers forever. So
+/// at most once per `patience`, the policy first starts the transfer that has waited longest,
+/// whatever its class, if this transfer has waited longer than `patience`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fair {
     /// Turns for each class and priority. They are separate, so that starts at one level do not
     /// change the turns at another level.
     levels: BTreeMap<Level, Turns>,
     patience: Duration,
-    /// Time of the last start that was made because of a long wait.
+    /// Time at which the policy last started a transfer first because of its long wait.
     relieved: Option<Time>,
 }
 
@@ -60,8 +62,8 @@ struct Turns {
     activities: BTreeMap<String, Round>,
 }
 
-/// Waiting transfers of one owner in one class and priority, by activity. The next transfer is in
-/// front.
+/// Waiting transfers of one owner in one class and priority, by activity. The next transfer to
+/// start is in front.
 type Lines<'s, 'a> = BTreeMap<&'a str, VecDeque<&'s Transfer<'a>>>;
 
 impl Fair {
@@ -202,7 +204,7 @@ impl Policy for Fair {
     }
 }
 
-/// Sort key for transfers of one activity in the same class and priority.
+/// Sort key of a transfer among the transfers of one activity with the same class and priority.
 fn order<'a>(one: &Transfer<'a>) -> (bool, Option<Time>, Phase, u64, &'a str) {
     (
         one.deadline.is_none(),

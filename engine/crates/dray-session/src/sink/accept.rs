@@ -19,7 +19,7 @@ fn wrong<T>(cause: String) -> Result<T, Violation> {
 
 impl Sink {
     /// Checks the segments of a block against their files, and marks their bytes as arrived.
-    /// Segments of files that are not live any more are ignored.
+    /// Ignores the segments of files that are already closed.
     pub(super) fn accept(&mut self, segments: &[Segment]) -> Result<(), Violation> {
         let is_next = |before: &Segment, after: &Segment| {
             before.file == after.file && before.range.end() == after.range.offset

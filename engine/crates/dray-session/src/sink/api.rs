@@ -28,7 +28,7 @@ pub struct Config {
     /// Number of writers per storage target. Writes that wait for an earlier write of the same file
     /// do not count.
     pub writers: ThreadCount,
-    /// Maximum number of live entries: announced and not closed.
+    /// Maximum number of entries that are announced and not closed.
     pub live_entries_max: u32,
     /// Paths that the transfer may write, each with everything below it. An empty list allows any
     /// path.

@@ -38,7 +38,7 @@ pub(super) struct Block {
     pub(super) small_left: u32,
 }
 
-/// The parts of a block that were written, for files that are still live.
+/// The parts of a block that were written, for files that are not closed.
 struct WrittenParts {
     /// Number of small files that are complete with this block.
     small_files: u32,
@@ -379,7 +379,7 @@ impl Sink {
         }
     }
 
-    /// Returns the first temporary error of a part whose file is still live.
+    /// Returns the first temporary error of a part whose file is not closed.
     fn error_to_retry(&self, segments: &[Segment], results: &[Result<(), Error>]) -> Option<Error> {
         let mut parts = segments.iter().zip(results);
         parts.find_map(|(segment, result)| match result {
@@ -392,10 +392,10 @@ impl Sink {
         })
     }
 
-    /// Adds the written parts of live files to the group that the next sync makes durable.
+    /// Adds the written parts of unclosed files to the group that the next sync makes durable.
     ///
     /// # Errors
-    /// If no part of the block belongs to a live file.
+    /// If no part of the block belongs to an unclosed file.
     fn gather_parts(
         &mut self,
         key: BlockKey,

@@ -233,8 +233,8 @@ impl Sink {
         });
     }
 
-    /// Returns true if the total number of ranges of all live files stays within the limit after
-    /// this file is resumed.
+    /// Returns true if the total number of ranges of all unclosed files stays within the limit
+    /// after this file is resumed.
     fn has_room(&self, resume: &Resume) -> bool {
         self.runs + resume.done.run_count() <= RUNS_MAX
     }

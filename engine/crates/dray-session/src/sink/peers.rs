@@ -25,7 +25,8 @@ pub(super) struct Peer {
     pub(super) announced: u64,
     /// True if the source has announced all its entries.
     pub(super) has_ended_list: bool,
-    /// Total size in bytes of the names, link targets and attributes of the source's live entries.
+    /// Total size in bytes of the names, link targets and attributes of the source's unclosed
+    /// entries.
     pub(super) live_bytes: u64,
     /// Number of the source's files for which bytes or a decision are missing.
     pub(super) wanting: u64,
@@ -71,7 +72,7 @@ impl Peer {
         }
     }
 
-    /// Returns the number of the source's live entries.
+    /// Returns the number of the source's entries that are announced and not closed.
     pub(super) fn live_count(&self) -> usize {
         self.own.len()
     }
@@ -134,7 +135,7 @@ impl Sink {
         own
     }
 
-    /// Removes an entry that is not live any more from the state of its source.
+    /// Removes a closed entry from the state of the source that announced it.
     pub(super) fn forget_entry(&mut self, live: &Live) {
         if let Some(peer) = self.peers.get_mut(&live.peer) {
             peer.own.remove(&live.index);
@@ -163,7 +164,7 @@ impl Sink {
         }
     }
 
-    /// Queues the decision about a live entry, for its source.
+    /// Queues the decision about an unclosed entry, for the source that announced it.
     pub(super) fn queue_decision(&mut self, peer: PeerId, decision: FileId) {
         if let Some(peer) = self.peers.get_mut(&peer) {
             peer.file_ids.push(decision);

@@ -1,4 +1,5 @@
-//! The live entries of the manifest: entries that were announced and are not closed.
+//! The *live* entries of the manifest: the entries that the source has announced and that are not
+//! closed.
 
 use super::Sink;
 use crate::progress::{Event, Failure};
@@ -66,7 +67,7 @@ pub(super) struct File {
 pub(super) enum Node {
     File(Box<File>),
     Directory {
-        /// Number of live entries in the folder.
+        /// Number of entries in the folder that are announced and not closed.
         children: u64,
         /// Attributes of the folder. `None` until its listing is complete.
         ended: Option<Metadata>,
@@ -74,8 +75,8 @@ pub(super) enum Node {
         made: bool,
         /// True while the runtime sets the folder's attributes.
         setting: bool,
-        /// Set if the folder could not be created. The folder stays live until all its entries have
-        /// failed too.
+        /// Set if the folder could not be created. The folder is not closed until all its entries
+        /// have failed too.
         failed: Option<Box<FailedFolder>>,
     },
     Symlink,
@@ -99,7 +100,7 @@ pub(super) struct Live {
     pub(super) peer: PeerId,
     /// Index of the entry at its source.
     pub(super) index: FileIndex,
-    /// Bytes of the entry that count towards the limit on live entries.
+    /// Bytes of the entry that count towards the limit on unclosed entries.
     pub(super) bytes: u64,
     pub(super) node: Node,
 }
@@ -112,7 +113,7 @@ impl Sink {
         }
     }
 
-    /// Removes a live entry.
+    /// Removes an entry when it is closed.
     fn remove(&mut self, index: FileIndex) -> Option<Live> {
         let live = self.live.remove(&index)?;
         // Two entries may have the same path, and the second is refused. Removing the refused entry

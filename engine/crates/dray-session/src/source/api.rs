@@ -24,7 +24,7 @@ pub struct Config {
     pub readers: ThreadCount,
     /// Maximum number of segments in a block, agreed by both ends.
     pub segments_max: u32,
-    /// Maximum number of live entries (announced and not closed), agreed by both ends.
+    /// Maximum number of entries that are announced and not closed, agreed by both ends.
     pub live_entries_max: u32,
     /// Delays between attempts after temporary errors, and the maximum number of attempts.
     pub retry: RetryPolicy,

@@ -259,7 +259,7 @@ impl Source {
         Some(block)
     }
 
-    /// Returns true if at least one file of the block is still live.
+    /// Returns true if at least one file of the block is not closed.
     fn is_wanted(&self, block: &Block) -> bool {
         let mut segments = block.segments.iter();
         segments.any(|segment| self.files.contains_key(&segment.file))

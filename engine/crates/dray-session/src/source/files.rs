@@ -28,7 +28,7 @@ impl Source {
         self.listed.extend(entries);
     }
 
-    /// Announces listed entries, as far as the limits on live entries permit.
+    /// Announces listed entries, as far as the limits on unclosed entries permit.
     pub(super) fn announce_more(&mut self) {
         let bytes_max = live_bytes_max(self.config.live_entries_max);
         let mut announced = Vec::new();
@@ -121,8 +121,8 @@ impl Source {
         entry
     }
 
-    /// Ends the session if no further entry can be announced. This is the case if all live entries
-    /// are open folders: they wait for their contents, so none of them can close.
+    /// Ends the session if no further entry can be announced. This is the case if all unclosed
+    /// entries are open folders: they wait for their contents, so none of them can close.
     pub(super) fn stop_if_too_deep(&mut self) {
         if self.files.len() > self.open_folders {
             return;
@@ -164,7 +164,8 @@ impl Source {
         }
     }
 
-    /// Removes a file that is not live any more.
+    /// Removes the state of a file that is closed: both ends have finished the file, or it has
+    /// failed.
     fn remove(&mut self, index: FileIndex) -> Option<File> {
         let file = self.files.remove(&index)?;
         self.undecided -= usize::from(file.is_file && !file.is_decided);

@@ -295,7 +295,8 @@ fn summed(who: Who, runs: &[Came]) -> Value {
     })
 }
 
-/// Returns the tuned number over time as steps: time in seconds, and number.
+/// Returns a curve of the value that the tuner set for `knob`: the points of a step function, each
+/// with a time in seconds and a value.
 fn curve(knob: Knob, course: &Course) -> Vec<[f64; 2]> {
     let mut points: Vec<[f64; 2]> = Vec::new();
     let mut last = None;
