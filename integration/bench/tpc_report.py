@@ -103,16 +103,17 @@ READING = """\
   XRootD with a kernel in which `sendfile` is cheaper, or with separate processors for the two ends.
 - With many small files some of XRootD's own copies fail with *tpc authorization expired*: the
   source's server has lost its answer to a key ([what could go
-  wrong](../design/xrootd.md#what-could-go-wrong-and-what-is-done)). dray asks once more.
+  wrong](../design/xrootd.md#what-could-go-wrong-and-what-is-done)). dray then sends its request
+  once more.
 - On the loopback, both ends and both sides of the kernel's network code share the processors. Over
   a path, both ends are on one host in separate network namespaces. A program in user space emulates
   the path: it forwards each packet after half the round trip, and no faster than the rate of the
   line. TCP and its windows are those of the kernel.
-- *the machine* is the same ratio for a reference in the same rounds. Over a path, the reference is
-  plain TCP with four connections and without files. On the loopback, the reference is *the work by
-  hand*, with one connection and one thread at each end: one end reads, sums and sends, and the
-  other end receives, sums and writes. If a row is as fast as the reference, only the machine limits
-  it.
+- *the machine*, in the table of goals, is the *result* that a reference would have in place of
+  dray, in the same rounds. Over a path, the reference is plain TCP with four connections and
+  without files. On the loopback, the reference is *the work by hand*, with one connection and one
+  thread at each end: one end reads, sums and sends, and the other end receives, sums and writes. If
+  a copy is as fast as the reference, only the machine limits the copy.
 - Every copied file was compared by SHA-256. *foreign CPU s* is the processor time of all other
   programs during the run.
 """
