@@ -268,7 +268,7 @@ impl Api {
         }
         let entering = self
             .storage_calls
-            .enter(&caller.owner, "read the storage of a root");
+            .enter(&caller.owner, "carry out the storage call");
         let turn = entering.await?;
         let api = Arc::clone(self);
         let given = Arc::new(Given::default());

@@ -63,7 +63,7 @@ impl Space {
                     )
                     .file(&open.path)
                     .cause(format!(
-                        "bytes {} to {} were synced, but reading them back from the storage failed",
+                        "bytes {} to {} were synced, but the storage does not contain them",
                         range.offset,
                         range.end()
                     ))
