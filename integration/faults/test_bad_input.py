@@ -43,7 +43,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 def test_missing_source(bench: Bench, source: Path, sink: Path) -> None:
     ended = bench.cp(source / "nothing-here", f"{sink}/new/").expect(SOME_FAILED)
-    explains(ended, "source", "not found", "nothing-here", "check the name")
+    explains(ended, "source", "not found", "nothing-here", "check the path")
     assert list(sink.iterdir()) == [], "a mistyped name left something"
     ended = bench.cp("-r", source, source / "nothing-here", f"{sink}/").expect(SOME_FAILED)
     explains(ended, "source", "nothing-here", "not found")
@@ -71,7 +71,7 @@ def test_unreadable_in_the_middle(bench: Bench, source: Path, sink: Path, what: 
         ended = bench.cp(*words, wrap=host.without_power()).expect(SOME_FAILED)
     finally:
         (source / name).chmod(mode)
-    explains(ended, "source", name, "permission denied", "give this user access")
+    explains(ended, "source", name, "permission denied", "give the user access")
     assert failed(ended).keys() == {f"source/{name}"}
     assert ended.report["state"] == "failed"
     check_rest(source, sink / "source", name)
@@ -186,7 +186,7 @@ def test_read_only_destination(bench: Bench, source: Path, sink: Path, how: str)
         sink.chmod(0o555)
         words: list[Word] = ["-r", source, f"{sink}/"]
         ended = bench.cp(*words, wrap=host.without_power()).expect(REFUSED)
-        explains(ended, "sink", "permission denied", "give this user access")
+        explains(ended, "sink", "permission denied", "give the user access")
         assert list(sink.iterdir()) == []
         sink.chmod(0o755)
         works(bench, source, words, sink / "source")
@@ -205,7 +205,7 @@ def test_server_that_only_lets_read(bench: Bench, source: Path, sink: Path) -> N
     server = bench.serve(sink, "--read-only")
     words: list[Word] = ["-r", source, f"dray://{server.address}/", *bench.peer(server)]
     ended = bench.cp(*words).expect(REFUSED)
-    explains(ended, "sink", "read-only", "--read-only", "another host")
+    explains(ended, "sink", "read-only", "--read-only", "a different server")
     assert list(sink.iterdir()) == []
 
 
@@ -220,7 +220,7 @@ def test_folder_where_a_file_should_be(bench: Bench, source: Path, sink: Path) -
     shutil.rmtree(sink / "source/m/large")
     works(bench, source, words, sink / "source")
     ended = bench.cp(source / "a" / "file1", sink / "source").expect(REFUSED)
-    explains(ended, "sink", "is a folder", "to copy into this folder")
+    explains(ended, "sink", "is a folder", "to copy into the folder")
 
 
 @pytest.mark.parametrize("overwrite", ["if-different", "always"])
@@ -396,7 +396,7 @@ def test_clear_data_needs_both_ends_will(bench: Bench, source: Path, sink: Path)
     server = bench.serve(sink)
     words: list[Word] = ["-r", source, f"dray://{server.address}/", *bench.peer(server)]
     ended = bench.cp(*words, "--clear-data").expect(REFUSED)
-    explains(ended, "clear data", "not supported", "omit the option")
+    explains(ended, "unencrypted data", "not supported", "omit the option")
     assert list(sink.iterdir()) == []
     works(bench, source, words, sink / "source")
 

@@ -132,7 +132,7 @@ impl Grant {
         let denied = |cause: String| {
             Error::new(ErrorKind::PermissionDenied, End::Network, "use the ticket")
                 .cause(cause)
-                .remedy("get a ticket for these paths with POST /v1/tickets")
+                .remedy("get a ticket for the paths of the transfer with POST /v1/tickets")
         };
         if *transfer != self.transfer {
             let own = &self.transfer;

@@ -200,7 +200,7 @@ impl Rule {
                 if stars == 1 {
                     Ok(())
                 } else {
-                    Err("the owner `*` needs exactly one `*` in the subject")
+                    Err("a rule with the owner `*` needs exactly one `*` in its subject")
                 }
             }
             (Some(owner), false) if !is_account(owner) => {

@@ -45,8 +45,11 @@ pub(crate) fn run(log: &Log) -> Result<Exit, Stop> {
                 "no object log: nothing is unfinished in this folder (--recursive searches \
                     subfolders too)"
             }
-            true => "no object log: nothing is unfinished in this place",
-            false => "no object log: nothing is unfinished, because nothing with this name exists",
+            true => "no object log was found: nothing is unfinished at the given location",
+            false => {
+                "no object log was found: nothing is unfinished, because the given path does not \
+                    exist"
+            }
         });
     }
     let mut logs = Vec::new();

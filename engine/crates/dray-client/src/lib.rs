@@ -329,8 +329,8 @@ impl Client {
                             ),
                         )
                         .remedy(
-                            "compare this key with the key that the endpoint prints when it \
-                            starts",
+                            "compare the offered key with the key that the endpoint prints when \
+                                it starts",
                         ),
                     None if error.kind() == std::io::ErrorKind::InvalidData => self
                         .error(ErrorKind::Unauthorized, error)
@@ -412,7 +412,7 @@ impl Client {
             ErrorKind::Protocol,
             format!("the server answered {status}, but not in the form of a dray endpoint"),
         )
-        .remedy("check that an endpoint runs at this address")
+        .remedy("check that an endpoint runs at the given address")
     }
 }
 

@@ -211,7 +211,8 @@ impl Janitor {
                     if unreadable <= UNREADABLE_MAX {
                         tracing::warn!(
                             root = root.name(),
-                            "the janitor keeps an entry that it cannot read: {error}"
+                            "the janitor cannot read an entry, so it does not remove the entry: \
+                                {error}"
                         );
                     }
                 }

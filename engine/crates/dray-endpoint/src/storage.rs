@@ -343,7 +343,9 @@ pub fn rename(root: &Root, from: &ApiPath, to: &ApiPath, replace: bool) -> Resul
         }
         Errno::NOENT => failed(operation, &from.path)(errno),
         Errno::EXIST if replace => Error::new(ErrorKind::AlreadyExists, End::Here, operation)
-            .cause("a device, pipe or socket has the new name, and dray never replaces these")
+            .cause(
+                "a device, pipe or socket has the new name, and dray never replaces such entries",
+            )
             .remedy("choose another name, or remove the existing entry")
             .file(&to.path),
         errno => failed(operation, &to.path)(errno)

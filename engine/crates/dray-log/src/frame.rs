@@ -118,19 +118,21 @@ pub(crate) fn prelude_of(version: u16) -> [u8; 16] {
 /// [`ErrorKind::LogVersion`] if the file is not a log, or has a version that this build cannot
 /// read; [`ErrorKind::LogDamaged`] if the prelude is damaged.
 pub(crate) fn check_prelude(bytes: &[u8]) -> Result<u16> {
-    let remedy = "keep the log and use the version of dray that wrote it, or remove the log to \
-        start over";
+    let remedy = "use the version of dray that wrote the log, or remove the log to copy the \
+        files from the beginning";
     if !bytes.starts_with(&MAGIC[..bytes.len().min(MAGIC.len())]) {
         return Err(
             Error::new(ErrorKind::LogVersion, End::Sink, "read the object log")
                 .cause("the file is not an object log: its first bytes are different")
-                .remedy("check the file; remove the file to start over"),
+                .remedy("check the file; remove the file to copy from the beginning"),
         );
     }
     let damaged = |why: &str| {
         Error::new(ErrorKind::LogDamaged, End::Sink, "read the object log")
             .cause(why)
-            .remedy("the log cannot be trusted; remove the log to start over")
+            .remedy(
+                "the log cannot be trusted; remove the log to copy its files from the beginning",
+            )
     };
     let Some(bytes) = bytes.first_chunk::<16>() else {
         return Err(damaged("the log ends inside its first 16 bytes"));

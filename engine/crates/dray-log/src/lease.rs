@@ -208,7 +208,7 @@ pub fn next_epoch(lease: Option<&LeaseRecord>, log_epoch: Option<u64>) -> Result
     highest.checked_add(1).ok_or_else(|| {
         Error::new(ErrorKind::LimitExceeded, End::Sink, "take the lease")
             .cause("the epoch of the lease is the highest possible number")
-            .remedy("remove the lease and the log beside it to start over")
+            .remedy("remove the lease and its log to copy the files from the beginning")
     })
 }
 

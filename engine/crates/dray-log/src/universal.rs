@@ -418,7 +418,7 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
         if self.files.at_path(&path).is_some() {
             return refuse(
                 ErrorKind::Internal,
-                "the file is already in the log and has not ended",
+                "the log already has an unfinished record of the file",
             );
         }
         if self.ending.contains(&path) || self.ending.contains(&place) {
@@ -430,7 +430,7 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
         if self.files.at_partial(&place).is_some() {
             return refuse(
                 ErrorKind::AlreadyExists,
-                "this partial file holds bytes of another file",
+                "the partial file contains bytes of another file",
             );
         }
         self.next_file = FileNumber(after);

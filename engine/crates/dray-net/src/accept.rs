@@ -217,7 +217,7 @@ impl ListenerState {
         let certificates = channel.peer_certificates();
         match (preamble.connection, preamble.security) {
             (Connection::Control, Security::Clear) => {
-                let cause = "the control connection is in clear, which would reveal the token";
+                let cause = "the control connection is not encrypted, which would reveal the token";
                 Err(fail::protocol("accept a connection", cause))
             }
             (Connection::Control, Security::Tls) => {

@@ -57,7 +57,7 @@ impl Caller {
             End::Network,
             "log in at the other host",
         )
-        .cause("the other host does not accept this token")
+        .cause("the other host does not accept the given token")
         .remedy("give the token that `dray serve` at the other host was started with"))
     }
 }

@@ -153,7 +153,9 @@ fn silent(lost_after: Duration) -> Error {
             "the peer sent nothing for {} seconds",
             lost_after.as_secs_f64()
         ))
-        .remedy("check the network and the other end, then run the same command again")
+        .remedy(
+            "check the network and the program at the other end, then run the same command again",
+        )
 }
 
 struct ReceiverThread {

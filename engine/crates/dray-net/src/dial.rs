@@ -272,8 +272,9 @@ fn reach(
                     "the key of the other host is {offered}, but {pin} is pinned"
                 ))
                 .remedy(
-                    "compare this key with the key that the other host prints when it starts; pin \
-                        the new key if the host has changed its key",
+                    "compare the offered key with the key that the server at the other host \
+                        prints when it starts; if the other host has changed its key, pin the \
+                        new key",
                 ),
             (Trust::Authority(_), _) if error.kind() == io::ErrorKind::InvalidData => {
                 unauthorized()
@@ -436,8 +437,14 @@ fn too_small(dial: &Dial, object_bytes: u64) -> Error {
 }
 
 fn no_clear_data(dial: &Dial) -> Error {
-    let operation = format!("open clear data streams to {}", dial.address.escape_debug());
+    let operation = format!(
+        "open unencrypted data streams to {}",
+        dial.address.escape_debug()
+    );
     Error::new(ErrorKind::Unsupported, End::Network, operation)
-        .cause("the other host does not allow clear data streams")
-        .remedy("omit the option for clear data, or allow clear data at the other host")
+        .cause("the other host does not allow unencrypted data streams")
+        .remedy(
+            "omit the option for unencrypted data streams, or allow unencrypted data streams \
+            at the other host",
+        )
 }

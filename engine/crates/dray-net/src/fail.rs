@@ -78,5 +78,5 @@ pub(super) fn internal(operation: impl Into<String>, cause: impl Into<String>) -
 pub(super) fn system(operation: impl Into<String>, cause: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Busy, End::Here, operation)
         .cause(cause.to_string())
-        .remedy("check the limits of this process, then run the same command again")
+        .remedy("check the limits of the process (ulimit -a), then run the same command again")
 }

@@ -169,12 +169,12 @@ fn private_bytes(path: &Path, file: File) -> Result<Vec<u8>> {
         return Err(
             Error::new(ErrorKind::PermissionDenied, End::Here, operation)
                 .cause(format!(
-                    "other users may read or write the file (mode {:04o})",
+                    "the mode of the key file, {:04o}, lets other users read or write it",
                     mode & 0o7777
                 ))
                 .remedy(
-                    "run chmod 600 on this file; if another user may have read the file, remove \
-                        it and pin the new key",
+                    "run chmod 600 on the key file; if another user may have read the key file, \
+                        remove it and pin the new key",
                 ),
         );
     }

@@ -231,8 +231,10 @@ impl ListenerState {
             JoinTarget::Ended => Ok(()),
             JoinTarget::Nothing => {
                 Err(
-                    Error::new(ErrorKind::Unauthorized, End::Network, "join a stream")
-                        .cause("no session exists with this ticket, key and encryption"),
+                    Error::new(ErrorKind::Unauthorized, End::Network, "join a stream").cause(
+                        "no session at this host has the ticket, the key and the \
+                            encryption that the client sent",
+                    ),
                 )
             }
         }
@@ -265,8 +267,11 @@ fn no_clear_data() -> Error {
     Error::new(
         ErrorKind::Unsupported,
         End::Network,
-        "open clear data streams",
+        "open unencrypted data streams",
     )
-    .cause("the other host does not allow clear data streams")
-    .remedy("omit the option for clear data, or allow clear data at the other host")
+    .cause("the other host does not allow unencrypted data streams")
+    .remedy(
+        "omit the option for unencrypted data streams, or allow unencrypted data streams at \
+        the other host",
+    )
 }

@@ -126,7 +126,7 @@ pub(super) fn resolve(address: &str) -> Result<Vec<SocketAddr>> {
             return Err(
                 Error::new(ErrorKind::Unreachable, End::Network, operation())
                     .cause(error.to_string())
-                    .remedy("check the name and this host's name service"),
+                    .remedy("check the host name and the name service of this host"),
             );
         }
     };
@@ -183,9 +183,9 @@ pub(super) fn connect(
     if failed.end == End::Here {
         return Err(failed.cause(cause));
     }
-    Err(failed
-        .cause(cause)
-        .remedy("check that `dray serve` runs on that host and that no firewall blocks the port"))
+    Err(failed.cause(cause).remedy(
+        "check that `dray serve` runs on the other host and that no firewall blocks the port",
+    ))
 }
 
 fn connect_one(to: SocketAddr, from: Option<IpAddr>, timeout: Duration) -> io::Result<TcpStream> {

@@ -296,7 +296,7 @@ fn a_control_connection_in_clear_is_refused_before_the_token_is_read() {
     let mut socket = raw(&site, b"DRAY\x01\x01\x00\x00");
     let _ = socket.write_all(&frames(&Message::Hello(hello())));
     assert!(answers(&mut socket).is_empty());
-    assert!(site.next_rejected().to_string().contains("in clear"));
+    assert!(site.next_rejected().to_string().contains("not encrypted"));
 }
 
 /// Handshake timeout for tests that wait until it passes. It is still long enough for a busy host.

@@ -206,9 +206,9 @@ impl Places {
             (&read.sources, &folder)
         {
             return Err(usage(
-                "the source and the destination are both on other hosts",
-                "to copy between two other hosts, run an endpoint on both and use their dray:// \
-                    URLs",
+                "both the source and the destination are on remote hosts",
+                "to copy between two remote hosts, run an endpoint on each host and use the \
+                    dray:// URLs of the endpoints",
             ));
         }
         let claims = match &rename {
@@ -370,7 +370,7 @@ fn local_destination(typed: &OsStr, is_folder: bool) -> Result<(Folder, Option<N
     let Some(name) = path.file_name() else {
         return Err(usage(
             "DST has no file name",
-            "end DST with a slash if it is a folder",
+            "end DST with a slash if DST is a folder",
         ));
     };
     let folder = resolve(path.parent().unwrap_or(Path::new("")))?;

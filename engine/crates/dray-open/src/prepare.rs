@@ -123,7 +123,7 @@ pub(crate) fn refuse_early(
     Err(match error.kind {
         ErrorKind::IsADirectory => error
             .cause(words)
-            .remedy(format!("write {}/ to copy into this folder", places.words)),
+            .remedy(format!("write {}/ to copy into the folder", places.words)),
         _ => error.file(&RelPath::root().join(name)?),
     })
 }

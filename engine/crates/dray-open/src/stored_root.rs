@@ -41,7 +41,7 @@ impl StoredRoot {
             found => {
                 let what = found.map_or("does not exist", |_| "is not a folder");
                 return Err(wrong(format!("{} {what}", location.words()))
-                    .remedy("create the folder at its server, or choose another folder"));
+                    .remedy("create the folder at the storage server, or choose another folder"));
             }
         }
         let store = match writable {

@@ -362,7 +362,7 @@ fn read_cursor(cursor: Option<&str>) -> Result<i64> {
         None => Ok(i64::MAX),
         Some(text) => text.parse().map_err(|_| {
             Error::new(ErrorKind::InvalidRequest, End::Here, "read the cursor")
-                .cause("the cursor does not belong to this list")
+                .cause("the cursor belongs to a different list")
                 .remedy("give the value of `next` of the previous page, or omit the cursor")
         }),
     }

@@ -84,7 +84,7 @@ pub fn check_rights() -> Result<()> {
         End::Here,
         "act as other accounts",
     )
-    .cause("this process lacks CAP_SETUID and CAP_SETGID")
+    .cause("the endpoint's process lacks CAP_SETUID and CAP_SETGID")
     .remedy("start the endpoint as root, or give its process CAP_SETUID and CAP_SETGID"))
 }
 
@@ -126,7 +126,7 @@ pub fn become_account(name: &str, uid_min: u32, accounts: &dyn Accounts) -> Resu
             format!("act as {name:?}"),
         )
         .cause(errno.to_string())
-        .remedy("check that the host lets this process change users")
+        .remedy("check that the host permits the endpoint's process to change users")
     })
 }
 

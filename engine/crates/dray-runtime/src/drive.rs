@@ -382,10 +382,13 @@ fn unread_resume(options: &Options, agreed: &Agreed) -> Option<Error> {
             End::Sink,
             "resume without reading the data back",
         )
-        .cause("the dray at the other host is older and reads back the data of earlier runs")
+        .cause(
+            "the other host has an older version of dray, which always reads back the data of \
+            earlier runs",
+        )
         .remedy(
-            "install this version of dray at the other host, or run the command without \
-            --resume trust",
+            "install the same version of dray at the other host, or run the command without \
+                --resume trust",
         )
     })
 }

@@ -135,7 +135,9 @@ impl Outbox {
         let _ = self.messages.send(message);
         (before + items > UNREAD_MAX).then(|| {
             Error::new(ErrorKind::LimitExceeded, peer, "answer the other end")
-                .cause(format!("the other end has not read {UNREAD_MAX} answers"))
+                .cause(format!(
+                    "{UNREAD_MAX} answers are waiting, because the other end does not read them"
+                ))
                 .remedy("check the other end and the network, then run the same command again")
         })
     }

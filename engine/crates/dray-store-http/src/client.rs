@@ -193,7 +193,7 @@ impl Client {
                         "{} redirects to {}, an address of this host, which dray does not follow",
                         answer.place.origin, next.origin
                     ))
-                    .remedy("use the new address in the command if you trust it"));
+                    .remedy("if you trust the new server, use the new address in the command"));
             }
             if answer.place.origin.is_secure && !next.origin.is_secure && !next.origin.is_loopback()
             {
@@ -203,7 +203,7 @@ impl Client {
                         "{} redirects to {}, which is not encrypted",
                         answer.place.origin, next.origin
                     ))
-                    .remedy("use the new address in the command if you trust it"));
+                    .remedy("if you trust the new server, use the new address in the command"));
             }
             place = next;
         }
@@ -368,7 +368,7 @@ impl Client {
             // The error is temporary, because a later request may reach a server that uses HTTP.
             ErrorKind::Protocol => fault
                 .status(Status::Temporary)
-                .remedy("check that a web server answers at this address"),
+                .remedy("check that a web server answers at the given address"),
             _ => fault.remedy("check the address, and that the server runs"),
         }
     }
@@ -427,7 +427,7 @@ fn meaning(status: u16) -> (ErrorKind, &'static str) {
         404 | 410 => (ErrorKind::NotFound, "check the path"),
         405 | 501 => (
             ErrorKind::Unsupported,
-            "the server does not support this request",
+            "the server does not support this kind of request",
         ),
         408 | 504 => (ErrorKind::TimedOut, "try again later"),
         412 => (

@@ -56,7 +56,7 @@ impl Folders {
             let fault = Error::new(ErrorKind::NotADirectory, self.0.end, OPERATION);
             return Err(fault
                 .file(folder)
-                .cause("the server does not report this path as a folder")
+                .cause("the server reports that the path is not a folder")
                 .remedy("write the address without a slash at the end"));
         }
         // Some servers also list other entries. Keep only the entries of this folder.

@@ -303,10 +303,8 @@ impl Server {
     pub(crate) fn as_file(&self, found: DavEntry, operation: &'static str) -> Result<FileVersion> {
         let fault = |kind| Error::new(kind, self.end, operation).file(&found.path);
         if found.is_folder {
-            return Err(fault(ErrorKind::IsADirectory).cause(
-                "the server reports this path as a \
-                folder",
-            ));
+            return Err(fault(ErrorKind::IsADirectory)
+                .cause("the server reports that the path is a folder"));
         }
         if found.modified.is_none() {
             return Err(fault(ErrorKind::Unsupported)

@@ -41,7 +41,9 @@ fn ask_again<T: Send + 'static>(
         if let Err(error) = begun {
             let error = Error::new(ErrorKind::Busy, End::Source, "open the file")
                 .cause(format!("no thread could be started: {error}"))
-                .remedy("check the limits of this process, then run the same command again");
+                .remedy(
+                    "check the limits of the process (ulimit -a), then run the same command again",
+                );
             let _ = tell.send((number, Err(error)));
         }
     };

@@ -403,7 +403,7 @@ pub(crate) fn open_same(
         return Ok(opened);
     }
     Err(Server::error(ErrorKind::NotFound, "resume the file", path)
-        .cause("another file has the name of the partial file"))
+        .cause("another file already has the name of the partial file"))
 }
 
 /// Handle of an open partial file, as a sink uses it.

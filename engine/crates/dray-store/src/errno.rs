@@ -41,7 +41,7 @@ fn meaning(errno: Errno) -> (ErrorKind, &'static str) {
         Errno::NOENT => (K::NotFound, "check the path"),
         Errno::ACCESS | Errno::PERM => (
             K::PermissionDenied,
-            "give this user access, or run the command as a user with access",
+            "give the user access, or run the command as a user with access",
         ),
         Errno::ISDIR => (
             K::IsADirectory,
@@ -58,7 +58,8 @@ fn meaning(errno: Errno) -> (ErrorKind, &'static str) {
         Errno::NOTEMPTY => (K::AlreadyExists, "remove the folder's entries first"),
         Errno::NOSPC => (
             K::NoSpace,
-            "free some space and run the same command again; durable data is kept and not sent again",
+            "free some space and run the same command again; durable data is kept and not sent \
+                again",
         ),
         Errno::DQUOT => (
             K::NoSpace,

@@ -238,7 +238,7 @@ impl<S: FolderSource> FolderLister<S> {
         let error = |kind, operation| Error::new(kind, self.source.end(), operation).file(&path);
         if !self.options.recursive {
             let error = error(ErrorKind::IsADirectory, "copy").cause("the entry is a folder");
-            return Err(error.remedy("add --recursive (-r) to copy it"));
+            return Err(error.remedy("add --recursive (-r) to copy the folder"));
         }
         if depth >= DEPTH_MAX {
             let cause = format!("the tree has more than {DEPTH_MAX} nested folders");

@@ -86,7 +86,7 @@ fn version(ours: &Hello, theirs: &Hello) -> Result<u16> {
         return Ok(common);
     }
     let cause = format!(
-        "this end speaks protocol versions {} to {}, the peer {} to {}",
+        "this end supports the protocol versions {} to {}, and the peer supports {} to {}",
         ours.versions.0, ours.versions.1, theirs.versions.0, theirs.versions.1
     );
     let older = if ours.versions.1 < theirs.versions.1 {

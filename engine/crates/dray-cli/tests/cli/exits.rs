@@ -104,7 +104,7 @@ fn a_folder_where_the_file_should_be() {
     assert_eq!(done.code, Some(3));
     assert!(
         done.complaint()
-            .contains("write t/ to copy into this folder"),
+            .contains("write t/ to copy into the folder"),
         "{}",
         done.err
     );

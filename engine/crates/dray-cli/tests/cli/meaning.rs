@@ -119,7 +119,7 @@ fn what_makes_no_sense_is_a_usage_error_and_changes_nothing() {
     let table: &[(&[&str], &str)] = &[
         (&["d", "b"], "is a folder"),
         (&["d/", "b"], "is a folder"),
-        (&["a", "other/a", "b"], "one would replace the other"),
+        (&["a", "other/a", "b"], "would replace each other"),
         (&["-r", "d", "d"], "is inside d"),
         (&["-r", "d", "d/e"], "is inside d"),
         (&["-r", "d/", "d/e/new"], "is inside d/"),

@@ -402,7 +402,9 @@ async fn collect(body: HttpBody, most: u64) -> Answer<Bytes> {
         Ok(whole) => Ok(whole.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => {
             Err(Error::new(ErrorKind::LimitExceeded, End::Here, operation)
-                .cause(format!("the body has more than {most} bytes"))
+                .cause(format!(
+                    "the body of the request has more than {most} bytes"
+                ))
                 .remedy("split the request into smaller requests")
                 .into())
         }

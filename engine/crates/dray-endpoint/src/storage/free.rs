@@ -126,7 +126,7 @@ impl Walk<'_, '_> {
         if name.is_reserved() {
             self.keep(
                 below,
-                "the entry belongs to an unfinished transfer, which may resume",
+                "the entry belongs to an unfinished transfer that may still resume",
             );
             return Ok(());
         }

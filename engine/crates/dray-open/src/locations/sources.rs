@@ -67,8 +67,8 @@ impl ReadSources {
         for (index, name) in names.iter().enumerate() {
             if let Some(twice) = name.as_ref().filter(|_| names[..index].contains(name)) {
                 let cause = format!(
-                    "two sources have the name {twice}: one would replace the \
-                    other"
+                    "two sources have the name {twice}, so they would replace each other at the \
+                        destination"
                 );
                 return Err(usage(
                     cause,
@@ -173,7 +173,7 @@ fn local_source(source: &OsStr, written: &Written<'_>) -> Result<(LocalSource, O
         let cause = format!("{words} is a folder");
         return Err(usage(
             cause,
-            "add --recursive (-r) to copy it with everything in it",
+            "add --recursive (-r) to copy the folder with its contents",
         ));
     }
     let name = match (contents, typed_name) {

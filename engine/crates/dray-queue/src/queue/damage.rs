@@ -190,7 +190,8 @@ mod tests {
                 "INSERT INTO transfers (id, seq, owner, principal, state, version, attempt, tries,
                  tries_without_progress, source, essence, request, tickets, class, source_url,
                  destination_url, submitted_at, failures, notices)
-                 VALUES (?1, ?2, 'a', 'a', 'queued', 1, 1, 0, 0, 0, '{}', '{}', '[]', 'background', '/d/x', '/d/y', 1, '[]', '[]')",
+                 VALUES (?1, ?2, 'a', 'a', 'queued', 1, 1, 0, 0, 0, '{}', '{}', '[]', 'background', '/d/x',
+                 '/d/y', 1, '[]', '[]')",
             )
             .expect("prepared");
         for seq in 0..500 {

@@ -192,7 +192,7 @@ fn read_cursor(cursor: Option<&str>, attempt: u32) -> Result<(u32, u64)> {
     };
     let parts = text.split_once('-');
     let read = parts.and_then(|(attempt, at)| Some((attempt.parse().ok()?, at.parse().ok()?)));
-    read.ok_or_else(|| bad_cursor("the cursor does not belong to this list"))
+    read.ok_or_else(|| bad_cursor("the cursor belongs to a different list"))
 }
 
 fn read_page(

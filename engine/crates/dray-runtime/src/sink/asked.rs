@@ -50,7 +50,7 @@ impl Asked {
                 "the entry is a folder, but a single file was requested"
             }
             InspectTask::Directory if !is_named && !self.filter.enters(path) => {
-                "the patterns exclude this folder"
+                "the patterns of the request exclude the folder"
             }
             InspectTask::Symlink { .. } if !self.keeps_links => {
                 "the entry is a symbolic link, but links were not requested"
@@ -61,14 +61,17 @@ impl Asked {
             InspectTask::File(_) | InspectTask::Symlink { .. }
                 if !is_named && !self.filter.takes(path) =>
             {
-                "the patterns exclude this entry"
+                "the patterns of the request exclude the entry"
             }
             _ => return Ok(()),
         };
         Err(
             Error::new(ErrorKind::Protocol, End::Source, "accept the entry")
                 .cause(cause)
-                .remedy("do not copy from this source: it sends entries that were not requested"),
+                .remedy(
+                    "do not copy from this source again, because it sends entries that were \
+                    not requested",
+                ),
         )
     }
 }

@@ -67,7 +67,10 @@ impl Space {
                         range.offset,
                         range.end()
                     ))
-                    .remedy("check the storage; run the same command to send these bytes again"));
+                    .remedy(
+                        "check the storage, then run the same command to send the missing \
+                        bytes again",
+                    ));
                 }
             }
         }

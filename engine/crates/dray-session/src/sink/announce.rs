@@ -154,8 +154,8 @@ impl Sink {
         match folder.join(&entry.name) {
             Ok(path) if self.paths.contains_key(&path) => {
                 let error = Error::new(ErrorKind::AlreadyExists, End::Sink, "accept the name")
-                    .cause("two entries of this transfer have this path")
-                    .remedy("copy these entries to different folders");
+                    .cause("two entries of the transfer have the same path")
+                    .remedy("copy the two entries to different folders");
                 (path, Some(error))
             }
             Ok(path) => {

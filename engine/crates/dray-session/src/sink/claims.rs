@@ -38,7 +38,7 @@ impl Claims {
         }
         Err(
             Error::new(ErrorKind::PathEscapes, End::Sink, "accept the name")
-                .cause("the transfer did not claim this path")
+                .cause("the transfer has not claimed the path of the entry")
                 .remedy("use the same version of dray at both ends, and report this error"),
         )
     }

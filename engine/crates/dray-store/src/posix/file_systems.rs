@@ -92,8 +92,7 @@ fn lost(place: &ErrorContext) -> Error {
     Error::new(ErrorKind::Io, place.end, "sync the file system")
         .file(&place.path)
         .cause(
-            "the file system lost earlier writes; data that was not durable at that time is \
-            doubtful",
+            "the file system lost earlier writes, so all data that was not durable yet is doubtful",
         )
         .remedy("check the storage, then run the same command again")
         .status(Status::Permanent)

@@ -433,7 +433,7 @@ impl PosixLister {
         if self.options.links == Links::Follow && self.frames.iter().any(is_above) {
             return Err(self
                 .named(operation, &name, Errno::LOOP)
-                .cause("the link leads to a folder that contains it")
+                .cause("the link leads to a folder that contains the link")
                 .remedy("exclude the entry with --exclude, or use --links keep"));
         }
         if self.path.len() + 1 + name.as_bytes().len() > PATH_LENGTH_MAX {

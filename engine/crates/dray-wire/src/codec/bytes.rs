@@ -117,7 +117,7 @@ impl<'a> Reader<'a> {
         match self.u8(field)? {
             0 => Ok(false),
             1 => Ok(true),
-            other => Err(self.wrong(field, format_args!("{other} is neither 0 nor 1"))),
+            other => Err(self.wrong(field, format_args!("the value {other} is neither 0 nor 1"))),
         }
     }
 

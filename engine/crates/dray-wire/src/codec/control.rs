@@ -301,7 +301,9 @@ fn read_done(reader: &mut Reader<'_>) -> Result<Message> {
     let ranges = reader.list("ranges", usize::MAX, RANGE_BYTES, |reader| {
         let range: ByteRange = read_range(reader, "range")?;
         if range.is_empty() || range.offset < end {
-            let why = format_args!("{range:?} is empty or does not come after the previous range");
+            let why = format_args!(
+                "the range {range:?} is empty, or does not come after the previous range"
+            );
             return Err(reader.wrong("range", why));
         }
         end = range.end();
@@ -424,7 +426,9 @@ fn read_times(reader: &mut Reader<'_>) -> Result<Times> {
     reader.list("times", STAGES_MAX, 9, |reader| {
         let number = reader.u8("time.stage")?;
         if number <= before {
-            let why = format_args!("{number} does not come after {before}");
+            let why = format_args!(
+                "the number {number} is not greater than the previous number {before}"
+            );
             return Err(reader.wrong("time.stage", why));
         }
         before = number;

@@ -326,7 +326,7 @@ fn all_that_wait_for_a_capacity_are_asked_again_however_many() {
     assert_eq!(names.iter().find(has_none), None);
     let large = queue.show(&actor("alice"), "large").expect("there");
     assert!(
-        (large.notices.iter()).any(|notice| notice.contains("does not fit")),
+        (large.notices.iter()).any(|notice| notice.contains("breaking other promises")),
         "{large:?}"
     );
 }
