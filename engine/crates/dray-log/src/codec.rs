@@ -135,11 +135,11 @@ impl Record {
 pub(crate) fn check_header(header: &Header) -> Result<()> {
     let bytes: usize = header.claims.iter().map(|c| c.as_bytes().len() + 4).sum();
     if header.claims.len() > CLAIMS_MAX || bytes > HEADER_BYTES_MAX - 8192 {
-        return Err(
-            limit(format!("{} claims of {bytes} bytes", header.claims.len())).remedy(
-                "submit the transfer with fewer or shorter paths, or copy the whole folder",
-            ),
-        );
+        return Err(limit(format!(
+            "{} claims with {bytes} bytes in total",
+            header.claims.len()
+        ))
+        .remedy("submit the transfer with fewer or shorter paths, or copy the whole folder"));
     }
     if header.owner.len() > OWNER_BYTES_MAX {
         return Err(limit(format!(

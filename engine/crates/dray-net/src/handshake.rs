@@ -155,7 +155,7 @@ pub(super) fn unexpected(awaited: &str, message: &Message) -> dray_core::Error {
     }
     let mut error = fail::protocol(
         "begin a session",
-        format!("the peer sent another message than the expected {awaited}"),
+        format!("the peer sent a different message instead of the expected {awaited}"),
     );
     error.kind = ErrorKind::Protocol;
     error

@@ -111,7 +111,7 @@ impl StreamReceiver {
             }
         };
         let Some(buffer) = self.pool.take() else {
-            let cause = "the peer sent an object without credit";
+            let cause = "the peer sent an object, although this end had granted no credit";
             return Err(End::Session(fail::protocol("receive an object", cause)));
         };
         match self.read_payload(&head, buffer, length) {

@@ -154,8 +154,9 @@ impl Prefix {
         }
         if prefix.body_bytes > body_bytes_max {
             let body_bytes = prefix.body_bytes;
-            let cause =
-                format!("a body of {body_bytes} bytes is over the limit of {body_bytes_max}");
+            let cause = format!(
+                "the body of {body_bytes} bytes exceeds the limit of {body_bytes_max} bytes"
+            );
             return Err(refused(ErrorKind::LimitExceeded, name, cause));
         }
         Ok(prefix)

@@ -196,8 +196,9 @@ impl Places {
             false => ("of all addresses".to_owned(), "limits.connections"),
         };
         tracing::warn!(
-            "all connections {whose} are waiting for answers, so the endpoint answers further \
-                API calls with 503. Raise {limit}, or send several calls over one connection."
+            "all permitted connections {whose} are waiting for answers, so the endpoint answers \
+                further API calls with 503. Raise {limit}, or let callers send several calls \
+                over one connection."
         );
     }
 }

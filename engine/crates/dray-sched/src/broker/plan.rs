@@ -85,8 +85,7 @@ impl fmt::Display for Flaw {
             ),
             Self::Overdrawn(resource, at) => write!(
                 f,
-                "the plan overdraws resource {resource} in \
-                interval {at}"
+                "the plan exceeds the capacity of resource {resource} in interval {at}"
             ),
         }
     }

@@ -17,7 +17,8 @@ use std::time::Duration;
 const OLDEST: usize = 50;
 
 pub(super) const ENTRY: Entry = Entry {
-    description: "By class, then priority, then weight of owners and their activities; holds no transfer.",
+    description: "By class, then priority, then the weights of owners and activities; never \
+        holds a running transfer.",
     precedence: "other transfers move first",
     max_running: MaxRunning::Ignored,
     candidates: |_, load| {

@@ -40,7 +40,7 @@ impl Source {
             return Ok(());
         }
         if !file.is_decided {
-            return Err("as published, although it was not requested".into());
+            return Err("as published, although the file was not requested".into());
         }
         // The sink publishes a small file before it reports the file's block as durable. So bytes
         // in transit count too.

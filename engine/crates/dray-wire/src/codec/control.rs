@@ -210,7 +210,7 @@ pub fn decode(prefix: &Prefix, body: &[u8], limits: &Limits) -> Result<Option<Me
         return Ok(None);
     }
     if body.len() as u64 > u64::from(limits.control_bytes_max) {
-        let cause = format!("a body of {} bytes is over the limit", body.len());
+        let cause = format!("the body of {} bytes exceeds the limit", body.len());
         return Err(refused(
             ErrorKind::LimitExceeded,
             frame_name(prefix.frame_type),
