@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from typing import TYPE_CHECKING
@@ -127,3 +128,33 @@ def test_a_server_that_can_confirm_no_copy_is_refused(
     with pytest.raises(RuntimeError, match="nor computes a checksum"):
         begin(start_endpoint, url)
     shutil.rmtree(server.path("top"))
+
+
+def test_a_root_of_the_group_that_is_away_delays_no_demotion(
+    start_endpoint: Callable[..., Endpoint], bare: Scene, loads: None
+) -> None:
+    server = bare.server("grid", tpc=None)
+    roots = [
+        Root("fast", {"tier": "fast"}),
+        Root("slow", {"tier": "slow"}),
+        Root("mirror", {"store": folder_of(server)}),
+    ]
+    tier = tier_of(watermark=1.0, replicas=["mirror"])
+    endpoint = start_endpoint("bb", roots=roots, config={"tier": [tier]})
+    server.kill()
+    sums = {version: write(endpoint, "a", version) for version in (1, 2)}
+    with endpoint.client() as client:
+        until(client, "freed", lambda tier: states(tier) == {("a", 1): "slow", ("a", 2): "demoted"})
+        until(client, "failed", lambda tier: one(tier, "a", 1).replicas[0].error is not None)
+        server.start()
+        for version in (1, 2):
+            # The transfer gives up after some tries, and the tier tries again after a minute.
+            for _ in range(2):
+                with contextlib.suppress(AssertionError):
+                    until(
+                        client,
+                        "replicated",
+                        lambda tier: one(tier, "a", version).replicas[0].state == "complete",
+                    )
+            assert one(client.tier("burst"), "a", version).replicas[0].state == "complete"
+            check(server.path(f"top/a/{version}"), sums[version])

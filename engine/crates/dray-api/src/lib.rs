@@ -59,7 +59,8 @@ pub use tickets::{
     TicketList, TicketPatch, TicketQuery, TicketRequest, is_ticket, shown_id, without_tickets,
 };
 pub use tiers::{
-    TierAnswer, TierDetail, TierList, TierPattern, TierVersionAnswer, TierVersionState,
+    TierAnswer, TierDetail, TierList, TierPattern, TierReplicaAnswer, TierReplicaState,
+    TierVersionAnswer, TierVersionState,
 };
 pub use timestamp::Timestamp;
 pub use transfer::{

@@ -60,8 +60,8 @@ pub struct StagingRequest {
     #[serde(default)]
     #[schema(minimum = 1)]
     pub nodes: Option<u32>,
-    /// Number of copies that the transfer makes: 1. The storage of the slow root determines how
-    /// many copies it keeps.
+    /// Number of durable copies that the request makes at least: 1. A tier with a replication group
+    /// makes more of a version that is staged out.
     #[serde(default = "one")]
     #[schema(minimum = 1, maximum = 16, default = 1)]
     pub replicas: u32,

@@ -52,6 +52,47 @@ pub enum TierPattern {
     FromStart,
 }
 
+/// Progress of a replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TierReplicaState {
+    /// The replica is not copied yet, or its copy has failed and will be tried again.
+    Waiting,
+    /// A transfer makes the replica.
+    Copying,
+    /// The replica is durable and has the contents of the last demotion.
+    Complete,
+}
+
+impl TierReplicaState {
+    /// Returns the name of the state.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Copying => "copying",
+            Self::Complete => "complete",
+        }
+    }
+}
+
+/// A copy of a version on a further root of the replication group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TierReplicaAnswer {
+    /// Name of the root.
+    pub root: String,
+    /// Progress.
+    pub state: TierReplicaState,
+    /// API path of the replica; null before the first transfer.
+    pub path: Option<String>,
+    /// Time at which the replica was durable.
+    pub replicated_at: Option<Timestamp>,
+    /// Id of the transfer that makes the replica, or that made it.
+    pub transfer: Option<String>,
+    /// Error of the last transfer, if it failed.
+    pub error: Option<String>,
+}
+
 /// A version of an application on a tier.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TierVersionAnswer {
@@ -84,6 +125,8 @@ pub struct TierVersionAnswer {
     pub kept: Option<String>,
     /// Error of the last demotion, if it failed.
     pub error: Option<String>,
+    /// Copies on the further roots of the replication group, in the order of the configuration.
+    pub replicas: Vec<TierReplicaAnswer>,
 }
 
 /// State of a tier.

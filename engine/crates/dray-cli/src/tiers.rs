@@ -138,6 +138,13 @@ fn version(version: &TierVersionAnswer) -> String {
             .as_ref()
             .map(|error| format!("error: {}", output::one_line(error))),
     ];
+    for replica in &version.replicas {
+        let root = output::one_line(&replica.root);
+        line.push_str(&format!("; replica on {root}: {}", replica.state.word()));
+        if let Some(error) = &replica.error {
+            line.push_str(&format!(" ({})", output::one_line(error)));
+        }
+    }
     for reason in reasons.into_iter().flatten() {
         line.push_str("; ");
         line.push_str(&reason);

@@ -24,6 +24,9 @@ pub struct ManagedTier {
     pub fast: Vec<RootName>,
     /// Root that receives the demoted versions.
     pub slow: RootName,
+    /// Further roots that receive a copy of each demoted version: the replication group.
+    #[serde(default)]
+    pub replicas: Vec<RootName>,
     /// Capacity of all fast roots together, in bytes.
     pub capacity: Size,
     /// Seconds in which each application writes one version.
@@ -229,12 +232,25 @@ impl Config {
                 }
             }
             self.check_tier_root("slow", tier, &tier.slow)?;
+            let mut group = BTreeSet::from([&tier.slow]);
+            for root in &tier.replicas {
+                self.check_tier_root("replicas", tier, root)?;
+                if !group.insert(root) {
+                    let cause = format!("tier {name}: root {root} would receive two copies");
+                    return Err(("replicas", cause));
+                }
+            }
             tier.check()?;
         }
-        match self.tier.iter().find(|tier| fast.contains(&tier.slow)) {
-            Some(tier) => Err(("slow", format!("root {} is also a fast root", tier.slow))),
-            None => Ok(()),
+        for tier in &self.tier {
+            if fast.contains(&tier.slow) {
+                return Err(("slow", format!("root {} is also a fast root", tier.slow)));
+            }
+            if let Some(root) = tier.replicas.iter().find(|root| fast.contains(root)) {
+                return Err(("replicas", format!("root {root} is also a fast root")));
+            }
         }
+        Ok(())
     }
 
     fn check_tier_root(

@@ -12,10 +12,11 @@
 
 mod compare;
 mod expiry;
+mod nearest;
 mod restart;
 
 pub use expiry::{Expiry, Later};
-pub use restart::{Copy, copy};
+pub use restart::{Copy, between, copy};
 
 use crate::accounts::Accounts;
 use crate::actor::actor;
@@ -69,19 +70,8 @@ impl Stager<'_> {
         mut request: StagingRequest,
         direction: StagedDirection,
     ) -> std::result::Result<(Staged, bool), Refused> {
-        if request.replicas != 1 {
-            return Err(refused(
-                ErrorKind::InvalidRequest,
-                "stage",
-                format!(
-                    "replicas is {}, but a transfer makes only one copy; the slow root's storage \
-                        system decides how many copies it keeps",
-                    request.replicas
-                ),
-                "omit replicas, and configure the number of copies in the storage system (pool \
-                    size or storage class)",
-            )
-            .into());
+        if request.replicas != 1 && direction == StagedDirection::In {
+            return Err(too_many_replicas(request.replicas, 1).into());
         }
         if request.path.is_empty() && direction == StagedDirection::In {
             return self.restart(caller, request);
@@ -141,43 +131,30 @@ impl Stager<'_> {
             bytes: 0,
             is_hit: false,
         };
-        let change = self.declared(&row, slow, fast);
+        let tier = self.tier_of(&row, slow, fast);
+        let copies = tier.map_or(1, |tier| 1 + tier.replicas.len());
+        if row.request.replicas as usize > copies {
+            return Err(too_many_replicas(row.request.replicas, copies).into());
+        }
+        let change = tier.and_then(|tier| declared(tier, &row));
         let submitted = self.queue.submit_staged(submission, row, change)?;
         let (_, staged) = self.queue.staging().show(&actor(caller), id.as_str())?;
         Ok((staged, submitted.is_new))
     }
 
-    /// Returns the version that a request declares: it stages out a version of an application from
-    /// a fast root of a tier to the slow root of that tier. The transfer of the request is then the
-    /// demotion of the version.
-    fn declared(&self, row: &StagedRow, slow: &ApiPath, fast: &ApiPath) -> Option<TierChange> {
+    /// Returns the tier whose version a request stages out: from a fast root of the tier to its slow
+    /// root, with an application and a version.
+    fn tier_of(&self, row: &StagedRow, slow: &ApiPath, fast: &ApiPath) -> Option<&ManagedTier> {
         let request = &row.request;
-        let is_out = row.direction == StagedDirection::Out && !request.bypass;
-        let tier = self.tiers.iter().filter(|_| is_out).find(|tier| {
+        let is_version = row.direction == StagedDirection::Out
+            && !request.bypass
+            && request.application.is_some()
+            && request.version.is_some();
+        let fits = |tier: &&ManagedTier| {
             let is_fast = tier.fast.iter().any(|root| root.as_str() == fast.root);
             is_fast && tier.slow.as_str() == slow.root
-        })?;
-        let now = clock::now();
-        Some(TierChange::Declared(TierVersion {
-            tier: tier.name.to_string(),
-            application: request.application.clone()?,
-            version: request.version?,
-            owner: row.owner.clone(),
-            fast_path: row.fast_path.clone(),
-            slow_path: row.slow_path.clone(),
-            is_folder: request.recursive,
-            bytes: 0,
-            stamp: String::new(),
-            state: TierVersionState::Demoting,
-            written_at: now,
-            demoted_at: None,
-            used_at: now,
-            mtbf_seconds: request.mtbf_seconds,
-            nodes: request.nodes,
-            period_seconds: request.period_seconds,
-            transfer: Some(row.id.clone()),
-            error: None,
-        }))
+        };
+        self.tiers.iter().filter(|_| is_version).find(fits)
     }
 
     /// Checks that a path is in the root of the tier. With a bypass, the path for the fast tier
@@ -290,6 +267,41 @@ impl Stager<'_> {
         evict(self.queue, self.roots, self.accounts, &row, given)?;
         Ok(self.queue.staging().show(&actor(caller), id)?.1)
     }
+}
+
+/// Returns the version that a request to a tier declares. The transfer is its demotion.
+fn declared(tier: &ManagedTier, row: &StagedRow) -> Option<TierChange> {
+    let request = &row.request;
+    let now = clock::now();
+    Some(TierChange::Declared(TierVersion {
+        tier: tier.name.to_string(),
+        application: request.application.clone()?,
+        version: request.version?,
+        owner: row.owner.clone(),
+        fast_path: row.fast_path.clone(),
+        slow_path: row.slow_path.clone(),
+        is_folder: request.recursive,
+        bytes: 0,
+        stamp: String::new(),
+        state: TierVersionState::Demoting,
+        written_at: now,
+        demoted_at: None,
+        used_at: now,
+        mtbf_seconds: request.mtbf_seconds,
+        nodes: request.nodes,
+        period_seconds: request.period_seconds,
+        transfer: Some(row.id.clone()),
+        error: None,
+    }))
+}
+
+fn too_many_replicas(asked: u32, possible: usize) -> Error {
+    refused(
+        ErrorKind::InvalidRequest,
+        "stage",
+        format!("replicas: {asked}; this request can make {possible} at most"),
+        "omit replicas, or stage out a version of a tier whose `replicas` has enough roots",
+    )
 }
 
 fn conflict(cause: String, remedy: &str) -> Error {

@@ -13,6 +13,7 @@ mod count;
 mod demote;
 mod evict;
 mod plan;
+mod replicate;
 mod rows;
 mod scan;
 
@@ -30,6 +31,7 @@ use dray_sched::tiers::device::DeviceModel;
 use dray_sched::tiers::victims::{Version, VersionState};
 use dray_sched::tiers::written::PeriodEstimator;
 use plan::{Moment, Planned};
+pub(crate) use replicate::is_complete;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -105,6 +107,8 @@ struct Memory {
     unreadable: BTreeMap<String, String>,
     /// The last rate that a running demotion got, in bytes per second.
     rate: f64,
+    /// The last rate of replications that read a fast copy, in bytes per second.
+    replica_rate: Option<u64>,
 }
 
 /// A version that an application still writes.
@@ -213,6 +217,7 @@ impl Memory {
             failed: BTreeMap::new(),
             unreadable: BTreeMap::new(),
             rate: 0.0,
+            replica_rate: None,
         }
     }
 
@@ -278,6 +283,7 @@ impl Round<'_> {
         let planned = plan::plan(&self.tier.device, config.capacity.0 as f64, &moment);
         let (freed, kept) = self.free(&rows, &versions, short)?;
         self.demote(&rows, &versions, &planned)?;
+        self.replicate(&rows, &versions, &planned)?;
         *self.tier.seen.lock_unpoisoned() = Seen {
             used: used.saturating_sub(freed),
             incoming,

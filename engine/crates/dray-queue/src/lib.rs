@@ -18,6 +18,6 @@ pub use queue::{
     Actor, Asking, CandidateQuery, Command, Commands, Counters, EndKind, Ending, FAILURES_MAX,
     Holds, IsOwn, Manifest, PurgeJob, PurgeReport, Queue, QueuedTransfer, Refused, Restarts,
     SessionInput, Settings, StagedRow, Staging, Standing, Step, Submission, Submitted, Ticked,
-    TicketHolder, TicketRow, TicketTable, TierChange, TierVersion, Tiers, Verdict, Wish,
-    after_break, after_turned_away, next,
+    TicketHolder, TicketRow, TicketTable, TierChange, TierReplica, TierVersion, Tiers, Verdict,
+    Wish, after_break, after_turned_away, next,
 };

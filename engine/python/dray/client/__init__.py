@@ -50,7 +50,7 @@ from dray.client._requests import (
 )
 from dray.client._sync import Client
 from dray.client._third_party import AsyncCopy, Copy, copy, copy_async
-from dray.client._tiers import Tier, TierVersion
+from dray.client._tiers import Tier, TierReplica, TierVersion
 from dray.client._tokens import DISCOVER, Discover, TokenSource
 from dray.client._urls import escape, unescape
 
@@ -95,6 +95,7 @@ __all__ = [
     "StagingRequest",
     "Ticket",
     "Tier",
+    "TierReplica",
     "TierVersion",
     "TokenSource",
     "Transfer",

@@ -5,7 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime  # noqa: TC003 - the reader of answers resolves the types
 
-__all__ = ["Tier", "TierVersion", "Tiers"]
+__all__ = ["Tier", "TierReplica", "TierVersion", "Tiers"]
+
+
+@dataclass(frozen=True, slots=True)
+class TierReplica:
+    """A copy of a version on a further root of the replication group.
+
+    :param state: ``waiting``, ``copying`` or ``complete``.
+    :param error: error of the last transfer, if it failed.
+    """
+
+    root: str
+    state: str = "waiting"
+    path: str | None = None
+    replicated_at: datetime | None = None
+    transfer: str | None = None
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +33,7 @@ class TierVersion:
     :param transfer: id of the transfer that copied the version last.
     :param kept: reason for which the fast copy is kept.
     :param error: error of the last demotion, if it failed.
+    :param replicas: copies on the further roots of the replication group.
     """
 
     application: str
@@ -33,6 +50,7 @@ class TierVersion:
     transfer: str | None = None
     kept: str | None = None
     error: str | None = None
+    replicas: tuple[TierReplica, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ const GAUGES: [(&str, &str); 11] = [
 ];
 
 /// Name and help text of each counter, in the order of [`TierSample::counters`].
-const COUNTERS: [(&str, &str); 8] = [
+const COUNTERS: [(&str, &str); 10] = [
     ("dray_tier_restarts_total", "Restarts of applications."),
     (
         "dray_tier_hits_total",
@@ -66,6 +66,11 @@ const COUNTERS: [(&str, &str); 8] = [
         "dray_tier_deletions_failed_total",
         "Fast copies that were kept because a comparison failed.",
     ),
+    ("dray_tier_replications_total", "Completed replications."),
+    (
+        "dray_tier_replications_failed_total",
+        "Failed replications.",
+    ),
 ];
 
 /// Values of one tier.
@@ -78,9 +83,9 @@ pub struct TierSample {
     /// Used bytes, capacity, watermark, DWSF, DWPP, start and full thresholds, demotion rate, write
     /// rate, 1 while an application writes, and the bytes that cannot be freed.
     pub gauges: [u64; 11],
-    /// Restarts, hits, demotions, demoted bytes, failed demotions, deletions, deleted bytes and
-    /// failed deletions.
-    pub counters: [u64; 8],
+    /// Restarts, hits, demotions, demoted bytes, failed demotions, deletions, deleted bytes, failed
+    /// deletions, replications and failed replications.
+    pub counters: [u64; 10],
 }
 
 /// Adds the metrics of all tiers. An endpoint without tiers has none.

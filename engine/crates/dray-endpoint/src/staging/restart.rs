@@ -34,6 +34,12 @@ pub fn copy(copy: &Copy<'_>) -> Result<(Submission, StagedRow)> {
         StagedDirection::In => (&version.slow_path, &version.fast_path),
         StagedDirection::Out => (&version.fast_path, &version.slow_path),
     };
+    let request = requested(copy, from, to)?;
+    built(copy, request)
+}
+
+fn requested(copy: &Copy<'_>, from: &str, to: &str) -> Result<StagingRequest> {
+    let version = copy.version;
     let request = json!({
         "id": copy.id.as_str(),
         "path": from,
@@ -43,29 +49,45 @@ pub fn copy(copy: &Copy<'_>) -> Result<(Submission, StagedRow)> {
         "version": version.version,
         "labels": copy.labels,
     });
-    let request: StagingRequest = serde_json::from_value(request).map_err(|error| {
+    serde_json::from_value(request).map_err(|error| {
         refused(
             ErrorKind::Internal,
             "stage the version",
             error.to_string(),
             "",
         )
-    })?;
-    built(copy, request)
+    })
+}
+
+/// Builds the transfer of a version between two paths, which is no staged copy.
+///
+/// # Errors
+/// As [`copy`].
+pub fn between(copy: &Copy<'_>, from: &ApiPath, to: &ApiPath) -> Result<Submission> {
+    submission(copy, &requested(copy, &from.text(), &to.text())?, from, to)
+}
+
+fn submission(
+    copy: &Copy<'_>,
+    request: &StagingRequest,
+    from: &ApiPath,
+    to: &ApiPath,
+) -> Result<Submission> {
+    let moves = transfer(copy.id.clone(), request, from, to)?;
+    Ok(Submission {
+        // Both URLs are paths of this endpoint, so no host name needs to be recognised.
+        route: Route::parse(&moves, |_| false)?,
+        request: moves,
+        owner: copy.version.owner.clone(),
+        principal: copy.principal.to_owned(),
+    })
 }
 
 fn built(copy: &Copy<'_>, request: StagingRequest) -> Result<(Submission, StagedRow)> {
     let version = copy.version;
     let from = ApiPath::parse(&request.path)?;
     let to = ApiPath::parse(request.to.as_deref().unwrap_or_default())?;
-    let moves = transfer(copy.id.clone(), &request, &from, &to)?;
-    let submission = Submission {
-        // Both URLs are paths of this endpoint, so no host name needs to be recognised.
-        route: Route::parse(&moves, |_| false)?,
-        request: moves,
-        owner: version.owner.clone(),
-        principal: copy.principal.to_owned(),
-    };
+    let submission = submission(copy, &request, &from, &to)?;
     let row = StagedRow {
         id: copy.id.to_string(),
         owner: version.owner.clone(),
@@ -85,7 +107,8 @@ fn built(copy: &Copy<'_>, request: StagingRequest) -> Result<(Submission, Staged
 
 impl Stager<'_> {
     /// Stages in the newest complete version of an application, or the version that the request
-    /// names. If the fast copy exists, nothing is copied: the entry is staged, and is a hit. Returns
+    /// names. A fast copy that is gone is restored from the slow copy, or from a replica if the slow
+    /// copy is not whole. If the fast copy exists, nothing is copied: the entry is staged, and is a hit. Returns
     /// the staged copy, and true if it is new.
     ///
     /// # Errors
@@ -97,10 +120,11 @@ impl Stager<'_> {
         mut request: StagingRequest,
     ) -> std::result::Result<(Staged, bool), Refused> {
         let version = self.version(caller, &request)?;
-        let (fast, slow) = (
-            ApiPath::parse(&version.fast_path)?,
-            ApiPath::parse(&version.slow_path)?,
-        );
+        let fast = ApiPath::parse(&version.fast_path)?;
+        let slow = match version.state {
+            At::Slow => self.nearest(&version)?,
+            _ => ApiPath::parse(&version.slow_path)?,
+        };
         let id = match &request.id {
             Some(id) => TransferId::new(id.as_str())?,
             None => dray_open::prepare::new_transfer_id()?,

@@ -1,11 +1,15 @@
 //! Describes the tiers for the API.
 
 use super::plan::whole;
+use super::replicate::{is_complete, replica_of};
 use super::{Seen, Tier, Tiers, rows, watermark};
-use dray_api::{TierAnswer, TierDetail, TierVersionAnswer, TierVersionState as At};
+use dray_api::{
+    TierAnswer, TierDetail, TierReplicaAnswer, TierReplicaState, TierVersionAnswer,
+    TierVersionState as At,
+};
 use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result};
-use dray_queue::{Actor, clock};
+use dray_queue::{Actor, TierReplica, TierVersion, clock};
 
 /// Maximum number of versions in one answer.
 const VERSIONS_MAX: usize = 1_000;
@@ -35,6 +39,7 @@ impl Tiers {
         })?;
         let seen = tier.seen.lock_unpoisoned().clone();
         let pins = self.queue.tiers().pins(clock::now())?;
+        let replicas = self.queue.tiers().replicas(name)?;
         let versions = self.queue.tiers().versions(name)?.into_iter();
         let versions = versions.filter(|row| caller.sees(&row.owner));
         let versions = versions.take(VERSIONS_MAX).map(|row| TierVersionAnswer {
@@ -48,6 +53,7 @@ impl Tiers {
                 At::Slow => None,
                 _ => seen.kept.get(&row.fast_path).cloned(),
             },
+            replicas: replicas_of(tier, &replicas, &row),
             application: row.application,
             version: row.version,
             state: row.state,
@@ -65,6 +71,28 @@ impl Tiers {
             versions: versions.collect(),
         })
     }
+}
+
+/// Describes the replicas of a version. A version without a slow copy has none.
+fn replicas_of(tier: &Tier, replicas: &[TierReplica], row: &TierVersion) -> Vec<TierReplicaAnswer> {
+    let is_durable = matches!(row.state, At::Demoted | At::Slow);
+    let roots = tier.config.replicas.iter().filter(|_| is_durable);
+    let answers = roots.map(|root| {
+        let known = replica_of(replicas, row, root.as_str());
+        TierReplicaAnswer {
+            root: root.to_string(),
+            state: match known {
+                Some(replica) if is_complete(replica, row) => TierReplicaState::Complete,
+                Some(replica) if replica.is_running() => TierReplicaState::Copying,
+                _ => TierReplicaState::Waiting,
+            },
+            path: known.map(|replica| replica.path.clone()),
+            replicated_at: known.and_then(|replica| replica.replicated_at),
+            transfer: known.and_then(|replica| replica.transfer.clone()),
+            error: known.and_then(|replica| replica.error.clone()),
+        }
+    });
+    answers.collect()
 }
 
 fn answer(tier: &Tier, seen: &Seen) -> TierAnswer {

@@ -18,6 +18,8 @@ pub(super) struct Counters {
     deletions: AtomicU64,
     deleted_bytes: AtomicU64,
     deletions_failed: AtomicU64,
+    replications: AtomicU64,
+    replications_failed: AtomicU64,
 }
 
 fn add(counter: &AtomicU64, number: u64) {
@@ -44,6 +46,15 @@ impl Counters {
     /// Counts a fast copy that was kept because the comparison with its slow copy failed.
     pub(super) fn deletion_failed(&self) {
         add(&self.deletions_failed, 1);
+    }
+
+    /// Counts a durable replica.
+    pub(super) fn replicated(&self) {
+        add(&self.replications, 1);
+    }
+
+    pub(super) fn replication_failed(&self) {
+        add(&self.replications_failed, 1);
     }
 }
 
@@ -95,6 +106,8 @@ impl Tiers {
                 read(&counters.deletions),
                 read(&counters.deleted_bytes),
                 read(&counters.deletions_failed),
+                read(&counters.replications),
+                read(&counters.replications_failed),
             ],
         })
     }

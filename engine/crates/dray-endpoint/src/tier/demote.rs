@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 pub(super) const LABEL: &str = "dray.tier";
 
 /// Lowest rate of a running demotion in bytes per second. A rate of zero would end its session.
-const RATE_MIN: f64 = 65_536.0;
+pub(super) const RATE_MIN: f64 = 65_536.0;
 
 /// Part by which the rate must differ before a running demotion gets the new rate.
 const RATE_CHANGE: f64 = 0.1;
@@ -37,8 +37,8 @@ impl Round<'_> {
         if running.peek().is_some() {
             let is_same = (rate / self.memory.rate - 1.0).abs() <= RATE_CHANGE;
             if !is_same {
-                for row in running {
-                    self.change_rate(row, rate)?;
+                for id in running.filter_map(|row| row.transfer.as_deref()) {
+                    self.change_rate(id, plan::whole(rate))?;
                 }
                 self.memory.rate = rate;
             }
@@ -104,22 +104,20 @@ impl Round<'_> {
         submitted.map(drop).map_err(|refused| refused.error)
     }
 
-    /// Changes the rate of a demotion that this tier has submitted. The rate of a staging call is
-    /// the caller's.
-    fn change_rate(&self, row: &TierVersion, rate: f64) -> Result<()> {
-        let Some(id) = row.transfer.as_deref() else {
-            return Ok(());
-        };
+    /// Changes the rate of a transfer that this tier has submitted with a rate. The rate of a staging
+    /// call is the caller's.
+    pub(super) fn change_rate(&self, id: &str, rate: u64) -> Result<()> {
         let transfer = match self.all.queue.show(&endpoint(), id) {
             Ok(transfer) => transfer,
             Err(error) if error.kind == ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(error),
         };
-        if !transfer.request.labels.contains_key(LABEL) || transfer.state.is_terminal() {
+        let is_paced = transfer.request.labels.contains_key(LABEL);
+        if !is_paced || transfer.request.rate_max.is_none() || transfer.state.is_terminal() {
             return Ok(());
         }
         let patch = Patch {
-            rate_max: Some(Some(plan::whole(rate))),
+            rate_max: Some(Some(rate)),
             ..Patch::default()
         };
         match self.all.queue.patch(&endpoint(), id, &patch) {

@@ -46,7 +46,7 @@ pub(super) fn endpoint() -> Actor {
 }
 
 /// The end of a copy.
-enum Ended {
+pub(super) enum Ended {
     Done(Option<Timestamp>),
     Failed(String),
     NotYet,
@@ -94,6 +94,12 @@ impl Round<'_> {
                         self.memory.useless.insert(row.fast_path.clone());
                     }
                 }
+                // The slow copy was not whole, so a replica was read.
+                (Ended::Done(_), _) if !self.reads(id, &ApiPath::parse(&row.slow_path)?) => {
+                    new.state = At::Written;
+                    new.stamp = String::new();
+                    new.demoted_at = None;
+                }
                 (Ended::Done(_), _) => {
                     new.state = At::Demoted;
                     // A server that keeps no times restores files with other times.
@@ -120,7 +126,7 @@ impl Round<'_> {
         Ok(has_changed)
     }
 
-    fn ended(&self, id: &str) -> Result<Ended> {
+    pub(super) fn ended(&self, id: &str) -> Result<Ended> {
         let transfer = match self.all.queue.show(&endpoint(), id) {
             Ok(transfer) => transfer,
             Err(error) if error.kind == ErrorKind::NotFound => {

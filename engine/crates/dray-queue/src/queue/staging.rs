@@ -42,6 +42,17 @@ impl Queue {
         staged: StagedRow,
         change: Option<TierChange>,
     ) -> std::result::Result<Submitted, Refused> {
+        self.submit_with(submission, Some(staged), change)
+    }
+
+    /// Submits a transfer, and stores the row of its staged copy, if it makes one, and the change of
+    /// a tier: all or nothing.
+    pub(super) fn submit_with(
+        &self,
+        submission: Submission,
+        staged: Option<StagedRow>,
+        change: Option<TierChange>,
+    ) -> std::result::Result<Submitted, Refused> {
         let limits = self.settings.limits();
         let taken = self.write(move |connection, effects| {
             let mut quota = Quota::count(connection, limits, submit::SUBMIT)?;
@@ -49,7 +60,7 @@ impl Queue {
             let taken = submit::take(
                 connection,
                 effects,
-                (submission, Some(&staged)),
+                (submission, staged.as_ref()),
                 &mut quota,
                 Promising::Alone,
                 now,
@@ -59,8 +70,10 @@ impl Queue {
                 Err(refused) if refused.untold.is_some() => return Ok(Err(refused)),
                 taken => taken.map_err(|refused| refused.error)?,
             };
-            if taken.1 || find(connection, &staged.id)?.is_none() {
-                put(connection, &staged, now)?;
+            if let Some(staged) = &staged
+                && (taken.1 || find(connection, &staged.id)?.is_none())
+            {
+                put(connection, staged, now)?;
             }
             if let (true, Some(change)) = (taken.1, &change) {
                 tiers::follow(connection, change, now)?;

@@ -3,8 +3,9 @@
 //! Invariant owned here: a change of a version's state names the state that it leaves, so two
 //! writers cannot both make it.
 
+use super::replicas::TierReplica;
 use super::sqlite::sql;
-use super::{Queue, staged};
+use super::{Queue, replicas, staged};
 use crate::clock;
 use dray_api::{TierVersionState, Timestamp};
 use dray_core::Result;
@@ -65,7 +66,7 @@ pub struct Restarts {
 
 /// The table of versions on tiers.
 #[derive(Debug, Clone, Copy)]
-pub struct Tiers<'q>(&'q Queue);
+pub struct Tiers<'q>(pub(super) &'q Queue);
 
 impl Queue {
     /// Returns the table of versions on tiers.
@@ -197,6 +198,8 @@ pub enum TierChange {
     Declared(TierVersion),
     /// The request restores the fast copy of a version.
     Restored(TierVersion),
+    /// The request copies a version to a root of the replication group.
+    Replicated(TierReplica),
 }
 
 /// Makes the change within the transaction that stores the transfer.
@@ -207,6 +210,7 @@ pub(super) fn follow(connection: &Connection, change: &TierChange, now: Timestam
             put(connection, one)?;
             restarted(connection, one, now, false)
         }
+        TierChange::Replicated(one) => replicas::put(connection, one),
     }
 }
 
@@ -278,6 +282,9 @@ impl Tiers<'_> {
                         statement.execute((&one.tier, &one.application, one.version, state))
                     })
                     .map_err(sql("forget a version"))?;
+                if find(connection, one)?.is_none() {
+                    replicas::forget(connection, &one.tier, &one.application, one.version)?;
+                }
             }
             Ok(())
         })

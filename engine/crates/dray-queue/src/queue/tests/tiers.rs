@@ -3,7 +3,7 @@
 use super::staging::row;
 use super::{actor, by, open, queue, request};
 use crate::clock;
-use crate::queue::{TierChange, TierVersion};
+use crate::queue::{TierChange, TierReplica, TierVersion};
 use dray_api::{StagedState, TierVersionState as At, Timestamp};
 use dray_core::ErrorKind;
 
@@ -118,4 +118,61 @@ fn a_declared_version_is_stored_with_its_transfer_and_a_restart_is_counted() {
         .hit(declared, hit)
         .expect_err("the id of a transfer");
     assert_eq!(error.kind, ErrorKind::AlreadyExists);
+}
+
+#[test]
+fn a_replica_is_stored_with_its_transfer_and_forgotten_with_its_version() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("state");
+    let queue = open(&state);
+    let one = version("a", 1, At::Slow);
+    queue
+        .tiers()
+        .change(vec![(None, one.clone())])
+        .expect("stored");
+    let replica = TierReplica {
+        tier: "burst".to_owned(),
+        application: "a".to_owned(),
+        version: 1,
+        root: "mirror".to_owned(),
+        path: "/mirror/a/1".to_owned(),
+        stamp: "7".to_owned(),
+        transfer: Some("r".to_owned()),
+        replicated_at: None,
+        error: None,
+    };
+    queue
+        .submit_replica(by("alice", request("r")), replica.clone())
+        .expect("taken");
+    // The id belongs to another owner, so neither the transfer nor the row is stored.
+    let other = TierReplica {
+        root: "other".to_owned(),
+        ..replica.clone()
+    };
+    queue
+        .submit_replica(by("bob", request("r")), other)
+        .expect_err("the id is in use");
+    drop(queue);
+    let queue = open(&state);
+    let tiers = queue.tiers();
+    assert!(replica.is_running());
+    assert_eq!(
+        tiers.replicas("burst").expect("read"),
+        std::slice::from_ref(&replica)
+    );
+    let done = TierReplica {
+        replicated_at: Some(Timestamp::from_ms(9)),
+        ..replica
+    };
+    tiers.change_replicas(vec![done.clone()]).expect("stored");
+    assert_eq!(tiers.replicas("burst").expect("read"), [done]);
+    // A version that has left its state stays, with its replicas.
+    let seen = TierVersion {
+        state: At::Written,
+        ..one.clone()
+    };
+    tiers.forget(vec![seen]).expect("ignored");
+    assert_eq!(tiers.replicas("burst").expect("read").len(), 1);
+    tiers.forget(vec![one]).expect("forgotten");
+    assert!(tiers.replicas("burst").expect("read").is_empty());
 }

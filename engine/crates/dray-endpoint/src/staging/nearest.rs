@@ -1,0 +1,70 @@
+//! Finds the copy from which the fast copy of a version is restored.
+
+use super::Stager;
+use crate::tier::is_complete;
+use dray_api::api_path::ApiPath;
+use dray_core::{EntryKind, Result};
+use dray_queue::TierVersion;
+use dray_store::ListOptions;
+
+impl Stager<'_> {
+    /// Returns the slow copy of a version if it is whole. Otherwise returns the first whole replica,
+    /// in the order of the configuration, and without one the slow copy.
+    pub(super) fn nearest(&self, version: &TierVersion) -> Result<ApiPath> {
+        let slow = ApiPath::parse(&version.slow_path)?;
+        let replicas = self.queue.tiers().replicas(&version.tier)?;
+        if replicas.is_empty() || self.is_whole(version, &slow) {
+            return Ok(slow);
+        }
+        let tier = self.tiers.iter().find(|tier| {
+            let name = tier.name.as_str();
+            name == version.tier
+        });
+        for root in tier.into_iter().flat_map(|tier| &tier.replicas) {
+            let found = replicas.iter().find(|replica| {
+                replica.root == root.as_str()
+                    && replica.application == version.application
+                    && replica.version == version.version
+                    && is_complete(replica, version)
+            });
+            let Some(replica) = found else {
+                continue;
+            };
+            let path = ApiPath::parse(&replica.path)?;
+            if self.is_whole(version, &path) {
+                return Ok(path);
+            }
+        }
+        Ok(slow)
+    }
+
+    /// Returns true if the copy at `path` can be listed and has the size of the version.
+    fn is_whole(&self, version: &TierVersion, path: &ApiPath) -> bool {
+        let bytes = self.roots.find(path).and_then(|root| {
+            self.accounts.act_as(&version.owner, || {
+                bytes_at(self.accounts.root(root)?.store(), path)
+            })
+        });
+        match bytes {
+            // The size of a version is not known before the first scan.
+            Ok(bytes) => version.bytes == 0 || bytes == version.bytes,
+            Err(error) => {
+                tracing::warn!("cannot read the copy {}: {error}", path.text());
+                false
+            }
+        }
+    }
+}
+
+/// Returns the bytes of all files and links below `path`.
+fn bytes_at(store: &std::sync::Arc<dyn dray_store::Store>, path: &ApiPath) -> Result<u64> {
+    let mut bytes = 0_u64;
+    for listed in store.list(&path.path, &ListOptions::default())? {
+        bytes += match listed?.kind {
+            EntryKind::File { size, .. } => size,
+            EntryKind::Symlink { target } => target.len() as u64,
+            EntryKind::Directory | EntryKind::DirectoryEnd => 0,
+        };
+    }
+    Ok(bytes)
+}
