@@ -197,7 +197,7 @@ def live_at(endpoint: Endpoint) -> list[str]:
 def test_required_covers_all_transfers_or_only_those_of_known_size(
     site: Endpoint, run_dag: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A transfer without a size, with an unknown path, or with staging cannot be promised."""
+    """A transfer without a size or with an unknown path, and a restart, cannot be promised."""
     from airflow.providers.standard.operators.empty import EmptyOperator
     from airflow.sdk import task
 
@@ -210,7 +210,9 @@ def test_required_covers_all_transfers_or_only_those_of_known_size(
             def name() -> str:
                 return "/data/x"
 
-            staged = DrayStageInOperator(task_id="staged", path="/data/y", bytes_expected=MEGA)
+            words_of: dict[str, Any] = {"dray_conn_id": "site_a", "bytes_expected": MEGA}
+            staged = DrayStageInOperator(task_id="staged", path="/data/y", **words_of)
+            restart = DrayStageInOperator(task_id="restart", application="sim", **words_of)
             unsized = move("unsized", bytes_expected=None)
             made: Loose = name()
             later = move("later", sources=made)
@@ -218,7 +220,7 @@ def test_required_covers_all_transfers_or_only_those_of_known_size(
             stop = EmptyOperator(task_id="stop", trigger_rule="all_skipped")
             asked = admit(**words)
             asked >> made
-            asked >> stop >> [staged, unsized, later, mapped, move("known")]
+            asked >> stop >> [staged, restart, unsized, later, mapped, move("known")]
         return dag
 
     def said() -> str:
@@ -230,7 +232,8 @@ def test_required_covers_all_transfers_or_only_those_of_known_size(
     assert str(ran.task("admit").state) == "failed"
     line = said()
     assert "cannot promise all transfers of the run: " in line
-    assert "staged: staging is not asked for" in line
+    assert "staged: the other root of the copy is not known: give to" in line
+    assert "restart: the version of a restart is not known before the restart" in line
     assert "unsized: the size is not known: give bytes_expected" in line
     assert "later: its files are not known before the run" in line
     assert "mapped: its files are not known before the run" in line
@@ -239,8 +242,7 @@ def test_required_covers_all_transfers_or_only_those_of_known_size(
     ran = run_dag(dag_of("known_ones", required="known"), run_conf=conf)
     result = ran.result("admit")
     assert result["promised"] == 1
-    assert sorted(result["left_out"]) == ["later", "mapped", "staged", "unsized"]
-    assert result["left_out"]["staged"] == "staging is not asked for"
+    assert sorted(result["left_out"]) == ["later", "mapped", "restart", "staged", "unsized"]
     assert live_at(site) == [f"{result['transfers']['known']['id']}.r"]
     ran = run_dag(dag_of("named_ones", tasks=["known"]), run_conf=conf)
     assert (ran.result("admit")["promised"], ran.result("admit")["left_out"]) == (1, {})

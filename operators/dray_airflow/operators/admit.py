@@ -1,10 +1,12 @@
-"""Reserve all transfers of a run before any of them starts.
+"""Reserve all transfers and staged copies of a run before any of them starts.
 
 An endpoint promises only transfers in its queue. So the operator queues a placeholder for each
 transfer that has not started. A placeholder has the same size, roots and deadline as the transfer,
 but its source file does not exist. So a placeholder never moves data, and cannot copy data that is
 still being written. The transfer of the task replaces the placeholder. If no transfer is submitted,
 the placeholder ends at its start time.
+
+A staged copy is a transfer between two roots of one endpoint, so its placeholder is one too.
 """
 
 from __future__ import annotations
@@ -40,9 +42,10 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from dray.client import AdmissionVerdict, Client, Request, Transfer
+    from dray.client import AdmissionVerdict, Client, Request, StagingRequest, Transfer
     from dray_airflow.deadlines.graph import DeadlinePlan, TransferDeadline
-    from dray_airflow.submission import Clients, Errand
+    from dray_airflow.staging import StagingErrand
+    from dray_airflow.submission import Clients, End, Errand
 
 __all__ = ["DrayAdmitOperator", "is_reserved", "reservation_id", "submit_reserved"]
 
@@ -75,7 +78,7 @@ class Wanted:
     """
 
     name: str
-    errand: Errand
+    errand: Errand | StagingErrand
     begin: datetime
     deadline: datetime
 
@@ -83,9 +86,11 @@ class Wanted:
     def bytes(self) -> int | None:
         """Size of the transfer, if it was declared."""
         request = self.errand.request
-        if request.bytes_expected is not None or request.content is None:
+        content = getattr(request, "content", None)
+        if request.bytes_expected is not None or content is None:
             return request.bytes_expected
-        return request.content.size
+        size: int | None = content.size
+        return size
 
 
 class DrayAdmitOperator(BaseOperator):
@@ -96,7 +101,11 @@ class DrayAdmitOperator(BaseOperator):
     (docs/explanation/airflow-deadlines.md). A transfer without a size cannot be promised. A
     reservation lasts until the task submits its own transfer. It ends earlier if the task is too
     late: by more than half of the transfer's duration, by more than a quarter, or at all. The
-    largest of these limits that the capacity permits is used. Staging is not reserved.
+    largest of these limits that the capacity permits is used.
+
+    A copy to stage in or to stage out is reserved too, if its task has ``path``, ``to`` and
+    ``bytes_expected``. The token then needs the scopes ``storage.read`` and ``storage.create`` for
+    these paths. A restart has no path, so it cannot be reserved.
 
     Reservations end with the run. If a reservation of an ended run remains and a later run is
     refused because of it, the later run cancels it.
@@ -108,7 +117,7 @@ class DrayAdmitOperator(BaseOperator):
     :param tasks: ids of the transfer tasks to reserve. By default all that have not started.
     :param start_within: time that a ready task may take to submit its transfer.
     :param required: ``True``: the task fails unless every transfer that has not started is
-        promised. It also fails if there is staging, or a transfer whose size or request is unknown.
+        promised. It also fails if there is a transfer whose size or request is unknown.
         ``"known"``: such transfers are left out, and all others must be promised. ``False``: a
         refusal is only logged, no reservation is kept, and the run continues.
     """
@@ -233,14 +242,11 @@ class DrayAdmitOperator(BaseOperator):
         if self.required and (len(others) == len(asked) or chosen is not None) and others:
             said = f"{', '.join(others)}: no transfer" if chosen else "the DAG has none"
             raise bad_input(
-                "reserve the run's transfers", said, "name tasks of DrayTransferOperator"
+                "reserve the run's transfers", said, "name tasks that transfer or stage"
             )
         for operator in asked:
             found = plan.transfers.get(operator.task_id)
             if found is None:
-                continue
-            if _is_staging(operator):
-                left_out[operator.task_id] = "staging is not asked for"
                 continue
             try:
                 every = list(self._errands(context, operator, found))
@@ -248,7 +254,9 @@ class DrayAdmitOperator(BaseOperator):
                 left_out[operator.task_id] = f"its files are not known before the run: {error}"
                 continue
             for each in every:
-                if each.bytes is None:
+                if lacking := _lacking(each.errand):
+                    left_out[each.name] = lacking
+                elif each.bytes is None:
                     left_out[each.name] = "the size is not known: give bytes_expected"
                 else:
                     wanted.append(each)
@@ -288,7 +296,7 @@ class DrayAdmitOperator(BaseOperator):
             rendered = inside["task"] if is_mapped else rendered
             try:
                 settings = DrayHook(rendered.active_conn_id).settings
-                errand: Errand = rendered.errand(inside, settings)
+                errand: Errand | StagingErrand = rendered.errand(inside, settings)
             except DrayTaskFailure as error:
                 if not _follows_others(operator):
                     raise
@@ -301,7 +309,7 @@ class DrayAdmitOperator(BaseOperator):
             yield Wanted(
                 f"{operator.task_id}[{index}]" if is_mapped else operator.task_id,
                 errand,
-                max(round_begin, errand.request.not_before or round_begin),
+                max(round_begin, getattr(errand.request, "not_before", None) or round_begin),
                 errand.request.deadline or round_begin + part,
             )
 
@@ -444,11 +452,15 @@ def _is_transfer(operator: Any) -> bool:  # noqa: ANN401 - an operator, mapped o
     return bool(getattr(operator_class, "is_dray_transfer", False))
 
 
-def _is_staging(operator: Any) -> bool:  # noqa: ANN401 - an operator, mapped or not
-    from dray_airflow.operators.stage import DrayStageInOperator, DrayStageOutOperator
+def _lacking(errand: Errand | StagingErrand) -> str | None:
+    """Return the reason for which the ends of a copy are unknown. ``None`` if they are known."""
+    from dray_airflow.staging import StagingErrand
 
-    operator_class = getattr(operator, "operator_class", type(operator))
-    return issubclass(operator_class, (DrayStageInOperator, DrayStageOutOperator))
+    if not isinstance(errand, StagingErrand):
+        return None
+    if errand.is_restart:
+        return "the version of a restart is not known before the restart"
+    return "the other root of the copy is not known: give to" if errand.request.to is None else None
 
 
 def _follows_others(operator: Any) -> bool:  # noqa: ANN401 - an operator, mapped or not
@@ -512,6 +524,27 @@ def _context_of(context: Context, operator: Any, map_index: int) -> Any:  # noqa
     return own
 
 
+def _ends(errand: Errand | StagingErrand) -> tuple[End, ...]:
+    """Return the sources of a copy, and its destination as the last end."""
+    from dray_airflow.staging import StagingErrand
+    from dray_airflow.submission import End
+
+    if not isinstance(errand, StagingErrand):
+        return (*errand.sources, errand.destination)
+    wish = errand.request
+    return tuple(End(errand.conn_id, path or "") for path in (wish.path, wish.to))
+
+
+def _shares(wish: Request | StagingRequest) -> dict[str, Any]:
+    """Return the fields that determine the class and the share of a transfer."""
+    from dray.client import StagingRequest
+
+    if isinstance(wish, StagingRequest):
+        return {"class_": "deadline", "activity": wish.application}
+    names = ("weight", "rate_min", "rate_max", "activity")
+    return {"class_": wish.class_ or "deadline", **{name: getattr(wish, name) for name in names}}
+
+
 def _standing_for(context: Context, want: Wanted, clients: Clients, patience: float) -> Request:
     """Return the placeholder of a transfer. It uses the same resources and moves no data."""
     from dray.client import Request, Retry
@@ -530,26 +563,23 @@ def _standing_for(context: Context, want: Wanted, clients: Clients, patience: fl
         return path if authority == active else f"dray://{authority}{path}"
 
     wish = errand.request
+    ends = _ends(errand)
     begin = want.begin + (want.deadline - want.begin) * patience
     now = datetime.now(timezone.utc)
     begin = max(begin, now + timedelta(seconds=2))
     namespace = clients.settings(errand.conn_id).namespace
     own = {NAMESPACE_LABEL: namespace} if namespace else {}
     return Request(
-        sources=place(errand.sources[0], is_source=True),
-        replicas=[place(source, is_source=True) for source in errand.sources[1:]] or None,
-        destination=place(errand.destination, is_source=False),
+        sources=place(ends[0], is_source=True),
+        replicas=[place(source, is_source=True) for source in ends[1:-1]] or None,
+        destination=place(ends[-1], is_source=False),
         id=reservation_id(errand.id),
-        class_=wish.class_ or "deadline",
         deadline=want.deadline,
         not_before=begin,
         admission="required",
         bytes_expected=want.bytes,
         priority=wish.priority,
-        weight=wish.weight,
-        rate_min=wish.rate_min,
-        rate_max=wish.rate_max,
-        activity=wish.activity,
+        **_shares(wish),
         labels={**(wish.labels or {}), **own, RESERVATION_LABEL: errand.id},
         retry=Retry(tries=1),
         # The placeholder ends before its start if no task replaces it. If a client has asked for it
