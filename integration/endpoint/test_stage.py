@@ -116,8 +116,7 @@ def test_errors_have_the_codes_of_other_commands(
     failed = stage("out", "/fast/missing", "--id", "f", code=1)
     assert failed.stdout.startswith("f failed: /fast/missing -> /slow/missing"), failed
     words = ["--endpoint", "127.0.0.1:1", "--peer-key", endpoint.key]
-    token = {"DRAY_TOKEN": "a-token-that-is-long-enough"}
-    away = dray("stage", "show", "x", *words, **token)
+    away = dray("stage", "show", "x", *words, DRAY_TOKEN=endpoint.token())
     assert away.returncode == 4, away
     # Another user does not see the copies.
     assert Caller(endpoint, tmp_path, subject="bob")("list").stdout == ""
