@@ -120,3 +120,22 @@ def test_errors_have_the_codes_of_other_commands(
     assert away.returncode == 4, away
     # Another user does not see the copies.
     assert Caller(endpoint, tmp_path, subject="bob")("list").stdout == ""
+
+
+def test_a_deadline_that_cannot_be_promised_is_refused_or_missed(
+    start_endpoint: Callable[..., Endpoint], tmp_path: Path
+) -> None:
+    roots = [Root("fast", {"tier": "fast"}), Root("slow", {"tier": "slow"})]
+    endpoint = start_endpoint("bb", roots=roots, config={"rate": 1_000_000})
+    stage = Caller(endpoint, tmp_path)
+    endpoint.root("a.dat", root="slow").write_bytes(b"x" * 1000)
+    # At the full rate, this size takes 90 s.
+    words = ["in", "/slow/a.dat", "--bytes", "90M", "--deadline", "40s"]
+    refused = stage(*words, "--id", "refused", code=3)
+    assert "the endpoint's rate" in refused.stderr, refused
+    assert not endpoint.root("a.dat", root="fast").exists()
+    entry = stage.json(*words, "--id", "kept", "--best-effort")
+    assert (entry["state"], entry["admission"]) == ("staged", "best_effort")
+    assert entry["bytes_expected"] >= 90_000_000
+    promised = ["in", "/slow/a.dat", "--to", "/fast/b.dat", "--bytes", "1M", "--deadline", "1h"]
+    assert stage.json(*promised)["state"] == "staged"

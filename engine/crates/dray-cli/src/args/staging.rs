@@ -88,11 +88,11 @@ pub(crate) struct HowToStage {
     #[arg(long, value_name = "TIME", value_parser = units::moment)]
     pub(crate) deadline: Option<Timestamp>,
 
-    /// Expected size of the copy; with it, the endpoint promises the deadline immediately
+    /// Expected size of the copy; the promise of a deadline covers this size
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     pub(crate) bytes: Option<u64>,
 
-    /// Accept the copy without a promise if the endpoint cannot promise --deadline
+    /// Copy without a promise if the endpoint cannot promise the deadline
     #[arg(long)]
     pub(crate) best_effort: bool,
 
