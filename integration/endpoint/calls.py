@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dray.client import Client, Policy, Request, StagingRequest
+from dray.client import Client, Policy, Request, StagingRequest, WriteRequest
 from dray.testing.scripted import Asked, Reply, json_reply
 
 if TYPE_CHECKING:
@@ -16,6 +16,15 @@ REQUEST = Request("dray://b/data/x", "/data/y", id="t")
 TRANSFER = {"id": "t", "state": "done"}
 STAGED = {"id": "s", "path": "/slow/x", "state": "queued"}
 ENTRY = {"path": "/data/x", "name": "x", "type": "file"}
+WRITE = {
+    "id": "w",
+    "tier": "burst",
+    "application": "sim",
+    "version": 1,
+    "state": "waiting",
+    "placement": "fast",
+    "path": "/fast/sim/1",
+}
 ANSWER: dict[str, object] = {
     **TRANSFER,
     **STAGED,
@@ -54,6 +63,8 @@ def every_call(endpoint: ScriptedEndpoint) -> list[tuple[str, str]]:
             return json_reply({"transfers": {}})
         if last == "tiers":
             return json_reply({"tiers": []})
+        if "writes" in asked.path:
+            return json_reply(WRITE)
         if last == "burst":
             return json_reply({"name": "burst"})
         if last == "endpoint":
@@ -94,6 +105,11 @@ def every_call(endpoint: ScriptedEndpoint) -> list[tuple[str, str]]:
         client.evict_staging("s")
         client.tiers()
         client.tier("burst")
+        client.request_write("burst", WriteRequest("sim", 1, 5))
+        client.write_job("w")
+        client.renew_write("w")
+        client.complete_write("w")
+        client.delete_write("w")
         client.endpoint()
         client.change_scheduling(policy="fcfs", max_running=None)
         client.health()

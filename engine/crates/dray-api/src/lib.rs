@@ -27,6 +27,7 @@ mod standing;
 mod storage;
 mod streams;
 mod tickets;
+mod tier_writes;
 mod tiers;
 pub mod timestamp;
 mod transfer;
@@ -58,6 +59,7 @@ pub use tickets::{
     MintedTicket, RenewRequest, TICKET_ALPHABET, TICKET_PREFIX, TICKET_RANDOM_BYTES, Ticket,
     TicketList, TicketPatch, TicketQuery, TicketRequest, is_ticket, shown_id, without_tickets,
 };
+pub use tier_writes::{WriteJob, WritePlacement, WriteRequest, WriteState};
 pub use tiers::{
     TierAnswer, TierDetail, TierList, TierPattern, TierReplicaAnswer, TierReplicaState,
     TierVersionAnswer, TierVersionState,
@@ -66,8 +68,8 @@ pub use timestamp::Timestamp;
 pub use transfer::{
     BatchAnswer, BatchItem, BatchRequest, BatchResult, Bytes, CancelRequest, EtaAnswer, FileList,
     FileOutcome, FileState, Files, FilesQuery, MissAnswer, Objects, Patch, QueryAnswer,
-    QueryRequest, Rates, ReasonWord, Transfer, TransferList, TransferOrNull, TransferQuery,
-    WaitQuery,
+    QueryRequest, Rates, ReasonWord, SpaceClaimAnswer, Transfer, TransferList, TransferOrNull,
+    TransferQuery, WaitQuery,
 };
 
 /// Maximum number of items of one page, and of one batch.

@@ -146,6 +146,9 @@ pub struct TierAnswer {
     pub used: u64,
     /// Bytes that running transfers will still write to the fast roots.
     pub incoming: u64,
+    /// Bytes of requests that wait for space.
+    #[serde(default)]
+    pub waiting: u64,
     /// Seconds of a period.
     pub period_seconds: u64,
     /// Bytes that all applications have written in the current period.

@@ -114,6 +114,21 @@ pub struct EtaAnswer {
     pub late: Option<Timestamp>,
 }
 
+/// Claim of a transfer on the space of a tier.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SpaceClaimAnswer {
+    /// Name of the tier.
+    pub tier: String,
+    /// Claimed bytes; null if the size is not known before the files are listed.
+    pub bytes: Option<u64>,
+    /// False while the transfer waits for space.
+    pub admitted: bool,
+    /// Reason for which the transfer waits.
+    pub reason: Option<String>,
+    /// Time at which the tier expects to have enough space; null if the time is unknown.
+    pub free_at: Option<Timestamp>,
+}
+
 /// A transfer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Transfer {
@@ -186,6 +201,10 @@ pub struct Transfer {
     pub failures: Vec<PathError>,
     /// Origin in use: 0 for the sources, otherwise the number of the replica, counted from 1.
     pub source: u32,
+    /// Claim on the space of a tier; null if the destination is in no fast root of a tier, and after
+    /// the end.
+    #[serde(default)]
+    pub space: Option<SpaceClaimAnswer>,
     /// The last 10 notices.
     pub notices: Vec<String>,
 }

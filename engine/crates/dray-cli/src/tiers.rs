@@ -107,6 +107,9 @@ pub(crate) fn lines(tier: &TierAnswer) -> Vec<String> {
             tier.hits.saturating_mul(100) / tier.restarts,
         ));
     }
+    if tier.waiting > 0 {
+        lines.push(format!("  {} wait for space", human(tier.waiting)));
+    }
     if tier.missing > 0 {
         lines.push(format!("  {} could not be freed", human(tier.missing)));
     }

@@ -260,10 +260,27 @@ fn moments(transfer: &Transfer) -> Vec<String> {
     add("ended", transfer.ended_at);
     add("next try at", transfer.next_try_at);
     add("done about", transfer.eta);
+    all.extend(space_wait(transfer));
     if let Some(seconds) = transfer.silent_seconds {
         all.push(format!("no bytes moved for {}", duration(seconds)));
     }
     all
+}
+
+/// Returns a text about the space on a tier that a transfer waits for.
+fn space_wait(transfer: &Transfer) -> Option<String> {
+    let space = transfer.space.as_ref().filter(|space| !space.admitted)?;
+    let mut text = format!(
+        "waits for space on the tier {}",
+        output::one_line(&space.tier)
+    );
+    if let Some(reason) = &space.reason {
+        text += &format!(": {}", output::one_line(reason));
+    }
+    if let Some(at) = space.free_at {
+        text += &format!("; space is expected at {at}");
+    }
+    Some(text)
 }
 
 /// Returns a line about the transfer's promise and the state of the promise.
@@ -338,6 +355,21 @@ mod tests {
         let noted = transfer(&json!({"notices": ["ab\u{1b}[2Jc\nd", "plain"]}));
         let lines: Vec<String> = notices(&noted).collect();
         assert_eq!(lines, ["  ab\\u{1b}[2Jc\\nd", "  plain"]);
+    }
+
+    #[test]
+    fn a_wait_for_space_has_its_reason_and_its_expected_end() {
+        let at = "2030-01-01T00:00:00.000Z";
+        let space = json!({"tier": "burst", "bytes": 5, "admitted": false,
+            "reason": "5 bytes do not fit", "free_at": at});
+        let waiting = transfer(&json!({"state": "queued", "submitted_at": at, "space": space}));
+        let wanted = "waits for space on the tier burst: 5 bytes do not fit; \
+                      space is expected at 2030-01-01T00:00:00.000Z";
+        assert_eq!(moments(&waiting)[1..], [wanted.to_owned()]);
+        let admitted = json!({"tier": "burst", "bytes": 5, "admitted": true,
+            "reason": null, "free_at": null});
+        let admitted = transfer(&json!({"state": "queued", "submitted_at": at, "space": admitted}));
+        assert_eq!(moments(&admitted).len(), 1);
     }
 
     #[test]

@@ -181,6 +181,21 @@ impl Template {
         self.0.len()
     }
 
+    /// Returns the path of a version.
+    #[must_use]
+    pub fn path(&self, application: &str, version: u64) -> String {
+        let name = |segment: &Segment| {
+            let inner = match segment.holds {
+                Some(Holds::Application) => application.to_owned(),
+                Some(Holds::Version) => version.to_string(),
+                None => String::new(),
+            };
+            format!("{}{inner}{}", segment.before, segment.after)
+        };
+        let names: Vec<String> = self.0.iter().map(name).collect();
+        names.join("/")
+    }
+
     /// Compares `name` with the part at index `at` of the template. Adds the value of the
     /// placeholder to `values`. Returns false if the name does not fit: a version is a decimal
     /// number, and an application has at least one character.
@@ -349,6 +364,8 @@ mod tests {
         assert_eq!(read(deep, "runs/job-a/step_12.ckpt"), found("a", 12));
         assert_eq!(read(deep, "runs/a/step_12.ckpt"), None);
         assert_eq!(read(deep, "other/job-a/step_12.ckpt"), None);
+        let template = Template::try_from(deep.to_owned()).expect(deep);
+        assert_eq!(template.path("a", 12), "runs/job-a/step_12.ckpt");
     }
 
     #[test]

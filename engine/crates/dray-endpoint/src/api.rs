@@ -12,12 +12,14 @@ mod fair_semaphore;
 mod outgoing;
 mod record;
 mod refusal;
+mod sizes;
 mod staging;
 mod storage;
 mod submission;
 mod tickets;
 mod tiers;
 mod transfers;
+mod writes;
 
 pub use refusal::{Refusal, code_of};
 
@@ -353,6 +355,10 @@ fn routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(staging::evict))
         .routes(routes!(tiers::list))
         .routes(routes!(tiers::show))
+        .routes(routes!(writes::submit))
+        .routes(routes!(writes::show, writes::give_up))
+        .routes(routes!(writes::renew))
+        .routes(routes!(writes::complete))
         .routes(routes!(about::endpoint))
         .routes(routes!(about::scheduling))
         .routes(routes!(about::healthz))

@@ -21,6 +21,7 @@ pub use restart::{Copy, between, copy};
 use crate::accounts::Accounts;
 use crate::actor::actor;
 use crate::storage::{self, Freed, Given, Seen};
+use crate::tier::{SpaceRequest, Tiers};
 use compare::Comparison;
 use dray_access::{Access, Action, Principal};
 use dray_api::api_path::ApiPath;
@@ -32,7 +33,7 @@ use dray_config::roots::{Root, Roots};
 use dray_config::{ManagedTier, Tier};
 use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId};
 use dray_queue::clock;
-use dray_queue::{Queue, Refused, StagedRow, Submission, TierChange, TierVersion};
+use dray_queue::{Queue, Refused, SpaceClaim, StagedRow, Submission, TierChange, TierVersion};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,6 +51,10 @@ pub struct Stager<'a> {
     pub accounts: &'a Accounts,
     /// The tiers of the configuration.
     pub tiers: &'a [ManagedTier],
+    /// Admits bytes to the tiers.
+    pub admission: &'a Tiers,
+    /// Size of the source in bytes, if it was measured.
+    pub size: Option<u64>,
 }
 
 fn refused(kind: ErrorKind, operation: &str, cause: String, remedy: &str) -> Error {
@@ -105,6 +110,10 @@ impl Stager<'_> {
         };
         request.id = Some(id.to_string());
         request.to = Some(to.text());
+        let claim = match direction {
+            StagedDirection::In => self.claim(&id, &request, &to, self.size)?,
+            StagedDirection::Out => None,
+        };
         let transfer = transfer(id.clone(), &request, &from, &to)?;
         let submission = Submission {
             // Both URLs are paths of this endpoint, so no host name needs to be recognised.
@@ -112,6 +121,7 @@ impl Stager<'_> {
             request: transfer,
             owner: caller.owner.clone(),
             principal: caller.name.clone(),
+            claim,
         };
         let (fast, slow) = match direction {
             StagedDirection::In => (&to, &from),
@@ -140,6 +150,23 @@ impl Stager<'_> {
         let submitted = self.queue.submit_staged(submission, row, change)?;
         let (_, staged) = self.queue.staging().show(&actor(caller), id.as_str())?;
         Ok((staged, submitted.is_new))
+    }
+
+    /// Returns the claim of a copy on the space of a tier.
+    fn claim(
+        &self,
+        id: &TransferId,
+        request: &StagingRequest,
+        to: &ApiPath,
+        bytes: Option<u64>,
+    ) -> Result<Option<SpaceClaim>> {
+        self.admission.claim(&SpaceRequest {
+            id,
+            to,
+            bytes,
+            application: request.application.as_deref(),
+            period_seconds: request.period_seconds,
+        })
     }
 
     /// Returns the tier whose version a request stages out: from a fast root of the tier to its slow

@@ -8,27 +8,39 @@
 //! Invariant owned here: a fast copy is deleted only if its row says that the slow copy is durable.
 //! The eviction then compares both copies again, file by file.
 
+mod admission;
 mod answer;
 mod count;
 mod demote;
 mod evict;
+mod io_jobs;
 mod plan;
 mod replicate;
 mod rows;
 mod scan;
+mod writes;
+
+pub use admission::SpaceRequest;
+pub use writes::WritePaths;
 
 use crate::accounts::Accounts;
 use crate::audit::Audit;
 use crate::storage::Given;
+use admission::{Lingering, StagedCopy};
 use count::Counters;
-use dray_api::{TierVersionState, Timestamp};
+use dray_api::Timestamp;
 use dray_config::roots::Roots;
 use dray_config::{Config, ManagedTier};
 use dray_core::lock::LockExt;
 use dray_core::{RelPath, Result};
-use dray_queue::{Queue, TierVersion, clock};
+use dray_queue::{Queue, TierVersion, WaitReason, clock};
+use dray_sched::tiers::admission::{Holder, Space};
+use dray_sched::tiers::bypass::BypassRule;
 use dray_sched::tiers::device::DeviceModel;
-use dray_sched::tiers::victims::{Version, VersionState};
+use dray_sched::tiers::failures::Prior;
+use dray_sched::tiers::io_jobs::JobQueues;
+use dray_sched::tiers::ramp::Overflow;
+use dray_sched::tiers::victims::{Order, Version, VersionState};
 use dray_sched::tiers::written::PeriodEstimator;
 use plan::{Moment, Planned};
 pub(crate) use replicate::is_complete;
@@ -73,6 +85,13 @@ struct Tier {
 struct Seen {
     used: u64,
     incoming: u64,
+    /// Bytes of transfers that wait for space.
+    waiting: u64,
+    /// Space of the tier, with all bytes in use. `None` before the first round.
+    space: Option<Space>,
+    estimator: Option<PeriodEstimator>,
+    /// Reasons and expected starts of waiting write jobs, by id.
+    writes: BTreeMap<String, WaitReason>,
     dwsf: f64,
     dwpp: f64,
     is_writing: bool,
@@ -105,6 +124,18 @@ struct Memory {
     failed: BTreeMap<String, String>,
     /// Reasons for which versions could not be read at the last scan, by fast path.
     unreadable: BTreeMap<String, String>,
+    /// Number of scans since the start of the endpoint.
+    scans: u64,
+    /// Claims of transfers that ran at the last round, or whose files are not measured yet, by id.
+    lingering: BTreeMap<String, Lingering>,
+    /// Copies that callers staged in, and that are no versions.
+    staged: Vec<StagedCopy>,
+    /// Queues of the write jobs on the fast roots.
+    jobs: JobQueues<String>,
+    /// Ids of the jobs in the queues.
+    known_jobs: BTreeSet<String>,
+    /// Fast paths of the granted write jobs. Only the job completes its version.
+    granted: BTreeSet<String>,
     /// The last rate that a running demotion got, in bytes per second.
     rate: f64,
     /// The last rate of replications that read a fast copy, in bytes per second.
@@ -115,6 +146,7 @@ struct Memory {
 struct Incomplete {
     application: String,
     version: u64,
+    fast_path: String,
     bytes: u64,
 }
 
@@ -216,6 +248,12 @@ impl Memory {
             useless: BTreeSet::new(),
             failed: BTreeMap::new(),
             unreadable: BTreeMap::new(),
+            scans: 0,
+            lingering: BTreeMap::new(),
+            staged: Vec::new(),
+            jobs: JobQueues::new(),
+            known_jobs: BTreeSet::new(),
+            granted: BTreeSet::new(),
             rate: 0.0,
             replica_rate: None,
         }
@@ -256,6 +294,7 @@ impl Round<'_> {
         if self.follow(&rows)? {
             rows = self.rows()?;
         }
+        let jobs = self.follow_writes()?;
         if Instant::now() >= self.memory.next_scan {
             let began = Instant::now();
             let scanned = self.scan(&rows);
@@ -264,15 +303,18 @@ impl Round<'_> {
             if scanned? {
                 rows = self.rows()?;
             }
+            self.measure_staged(&rows)?;
+            self.memory.scans += 1;
         }
         plan::declare(&mut self.memory.estimator, config, &rows);
         let restarts = self.all.queue.tiers().restarts(self.name())?;
         let mtbf = plan::mtbf_of(config, &rows, &restarts, self.now);
         let versions = self.versions(&rows, &mtbf)?;
-        let used = self.used(&rows);
-        let fast: Vec<String> = config.fast.iter().map(ToString::to_string).collect();
-        let incoming = self.all.queue.tiers().incoming(&fast)?;
-        let short = self.shortage(used.saturating_add(incoming))?;
+        let mut claims = self.claims(&rows)?;
+        self.claim_writes(&jobs, &mut claims);
+        let space = self.space(&rows, &versions, &claims)?;
+        let (missing, waits) = self.admit(&space, &claims, &jobs)?;
+        let short = self.shortage(space.used())?.max(missing);
         let moment = Moment {
             dwsf: self.memory.estimator.dwsf(),
             dwpp: self.memory.estimator.dwpp(),
@@ -285,8 +327,12 @@ impl Round<'_> {
         self.demote(&rows, &versions, &planned)?;
         self.replicate(&rows, &versions, &planned)?;
         *self.tier.seen.lock_unpoisoned() = Seen {
-            used: used.saturating_sub(freed),
-            incoming,
+            used: data_bytes(&space).saturating_sub(freed),
+            incoming: claims.outstanding.values().sum(),
+            waiting: claims.waiting.iter().map(|one| one.bytes).sum(),
+            space: Some(space),
+            estimator: Some(self.memory.estimator.clone()),
+            writes: self.write_waits(&jobs, &waits, planned.write),
             dwsf: moment.dwsf,
             dwpp: moment.dwpp,
             is_writing: moment.is_writing,
@@ -325,16 +371,6 @@ impl Round<'_> {
         Ok(complete.chain(incomplete).collect())
     }
 
-    /// Returns the bytes of all versions on the fast roots, complete or not.
-    fn used(&self, rows: &[TierVersion]) -> u64 {
-        let complete = rows
-            .iter()
-            .filter(|row| row.state != TierVersionState::Slow);
-        let complete: u64 = complete.map(|row| row.bytes).sum();
-        let incomplete: u64 = self.memory.incomplete.iter().map(|one| one.bytes).sum();
-        complete.saturating_add(incomplete)
-    }
-
     /// Returns the bytes to delete so that the fast roots hold no more than the watermark. If a
     /// device has less free space than its part of the rest, that space counts instead.
     fn shortage(&self, used: u64) -> Result<u64> {
@@ -349,6 +385,53 @@ impl Round<'_> {
             short = short.max(reserve.saturating_sub(free));
         }
         Ok(short)
+    }
+}
+
+/// Returns the results of the last round of a tier.
+fn seen(tier: &Tier) -> Seen {
+    tier.seen.lock_unpoisoned().clone()
+}
+
+/// Returns the bytes of all versions and staged copies on the fast roots.
+fn data_bytes(space: &Space) -> u64 {
+    let data = space
+        .holdings
+        .iter()
+        .filter(|one| one.holder != Holder::Admitted);
+    data.map(|one| one.bytes).sum()
+}
+
+impl Tier {
+    /// Checks that the tier serves these bytes per period.
+    fn admit_period(&self, dwpp: f64) -> std::result::Result<(), Overflow> {
+        let capacity = self.config.capacity.0 as f64;
+        let bound = self.device.admissible(capacity);
+        match dwpp <= bound {
+            true => Ok(()),
+            false => Err(Overflow {
+                dwpp,
+                bound,
+                capacity,
+            }),
+        }
+    }
+
+    /// Returns the conditions under which a version is written to the slow root.
+    fn bypass_rule(&self) -> BypassRule {
+        BypassRule::default()
+    }
+
+    /// Returns the mean seconds between failures of an application without a restart or a
+    /// declaration.
+    fn mtbf_unknown(&self) -> f64 {
+        let prior = Prior::default();
+        prior.seconds / prior.restarts
+    }
+
+    /// Returns the order in which versions are demoted and deleted.
+    const fn order(&self) -> Order {
+        Order::Bbos
     }
 }
 

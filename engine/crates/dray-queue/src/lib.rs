@@ -15,9 +15,9 @@ pub mod promises;
 mod queue;
 
 pub use queue::{
-    Actor, Asking, CandidateQuery, Command, Commands, Counters, EndKind, Ending, FAILURES_MAX,
-    Holds, IsOwn, Manifest, PurgeJob, PurgeReport, Queue, QueuedTransfer, Refused, Restarts,
-    SessionInput, Settings, StagedRow, Staging, Standing, Step, Submission, Submitted, Ticked,
-    TicketHolder, TicketRow, TicketTable, TierChange, TierReplica, TierVersion, Tiers, Verdict,
-    Wish, after_break, after_turned_away, next,
+    Actor, Asking, CandidateQuery, ClaimRow, Command, Commands, Counters, EndKind, Ending,
+    FAILURES_MAX, Holds, IsOwn, Manifest, PurgeJob, PurgeReport, Queue, QueuedTransfer, Refused,
+    Restarts, SessionInput, Settings, SpaceClaim, StagedIn, StagedRow, Staging, Standing, Step,
+    Submission, Submitted, Ticked, TicketHolder, TicketRow, TicketTable, TierChange, TierReplica,
+    TierVersion, TierWrite, Tiers, Verdict, WaitReason, Wish, after_break, after_turned_away, next,
 };

@@ -13,6 +13,7 @@
 mod actor;
 mod candidates;
 mod change;
+mod claims;
 mod connections;
 mod damage;
 mod input;
@@ -29,6 +30,7 @@ mod row;
 mod run;
 mod schema;
 mod settings;
+mod space;
 mod sqlite;
 mod staged;
 mod staging;
@@ -38,9 +40,11 @@ mod tickets;
 mod tiers;
 mod write;
 mod writer;
+mod writes;
 
 pub use actor::Actor;
 pub use candidates::{CandidateQuery, QueuedTransfer};
+pub use claims::{ClaimRow, StagedIn, WaitReason};
 pub use input::{SessionInput, TicketHolder};
 pub use live::{Counters, FAILURES_MAX, Holds};
 pub use manifest::Manifest;
@@ -49,6 +53,7 @@ pub use refused::Refused;
 pub use replicas::TierReplica;
 pub use run::{Ending, Ticked};
 pub use settings::{IsOwn, Settings};
+pub use space::SpaceClaim;
 pub use staged::StagedRow;
 pub use staging::Staging;
 pub use states::{
@@ -58,6 +63,7 @@ pub use submit::{Submission, Submitted};
 pub use tickets::{TicketRow, TicketTable};
 pub use tiers::{Restarts, TierChange, TierVersion, Tiers};
 pub use writer::Commands;
+pub use writes::TierWrite;
 
 use crate::clock;
 use crate::events::Hub;
@@ -144,6 +150,7 @@ pub struct Queue {
     hub: Arc<Hub>,
     commands: Arc<OnceLock<Arc<dyn Commands>>>,
     asked: Mutex<Asked>,
+    waits: claims::Waits,
     opened: Instant,
     folder: PathBuf,
     settings: Settings,
@@ -200,6 +207,7 @@ impl Queue {
             hub,
             commands,
             asked: Mutex::default(),
+            waits: claims::Waits::default(),
             opened: Instant::now(),
             folder,
             settings,
@@ -276,10 +284,13 @@ impl Queue {
     }
 
     fn view(&self, row: Row) -> Transfer {
+        let space = self.waits.view(&row);
         let runs = self.live.lock();
         let run = runs.get(&row.id);
         let promise = self.promises.view(&row.id);
-        row.view(run, promise, clock::now())
+        let mut transfer = row.view(run, promise, clock::now());
+        transfer.space = space;
+        transfer
     }
 
     fn read<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {

@@ -5,6 +5,7 @@
 //!
 //! Non-goals: moving data, storing state, measuring devices.
 
+pub mod admission;
 pub mod bypass;
 pub mod calibration;
 pub mod device;

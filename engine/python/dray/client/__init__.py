@@ -28,6 +28,7 @@ from dray.client._answers import (
     RootInfo,
     Scheduling,
     Space,
+    SpaceClaim,
     Staged,
     Ticket,
     Transfer,
@@ -47,10 +48,11 @@ from dray.client._requests import (
     Scitag,
     Selection,
     StagingRequest,
+    WriteRequest,
 )
 from dray.client._sync import Client
 from dray.client._third_party import AsyncCopy, Copy, copy, copy_async
-from dray.client._tiers import Tier, TierReplica, TierVersion
+from dray.client._tiers import Tier, TierReplica, TierVersion, WriteJob
 from dray.client._tokens import DISCOVER, Discover, TokenSource
 from dray.client._urls import escape, unescape
 
@@ -91,6 +93,7 @@ __all__ = [
     "Scitag",
     "Selection",
     "Space",
+    "SpaceClaim",
     "Staged",
     "StagingRequest",
     "Ticket",
@@ -100,6 +103,8 @@ __all__ = [
     "TokenSource",
     "Transfer",
     "TransferState",
+    "WriteJob",
+    "WriteRequest",
     "You",
     "copy",
     "copy_async",

@@ -34,6 +34,7 @@ __all__ = [
     "RootInfo",
     "Scheduling",
     "Space",
+    "SpaceClaim",
     "Staged",
     "Ticket",
     "Transfer",
@@ -163,6 +164,24 @@ class FileFailure:
 
 
 @dataclass(frozen=True, slots=True)
+class SpaceClaim:
+    """The claim of a transfer on the space of a tier.
+
+    :param bytes: claimed bytes. ``None`` if the size is not known before the files are listed.
+    :param admitted: false while the transfer waits for space.
+    :param reason: reason for which the transfer waits.
+    :param free_at: time at which the tier expects to have enough space. ``None`` while it is
+        unknown.
+    """
+
+    tier: str
+    bytes: int | None = None
+    admitted: bool = True
+    reason: str | None = None
+    free_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Transfer:
     """The state of a transfer at the time of the answer.
 
@@ -192,6 +211,8 @@ class Transfer:
     :param error: error of the transfer as a whole.
     :param failures: the first ten failed files. :meth:`Client.files` returns all of them.
     :param source: index of the replica in use.
+    :param space: claim on the space of a tier, if the destination is in a fast root of a tier and
+        the transfer has not ended.
     :param notices: the last ten notices.
     :param silent_seconds: seconds without progress of an active transfer, from 10 on.
     """
@@ -223,6 +244,7 @@ class Transfer:
     error: DrayError | None = None
     failures: tuple[FileFailure, ...] = ()
     source: int | None = None
+    space: SpaceClaim | None = None
     notices: tuple[str, ...] = ()
     silent_seconds: int | None = None
     purged: bool = False

@@ -24,15 +24,15 @@ from dray.client._answers import (
     Transfer,
 )
 from dray.client._awaiting import Awaiting
-from dray.client._base import staging_with_id, with_id
+from dray.client._base import staging_with_id, with_id, write_with_id
 from dray.client._requests import KEEP, Keep
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Mapping
     from datetime import datetime
 
-    from dray.client._requests import Request, StagingRequest
-    from dray.client._tiers import Tier
+    from dray.client._requests import Request, StagingRequest, WriteRequest
+    from dray.client._tiers import Tier, WriteJob
     from dray.errors import DrayError
 
 __all__ = ["AsyncClient"]
@@ -309,6 +309,28 @@ class AsyncClient(Awaiting):
     async def tier(self, name: str) -> Tier:
         """Await :meth:`Client.tier`."""
         return await self._run(flows.carry(calls.tier(name), self._policy))
+
+    async def request_write(self, tier: str, request: WriteRequest) -> WriteJob:
+        """Await :meth:`Client.request_write`."""
+        return await self._run(
+            flows.carry(calls.request_write(tier, write_with_id(request)), self._policy)
+        )
+
+    async def write_job(self, id: str) -> WriteJob:
+        """Await :meth:`Client.write_job`."""
+        return await self._run(flows.carry(calls.write_job(id), self._policy))
+
+    async def renew_write(self, id: str) -> WriteJob:
+        """Await :meth:`Client.renew_write`."""
+        return await self._run(flows.carry(calls.renew_write(id), self._policy))
+
+    async def complete_write(self, id: str) -> WriteJob:
+        """Await :meth:`Client.complete_write`."""
+        return await self._run(flows.carry(calls.complete_write(id), self._policy))
+
+    async def delete_write(self, id: str) -> WriteJob:
+        """Await :meth:`Client.delete_write`."""
+        return await self._run(flows.carry(calls.delete_write(id), self._policy))
 
     async def pin_staging(self, id: str, lifetime_seconds: int) -> Staged:
         """Await :meth:`Client.pin_staging`."""

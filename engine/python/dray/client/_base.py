@@ -15,9 +15,9 @@ from dray.client._urls import Address, parse_url
 if TYPE_CHECKING:
     import os
 
-    from dray.client._requests import Request, StagingRequest
+    from dray.client._requests import Request, StagingRequest, WriteRequest
 
-__all__ = ["Base", "staging_with_id", "with_id"]
+__all__ = ["Base", "staging_with_id", "with_id", "write_with_id"]
 
 
 class Base(ABC):
@@ -84,6 +84,13 @@ def with_id(request: Request) -> Request:
 
 def staging_with_id(request: StagingRequest) -> StagingRequest:
     """Add an id to a staging request, for the same reason as :meth:`with_id`."""
+    if request.id is not None:
+        return request
+    return dataclasses.replace(request, id=str(uuid.uuid4()))
+
+
+def write_with_id(request: WriteRequest) -> WriteRequest:
+    """Return the request with an id, so that a repeated request finds the first one."""
     if request.id is not None:
         return request
     return dataclasses.replace(request, id=str(uuid.uuid4()))

@@ -17,8 +17,8 @@ from urllib.parse import urlencode
 from dray.client import _answers as answers
 from dray.client._errors import error_of, usage
 from dray.client._reader import ShapeError, read
-from dray.client._requests import Keep, Request, StagingRequest, write, write_time
-from dray.client._tiers import Tier, Tiers
+from dray.client._requests import Keep, Request, StagingRequest, WriteRequest, write, write_time
+from dray.client._tiers import Tier, Tiers, WriteJob
 from dray.client._urls import segment
 
 if TYPE_CHECKING:
@@ -447,6 +447,38 @@ def tiers() -> Call[Tiers]:
 def tier(name: str) -> Call[Tier]:
     """Get a tier with its versions."""
     return Call("look at the tier", "GET", f"/v1/tiers/{segment(name)}", _reader_of(Tier))
+
+
+def request_write(tier: str, request: WriteRequest) -> Call[WriteJob]:
+    """Ask for a turn to write a version. Repeatable, because the request has an id."""
+    if request.id is None:
+        raise AssertionError("an id is made before the first try")
+    reader = _reader_of(WriteJob)
+    place = f"/v1/tiers/{segment(tier)}/writes"
+    return Call("ask for a write", "POST", place, reader, body=write(request))
+
+
+def write_job(id: str) -> Call[WriteJob]:
+    """Look up a write job, and renew its lease."""
+    return Call("look up the write job", "GET", f"/v1/writes/{segment(id)}", _reader_of(WriteJob))
+
+
+def renew_write(id: str) -> Call[WriteJob]:
+    """Renew the lease of a write job."""
+    place = f"/v1/writes/{segment(id)}/renew"
+    return Call("renew the write job", "POST", place, _reader_of(WriteJob))
+
+
+def complete_write(id: str) -> Call[WriteJob]:
+    """End a write job: its version is complete. Repeatable."""
+    place = f"/v1/writes/{segment(id)}/complete"
+    return Call("complete the write job", "POST", place, _reader_of(WriteJob))
+
+
+def delete_write(id: str) -> Call[WriteJob]:
+    """End a write job without a version. Repeatable."""
+    place = f"/v1/writes/{segment(id)}"
+    return Call("delete the write job", "DELETE", place, _reader_of(WriteJob))
 
 
 def pin(id: str, lifetime_seconds: int) -> Call[answers.Staged]:

@@ -231,6 +231,28 @@ class StagingRequest:
     bound_seconds: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class WriteRequest:
+    """A request for a turn to write a version of an application to a tier.
+
+    :param bytes: size of the version.
+    :param id: as for a :class:`Request`. By default the client creates an id.
+    :param files: number of files of the version. The completion fails with another number.
+    :param period_seconds: time between versions, with ``mtbf_seconds`` or ``nodes``.
+    :param lease_seconds: time after the last call about the job after which the job expires.
+    """
+
+    application: str
+    version: int
+    bytes: int
+    id: str | None = None
+    files: int | None = None
+    period_seconds: int | None = None
+    mtbf_seconds: int | None = None
+    nodes: int | None = None
+    lease_seconds: int | None = None
+
+
 def write(value: object) -> Json:
     """Return the JSON of a request or of a part of a request. ``None`` is left out.
 

@@ -20,7 +20,7 @@ from dray.client._answers import (
     Ticket,
     Transfer,
 )
-from dray.client._base import staging_with_id, with_id
+from dray.client._base import staging_with_id, with_id, write_with_id
 from dray.client._blocking import Blocking
 from dray.client._requests import KEEP, Keep
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
     from datetime import datetime
 
-    from dray.client._requests import Request, StagingRequest
-    from dray.client._tiers import Tier
+    from dray.client._requests import Request, StagingRequest, WriteRequest
+    from dray.client._tiers import Tier, WriteJob
     from dray.errors import DrayError
 
 __all__ = ["Client"]
@@ -428,6 +428,34 @@ class Client(Blocking):
     def tier(self, name: str) -> Tier:
         """Return a tier with the versions that the caller may see."""
         return self._run(flows.carry(calls.tier(name), self._policy))
+
+    def request_write(self, tier: str, request: WriteRequest) -> WriteJob:
+        """Ask for a turn to write a version. Retried, for the same reason as :meth:`submit`.
+
+        :raises DrayError: if the tier can never hold the version.
+        """
+        return self._run(
+            flows.carry(calls.request_write(tier, write_with_id(request)), self._policy)
+        )
+
+    def write_job(self, id: str) -> WriteJob:
+        """Return a write job, and renew its lease."""
+        return self._run(flows.carry(calls.write_job(id), self._policy))
+
+    def renew_write(self, id: str) -> WriteJob:
+        """Renew the lease of a write job."""
+        return self._run(flows.carry(calls.renew_write(id), self._policy))
+
+    def complete_write(self, id: str) -> WriteJob:
+        """End a write job: its version is complete.
+
+        :raises DrayPermanentError: if the job is not granted, or nothing is at its path.
+        """
+        return self._run(flows.carry(calls.complete_write(id), self._policy))
+
+    def delete_write(self, id: str) -> WriteJob:
+        """End a write job without a version."""
+        return self._run(flows.carry(calls.delete_write(id), self._policy))
 
     def pin_staging(self, id: str, lifetime_seconds: int) -> Staged:
         """Pin a fast copy, so that it is not evicted.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime  # noqa: TC003 - the reader of answers resolves the types
 
-__all__ = ["Tier", "TierReplica", "TierVersion", "Tiers"]
+__all__ = ["Tier", "TierReplica", "TierVersion", "Tiers", "WriteJob"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,7 @@ class Tier:
     :param watermark: bytes above which fast copies are deleted.
     :param used: bytes of all versions on the fast roots.
     :param incoming: bytes that running transfers will still write to the fast roots.
+    :param waiting: bytes of requests that wait for space.
     :param dwsf: bytes that all applications have written in the current period.
     :param dwpp: bytes that all applications are expected to write in a period.
     :param dwpp_max: most bytes of a period for which the tier never fills up.
@@ -81,6 +82,7 @@ class Tier:
     used: int = 0
     incoming: int = 0
     period_seconds: int = 0
+    waiting: int = 0
     dwsf: int = 0
     dwpp: int = 0
     dwpp_max: int | None = None
@@ -102,3 +104,33 @@ class Tiers:
     """The tiers of an endpoint."""
 
     tiers: tuple[Tier, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WriteJob:
+    """A turn of an application to write a version to a tier.
+
+    :param state: ``waiting``, ``granted``, ``ended`` or ``expired``.
+    :param placement: ``fast`` or ``slow``: the root of ``path``.
+    :param path: API path of the version, a file or a folder that the application creates.
+    :param reason: reason for the state and the placement.
+    :param rate_max: highest rate in bytes per second at which the tier does not fill up.
+    :param starts_at: expected start of a waiting job. ``None`` while it is unknown.
+    :param expires_at: end of the lease. Each call about the job by its owner renews the lease.
+    """
+
+    id: str
+    tier: str
+    application: str
+    version: int
+    state: str
+    placement: str
+    path: str
+    bytes: int = 0
+    reason: str | None = None
+    rate_max: int | None = None
+    starts_at: datetime | None = None
+    submitted_at: datetime | None = None
+    granted_at: datetime | None = None
+    expires_at: datetime | None = None
+    ended_at: datetime | None = None

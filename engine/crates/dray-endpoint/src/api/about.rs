@@ -158,7 +158,7 @@ pub(super) async fn admission(
     let principal = caller.clone();
     api.call(move |api| {
         let checked = request.transfers.into_iter().map(|one| {
-            let submission = api.submission(&principal, one)?;
+            let submission = api.submission(&principal, one, None)?;
             Ok((submission.request, submission.route))
         });
         let checked = checked.collect::<Result<Vec<_>>>()?;

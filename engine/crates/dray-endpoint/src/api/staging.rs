@@ -16,13 +16,15 @@ use std::sync::Arc;
 type Shared = State<Arc<Api>>;
 
 impl Api {
-    fn stager(&self) -> Stager<'_> {
+    fn stager(&self, size: Option<u64>) -> Stager<'_> {
         Stager {
             queue: &self.queue,
             roots: &self.roots,
             access: &*self.access,
             accounts: &self.accounts,
             tiers: &self.config.tier,
+            admission: &self.tiers,
+            size,
         }
     }
 }
@@ -34,9 +36,11 @@ async fn stage(
     direction: StagedDirection,
 ) -> Answer<(StatusCode, Json<Staged>)> {
     let principal = (*caller).clone();
+    let sources = api.unsized_staging(&request, direction);
+    let size = api.sizes(caller, vec![sources]).await?.pop().flatten();
     let (staged, is_new) = api
         .call(move |api| {
-            let stager = api.stager();
+            let stager = api.stager(size);
             Ok(stager.stage(&principal, request, direction))
         })
         .await??;
@@ -116,7 +120,7 @@ pub(super) async fn pin(
     Body(pin): Body<PinRequest>,
 ) -> Answer<Json<Staged>> {
     let principal = caller.clone();
-    api.call(move |api| api.stager().pin(&principal, &id, pin.lifetime_seconds))
+    api.call(move |api| api.stager(None).pin(&principal, &id, pin.lifetime_seconds))
         .await
         .map(Json)
 }
@@ -129,7 +133,7 @@ pub(super) async fn pin(
 pub(super) async fn evict(State(api): Shared, caller: Caller, Id(id): Id) -> Answer<Json<Staged>> {
     let principal = caller.clone();
     api.storage_turn(&caller, move |api, given| {
-        api.stager().evict(&principal, &id, given)
+        api.stager(None).evict(&principal, &id, given)
     })
     .await
     .map(Json)

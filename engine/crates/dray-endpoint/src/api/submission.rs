@@ -3,6 +3,7 @@
 
 use super::Api;
 use crate::session::check_clear_data;
+use crate::tier::SpaceRequest;
 use dray_access::{Action, Principal};
 use dray_api::api_path::{ApiPath, Side};
 use dray_api::{Check, Request, Route};
@@ -33,7 +34,13 @@ pub(super) const fn writing(overwrite: Overwrite) -> Action {
 
 impl Api {
     /// Checks everything about a request that can be checked before the transfer runs.
-    pub(super) fn submission(&self, caller: &Principal, request: Request) -> Result<Submission> {
+    /// `size` has the bytes of the sources, if they were measured.
+    pub(super) fn submission(
+        &self,
+        caller: &Principal,
+        request: Request,
+        size: Option<u64>,
+    ) -> Result<Submission> {
         request.check()?;
         check_size(&request)?;
         let route = self.config.route(&request)?;
@@ -49,11 +56,22 @@ impl Api {
             check_clear_data(&request, &self.config)?;
         }
         self.check_access(caller, &request, &route)?;
+        let claim = match (route.destination(), &request.id) {
+            (Side::Local(to), Some(id)) => self.tiers.claim(&SpaceRequest {
+                id,
+                to,
+                bytes: request.bytes_stated().or(size),
+                application: None,
+                period_seconds: None,
+            })?,
+            _ => None,
+        };
         Ok(Submission {
             request,
             route,
             owner: caller.owner.clone(),
             principal: caller.name.clone(),
+            claim,
         })
     }
 

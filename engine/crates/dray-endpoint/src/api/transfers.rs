@@ -53,9 +53,11 @@ pub(super) async fn submit(
     Body(request): Body<Request>,
 ) -> Answer<Response> {
     let principal = caller.clone();
+    let sizes = vec![api.unsized_transfer(&request)];
+    let size = api.sizes(&caller, sizes).await?.pop().flatten();
     let done = api
         .call(move |api| {
-            let submission = api.submission(&principal, with_id(request)?)?;
+            let submission = api.submission(&principal, with_id(request)?, size)?;
             Ok(api.queue.submit(submission))
         })
         .await??;
@@ -74,12 +76,18 @@ pub(super) async fn batch(
     Body(batch): Body<BatchRequest>,
 ) -> Answer<Json<BatchAnswer>> {
     let principal = caller.clone();
+    let sources = batch.transfers.iter().map(|BatchItem(request)| {
+        let request = request.as_ref().ok()?;
+        api.unsized_transfer(request)
+    });
+    let sizes = api.sizes(&caller, sources.collect()).await?;
     let results = api
         .call(move |api| {
-            let requests = batch.transfers.into_iter().enumerate();
-            let submissions = requests.map(|(at, BatchItem(request))| {
+            let requests = batch.transfers.into_iter().zip(sizes).enumerate();
+            let submissions = requests.map(|(at, (BatchItem(request), size))| {
                 let request = request.and_then(|request| with_id(*request));
-                let submission = request.and_then(|request| api.submission(&principal, request));
+                let submission =
+                    request.and_then(|request| api.submission(&principal, request, size));
                 submission.map_err(|error| of_item(at, error))
             });
             api.queue.submit_all(submissions.collect(), batch.atomic)
@@ -280,7 +288,8 @@ pub(super) async fn retry(
     api.call(move |api| {
         // Checked again, because the permissions may have changed since the first submission.
         let transfer = api.queue.show(&actor(&principal), &id)?;
-        let submission = api.submission(&principal, transfer.request)?;
+        let size = (transfer.bytes.listed > 0).then_some(transfer.bytes.listed);
+        let submission = api.submission(&principal, transfer.request, size)?;
         (api.queue).retry(&actor(&principal), &id, submission)
     })
     .await

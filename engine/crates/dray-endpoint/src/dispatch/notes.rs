@@ -140,6 +140,7 @@ mod tests {
             request,
             owner: "alice".to_owned(),
             principal: "alice@test".to_owned(),
+            claim: None,
         };
         queue.submit(submission).expect("taken");
         let rename = |from: &'static str, to: &'static str| {

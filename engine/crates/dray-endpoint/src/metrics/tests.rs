@@ -53,6 +53,7 @@ fn by(owner: &str, request: Request) -> Submission {
         request,
         owner: owner.to_owned(),
         principal: format!("{owner}@test"),
+        claim: None,
     }
 }
 

@@ -195,6 +195,7 @@ fn answers_stay_quick_while_many_are_queued_and_run() {
             request,
             owner: "alice".to_owned(),
             principal: "alice@test".to_owned(),
+            claim: None,
         })
     };
     let all = queue

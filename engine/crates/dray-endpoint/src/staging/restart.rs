@@ -80,6 +80,7 @@ fn submission(
         request: moves,
         owner: copy.version.owner.clone(),
         principal: copy.principal.to_owned(),
+        claim: None,
     })
 }
 
@@ -142,7 +143,7 @@ impl Stager<'_> {
             principal: &caller.name,
             labels: BTreeMap::new(),
         };
-        let (submission, row) = built(&plan, request)?;
+        let (mut submission, row) = built(&plan, request)?;
         if version.state == At::Slow {
             let restoring = version.transfer.as_deref();
             if restoring.is_some_and(|restoring| restoring != id.as_str()) {
@@ -151,6 +152,7 @@ impl Stager<'_> {
                 return Err(conflict(cause, "wait until the other transfer ends").into());
             }
             self.access.allow(caller, Action::Modify, &fast)?;
+            submission.claim = self.claim(&id, &row.request, &fast, Some(version.bytes))?;
             let restored = TierVersion {
                 transfer: Some(id.to_string()),
                 ..version.clone()

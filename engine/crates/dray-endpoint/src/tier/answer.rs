@@ -23,20 +23,25 @@ impl Tiers {
             .collect()
     }
 
+    /// Returns the tier of this name.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such tier.
+    pub(super) fn tier(&self, name: &str) -> Result<&Tier> {
+        let named = |tier: &&Tier| tier.config.name.as_str() == name;
+        self.tiers.iter().find(named).ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, End::Here, "find the tier")
+                .cause("this endpoint has no tier of this name")
+                .remedy("ask GET /v1/tiers which tiers there are")
+        })
+    }
+
     /// Returns the state of one tier, with the versions that `caller` may see.
     ///
     /// # Errors
     /// `NotFound` if there is no such tier. Errors of the database.
     pub fn show(&self, caller: &Actor, name: &str) -> Result<TierDetail> {
-        let tier = self
-            .tiers
-            .iter()
-            .find(|tier| tier.config.name.as_str() == name);
-        let tier = tier.ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, End::Here, "find the tier")
-                .cause("this endpoint has no tier of this name")
-                .remedy("ask GET /v1/tiers which tiers there are")
-        })?;
+        let tier = self.tier(name)?;
         let seen = tier.seen.lock_unpoisoned().clone();
         let pins = self.queue.tiers().pins(clock::now())?;
         let replicas = self.queue.tiers().replicas(name)?;
@@ -107,6 +112,7 @@ fn answer(tier: &Tier, seen: &Seen) -> TierAnswer {
         watermark: watermark(config),
         used: seen.used,
         incoming: seen.incoming,
+        waiting: seen.waiting,
         period_seconds: config.period,
         dwsf: whole(seen.dwsf),
         dwpp: whole(seen.dwpp),

@@ -8,7 +8,7 @@ use dray_access::OWN_PRINCIPAL;
 use dray_api::{Patch, StagedDirection, TierVersionState as At};
 use dray_core::{ErrorKind, Result, TransferId};
 use dray_queue::{TierChange, TierVersion};
-use dray_sched::tiers::victims::{self, Order, Version, VersionState};
+use dray_sched::tiers::victims::{self, Version, VersionState};
 use std::collections::BTreeMap;
 
 /// Label of the transfers that a tier submits.
@@ -56,7 +56,7 @@ impl Round<'_> {
                 version.state = VersionState::Demoting;
             }
         }
-        let next = victims::next_demotion(&candidates, Order::Bbos);
+        let next = victims::next_demotion(&candidates, self.tier.order());
         let Some(row) = next.and_then(|next| rows.get(next.index)) else {
             return Ok(());
         };

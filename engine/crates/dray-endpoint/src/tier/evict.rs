@@ -6,7 +6,7 @@ use dray_access::OWN_PRINCIPAL;
 use dray_api::{StagedDirection, TierVersionState as At};
 use dray_core::{Error, Result, TransferId};
 use dray_queue::TierVersion;
-use dray_sched::tiers::victims::{self, Order, Version, VersionState};
+use dray_sched::tiers::victims::{self, Version, VersionState};
 use serde_json::json;
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ impl Round<'_> {
                 };
             }
         }
-        let found = victims::deletions(&complete, short.saturating_sub(freed), Order::Bbos);
+        let found = victims::deletions(&complete, short.saturating_sub(freed), self.tier.order());
         for index in &found.indices {
             if let Some(row) = rows.get(*index) {
                 freed += self.delete(row, "space")?;

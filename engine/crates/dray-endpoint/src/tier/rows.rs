@@ -242,7 +242,8 @@ impl Round<'_> {
             Some(row) if row.stamp == stamp && row.state != At::Slow => {}
             Some(row) if row.stamp == stamp => changes.push(to(row, At::Demoted)),
             known => {
-                if rule.is_some_and(|rule| measure.is_complete(rule, now)) {
+                let is_granted = self.memory.granted.contains(&look.fast.text());
+                if !is_granted && rule.is_some_and(|rule| measure.is_complete(rule, now)) {
                     let new = self.written(look, measure, stamp);
                     changes.push((known.map(|row| row.state), new));
                     return;
@@ -254,6 +255,7 @@ impl Round<'_> {
                 self.memory.incomplete.push(Incomplete {
                     application: look.found.application.clone(),
                     version: look.found.version,
+                    fast_path: look.fast.text(),
                     bytes: measure.bytes,
                 });
                 match known.map(|row| (row.state, row)) {

@@ -50,6 +50,11 @@ impl Measure {
         format!("{}:{}:{:x}", self.files, self.bytes, self.times)
     }
 
+    /// Returns the number of files.
+    pub(super) const fn files(&self) -> u64 {
+        self.files
+    }
+
     /// Returns true if the version is complete at the time `now`, in nanoseconds since 1970.
     pub(super) fn is_complete(&self, rule: &Completion, now: i128) -> bool {
         let is_whole = self.files > 0 && !self.has_partial;

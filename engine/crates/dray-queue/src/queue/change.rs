@@ -94,6 +94,7 @@ impl Queue {
                     .remedy("read the transfer with GET, then retry the transfer again"));
             }
             row.route = Some(submission.route);
+            row.claim = submission.claim;
             Quota::count(connection, limits, "try the transfer again")?.take(connection, &row.owner)
         })
     }

@@ -1,6 +1,7 @@
 //! A row of the table of transfers, and its conversion to the API's type `Transfer`.
 
 use super::live::{Counters, FAILURES_MAX, Run};
+use super::space::SpaceClaim;
 use super::sqlite::{json, sql};
 use super::states::{Standing, Wish};
 use crate::clock;
@@ -21,7 +22,7 @@ pub(super) const SELECT: &str = "SELECT t.*, c.body AS counters FROM transfers t
                                  LEFT JOIN counters c ON c.transfer = t.id";
 
 /// Every column, in the order of the values in [`Row::write`].
-const COLUMNS: [&str; 33] = [
+const COLUMNS: [&str; 34] = [
     "id",
     "seq",
     "owner",
@@ -55,6 +56,7 @@ const COLUMNS: [&str; 33] = [
     "number",
     "purged",
     "route",
+    "claim",
 ];
 
 // REPLACE cannot be used: it deletes the row first, and with the row its labels and counters.
@@ -104,6 +106,8 @@ pub(super) struct Row {
     /// The parsed sources and destination, as they were resolved at the submission. `None` only in
     /// rows of older versions whose transfers have ended and whose URLs this version cannot read.
     pub(super) route: Option<Route>,
+    /// Claim on the space of a tier, if the destination is in a fast root.
+    pub(super) claim: Option<SpaceClaim>,
     pub(super) submitted_at: Timestamp,
     pub(super) started_at: Option<Timestamp>,
     pub(super) ended_at: Option<Timestamp>,
@@ -156,6 +160,7 @@ impl Row {
             request,
             secrets: Vec::new(),
             route: None,
+            claim: None,
             submitted_at: now,
             started_at: None,
             ended_at: None,
@@ -178,6 +183,7 @@ impl Row {
         let error: Option<String> = row.get("error")?;
         let counters: Option<String> = row.get("counters")?;
         let route: Option<String> = row.get("route")?;
+        let claim: Option<String> = row.get("claim")?;
         Ok(Self {
             id: text("id")?,
             seq: row.get("seq")?,
@@ -197,6 +203,7 @@ impl Row {
             request: unjson(&text("request")?)?,
             secrets: unjson(&text("tickets")?)?,
             route: route.map(|text| unjson(&text)).transpose()?,
+            claim: claim.map(|text| unjson(&text)).transpose()?,
             submitted_at: Timestamp::from_ms(row.get("submitted_at")?),
             started_at: moment(row, "started_at")?,
             ended_at: moment(row, "ended_at")?,
@@ -262,16 +269,25 @@ impl Row {
                     self.number,
                     self.is_purged,
                     self.route.as_ref().map(json).transpose().map_err(to_sql)?,
+                    self.claim.as_ref().map(json).transpose().map_err(to_sql)?,
                 ])
             })
             .map_err(sql("store the transfer"))?;
         super::live::write(connection, &self.id, &self.counters)
     }
 
+    /// Returns true if the transfer waits for space on a tier.
+    pub(super) fn awaits_space(&self) -> bool {
+        self.claim.as_ref().is_some_and(|claim| !claim.is_admitted)
+    }
+
     /// Returns the time until which a queued transfer is not a candidate, because of its
-    /// `not_before`.
+    /// `not_before`. A transfer that waits for space is no candidate until its claim is admitted.
     fn held_until(&self, now: Timestamp) -> Option<Timestamp> {
         let is_queued = self.standing.state == State::Queued;
+        if is_queued && self.awaits_space() {
+            return Some(Timestamp::from_ms(i64::MAX));
+        }
         self.request.not_before.filter(|at| is_queued && *at > now)
     }
 
@@ -381,6 +397,7 @@ impl Row {
             error: self.error,
             failures: run.map_or(self.failures, |run| run.failures.clone()),
             source: self.source,
+            space: None,
             notices: run.map_or(self.notices, |run| run.notices.iter().cloned().collect()),
         }
     }

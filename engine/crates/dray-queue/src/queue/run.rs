@@ -80,7 +80,8 @@ impl Queue {
             let Some(mut row) = Row::find(connection, &wanted)? else {
                 return Ok(None);
             };
-            if row.version != version || row.standing.state != State::Queued {
+            let is_queued = row.standing.state == State::Queued && !row.awaits_space();
+            if row.version != version || !is_queued {
                 return Ok(None);
             }
             let now = clock::now();

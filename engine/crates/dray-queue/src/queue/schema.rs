@@ -283,7 +283,8 @@ ALTER TABLE staging ADD COLUMN hit INTEGER NOT NULL DEFAULT 0;
 ",
     // Renames a column to the name of its field.
     // Counts the restarts that found their fast copy, and adds the copies of versions on the other
-    // roots of a replication group.
+    // roots of a replication group. Adds the claim of a transfer on the space of a tier, and the
+    // write jobs of tiers.
     "
 ALTER TABLE transfers RENAME COLUMN barren TO tries_without_progress;
 ALTER TABLE tier_restarts ADD COLUMN hits INTEGER NOT NULL DEFAULT 0;
@@ -301,6 +302,32 @@ CREATE TABLE tier_replicas (
     error TEXT,
     PRIMARY KEY (tier, application, version, root)
 ) STRICT, WITHOUT ROWID;
+ALTER TABLE transfers ADD COLUMN claim TEXT;
+CREATE INDEX transfers_claims ON transfers (seq) WHERE claim IS NOT NULL AND ended_at IS NULL;
+CREATE TABLE tier_writes (
+    id TEXT PRIMARY KEY,
+    seq INTEGER NOT NULL UNIQUE,
+    tier TEXT NOT NULL,
+    application TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    owner TEXT NOT NULL,
+    fast_path TEXT NOT NULL,
+    slow_path TEXT NOT NULL,
+    placement TEXT NOT NULL,
+    state TEXT NOT NULL,
+    bytes INTEGER NOT NULL,
+    files INTEGER,
+    period_seconds INTEGER,
+    mtbf_seconds INTEGER,
+    nodes INTEGER,
+    lease_seconds INTEGER NOT NULL,
+    submitted_at INTEGER NOT NULL,
+    granted_at INTEGER,
+    expires_at INTEGER,
+    ended_at INTEGER
+) STRICT, WITHOUT ROWID;
+CREATE INDEX tier_writes_live ON tier_writes (tier, seq) WHERE ended_at IS NULL;
+CREATE INDEX tier_writes_ended ON tier_writes (ended_at) WHERE ended_at IS NOT NULL;
 ",
 ];
 

@@ -4,6 +4,7 @@
 use super::quota::{Limits, Quota};
 use super::refused::Refused;
 use super::row::{self, Row};
+use super::space::SpaceClaim;
 use super::sqlite::{json, sql};
 use super::staged::{self, StagedRow};
 use super::states::{Command, next};
@@ -29,6 +30,8 @@ pub struct Submission {
     pub owner: String,
     /// Name of the principal that submits the request.
     pub principal: String,
+    /// Claim on the space of a tier, if the destination is in a fast root.
+    pub claim: Option<SpaceClaim>,
 }
 
 /// The result of a submission.
@@ -229,6 +232,7 @@ fn take_one(
         route,
         owner,
         principal,
+        claim,
     } = submission;
     let id = request.id.clone().ok_or_else(internal)?;
     let secrets = row::secrets(&mut request);
@@ -243,6 +247,7 @@ fn take_one(
             essence,
             secrets,
             route: Some(route),
+            claim,
             ..Row::queued(&id, seq, request, now)
         };
         let owner = row.owner.clone();
@@ -264,6 +269,7 @@ fn take_one(
         found.essence = essence;
         found.request = request;
         found.route = Some(route);
+        found.claim = claim;
         found.principal = principal;
         found.secrets = secrets;
         renew(connection, &mut found, now)?;

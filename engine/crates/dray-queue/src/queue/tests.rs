@@ -1,4 +1,5 @@
 mod candidates;
+mod claims;
 mod files;
 mod list;
 mod promised;
@@ -6,6 +7,7 @@ mod routes;
 mod secrets;
 mod staging;
 mod tiers;
+mod writes;
 
 use super::{Actor, Commands, Counters, Ending, Queue, Settings, Submission, Wish};
 use crate::clock;
@@ -97,6 +99,7 @@ fn by(owner: &str, request: Request) -> Submission {
         request,
         owner: owner.to_owned(),
         principal: format!("{owner}@test"),
+        claim: None,
     }
 }
 
@@ -106,10 +109,8 @@ fn id(text: &str) -> TransferId {
 
 fn begin(queue: &Queue, text: &str) -> super::SessionInput {
     let version = queue.show(&actor("root"), text).expect("there").version;
-    queue
-        .begin(&id(text), version)
-        .expect("written")
-        .expect("still queued")
+    let begun = queue.begin(&id(text), version).expect("written");
+    begun.expect("still queued")
 }
 
 fn lost() -> Error {
@@ -152,10 +153,8 @@ fn submission_follows_the_table() {
     let error = queue.submit(by("bob", request("t"))).expect_err("bob's");
     assert_eq!(error.kind, ErrorKind::AlreadyExists);
     assert!(!error.to_string().contains("alice") && !error.to_string().contains("active"));
-    assert_eq!(
-        queue.show(&actor("bob"), "t").expect_err("hidden").kind,
-        ErrorKind::NotFound
-    );
+    let error = queue.show(&actor("bob"), "t").expect_err("hidden");
+    assert_eq!(error.kind, ErrorKind::NotFound);
 
     // After the transfer has ended, the same submission begins a new attempt.
     queue.ended(&id("t"), Ending::Incomplete).expect("ended");

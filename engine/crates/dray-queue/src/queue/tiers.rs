@@ -149,7 +149,7 @@ pub(super) fn put(connection: &Connection, one: &TierVersion) -> Result<()> {
     Ok(())
 }
 
-fn find(connection: &Connection, one: &TierVersion) -> Result<Option<TierVersion>> {
+pub(super) fn find(connection: &Connection, one: &TierVersion) -> Result<Option<TierVersion>> {
     connection
         .prepare_cached(
             "SELECT * FROM tier_versions WHERE tier = ?1 AND application = ?2 AND version = ?3",
@@ -349,40 +349,5 @@ impl Tiers<'_> {
             let rows = rows.map_err(&failed)?;
             rows.collect::<rusqlite::Result<_>>().map_err(&failed)
         })
-    }
-
-    /// Returns the bytes that running transfers will still write below one of the roots. Transfers
-    /// whose files are not listed yet count as listed so far.
-    ///
-    /// # Errors
-    /// Errors of the database.
-    pub fn incoming(&self, roots: &[String]) -> Result<u64> {
-        let failed = sql("count incoming bytes");
-        let ids: Vec<String> = self.0.read(|connection| {
-            let mut statement = connection
-                .prepare_cached(
-                    "SELECT id FROM transfers WHERE state IN ('active', 'waiting')
-                     AND substr(destination_url, 1, length(?1) + 2) = '/' || ?1 || '/'",
-                )
-                .map_err(&failed)?;
-            let mut ids = Vec::new();
-            for root in roots {
-                let rows = statement
-                    .query_map([root], |row| row.get(0))
-                    .map_err(&failed)?;
-                for id in rows {
-                    ids.push(id.map_err(&failed)?);
-                }
-            }
-            Ok(ids)
-        })?;
-        let mut bytes = 0_u64;
-        for id in ids {
-            let id = dray_core::TransferId::new(id.as_str())?;
-            if let Some(counted) = self.0.counted(&id) {
-                bytes += counted.bytes.listed.saturating_sub(counted.bytes.durable);
-            }
-        }
-        Ok(bytes)
     }
 }

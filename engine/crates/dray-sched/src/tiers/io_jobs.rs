@@ -82,6 +82,20 @@ impl<Id: Clone + PartialEq> JobQueues<Id> {
         job
     }
 
+    /// Returns the job that [`JobQueues::start`] would start. Returns `None` if a job runs on the
+    /// device, or if no job waits.
+    #[must_use]
+    pub fn next(&self, device: DeviceIndex) -> Option<&Id> {
+        let device = self.devices.get(&device)?;
+        let application = device.turns.front().filter(|_| device.running.is_none())?;
+        device.waiting.get(application)?.front()
+    }
+
+    /// Marks a job as running that was started before these queues were created.
+    pub fn resume(&mut self, device: DeviceIndex, job: Id) {
+        self.devices.entry(device).or_default().running = Some(job);
+    }
+
     /// Ends the running job of a device, and returns it.
     pub fn finish(&mut self, device: DeviceIndex) -> Option<Id> {
         self.devices.get_mut(&device)?.running.take()
@@ -168,6 +182,15 @@ mod tests {
         queues.submit(DEVICE, "b", 4);
         assert_eq!(queues.start(DEVICE), Some(4));
         assert_eq!(queues.start(DeviceIndex(7)), None);
+        queues.submit(DEVICE, "a", 5);
+        assert_eq!(queues.next(DEVICE), None, "a job runs");
+        let mut resumed = JobQueues::new();
+        resumed.resume(DEVICE, 4);
+        resumed.submit(DEVICE, "a", 5);
+        assert_eq!(resumed.running(DEVICE), Some(&4));
+        assert_eq!(resumed.start(DEVICE), None);
+        assert!(resumed.remove(&4));
+        assert_eq!(resumed.start(DEVICE), Some(5));
     }
 
     /// Checks `no_overlap` and `no_starvation` of docs/design/tiers.md.
@@ -194,7 +217,10 @@ mod tests {
                     assert_eq!(queues.finish(DEVICE), runs.take());
                 }
                 let busy = runs.is_some();
-                let Some((owner, started)) = queues.start(DEVICE) else {
+                let next = queues.next(DEVICE).copied();
+                let begun = queues.start(DEVICE);
+                assert_eq!(next, begun, "seed {seed}: another job than the next one");
+                let Some((owner, started)) = begun else {
                     let is_idle = !busy && waiting.values().all(Vec::is_empty);
                     assert!(
                         busy || is_idle,

@@ -180,6 +180,17 @@ pub fn next_demotion(versions: &[Version], order: Order) -> Option<Demotion> {
     })
 }
 
+/// Returns the indices of all complete versions that wait for their demotion, in the order in which
+/// [`next_demotion`] returns them if nothing changes.
+#[must_use]
+pub fn demotion_order(versions: &[Version], order: Order) -> Vec<usize> {
+    let ranking = Ranking::new(versions, order);
+    let waits = |index: &usize| versions[*index].state == VersionState::OnFast;
+    let mut waiting: Vec<usize> = (0..versions.len()).filter(waits).collect();
+    waiting.sort_by(|left, right| ranking.compare(*left, *right));
+    waiting
+}
+
 /// Returns the fast copies to delete for `bytes_needed` bytes of space.
 ///
 /// Only demoted versions without a pin are deleted, in the given order. If that does not free

@@ -38,6 +38,7 @@ fn begun(folder: &Path) -> (Arc<Queue>, SessionInput) {
         request,
         owner: "alice".to_owned(),
         principal: "alice".to_owned(),
+        claim: None,
     };
     let taken = queue.submit(submission).expect("taken").transfer;
     let id = TransferId::new("one").expect("good");

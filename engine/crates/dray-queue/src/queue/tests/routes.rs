@@ -37,6 +37,7 @@ fn along(route: Route, request: Request) -> Submission {
         route,
         owner: "alice".to_owned(),
         principal: "alice".to_owned(),
+        claim: None,
     }
 }
 

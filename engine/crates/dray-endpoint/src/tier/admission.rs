@@ -1,0 +1,439 @@
+//! Admits the claims of transfers on the space of a tier, and frees space for the oldest claim.
+//!
+//! Invariant owned here: the bytes of an admitted transfer count until its end, and after its end
+//! until a scan has measured its files.
+
+use super::{Round, Tier, Tiers, plan, rows, scan, seen};
+use dray_api::api_path::ApiPath;
+use dray_api::{TierVersionState as At, Timestamp};
+use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId};
+use dray_queue::{ClaimRow, SpaceClaim, TierVersion, TierWrite, WaitReason};
+use dray_sched::tiers::admission::{Holder, Holding, Release, Space, demotion_ends};
+use dray_sched::tiers::victims::{self, Version};
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+/// Longest time that a transfer waits for space that is in use. Bytes that stay in use for longer
+/// count as bytes that cannot be freed.
+pub(super) const WAIT_MAX: Duration = Duration::from_secs(24 * 3_600);
+
+/// A transfer or a write job that asks for space on a tier.
+#[derive(Debug, Clone, Copy)]
+pub struct SpaceRequest<'a> {
+    /// Id of the transfer.
+    pub id: &'a TransferId,
+    /// Destination in a fast root.
+    pub to: &'a ApiPath,
+    /// Size in bytes, if it is known.
+    pub bytes: Option<u64>,
+    /// Application that declares a period.
+    pub application: Option<&'a str>,
+    /// Declared seconds between two versions of the application.
+    pub period_seconds: Option<u64>,
+}
+
+/// The space that admitted transfers use, and the claims that wait.
+#[derive(Debug, Default)]
+pub(super) struct Claims {
+    /// Bytes of admitted claims less the bytes of versions that they have completed.
+    pub(super) admitted: u64,
+    /// Bytes that admitted transfers will still write, by fast root.
+    pub(super) outstanding: BTreeMap<String, u64>,
+    /// Waiting claims, the oldest first.
+    pub(super) waiting: Vec<Waiting>,
+    /// Paths that admitted transfers write to.
+    pub(super) paths: Vec<String>,
+}
+
+/// A claim that waits for space.
+#[derive(Debug, Clone)]
+pub(super) struct Waiting {
+    pub(super) id: String,
+    pub(super) root: String,
+    pub(super) bytes: u64,
+    pub(super) since: Timestamp,
+    /// True for a write job, false for a transfer.
+    pub(super) is_write: bool,
+}
+
+/// A claim whose transfer has ended, and whose files no scan has measured yet.
+#[derive(Debug, Clone)]
+pub(super) struct Lingering {
+    pub(super) bytes: u64,
+    pub(super) path: String,
+    /// Number of scans at the last round in which the transfer had not ended.
+    pub(super) scans: u64,
+}
+
+/// Returns true if `inner` is the path `outer` or an entry below it.
+pub(super) fn is_within(inner: &str, outer: &str) -> bool {
+    let rest = inner.strip_prefix(outer.trim_end_matches('/'));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+pub(super) fn root_of(path: &str) -> &str {
+    path.trim_start_matches('/')
+        .split('/')
+        .next()
+        .unwrap_or_default()
+}
+
+impl Tiers {
+    fn with_fast(&self, root: &str) -> Option<&Tier> {
+        let has_root = |tier: &&Tier| tier.config.fast.iter().any(|name| name.as_str() == root);
+        self.tiers.iter().find(has_root)
+    }
+
+    /// Returns true if the root is a fast root of a tier.
+    #[must_use]
+    pub fn has_fast(&self, root: &str) -> bool {
+        self.with_fast(root).is_some()
+    }
+
+    /// Returns the size in bytes of a file or folder with the account of the calling thread, or
+    /// `None` if the path does not exist.
+    ///
+    /// # Errors
+    /// Errors of the file system. `NotFound` if the root does not exist.
+    pub fn size_of(&self, path: &ApiPath) -> Result<Option<u64>> {
+        let root = self.accounts.root(self.roots.find(path)?)?;
+        let measured = scan::measure(&root, &path.path, None)?;
+        Ok(measured.map(|measure| measure.bytes))
+    }
+
+    /// Returns the claim of a transfer to a fast root of a tier, or `None` for another destination.
+    /// A transfer of unknown size needs no admission.
+    ///
+    /// # Errors
+    /// `NoSpace` if the tier can never hold so many bytes, or if the bytes per period that the
+    /// application declares exceed the bound of the tier. Errors of the database.
+    pub fn claim(&self, ask: &SpaceRequest<'_>) -> Result<Option<SpaceClaim>> {
+        let Some(tier) = self.with_fast(&ask.to.root) else {
+            return Ok(None);
+        };
+        let name = tier.config.name.as_str();
+        // The same request again concerns the transfer that was admitted or waits already.
+        let bytes = ask
+            .bytes
+            .filter(|_| !matches!(self.queue.is_live(ask.id), Ok(true)));
+        if let Some(bytes) = bytes {
+            self.check_space(tier, bytes)?;
+            if let (Some(application), Some(every)) = (ask.application, ask.period_seconds) {
+                check_period(tier, application, bytes, every)?;
+            }
+        }
+        Ok(Some(SpaceClaim {
+            tier: name.to_owned(),
+            to: ask.to.text().trim_end_matches('/').to_owned(),
+            bytes: ask.bytes,
+            is_admitted: ask.bytes.is_none(),
+        }))
+    }
+
+    /// Checks that a tier can hold `bytes` at some time, as of its last round.
+    pub(super) fn check_space(&self, tier: &Tier, bytes: u64) -> Result<()> {
+        let seen = seen(tier);
+        let space = Space {
+            capacity: tier.config.capacity.0,
+            holdings: seen.space.map_or_else(Vec::new, |space| space.holdings),
+        };
+        let until = plan::seconds(dray_queue::clock::now().after(WAIT_MAX));
+        space.check(bytes, until).map_err(|error| {
+            let remedy = "ask for less, unpin or evict copies on the fast roots, or copy to the \
+                slow root";
+            refused(tier, error.to_string(), remedy)
+        })
+    }
+}
+
+/// Checks that the tier can take the declared bytes of an application beside the bytes of the other
+/// applications.
+pub(super) fn check_period(tier: &Tier, application: &str, bytes: u64, every: u64) -> Result<()> {
+    let seen = seen(tier);
+    let mut estimator = seen.estimator.unwrap_or_default();
+    let count = tier.config.period as f64 / every.max(1) as f64;
+    estimator.declare(application, Some(bytes as f64 * count));
+    tier.admit_period(estimator.dwpp()).map_err(|error| {
+        let cause = format!("with {bytes} bytes of {application:?} every {every} seconds, {error}");
+        refused(
+            tier,
+            cause,
+            "write smaller versions, or write them less often",
+        )
+    })
+}
+
+fn refused(tier: &Tier, cause: String, remedy: &str) -> Error {
+    let operation = format!("reserve space on the tier {}", tier.config.name);
+    Error::new(ErrorKind::NoSpace, End::Here, operation)
+        .cause(cause)
+        .remedy(remedy)
+}
+
+impl Round<'_> {
+    /// Reads the claims on the tier, and remembers those of transfers that have ended since the last
+    /// round.
+    pub(super) fn claims(&mut self, rows: &[TierVersion]) -> Result<Claims> {
+        let found = self.all.queue.tiers().claims(self.name())?;
+        let scans = self.memory.scans;
+        let mut claims = Claims::default();
+        let mut lingering = std::mem::take(&mut self.memory.lingering);
+        let mut live = BTreeMap::new();
+        for one in &found {
+            let root = root_of(&one.claim.to).to_owned();
+            let total = one.claim.bytes.unwrap_or(0).max(one.listed);
+            if !one.claim.is_admitted {
+                if one.can_start {
+                    claims.waiting.push(Waiting {
+                        id: one.id.clone(),
+                        root,
+                        bytes: total,
+                        since: one.submitted_at,
+                        is_write: false,
+                    });
+                }
+                continue;
+            }
+            let bytes = total.saturating_sub(completed(one, rows));
+            claims.admitted = claims.admitted.saturating_add(bytes);
+            let outstanding = claims.outstanding.entry(root).or_default();
+            *outstanding = outstanding.saturating_add(total.saturating_sub(one.durable));
+            claims.paths.push(one.claim.to.clone());
+            lingering.remove(&one.id);
+            let path = one.claim.to.clone();
+            live.insert(one.id.clone(), Lingering { bytes, path, scans });
+        }
+        // The scan of this round may have begun before the end of the transfer.
+        lingering.retain(|_, one| scans <= one.scans + 1);
+        for one in lingering.values() {
+            claims.admitted = claims.admitted.saturating_add(one.bytes);
+            claims.paths.push(one.path.clone());
+        }
+        lingering.extend(live);
+        self.memory.lingering = lingering;
+        Ok(claims)
+    }
+
+    /// Returns the space of the tier, with the time at which each copy can be freed.
+    pub(super) fn space(
+        &self,
+        rows: &[TierVersion],
+        versions: &[Version],
+        claims: &Claims,
+    ) -> Result<Space> {
+        let pins = self.all.queue.tiers().pins(self.now)?;
+        let now = plan::seconds(self.now);
+        let ends = self.demotions(rows, versions);
+        let mut holdings = Vec::with_capacity(rows.len() + claims.paths.len());
+        for (index, row) in rows.iter().enumerate() {
+            let has_failed = row.error.is_some() && row.state == At::Written
+                || self.memory.failed.contains_key(&row.fast_path);
+            let pin = rows::pin(&pins, &row.fast_path).map(plan::seconds);
+            let demoted = ends.get(&index).copied();
+            let (holder, release) = match (row.state, pin, demoted) {
+                (At::Slow, ..) => continue,
+                _ if has_failed => (Holder::Failed, Release::Never),
+                (_, Some(pin), demoted) => {
+                    let free = Release::At(pin.max(demoted.unwrap_or(now)));
+                    (Holder::Pinned, free)
+                }
+                (At::Demoted, None, _) => (Holder::Cache, Release::Now),
+                (_, None, Some(end)) => (Holder::NotDemoted, Release::At(end)),
+                (_, None, None) => (Holder::NotDemoted, Release::Unknown),
+            };
+            holdings.push(holding(row.bytes, holder, release));
+        }
+        for one in &self.memory.incomplete {
+            let is_claimed = |path: &String| is_within(&one.fast_path, path);
+            if !claims.paths.iter().any(is_claimed) {
+                holdings.push(holding(one.bytes, Holder::Incomplete, Release::Unknown));
+            }
+        }
+        for one in &self.memory.staged {
+            let is_known = |path: &String| is_within(&one.fast_path, path);
+            if claims.paths.iter().any(is_known) {
+                continue;
+            }
+            let pin = rows::pin(&pins, &one.fast_path).map(plan::seconds);
+            let ends = one
+                .expires_at
+                .map(|at| plan::seconds(at).max(pin.unwrap_or(now)));
+            let holder = pin.map_or(Holder::Staged, |_| Holder::Pinned);
+            let release = ends.map_or(Release::Never, Release::At);
+            holdings.push(holding(one.bytes, holder, release));
+        }
+        holdings.push(holding(claims.admitted, Holder::Admitted, Release::Unknown));
+        holdings.retain(|one| one.bytes > 0);
+        Ok(Space {
+            capacity: self.tier.config.capacity.0,
+            holdings,
+        })
+    }
+
+    /// Returns the expected ends of all demotions in seconds, by the index of the version. While a
+    /// claim waits, demotions run at Brmax.
+    fn demotions(&self, rows: &[TierVersion], versions: &[Version]) -> HashMap<usize, f64> {
+        let complete = versions.get(..rows.len()).unwrap_or(versions);
+        let is_running = |index: &usize| rows[*index].state == At::Demoting;
+        let running = (0..rows.len()).filter(is_running);
+        let order = victims::demotion_order(complete, self.tier.order());
+        let indices: Vec<usize> = running.chain(order).collect();
+        let left = |index: &usize| -> Option<u64> {
+            let row = rows.get(*index)?;
+            let id = row.transfer.as_deref().filter(|_| is_running(index))?;
+            let id = dray_core::TransferId::new(id).ok()?;
+            let bytes = self.all.queue.counted(&id)?.bytes;
+            Some(row.bytes.saturating_sub(bytes.durable))
+        };
+        let bytes: Vec<u64> = indices
+            .iter()
+            .map(|index| left(index).unwrap_or(rows[*index].bytes))
+            .collect();
+        let ends = demotion_ends(plan::seconds(self.now), self.tier.device.read_max, &bytes);
+        indices.into_iter().zip(ends).collect()
+    }
+
+    /// Admits the oldest claims that fit, and explains why the others wait. Returns the bytes that
+    /// must be freed for the oldest claim that still waits, and the reasons by id.
+    pub(super) fn admit(
+        &mut self,
+        space: &Space,
+        claims: &Claims,
+        jobs: &[TierWrite],
+    ) -> Result<(u64, HashMap<String, WaitReason>)> {
+        let sizes: Vec<u64> = claims.waiting.iter().map(|one| one.bytes).collect();
+        let fitting = space.admitted(&sizes);
+        let tier = self.tier;
+        let mut free: BTreeMap<&str, u64> = BTreeMap::new();
+        for name in &tier.config.fast {
+            let root = self.all.roots.named(name.as_str())?;
+            let bytes = root.store().free_space(&RelPath::root())?.free_bytes;
+            let outstanding = claims.outstanding.get(name.as_str()).copied().unwrap_or(0);
+            free.insert(name.as_str(), bytes.saturating_sub(outstanding));
+        }
+        let mut count = 0;
+        for one in claims.waiting.iter().take(fitting) {
+            let left = free.entry(one.root.as_str()).or_default();
+            let Some(rest) = left.checked_sub(one.bytes) else {
+                break;
+            };
+            *left = rest;
+            count += 1;
+        }
+        let (admitted, waiting) = claims.waiting.split_at(count);
+        let taken: u64 = admitted.iter().map(|one| one.bytes).sum();
+        let mut reasons = HashMap::new();
+        let mut ahead = taken;
+        for one in waiting {
+            reasons.insert(one.id.clone(), self.wait_reason(space, one, ahead, &free));
+            ahead = ahead.saturating_add(one.bytes);
+        }
+        let missing = waiting.first().map_or(0, |oldest| {
+            let device = free.get(oldest.root.as_str()).copied().unwrap_or(0);
+            let device = oldest.bytes.saturating_sub(device);
+            space
+                .missing(taken.saturating_add(oldest.bytes))
+                .max(device)
+        });
+        let ids = |is_write: bool| -> Vec<String> {
+            let some = admitted.iter().filter(|one| one.is_write == is_write);
+            some.map(|one| one.id.clone()).collect()
+        };
+        self.all.queue.tiers().admit(ids(false))?;
+        self.grant(&ids(true), jobs)?;
+        self.all
+            .queue
+            .tiers()
+            .explain_waits(self.name(), reasons.clone());
+        Ok((missing, reasons))
+    }
+
+    fn wait_reason(
+        &self,
+        space: &Space,
+        one: &Waiting,
+        ahead: u64,
+        free: &BTreeMap<&str, u64>,
+    ) -> WaitReason {
+        let mut reason = space.shortage_text(ahead, one.bytes);
+        let device = free.get(one.root.as_str()).copied().unwrap_or(0);
+        if device < one.bytes {
+            let root = &one.root;
+            reason.push_str(&format!(
+                ", and the file system of /{root} has {device} free bytes"
+            ));
+            return (reason, None);
+        }
+        let at = space.fits_at(ahead, one.bytes, plan::seconds(self.now));
+        let at = at.filter(|at| at.is_finite());
+        let at = at.map(|at| Timestamp::from_ms((at * 1_000.0) as i64));
+        (reason, at)
+    }
+
+    /// Measures the copies that callers staged in, and that are no versions.
+    pub(super) fn measure_staged(&mut self, rows: &[TierVersion]) -> Result<()> {
+        let fast: Vec<String> = self
+            .tier
+            .config
+            .fast
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        let mut staged = Vec::new();
+        for copy in self.all.queue.tiers().staged_in(&fast)? {
+            let is_version = |row: &TierVersion| {
+                is_within(&copy.fast_path, &row.fast_path)
+                    || is_within(&row.fast_path, &copy.fast_path)
+            };
+            if rows.iter().any(is_version) {
+                continue;
+            }
+            let path = ApiPath::parse(&copy.fast_path)?;
+            let root = self.all.roots.find(&path)?;
+            let accounts = &self.all.accounts;
+            let measured = accounts.act_as(&copy.owner, || {
+                scan::measure(&*accounts.root(root)?, &path.path, None)
+            });
+            match measured {
+                Ok(Some(measure)) => staged.push(StagedCopy {
+                    fast_path: copy.fast_path,
+                    bytes: measure.bytes,
+                    expires_at: copy.expires_at,
+                }),
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::debug!("cannot measure the staged copy {}: {error}", copy.fast_path);
+                }
+            }
+        }
+        self.memory.staged = staged;
+        Ok(())
+    }
+}
+
+/// A copy that a caller staged in, as of the last scan.
+#[derive(Debug, Clone)]
+pub(super) struct StagedCopy {
+    pub(super) fast_path: String,
+    pub(super) bytes: u64,
+    pub(super) expires_at: Option<Timestamp>,
+}
+
+const fn holding(bytes: u64, holder: Holder, release: Release) -> Holding {
+    Holding {
+        bytes,
+        holder,
+        release,
+    }
+}
+
+/// Returns the bytes of the versions that an admitted transfer has completed since it started. These
+/// versions count by themselves.
+fn completed(claim: &ClaimRow, rows: &[TierVersion]) -> u64 {
+    let is_new = |row: &&TierVersion| {
+        let started = claim.started_at.is_some_and(|at| row.written_at >= at);
+        let is_own = started && is_within(&row.fast_path, &claim.claim.to);
+        row.state != At::Slow && is_own
+    };
+    rows.iter().filter(is_new).map(|row| row.bytes).sum()
+}
