@@ -24,7 +24,6 @@ mod promised;
 mod purges;
 mod quota;
 mod refused;
-mod replicas;
 mod routes;
 mod row;
 mod run;
@@ -50,7 +49,6 @@ pub use live::{Counters, FAILURES_MAX, Holds};
 pub use manifest::Manifest;
 pub use purges::{PurgeJob, PurgeReport};
 pub use refused::Refused;
-pub use replicas::TierReplica;
 pub use run::{Ending, Ticked};
 pub use settings::{IsOwn, Settings};
 pub use space::SpaceClaim;
@@ -61,7 +59,7 @@ pub use states::{
 };
 pub use submit::{Submission, Submitted};
 pub use tickets::{TicketRow, TicketTable};
-pub use tiers::{Restarts, TierChange, TierVersion, Tiers};
+pub use tiers::{Restarts, TierChange, TierReplica, TierVersion, Tiers};
 pub use writer::Commands;
 pub use writes::TierWrite;
 

@@ -3,9 +3,12 @@
 //! Invariant owned here: a change of a version's state names the state that it leaves, so two
 //! writers cannot both make it.
 
-use super::replicas::TierReplica;
+mod replicas;
+
+pub use replicas::TierReplica;
+
 use super::sqlite::sql;
-use super::{Queue, replicas, staged};
+use super::{Queue, staged};
 use crate::clock;
 use dray_api::{TierVersionState, Timestamp};
 use dray_core::Result;

@@ -2,11 +2,11 @@
 //!
 //! Invariant owned here: the row of a replica and the transfer that makes it are stored together.
 
-use super::Queue;
-use super::refused::Refused;
-use super::sqlite::sql;
-use super::submit::{Submission, Submitted};
-use super::tiers::{TierChange, Tiers};
+use super::{TierChange, Tiers};
+use crate::queue::Queue;
+use crate::queue::refused::Refused;
+use crate::queue::sqlite::sql;
+use crate::queue::submit::{Submission, Submitted};
 use dray_api::Timestamp;
 use dray_core::Result;
 use rusqlite::Connection;
