@@ -279,6 +279,7 @@ impl Trust {
         use webpki::Error as E;
         const RENEW: &str = "ask the certificate authority for a new certificate";
         const LISTS: &str = "ask the endpoint's administrator to fetch the revocation lists again";
+        const OTHER: &str = "ask the certificate authority for another certificate";
         let whose = own.words();
         let issuer = own.issuer_words();
         match error {
@@ -301,10 +302,8 @@ impl Trust {
             ),
             E::CrlExpired { next_update, .. } => {
                 let ago = seconds(now.saturating_sub(next_update.as_secs()));
-                let cause = format!(
-                    "the revocation list for {whose} has been out of date for \
-                    {ago}"
-                );
+                let cause =
+                    format!("the revocation list for {whose} has been out of date for {ago}");
                 refused(cause, LISTS)
             }
             E::UnknownRevocationStatus => refused(
@@ -333,11 +332,8 @@ impl Trust {
             ),
             E::NameConstraintViolation | E::PathLenConstraintViolated | E::EndEntityUsedAsCa => {
                 refused(
-                    format!(
-                        "{issuer}, or an authority above {issuer} in the chain, is not allowed \
-                            to issue {whose}"
-                    ),
-                    "ask the certificate authority for another certificate",
+                    format!("{issuer}, or an authority above it, is not allowed to issue {whose}"),
+                    OTHER,
                 )
             }
             E::UnsupportedSignatureAlgorithmContext(_)
@@ -353,7 +349,7 @@ impl Trust {
                     "{whose}, or another certificate in the chain, has a critical extension that \
                         dray does not support"
                 ),
-                "ask the certificate authority for another certificate",
+                OTHER,
             ),
             _ => refused(
                 format!("{whose}, or another certificate in the chain, is malformed"),

@@ -379,13 +379,8 @@ impl Sink {
             Message::Credit(credit) => {
                 for (target, count) in credit {
                     if !self.on_credit(peer, target, count) {
-                        self.protocol_error(
-                            peer,
-                            format!(
-                                "the sink granted credit for {target}, which the sink does not have"
-                            ),
-                        );
-                        return;
+                        let cause = format!("the source returned too much credit for {target}");
+                        return self.protocol_error(peer, cause);
                     }
                 }
             }

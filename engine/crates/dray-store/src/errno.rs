@@ -102,6 +102,15 @@ fn meaning(errno: Errno) -> (ErrorKind, &'static str) {
         Errno::AGAIN | Errno::BUSY | Errno::TXTBSY | Errno::INTR | Errno::NOLCK => {
             (K::Busy, "try again later")
         }
+        other => meaning_of_rest(other),
+    }
+}
+
+/// Continues [`meaning`] with the error numbers of network file systems, and of operations that a
+/// file system lacks.
+fn meaning_of_rest(errno: Errno) -> (ErrorKind, &'static str) {
+    use ErrorKind as K;
+    match errno {
         Errno::TIMEDOUT => (K::TimedOut, "check the server of the storage"),
         Errno::HOSTDOWN
         | Errno::HOSTUNREACH
