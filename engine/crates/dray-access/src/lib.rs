@@ -112,7 +112,7 @@ pub trait Access: Send + Sync {
     /// This call checks the present configuration.
     ///
     /// # Errors
-    /// As [`Access::allow`]. `NotFound` if the root was removed.
+    /// The errors of [`Access::allow`]. `NotFound` if the root was removed.
     fn still_allow(
         &self,
         owner: &str,

@@ -264,7 +264,7 @@ impl Config {
     /// Resolves the URLs of a request with the present names and addresses of this endpoint.
     ///
     /// # Errors
-    /// As [`Route::parse`].
+    /// The errors of [`Route::parse`].
     pub fn route(&self, request: &Request) -> dray_core::Result<Route> {
         Route::parse(request, |address| self.is_own(address))
     }

@@ -52,7 +52,7 @@ impl Root {
     /// Opens the same root again under the account of the calling thread.
     ///
     /// # Errors
-    /// As [`Export::anew`].
+    /// The errors of [`Export::anew`].
     pub fn anew(&self) -> Result<Self> {
         Ok(Self {
             name: self.name.clone(),
@@ -139,7 +139,7 @@ impl Roots {
     /// Returns the root of a path.
     ///
     /// # Errors
-    /// As [`Roots::named`].
+    /// The errors of [`Roots::named`].
     pub fn find(&self, path: &ApiPath) -> Result<&Arc<Root>> {
         self.named(&path.root)
     }
@@ -159,7 +159,7 @@ impl Roots {
     /// Keeps a slash at the end, because [`Export`] needs it to recognize a folder.
     ///
     /// # Errors
-    /// As [`Roots::named`].
+    /// The errors of [`Roots::named`].
     pub fn split<'p>(&self, path: &'p [u8]) -> Result<(&Arc<Root>, &'p [u8])> {
         let whole = path.strip_prefix(b"/").unwrap_or(path);
         let end = whole.iter().position(|byte| *byte == b'/');
@@ -175,7 +175,7 @@ impl Roots {
 /// Converts a path of a session to a path of the API, for permissions and for messages.
 ///
 /// # Errors
-/// As [`RelPath::parse`].
+/// The errors of [`RelPath::parse`].
 pub fn api_path(root: &Root, below: &[u8]) -> Result<ApiPath> {
     let trimmed = below.strip_suffix(b"/").unwrap_or(below);
     let path = RelPath::parse(trimmed)?;

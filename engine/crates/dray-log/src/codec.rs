@@ -156,7 +156,7 @@ pub(crate) fn check_header(header: &Header) -> Result<()> {
 /// Checks that a tenure respects the limits of the format.
 ///
 /// # Errors
-/// Those of [`check_header`].
+/// The errors of [`check_header`].
 pub(crate) fn check_tenure(tenure: &Tenure) -> Result<()> {
     if tenure.holder.len() > TEXT_BYTES_MAX {
         return Err(limit("the holder's name".to_owned()));
@@ -167,7 +167,7 @@ pub(crate) fn check_tenure(tenure: &Tenure) -> Result<()> {
 /// Checks that the record of a file respects the limits of the format.
 ///
 /// # Errors
-/// Those of [`check_header`].
+/// The errors of [`check_header`].
 pub(crate) fn check_file_begin(begin: &FileBegin) -> Result<()> {
     if begin.key.identity.len() > IDENTITY_BYTES_MAX {
         return Err(limit("the identifiers of the source".to_owned()).file(&begin.path));

@@ -111,7 +111,7 @@ pub fn partial_name(final_name: &Name) -> Result<Name> {
 /// same hash, and a hostile manifest can construct such names.
 ///
 /// # Errors
-/// Those of [`partial_name`].
+/// The errors of [`partial_name`].
 pub fn partial_name_at_turn(final_name: &Name, turn: u32) -> Result<Name> {
     if final_name.is_reserved() {
         return Err(
@@ -136,7 +136,7 @@ pub fn partial_name_at_turn(final_name: &Name, turn: u32) -> Result<Name> {
 /// writer uses it if the names of all turns are taken.
 ///
 /// # Errors
-/// Those of [`partial_name`].
+/// The errors of [`partial_name`].
 pub fn partial_name_of_log(final_name: &Name, turn: u32, log: &Name) -> Result<Name> {
     // Reject final names that are dray's own names.
     partial_name(final_name)?;

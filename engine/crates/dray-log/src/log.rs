@@ -70,8 +70,8 @@ pub trait ObjectLog {
     /// second log, the old log stays in use, and the next attempt waits until the log has grown.
     ///
     /// # Errors
-    /// Those of [`Self::commit`], and errors after which the name may refer to the old or the new
-    /// log.
+    /// The errors of [`Self::commit`], and errors after which the name may refer to the old or the
+    /// new log.
     fn compact_if_worth_it(&mut self) -> Result<bool>;
 
     /// Returns the state of an unfinished file. The state includes records that are not committed.

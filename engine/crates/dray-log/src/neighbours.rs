@@ -62,7 +62,7 @@ impl Follower {
     /// Returns `false` if another log has replaced the file. The caller must then begin again.
     ///
     /// # Errors
-    /// Those of [`Self::begin`].
+    /// The errors of [`Self::begin`].
     pub fn follow<F: LogFile>(&mut self, file: &mut F, files_max: usize) -> Result<bool> {
         let end = file.length()?;
         if end < self.read_to || read_header(file, end)?.0.nonce != self.header.nonce {
@@ -175,7 +175,7 @@ pub fn claim<'a>(own: &Name, others: impl IntoIterator<Item = &'a Name>) -> Clai
 /// other log ends the file.
 ///
 /// # Errors
-/// Those of [`ObjectLog::begin_file`] and [`ObjectLog::done`].
+/// The errors of [`ObjectLog::begin_file`] and [`ObjectLog::done`].
 pub fn adopt<L: ObjectLog, F: LogFile>(
     own: &mut L,
     path: &RelPath,

@@ -85,7 +85,7 @@ impl<F: LogFile> UniversalLog<F> {
 /// the result of reading `log`.
 ///
 /// # Errors
-/// Those of [`ObjectLog::done`]; errors of the storage.
+/// The errors of [`ObjectLog::done`]; errors of the storage.
 pub(crate) fn copy_pieces<L: ObjectLog, F: LogFile>(
     own: &mut L,
     number: FileNumber,

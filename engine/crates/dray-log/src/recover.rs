@@ -131,7 +131,7 @@ pub fn recover<F: LogFile>(file: &mut F) -> Result<Option<Recovery>> {
 /// Reads a log like [`recover`], with the given limits on memory.
 ///
 /// # Errors
-/// Those of [`recover`].
+/// The errors of [`recover`].
 pub fn recover_within<F: LogFile>(file: &mut F, limits: Limits) -> Result<Option<Recovery>> {
     let Some(scan) = scan(file)? else {
         return Ok(None);

@@ -86,7 +86,7 @@ pub fn check_owner(recovery: &Recovery, sink: &Sink<'_>) -> Result<(), Error> {
 /// function before it takes the lease.
 ///
 /// # Errors
-/// Those of [`check_owner`].
+/// The errors of [`check_owner`].
 pub fn check_owner_in(header: &Header, sink: &Sink<'_>) -> Result<(), Error> {
     if header.owner == sink.owner {
         return Ok(());

@@ -190,7 +190,7 @@ impl<F: LogFile> UniversalLog<F> {
     /// Appends the pending records without a sync, so that other processes can read them.
     ///
     /// # Errors
-    /// Those of [`ObjectLog::commit`].
+    /// The errors of [`ObjectLog::commit`].
     pub fn write_pending(&mut self) -> Result<()> {
         self.usable()?;
         self.write(false)
@@ -199,7 +199,7 @@ impl<F: LogFile> UniversalLog<F> {
     /// Commits with a sync, also if the durability of the tenure does not require a sync.
     ///
     /// # Errors
-    /// Those of [`ObjectLog::commit`].
+    /// The errors of [`ObjectLog::commit`].
     pub fn commit_durably(&mut self) -> Result<()> {
         self.must_sync = true;
         self.commit()
@@ -208,7 +208,7 @@ impl<F: LogFile> UniversalLog<F> {
     /// Commits and rewrites the log, even if [`crate::compact::is_worth_it`] returns false.
     ///
     /// # Errors
-    /// Those of [`ObjectLog::commit`].
+    /// The errors of [`ObjectLog::commit`].
     pub fn compact(&mut self) -> Result<()> {
         self.commit()?;
         self.rewrite()

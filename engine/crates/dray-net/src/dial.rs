@@ -127,7 +127,7 @@ pub fn push(dial: &Dial, connect: Connect) -> Result<Dialled<SourceLink>> {
 /// Objects are never longer than the buffers of `pool`. The function sets the role in `connect`.
 ///
 /// # Errors
-/// As [`push`].
+/// The errors of [`push`].
 pub fn pull(dial: &Dial, connect: Connect, pool: Arc<Pool>) -> Result<Dialled<SinkLink>> {
     let (events_in, events) = unbounded();
     let mut limits = dial.limits;

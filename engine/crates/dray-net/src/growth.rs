@@ -12,7 +12,7 @@ impl Growth {
         Self(hub)
     }
 
-    /// Asks for `streams` live streams, or for the granted number if that is lower. Returns
+    /// Asks for `streams` open streams, or for the granted number if that is lower. Returns
     /// immediately; the dialler opens the missing streams. The other end may still refuse a stream.
     pub fn want(&self, streams: u32) {
         if !self.0.is_over() {
@@ -28,7 +28,7 @@ impl Growth {
         self.0.had_streams()
     }
 
-    /// Returns the number of live streams.
+    /// Returns the number of open streams.
     #[must_use]
     pub fn live(&self) -> usize {
         self.0.live_streams()

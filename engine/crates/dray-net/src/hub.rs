@@ -30,7 +30,7 @@ pub(super) enum Note {
     Lost(Error),
     /// No first stream is being opened any more; each was opened or has failed.
     FirstOpened,
-    /// Open streams until this number is live. A failed attempt is not repeated.
+    /// Open new streams until this number is open. A failed attempt is not repeated.
     Want(usize),
 }
 
@@ -217,7 +217,7 @@ impl Hub {
         self.inbox.leave();
     }
 
-    /// Returns the number of live streams. A stream that the peer has closed does not count, even
+    /// Returns the number of open streams. A stream that the peer has closed does not count, even
     /// if the stream's thread has not detected this yet.
     pub(super) fn live_streams(&self) -> usize {
         self.ends().streams.count_live()
@@ -241,7 +241,7 @@ impl Hub {
         }
     }
 
-    /// Adds a stream that has joined to the live streams.
+    /// Adds a stream that has joined to the open streams.
     ///
     /// # Errors
     /// If the link has ended, and the errors of [`Streams::add`].
@@ -287,7 +287,7 @@ impl Hub {
         self.tell_dialler(Note::FirstOpened);
     }
 
-    /// Asks the dialler for `streams` live streams, or for the granted number if that is lower.
+    /// Asks the dialler for `streams` open streams, or for the granted number if that is lower.
     pub(super) fn want_streams(&self, streams: usize) {
         self.tell_dialler(Note::Want(streams.min(self.streams_max)));
     }
@@ -360,7 +360,7 @@ impl Hub {
     }
 }
 
-/// Marks a stream as live until dropped.
+/// Marks a stream as open until dropped.
 pub(super) struct Registration {
     hub: Arc<Hub>,
     stream: StreamId,
@@ -375,7 +375,7 @@ impl Registration {
         self.stream
     }
 
-    /// Removes the stream from the live streams.
+    /// Removes the stream from the open streams.
     pub(super) fn end(&self) {
         self.hub.ends().streams.remove(self.stream);
     }

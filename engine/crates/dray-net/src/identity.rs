@@ -53,7 +53,7 @@ impl Identity {
     /// `names`, for peers that check names.
     ///
     /// # Errors
-    /// As [`Identity::load_or_create`].
+    /// The errors of [`Identity::load_or_create`].
     pub fn load_or_create_for(folder: &Path, names: &[String]) -> Result<Self> {
         let path = folder.join(IDENTITY_FILE);
         match File::open(&path) {

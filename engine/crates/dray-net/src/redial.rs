@@ -145,7 +145,7 @@ struct Redialler<'a> {
     /// peer refused looks the same.
     tries: u32,
     seen: u64,
-    /// Number of live streams requested last; `None` before the first request.
+    /// Number of open streams requested last; `None` before the first request.
     wanted: Option<usize>,
     /// Number of first streams that may still be connecting.
     opening: usize,
@@ -176,16 +176,16 @@ impl Redialler<'_> {
         self.noted.pop_front().or_else(|| self.notes.recv().ok())
     }
 
-    /// Returns true if a lost stream must be replaced, because fewer streams are live than
+    /// Returns true if a lost stream must be replaced, because fewer streams are open than
     /// requested. Without TLS this end cannot distinguish a refused stream from a broken one, so a
-    /// lost stream is not replaced if enough streams are live.
+    /// lost stream is not replaced if enough streams are open.
     fn is_missed(&self) -> bool {
         self.wanted
             .is_none_or(|wanted| self.hub.live_streams() < wanted)
     }
 
-    /// Dials each missing stream once. Returns an error if no stream is live afterwards. The caller
-    /// must then try again, because without a live stream no further loss would be reported.
+    /// Dials each missing stream once. Returns an error if no stream is open afterwards. The caller
+    /// must then try again, because without an open stream no further loss would be reported.
     fn dial_wanted(&self) -> Option<Error> {
         let there = self.hub.live_streams().max(self.opening);
         let more = self.wanted?.saturating_sub(there);
@@ -223,7 +223,7 @@ impl Redialler<'_> {
         }
     }
 
-    /// Ends the link if no stream is live, because no data can move without streams. The link
+    /// Ends the link if no stream is open, because no data can move without streams. The link
     /// continues if the loss of another stream waits to be handled, because that stream may have
     /// retries left. A waiting request for more streams does not count.
     fn give_up(&mut self, last: Error) {

@@ -1,4 +1,4 @@
-//! The data streams of a link: the live streams, and all stream numbers that were used.
+//! The data streams of a link: the open streams, and all stream numbers that were used.
 
 use super::fail;
 use super::socket::{has_left, shut};
@@ -19,7 +19,7 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    /// Returns the number of live streams. A stream that the peer has closed does not count, even
+    /// Returns the number of open streams. A stream that the peer has closed does not count, even
     /// if the stream's thread has not detected this yet.
     pub(super) fn count_live(&self) -> usize {
         self.live
@@ -28,16 +28,16 @@ impl Streams {
             .count()
     }
 
-    /// Returns the live streams that the peer has closed.
+    /// Returns the open streams that the peer has closed.
     pub(super) fn left(&self) -> impl Iterator<Item = StreamId> {
         let left = self.live.iter().filter(|(_, stream)| has_left(stream));
         left.map(|(id, _)| *id)
     }
 
-    /// Adds a stream. At most `most` streams may be live.
+    /// Adds a stream. At most `most` streams may be open.
     ///
     /// # Errors
-    /// If `most` streams are live, or if the stream's number was used before.
+    /// If `most` streams are open, or if the stream's number was used before.
     pub(super) fn add(
         &mut self,
         stream: StreamId,
@@ -71,7 +71,7 @@ impl Streams {
         self.live.remove(&stream);
     }
 
-    /// Shuts down all live streams.
+    /// Shuts down all open streams.
     pub(super) fn cut(&mut self) {
         for (_, stream) in self.live.drain() {
             shut(&stream);

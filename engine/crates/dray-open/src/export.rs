@@ -117,8 +117,8 @@ impl Export {
     /// account opened must not be used, because it has the rights of that account.
     ///
     /// # Errors
-    /// As [`Export::open`]. The account must be able to read the folder. A root in another store
-    /// cannot be opened under an account of this host.
+    /// The errors of [`Export::open`]. The account must be able to read the folder. A root in
+    /// another store cannot be opened under an account of this host.
     pub fn anew(&self) -> Result<Self> {
         let anew = Self::open(self.local()?.root.clone(), self.targets.clone())?;
         Ok(Self {
@@ -273,7 +273,7 @@ impl Export {
     /// As [`Self::destination`], for a transfer with a `selection`: see [`Destination::open_for`].
     ///
     /// # Errors
-    /// As [`Self::destination`].
+    /// The errors of [`Self::destination`].
     pub fn destination_for(
         &self,
         within: Within,
@@ -289,7 +289,8 @@ impl Export {
     /// Removes the partial data of one transfer in a folder, and no other data; see [`Purged`].
     ///
     /// # Errors
-    /// As [`Export::destination`] for an invalid path. Errors of [`DestinationRequest::purge`].
+    /// The errors of [`Export::destination`] for an invalid path. Errors of
+    /// [`DestinationRequest::purge`].
     pub fn purge(&self, within: Within) -> Result<Purged> {
         let folder = beneath(&within.folder, End::Sink)?.0;
         if let Opened::Stored(stored) = &self.opened {
@@ -331,7 +332,7 @@ impl Export {
     /// Returns the entries to read below this root.
     ///
     /// # Errors
-    /// As [`Export::destination`] for an invalid path.
+    /// The errors of [`Export::destination`] for an invalid path.
     pub fn roots(&self, paths: &[Vec<u8>], links: Links) -> Result<Vec<Root>> {
         let scope = match links {
             // Follow links only within these paths, because the access check covered no other path
@@ -364,7 +365,7 @@ impl Export {
     /// bytes in total.
     ///
     /// # Errors
-    /// As [`Export::destination`]. [`ErrorKind::InvalidRequest`] if the request names no
+    /// The errors of [`Export::destination`]. [`ErrorKind::InvalidRequest`] if the request names no
     /// destination.
     pub fn passive_sink(
         &self,
@@ -394,7 +395,7 @@ impl Export {
     /// Opens the source that a driver requests, with buffers of `pool` bytes in total.
     ///
     /// # Errors
-    /// As [`Export::roots`]. If a pattern is invalid.
+    /// The errors of [`Export::roots`]. If a pattern is invalid.
     pub fn passive_source(
         &self,
         connect: &Connect,
@@ -410,7 +411,7 @@ impl Export {
 /// in total.
 ///
 /// # Errors
-/// As [`Pool::new`].
+/// The errors of [`Pool::new`].
 pub(crate) fn sink_of(
     destination: Destination,
     connect: &Connect,

@@ -170,7 +170,7 @@ impl Places {
     /// As [`Self::read`], with the stores of `registry`.
     ///
     /// # Errors
-    /// As [`Self::read`].
+    /// The errors of [`Self::read`].
     pub fn read_with(written: &Written<'_>, registry: &Registry) -> Result<Self> {
         let registry = &match written.may_be_null {
             true => registry.clone(),

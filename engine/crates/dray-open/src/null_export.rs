@@ -89,7 +89,7 @@ impl NullExport {
 /// other fields have no effect.
 ///
 /// # Errors
-/// As [`Destination::open`], except errors of storage.
+/// The errors of [`Destination::open`], except errors of storage.
 pub fn destination(
     request: impl FnOnce(Arc<dyn Store>) -> DestinationRequest,
 ) -> Result<Destination> {

@@ -34,7 +34,7 @@ use std::sync::Arc;
 /// storage targets are valid only within one store.
 ///
 /// # Errors
-/// As [`PosixStore::open`].
+/// The errors of [`PosixStore::open`].
 pub fn open_source(targets: &Targets, links: Links) -> Result<Arc<dyn Store>> {
     let scope = match links {
         // Follow links anywhere: the user of this process has the same access without them.
@@ -180,7 +180,8 @@ pub(crate) fn open_at(request: DestinationRequest, selection: &Selection) -> Res
 /// Opens a destination on this host or in a store.
 ///
 /// # Errors
-/// As [`open_destination`]. [`ErrorKind::InvalidRequest`] for a destination on another host.
+/// The errors of [`open_destination`]. [`ErrorKind::InvalidRequest`] for a destination on another
+/// host.
 pub fn open_folder(
     places: &Places,
     targets: &Targets,
@@ -260,7 +261,8 @@ fn stored_roots(
 /// Opens the sources that are on this host or in a store.
 ///
 /// # Errors
-/// As [`open_source`] and [`roots`]. [`ErrorKind::InvalidRequest`] for sources on another host.
+/// The errors of [`open_source`] and [`roots`]. [`ErrorKind::InvalidRequest`] for sources on
+/// another host.
 pub fn open_roots(sources: &Sources, targets: &Targets, links: Links) -> Result<Vec<Root>> {
     match sources {
         Sources::Local(sources) => roots(&open_source(targets, links)?, sources),

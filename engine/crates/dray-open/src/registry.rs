@@ -39,7 +39,7 @@ impl Registry {
     /// Parses a location as typed. Returns `None` if it is a URL of no registered kind.
     ///
     /// # Errors
-    /// As [`StoreKind::parse`].
+    /// The errors of [`StoreKind::parse`].
     pub fn parse(&self, typed: &[u8]) -> Result<Option<Arc<dyn Location>>> {
         for kind in &self.0 {
             if let Some(location) = kind.parse(typed)? {

@@ -284,7 +284,7 @@ impl Promises {
     /// case.
     ///
     /// # Errors
-    /// As [`Promises::take`].
+    /// The errors of [`Promises::take`].
     pub fn change(&self, ask: &Ask<'_>, now: Timestamp) -> Result<Given, Vec<Asked>> {
         let key = TransferKey(ask.key);
         let mut state = self.state();

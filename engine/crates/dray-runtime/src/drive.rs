@@ -269,7 +269,7 @@ fn begins(task: &Task, dial: &Dial, buffers: Buffers, found: &TunerResults) -> (
 /// destination again for each session.
 ///
 /// # Errors
-/// As [`push`].
+/// The errors of [`push`].
 pub fn pull(
     task: &Task,
     dial: &Dial,
@@ -345,7 +345,7 @@ fn had_streams(outcome: Outcome, growth: &Growth) -> Result<Outcome> {
 /// Copies with both ends in this process.
 ///
 /// # Errors
-/// As [`local::run`].
+/// The errors of [`local::run`].
 pub fn copy(
     source: source::Setup,
     sink: sink::Setup,

@@ -21,7 +21,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 const EVENTS_AT_ONCE: usize = 64;
 
 /// Maximum number of items that wait in control messages to the peer. Items are decisions, ends of
-/// entries and states of blocks. A session has at most a few items for each live entry and each
+/// entries and states of blocks. A session has at most a few items for each unclosed entry and each
 /// block (guess, revisit: the maximum takes about 64 MiB).
 const UNREAD_MAX: usize = 1 << 18;
 

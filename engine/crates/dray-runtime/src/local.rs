@@ -79,7 +79,7 @@ impl Ends {
 /// events and the sink's notices.
 ///
 /// # Errors
-/// As [`source::run`], before any data moves.
+/// The errors of [`source::run`], before any data moves.
 pub fn run(
     source: source::Setup,
     sink: sink::Setup,

@@ -231,7 +231,7 @@ impl<J, S> TargetPools<J, S> {
     /// Starts threads for jobs that are already queued.
     ///
     /// # Errors
-    /// As [`Self::give`].
+    /// The errors of [`Self::give`].
     pub(crate) fn start_more(&self, start: impl Fn(Worker<J>, &S) -> Result<()>) -> Result<()> {
         let mut groups = self.groups.iter();
         groups.try_for_each(|group| group.start_more(&start))

@@ -73,7 +73,7 @@ pub struct Sink {
     paths: HashMap<RelPath, FileIndex>,
     next_entry: u64,
     blocks: HashMap<BlockKey, arrive::Block>,
-    /// Total number of separate ranges that have arrived, over all live files.
+    /// Total number of separate ranges that have arrived, over all unclosed files.
     runs: usize,
     writing: u32,
     /// Number of writes in progress on each target.
@@ -175,7 +175,7 @@ impl Sink {
         self.ledger.out()
     }
 
-    /// Returns the total number of separate ranges that have arrived, over all live files.
+    /// Returns the total number of separate ranges that have arrived, over all unclosed files.
     #[must_use]
     pub const fn runs(&self) -> usize {
         self.runs

@@ -36,7 +36,7 @@ use std::time::Duration;
 const LIST_BATCH: u32 = 512;
 
 /// Maximum number of entries that the source announces before the sink is ready (guess, revisit).
-/// So many entries are small compared with the buffers of a connection.
+/// The messages with this many entries are small compared with the buffers of a connection.
 const EARLY_ENTRIES_MAX: u32 = 4096;
 
 /// Maximum time that a cancelled session waits for the sink's last message.
@@ -47,7 +47,7 @@ struct File {
     path: RelPath,
     /// Length of the entry's path at the sink in bytes.
     path_bytes: usize,
-    /// Number of bytes with which the entry counts towards the limit on live entries.
+    /// Number of bytes with which the entry counts towards the limit on unclosed entries.
     live_bytes: u64,
     size: u64,
     modified: ModifiedTime,
@@ -100,11 +100,11 @@ pub struct Source {
     listing: bool,
     listed_all: bool,
     end_announced: bool,
-    /// Listed entries that are not announced yet, because the number of live entries is at its
+    /// Listed entries that are not announced yet, because the number of unclosed entries is at its
     /// limit.
     listed: VecDeque<Listed>,
     files: HashMap<FileIndex, File>,
-    /// Total size in bytes of the names, link targets and attributes of the live entries.
+    /// Total size in bytes of the names, link targets and attributes of the unclosed entries.
     live_bytes: u64,
     /// Number of announced files about which the sink has not decided.
     undecided: usize,
@@ -144,7 +144,7 @@ pub struct Source {
     tries: BTreeMap<(FileIndex, u64), u32>,
     later: BTreeMap<Time, Vec<(FileIndex, ByteRange)>>,
     sink_targets: HashSet<TargetId>,
-    /// Number of tracked objects and targets over all live files that are striped over several
+    /// Number of tracked objects and targets over all unclosed files that are striped over several
     /// targets. At most [`STRIPED_MAX`](dray_wire::bounds::STRIPED_MAX).
     striped: u64,
     pace_wake: Option<Time>,
@@ -229,7 +229,7 @@ impl Source {
     }
 
     /// Returns the total number of separate durable ranges that the sink has reported, over all
-    /// live files.
+    /// unclosed files.
     #[must_use]
     pub const fn runs(&self) -> usize {
         self.runs

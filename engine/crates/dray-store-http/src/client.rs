@@ -139,7 +139,7 @@ impl Client {
     /// place.
     ///
     /// # Errors
-    /// As [`Self::ask`].
+    /// The errors of [`Self::ask`].
     pub(crate) fn follow(
         &self,
         ask: &Ask<'_>,
@@ -300,7 +300,7 @@ impl Client {
     /// Sends a body to one place and returns the answer, which may be a redirect.
     ///
     /// # Errors
-    /// As [`Self::ask`].
+    /// The errors of [`Self::ask`].
     pub(crate) fn send_once(
         &self,
         ask: &Ask<'_>,

@@ -191,7 +191,7 @@ impl Server {
     /// Returns the path relative to the server's root.
     ///
     /// # Errors
-    /// As [`check_names`].
+    /// The errors of [`check_names`].
     pub(crate) fn full(&self, path: &RelPath) -> Result<RelPath> {
         check_names(path)?;
         self.base.join_path(path)

@@ -77,7 +77,7 @@ impl XrootdSink {
     /// Opens another folder of the same server.
     ///
     /// # Errors
-    /// As [`XrootdSink::open`].
+    /// The errors of [`XrootdSink::open`].
     pub fn elsewhere(&self, folder: &RelPath, options: SinkOptions) -> Result<Self> {
         Self::open(self.server.url().with_path(folder), options)
     }

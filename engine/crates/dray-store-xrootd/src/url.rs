@@ -53,7 +53,7 @@ impl Url {
     /// Parses a URL whose path may contain any bytes.
     ///
     /// # Errors
-    /// As [`Self::parse`].
+    /// The errors of [`Self::parse`].
     pub fn read(whole: &[u8]) -> Result<Self> {
         let bad = |why: &str| {
             Error::new(ErrorKind::InvalidRequest, End::Here, "read the URL")

@@ -332,7 +332,7 @@ impl<C: Send + Sync> Connections<C> {
     /// one or more pieces in order. Together they cover all bytes of the call.
     ///
     /// # Errors
-    /// As [`Connections::lease`].
+    /// The errors of [`Connections::lease`].
     pub fn lease_parts(&self, flow: Flow, bytes: u64) -> Result<Vec<Part<C>>> {
         let leases = self.leases(flow, bytes, usize::MAX)?;
         let mut offset = 0;

@@ -11,7 +11,7 @@ pub trait StoreExt {
     /// durable. The result says if the folder itself was created or already existed.
     ///
     /// # Errors
-    /// As [`Store::make_dir`] and [`Store::sync_each`].
+    /// The errors of [`Store::make_dir`] and [`Store::sync_each`].
     fn make_dirs(&self, path: &RelPath, mode: u32) -> Result<MadeDir>;
 
     /// Returns the number of the target named `name`; `None` if the store has not seen the target
@@ -25,13 +25,13 @@ pub trait StoreExt {
     /// Returns true if `path` is an existing folder.
     ///
     /// # Errors
-    /// As [`Store::stat`].
+    /// The errors of [`Store::stat`].
     fn is_folder(&self, path: &RelPath) -> Result<bool>;
 
     /// Makes all items durable. The first failed item fails the call.
     ///
     /// # Errors
-    /// Those of [`Store::sync_each`], and the first error among its results.
+    /// The errors of [`Store::sync_each`], and the first error among its results.
     fn sync_all(&self, items: &[SyncItem<'_>]) -> Result<()>;
 }
 
@@ -98,7 +98,7 @@ pub trait ReadExt {
     /// buffer, the file ended.
     ///
     /// # Errors
-    /// As [`ReadHandle::read_at`].
+    /// The errors of [`ReadHandle::read_at`].
     fn read_full_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
 }
 

@@ -24,19 +24,19 @@ pub trait Readable: Send + Sync {
     /// As [`Store::list`].
     ///
     /// # Errors
-    /// As [`Store::list`].
+    /// The errors of [`Store::list`].
     fn list(&self, top: &RelPath, options: &ListOptions) -> Result<Box<dyn Lister>>;
 
     /// As [`Store::open_read`].
     ///
     /// # Errors
-    /// As [`Store::open_read`].
+    /// The errors of [`Store::open_read`].
     fn open_read(&self, path: &RelPath, purpose: ReadPurpose) -> Result<Box<dyn ReadHandle>>;
 
     /// As [`Store::open_listed`].
     ///
     /// # Errors
-    /// As [`Store::open_listed`].
+    /// The errors of [`Store::open_listed`].
     fn open_listed(&self, path: &RelPath, listed: &ReadState) -> Result<Box<dyn ReadHandle>> {
         let _ = listed;
         self.open_read(path, ReadPurpose::Transfer)
@@ -45,7 +45,7 @@ pub trait Readable: Send + Sync {
     /// As [`Store::stat`].
     ///
     /// # Errors
-    /// As [`Store::stat`].
+    /// The errors of [`Store::stat`].
     fn stat(&self, path: &RelPath) -> Result<Option<FileState>>;
 }
 

@@ -78,7 +78,7 @@ pub trait Store: Send + Sync {
     /// it. The caller must compare the state of the open file with the listing.
     ///
     /// # Errors
-    /// As [`Store::open_read`].
+    /// The errors of [`Store::open_read`].
     fn open_listed(&self, path: &RelPath, listed: &ReadState) -> Result<Box<dyn ReadHandle>> {
         let _ = listed;
         self.open_read(path, ReadPurpose::Transfer)
@@ -117,7 +117,7 @@ pub trait Store: Send + Sync {
     /// without following links. Returns `None` if no entry exists at `path`.
     ///
     /// # Errors
-    /// As [`Store::stat`].
+    /// The errors of [`Store::stat`].
     fn holding(&self, path: &RelPath) -> Result<Option<Holding>> {
         let state = self.stat(path)?;
         Ok(state.map(|state| Holding {
@@ -177,7 +177,7 @@ pub trait Store: Send + Sync {
     /// followed or checked.
     ///
     /// # Errors
-    /// As [`Partial::publish`]; `Busy` if the partial name exists; `Unsupported` without
+    /// The errors of [`Partial::publish`]; `Busy` if the partial name exists; `Unsupported` without
     /// [`Capabilities::symlinks`].
     fn make_symlink(
         &self,
@@ -225,7 +225,7 @@ pub trait Store: Send + Sync {
     /// refers to that file. See [`Partial::publish`].
     ///
     /// # Errors
-    /// As [`Partial::publish`].
+    /// The errors of [`Partial::publish`].
     fn publish_small(
         &self,
         path: &RelPath,
@@ -374,7 +374,7 @@ pub trait ReadHandle: Send + Sync {
     /// of the inode.
     ///
     /// # Errors
-    /// As [`ReadHandle::state`].
+    /// The errors of [`ReadHandle::state`].
     fn full_state(&self) -> Result<(ReadState, Option<InodeState>)> {
         Ok((self.state()?, None))
     }
@@ -384,7 +384,7 @@ pub trait ReadHandle: Send + Sync {
     /// Makes no call to a server.
     ///
     /// # Errors
-    /// As [`ReadHandle::state`].
+    /// The errors of [`ReadHandle::state`].
     fn noted(&self) -> Result<Option<Noted>> {
         Ok(None)
     }
@@ -480,7 +480,7 @@ pub trait Partial: Send + Sync {
     /// here.
     ///
     /// # Errors
-    /// As [`Partial::publish`].
+    /// The errors of [`Partial::publish`].
     fn ready(&self, _attributes: &Attributes<'_>) -> Result<()> {
         Ok(())
     }

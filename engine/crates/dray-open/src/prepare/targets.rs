@@ -32,7 +32,7 @@ impl Targets {
     /// Opens a store that has these storage targets.
     ///
     /// # Errors
-    /// As [`PosixStore::open`].
+    /// The errors of [`PosixStore::open`].
     pub fn open(
         &self,
         root: &Path,

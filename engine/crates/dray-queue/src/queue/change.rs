@@ -62,7 +62,7 @@ impl Queue {
     /// Pauses a transfer.
     ///
     /// # Errors
-    /// As [`Queue::cancel`].
+    /// The errors of [`Queue::cancel`].
     pub fn pause(&self, caller: &Actor, id: &str) -> Result<Transfer> {
         self.change(caller, id, Command::Pause)
     }
@@ -70,7 +70,7 @@ impl Queue {
     /// Resumes a transfer.
     ///
     /// # Errors
-    /// As [`Queue::cancel`].
+    /// The errors of [`Queue::cancel`].
     pub fn resume(&self, caller: &Actor, id: &str) -> Result<Transfer> {
         self.change(caller, id, Command::Resume)
     }
@@ -79,8 +79,8 @@ impl Queue {
     /// again.
     ///
     /// # Errors
-    /// As [`Queue::cancel`]. `Busy` if the queue is full, or if the id was submitted with other
-    /// URLs since the caller read `submission`.
+    /// The errors of [`Queue::cancel`]. `Busy` if the queue is full, or if the id was submitted
+    /// with other URLs since the caller read `submission`.
     pub fn retry(&self, caller: &Actor, id: &str, submission: Submission) -> Result<Transfer> {
         let limits = self.settings.limits();
         self.change_if(caller, id, Command::Retry, move |connection, row| {
@@ -102,7 +102,7 @@ impl Queue {
     /// Changes parameters of a transfer, such as deadline, rates, class and weight.
     ///
     /// # Errors
-    /// As [`Queue::cancel`]. `InvalidRequest` if the parameters contradict each other.
+    /// The errors of [`Queue::cancel`]. `InvalidRequest` if the parameters contradict each other.
     /// `NotAdmitted` if the changed request cannot be promised; then nothing changes.
     pub fn patch(
         &self,
@@ -179,7 +179,7 @@ impl Queue {
     /// transfer.
     ///
     /// # Errors
-    /// As [`Queue::cancel`].
+    /// The errors of [`Queue::cancel`].
     pub fn delete(&self, caller: &Actor, id: &str) -> Result<Transfer> {
         let (caller, wanted) = (caller.clone(), id.to_owned());
         let row = self.write(move |connection, _| {

@@ -35,7 +35,7 @@ impl Queue {
     /// change of a tier's version that the transfer makes, in the same transaction.
     ///
     /// # Errors
-    /// As [`Queue::submit`]. `AlreadyExists` if the id belongs to another staged copy.
+    /// The errors of [`Queue::submit`]. `AlreadyExists` if the id belongs to another staged copy.
     pub fn submit_staged(
         &self,
         submission: Submission,

@@ -111,7 +111,7 @@ impl Destination {
     /// same names with the same selection, this transfer is refused as a whole.
     ///
     /// # Errors
-    /// As [`Self::open`].
+    /// The errors of [`Self::open`].
     pub fn open_for(request: DestinationRequest, selection: &Selection) -> Result<Self> {
         let (include, exclude) = (&selection.include, &selection.exclude);
         let mark = layout::request_mark(&request.claims, include, exclude);

@@ -61,8 +61,8 @@ pub(super) struct Space {
     ended: Mutex<Vec<(RelPath, Name)>>,
     /// Unfinished files of the log that the source has announced in this session.
     pub(super) met: Mutex<HashSet<RelPath>>,
-    /// Other transfers' logs; `None` if the store keeps no logs. A thread that needs both locks
-    /// takes this one before the destination's.
+    /// Other transfers' logs; `None` if the store keeps no logs. A thread that needs this lock and
+    /// the lock of the destination takes this lock first.
     pub(super) neighbours: Mutex<Option<Neighbours>>,
     pub(super) others: Mutex<OtherClaims>,
     /// Maximum object size in bytes that fits into this session's buffers.

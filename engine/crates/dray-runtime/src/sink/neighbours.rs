@@ -76,7 +76,7 @@ impl Speaker {
     }
 }
 
-/// The logs of other transfers that this one has read.
+/// The logs of other transfers that this transfer has read.
 pub(super) struct Neighbours {
     store: Arc<dyn Store>,
     /// The store of the exported root, and the path of the destination in it.

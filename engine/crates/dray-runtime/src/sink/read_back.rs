@@ -99,7 +99,7 @@ impl ReadBack {
     /// Returns the checksums of a range, computed from the bytes on the storage.
     ///
     /// # Errors
-    /// As [`Self::each`].
+    /// The errors of [`Self::each`].
     pub(super) fn sums(&self, file: &dyn ReadHandle, range: ByteRange) -> Result<Sums> {
         let mut sums = Sums::EMPTY;
         let mut run = Summer::new();

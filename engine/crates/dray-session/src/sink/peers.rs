@@ -19,7 +19,7 @@ const NO_ENTRY: FileIndex = FileIndex(u64::MAX);
 
 #[derive(Debug, Default)]
 pub(super) struct Peer {
-    /// Live entries of the source, from the source's index to the machine's index.
+    /// Unclosed entries of the source, from the source's index to the machine's index.
     own: HashMap<FileIndex, FileIndex>,
     /// Number of entries that the source has announced.
     pub(super) announced: u64,
@@ -117,8 +117,8 @@ impl Sink {
         self.progress.is_held_there = self.peers.values().all(|peer| peer.is_shut);
     }
 
-    /// Returns the machine's index of a source's entry. Returns [`NO_ENTRY`] if the entry is not
-    /// live.
+    /// Returns the machine's index of a source's entry. Returns [`NO_ENTRY`] if the entry is closed
+    /// or unknown.
     pub(super) fn own_index(&self, peer: PeerId, index: FileIndex) -> FileIndex {
         let known = self.peers.get(&peer).and_then(|peer| peer.own.get(&index));
         known.copied().unwrap_or(NO_ENTRY)

@@ -64,7 +64,7 @@ impl Decoder {
     /// is incomplete, consumes all of `input` and returns `None`.
     ///
     /// # Errors
-    /// Those of [`Prefix::parse`] and [`decode`].
+    /// The errors of [`Prefix::parse`] and [`decode`].
     pub fn next(&mut self, input: &mut &[u8]) -> Result<Option<Message>> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
