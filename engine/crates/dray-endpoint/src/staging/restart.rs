@@ -108,9 +108,9 @@ fn built(copy: &Copy<'_>, request: StagingRequest) -> Result<(Submission, Staged
 
 impl Stager<'_> {
     /// Stages in the newest complete version of an application, or the version that the request
-    /// names. A fast copy that is gone is restored from the slow copy, or from a replica if the slow
-    /// copy is not whole. If the fast copy exists, nothing is copied: the entry is staged, and is a
-    /// hit. Returns the staged copy, and true if it is new.
+    /// names. If the fast copy exists, copies nothing: the entry is then staged immediately, and is
+    /// a hit. Otherwise restores the fast copy from the slow copy, or from a replica if the slow
+    /// copy is not complete. Returns the staged copy, and true if it is new.
     ///
     /// # Errors
     /// `NotFound` if the owner has no such version on a tier. `PermissionDenied`. Also the errors of
