@@ -33,8 +33,8 @@ RESULTS = FOLDER / "results.json"
 LINE = "iperf3-4"
 #: only the necessary work of a copy by dray
 HOST = "by-hand"
-#: a client waits for the same polls either way; the duration of its start varies by this factor
-#: (guess, revisit)
+#: a client waits for the same polls either way; the duration of its start varies by this factor.
+#: The value is estimated, not measured.
 SAME_WAIT = 1.05
 
 HEADS = (

@@ -44,7 +44,7 @@ REQUEST_HEAD_BYTES = 64 << 10
 #: smallest file systems that mkfs makes
 EXT4_BYTES_MIN = 16 << 20
 XFS_BYTES_MIN = 320 << 20
-#: how long a device or mount may stay busy while it is removed; guess, revisit
+#: how long a device or mount may stay busy while it is removed (estimated, not measured)
 BUSY_SECONDS = 10.0
 NAME = b"disk"
 ROOT_NODE, DISK_NODE = 1, 2

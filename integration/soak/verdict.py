@@ -59,7 +59,7 @@ class Quantity:
 
 QUANTITIES = (
     # The queue's caches fill up to 2.5 MiB, the ring of events to 16 MiB, and allocators keep what
-    # they had: 24 MiB over any run, long or short; guess, revisit.
+    # they had: 24 MiB over any run, long or short. The value is estimated, not measured.
     Quantity("memory", MIB, "MiB", 24 * MIB),
     Quantity("descriptors", 1, "", 16),
     Quantity("threads", 1, "", 16),

@@ -43,7 +43,7 @@ WAITS: Mapping[str, int] = {
     "short_read": 60,
     "limit_exceeded": 60,
 }
-"""Seconds before the first retry, by kind of error (guesses, revisit)."""
+"""Seconds before the first retry, by kind of error (estimated, not measured)."""
 OTHER_SECONDS = 60
 LONGEST_SECONDS = 1800
 

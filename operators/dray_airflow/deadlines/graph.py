@@ -36,12 +36,15 @@ OVERHEAD_SECONDS = 5.0
 """Seconds between a task's end and the next task's work (seen with Airflow 3.3.2: 2 s to 6 s)."""
 
 TRANSFER_SECONDS_MIN = 10.0
-"""Minimum duration of a transfer in seconds, if sizes or rates are estimated (guess, revisit)."""
+"""Minimum duration of a transfer in seconds, if sizes or rates are estimated.
+
+The value is estimated, not measured.
+"""
 ASSUMED_RATE = 10e6
 """Assumed rate in bytes per second of a transfer whose endpoint reports no rate.
 
 Used if there is also a transfer of unknown size, so that a transfer of a few bytes does not get
-half of the run's time. The value is a tenth of the rate of a slow host (guess, revisit).
+half of the run's time. The value is a tenth of the rate of a slow host. The rate was not measured.
 """
 
 TaskState = Literal["waiting", "running", "done", "skipped", "failed"]

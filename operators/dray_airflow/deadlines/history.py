@@ -29,7 +29,8 @@ RUNS_ENOUGH = 3
 """Number of successful runs of a task that are enough for its history.
 
 Each run costs up to two calls, for every transfer task that starts. The median of three values is
-not affected by one extreme value (guess, revisit).
+not affected by one extreme value. The number of runs is
+estimated, not measured.
 """
 
 

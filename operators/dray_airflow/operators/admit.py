@@ -52,7 +52,8 @@ __all__ = ["DrayAdmitOperator", "is_reserved", "reservation_id", "submit_reserve
 START_WITHIN = timedelta(seconds=60)
 """Time that a ready task may take to submit its transfer.
 
-The time covers the scheduler, the start of a process, and a full pool (guess, revisit).
+The time covers the scheduler, the start of a process, and a full pool. The value is
+estimated, not measured.
 """
 PATIENCE = (0.5, 0.25, 0.0)
 """Fractions of a transfer's duration by which its task may be late before the placeholder ends.

@@ -75,7 +75,7 @@ BOUND_SECONDS = 900
 """Minimum bound in seconds of a transfer that no caller asks for.
 
 Airflow treats a task as dead after 300 s without a heartbeat, and a triggerer may have to be
-restarted on another host (guess, revisit).
+restarted on another host. The value is estimated, not measured.
 """
 BOUND_RETRY_DELAY_MAX = timedelta(hours=1)
 """Maximum part of a task's ``retry_delay`` that is added to the bound.

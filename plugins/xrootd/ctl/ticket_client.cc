@@ -16,8 +16,8 @@ namespace dray {
 namespace {
 
 constexpr const char *meant = "dray ticket ";
-// Maximum number of concurrent requests. Each request occupies a thread of the server (guess,
-// revisit).
+// Maximum number of concurrent requests. Each request occupies a thread of the server. The value is
+// estimated, not measured.
 constexpr int under_way_max = 16;
 // Seconds without requests after the endpoint did not answer. Otherwise each request would wait for
 // the endpoint.

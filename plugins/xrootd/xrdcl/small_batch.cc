@@ -18,7 +18,7 @@ using namespace dray;
 namespace {
 
 // Maximum number of concurrent chains of calls. The limit leaves threads of the server to other
-// clients (guess, revisit).
+// clients. The value is estimated, not measured.
 const size_t AT_ONCE = 64;
 
 // Returns the state in an answer. The number of the file is 0 if the server has sent none.

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
 
-/// Maximum size of a path or URL as text in bytes (guess, revisit). An encoded byte takes at most
-/// three characters.
+/// Maximum size of a path or URL as text in bytes. The value is estimated, not measured. An encoded
+/// byte takes at most three characters.
 pub const TEXT_BYTES_MAX: usize = 16 * 1024;
 
 /// A path of the API.

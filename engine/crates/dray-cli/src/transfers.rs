@@ -24,7 +24,8 @@ const POLL_SECONDS: u64 = 30;
 const AGAIN: Duration = Duration::from_secs(2);
 
 /// Maximum time for which `wait` retries before the first answer. The endpoint may be starting just
-/// now, but a user with a wrong address should get an error soon (guess, revisit).
+/// now, but a user with a wrong address should get an error soon. The value is estimated, not
+/// measured.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
 
 /// Returns text in the form that a query needs, with reserved bytes as `%HH`.

@@ -6,11 +6,12 @@ use dray_core::{End, Error, ErrorKind, Result};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Maximum size of the file in bytes. A thousand roots take less (guess, revisit).
+/// Maximum size of the file in bytes. A thousand roots take less. The value is estimated, not
+/// measured.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// Maximum of `limits.transfers_active`. The number is bounded because each transfer needs threads
-/// (guess, revisit).
+/// Maximum of `limits.transfers_active`. The number is bounded because each transfer needs threads.
+/// The value is estimated, not measured.
 const TRANSFERS_ACTIVE_MAX: u32 = 1_000;
 
 /// Maximum of `limits.streams_per_session`. The maximum of `dray cp` is the same.

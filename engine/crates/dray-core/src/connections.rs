@@ -38,7 +38,7 @@ use std::time::Duration;
 pub use choice::{Choice, Setting};
 
 /// Maximum number of connections of one switchboard. The limit leaves threads of the server to
-/// other clients (guess, revisit).
+/// other clients. The value is estimated, not measured.
 pub const CONNECTIONS_MAX: usize = 64;
 
 /// Maximum number of threads that the switchboard distinguishes. Beyond the limit it forgets the
@@ -53,11 +53,11 @@ const SLOW_TIMES: u64 = 3;
 const WEIGHT: u64 = 4;
 
 /// Number of calls for which a free connection may be passed over. After them it gets the next
-/// call, because its measured time is out of date (guess, revisit).
+/// call, because its measured time is out of date. The value is estimated, not measured.
 const PASSED_MAX: u32 = 64;
 
-/// Minimum number of bytes in a piece of a call, because each piece costs one request (guess,
-/// revisit).
+/// Minimum number of bytes in a piece of a call, because each piece costs one request. The value is
+/// estimated, not measured.
 pub const PIECE_BYTES_MIN: u64 = 32 * 1024;
 
 /// Time for which a broken connection is not used. `DOWN_MIN` applies after the first failure. The

@@ -36,7 +36,7 @@ const ORPHANS_MAX: usize = 10_000;
 const UNREADABLE_MAX: u32 = 20;
 
 /// Time that the janitor works before it pauses for [`REST`]. The janitor thus uses a quarter of
-/// one thread's time and loads the storage accordingly (guess, revisit).
+/// one thread's time and loads the storage accordingly. The value is estimated, not measured.
 const WORK: Duration = Duration::from_millis(20);
 /// Pause after each [`WORK`] period.
 const REST: Duration = Duration::from_millis(60);

@@ -21,8 +21,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The minimum memory of all slots is reserved. A new session gets its minimum and 1/8 of the
-/// unreserved memory, so that the first sessions get more and later sessions still get a part
-/// (guess, revisit).
+/// unreserved memory, so that the first sessions get more and later sessions still get a part. The
+/// value is estimated, not measured.
 const EXTRA_PART: u64 = 8;
 
 /// Memory for entries that are announced and not closed, in addition to 1/8 of the memory for
@@ -39,7 +39,7 @@ const LIVE_ENTRIES_MOST: u32 = 8 << 10;
 /// Minimum number of entries of one session. It exceeds the depth of any folder tree by far.
 const LIVE_ENTRIES_LEAST: u32 = 256;
 
-/// A new session gets at most 1/4 of the free entries (guess, revisit).
+/// A new session gets at most 1/4 of the free entries. The value is estimated, not measured.
 const LIVE_ENTRIES_PART: u32 = 4;
 
 /// Memory for compiled patterns, in addition to 1/16 of the memory for buffers.

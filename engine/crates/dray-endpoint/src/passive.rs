@@ -40,7 +40,7 @@ const PATH_LETTERS_MAX: usize = 256;
 /// Maximum number of drivers that wait for an issuer's keys concurrently. Each waiting driver
 /// occupies a thread of the listener until the keys arrive, even if the driver has disconnected.
 /// The listener has `pending_max` threads for connections in this phase: 128 with the default
-/// limits (guess, revisit).
+/// limits. The value is estimated, not measured.
 const KEY_WAITS_MAX: usize = 32;
 
 static KEY_WAITS: Semaphore = Semaphore::const_new(KEY_WAITS_MAX);

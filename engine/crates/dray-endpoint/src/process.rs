@@ -7,18 +7,18 @@ use dray_core::{End, Error, ErrorKind, Result, Status};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Minimum number of open files: listeners, the queue and its readers, the log, and one transfer
-/// with a few files and streams (guess, revisit).
+/// with a few files and streams. The value is estimated, not measured.
 const FILES_MIN: u64 = 128;
 
-/// Number of open files of a session with many small files (guess, revisit).
+/// Number of open files of a session with many small files. The value is estimated, not measured.
 const FILES_OF_SESSION: u64 = 16;
 
 /// Bytes of address space that the process needs in addition to the buffers: for the program,
-/// thread stacks, TLS and the allocator (guess, revisit).
+/// thread stacks, TLS and the allocator. The value is estimated, not measured.
 const ADDRESSES_MIN: u64 = 512 << 20;
 
-/// Size in bytes that the queue's database and its write-ahead log can reach in normal operation
-/// (guess, revisit).
+/// Size in bytes that the queue's database and its write-ahead log can reach in normal operation.
+/// The value is estimated, not measured.
 const FILE_BYTES_MIN: u64 = 64 << 20;
 
 /// The limits of a process. `None` means unlimited.

@@ -42,8 +42,8 @@ const SHARES_INTERVAL: Duration = Duration::from_millis(200);
 /// Interval between two checks of the tickets in use.
 const TICKETS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum number of connections whose protocol is not known yet. Each of them occupies a thread
-/// (guess, revisit).
+/// Maximum number of connections whose protocol is not known yet. Each of them occupies a thread.
+/// The value is estimated, not measured.
 const PENDING_MAX: u32 = 128;
 
 /// Maximum time that answers in progress get when the endpoint stops.

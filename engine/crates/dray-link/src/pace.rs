@@ -26,8 +26,8 @@ const PIECE_MIN: u64 = 16;
 const PIECE_PARTS: u64 = 50;
 
 /// Unused rate is kept for 1 / `BURST_PARTS` of a second. A thread that wakes late on a busy host
-/// uses the kept rate to catch up. Without this the average would stay below the rate (guess,
-/// revisit).
+/// uses the kept rate to catch up. Without this the average would stay below the rate. The value is
+/// estimated, not measured.
 const BURST_PARTS: u64 = 5;
 
 /// Interval at which a waiting thread checks whether the session has ended.

@@ -23,11 +23,11 @@ pub const PIECE_BYTES: usize = 256 << 10;
 /// Minimum size in bytes of a buffer that gets its own memory mapping. An allocator clears reused
 /// memory. This cleared a whole pool even for the smallest copy: in an endpoint up to 0.2 s of
 /// processor time for each session. Mapping smaller buffers too would exceed the number of mappings
-/// of a process (guess, revisit).
+/// of a process. The value is estimated, not measured.
 const MAPPED_BYTES: usize = 512 << 10;
 
 /// Number of bytes that must remain available to other threads of the process after a pool was
-/// made, for a few stacks and socket buffers (guess, revisit).
+/// made, for a few stacks and socket buffers. The value is estimated, not measured.
 const SPARE_BYTES: usize = 32 << 20;
 
 /// Checks the memory limit of the process: maps `bytes` in one piece and unmaps them. If the

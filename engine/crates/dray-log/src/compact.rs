@@ -11,8 +11,8 @@ use dray_core::plan::Grid;
 use dray_core::{RelPath, Result, Sums};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Minimum number of dead bytes before a rewrite. Recovery reads fewer bytes within milliseconds
-/// (guess, revisit).
+/// Minimum number of dead bytes before a rewrite. Recovery reads fewer bytes within milliseconds.
+/// The value is estimated, not measured.
 pub const DEAD_BYTES_MIN: u64 = 1 << 20;
 
 /// Maximum number of objects that one pass over the old log collects (6 MiB of memory). More

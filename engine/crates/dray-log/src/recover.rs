@@ -21,7 +21,8 @@ pub struct Limits {
 
 impl Default for Limits {
     /// Returns limits of a million unfinished files and four million ranges. They need about 1 GiB
-    /// in the worst case. A session has a hundredth of this number of files open (guess, revisit).
+    /// in the worst case. A session has a hundredth of this number of files open. The value is
+    /// estimated, not measured.
     fn default() -> Self {
         Self {
             files_max: 1 << 20,

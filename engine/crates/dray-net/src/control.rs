@@ -25,8 +25,8 @@ use std::time::{Duration, Instant};
 /// Maximum number of ciphertext bytes in one read.
 const READ_BYTES: usize = 64 << 10;
 
-/// Interval at which the keeper of a source checks whether the peer has closed streams (guess,
-/// revisit).
+/// Interval at which the keeper of a source checks whether the peer has closed streams. The value
+/// is estimated, not measured.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// Threads reserved for a control connection whose greeting is not complete. The threads wait for

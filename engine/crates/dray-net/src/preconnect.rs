@@ -20,11 +20,13 @@ use std::thread;
 use std::time::Instant;
 
 /// Maximum number of connections made in advance for one session. Each one occupies an entry in the
-/// listener's set of pending connections while the other end prepares the session (guess, revisit).
+/// listener's set of pending connections while the other end prepares the session. The value is
+/// estimated, not measured.
 const PRECONNECT_MAX: u16 = 4;
 
 /// Maximum number of connections made in advance by all sessions of this process. All sessions may
-/// dial the same listener, so this is half of the listener's `pending_max` (guess, revisit).
+/// dial the same listener, so this is half of the listener's `pending_max`. The value is estimated,
+/// not measured.
 const PRECONNECT_IN_PROCESS_MAX: usize = 32;
 
 /// Number of connections, over all sessions, that were made in advance and that no session has

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Time that a link without streams waits for the peer's reason. If the session ends at the peer,
-/// this end loses its streams before it receives the reason (guess, revisit).
+/// this end loses its streams before it receives the reason. The value is estimated, not measured.
 const WORD_WAIT: Duration = Duration::from_millis(500);
 
 /// Parameters with which the streams of a session are dialled.

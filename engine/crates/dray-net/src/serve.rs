@@ -42,7 +42,8 @@ impl Serve {
             allow_clear_data: false,
             keeps_nothing: false,
             may_keep_nothing: false,
-            // Enough for a DTN with eight network cards and eight streams on each: guess, revisit.
+            // Enough for a DTN with eight network cards and eight streams on each. The value is
+            // estimated, not measured.
             streams_max: 64,
             sessions_max: 64,
             pending_max: 64,

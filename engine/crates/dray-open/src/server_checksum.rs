@@ -14,7 +14,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 /// Maximum time that a complete copy waits for the server's answer. A server without a stored
-/// checksum reads the file to compute one, and has done so since the copy started (guess, revisit).
+/// checksum reads the file to compute one, and has done so since the copy started. The value is
+/// estimated, not measured.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 type Answer = Result<Option<Checksum>>;

@@ -20,7 +20,8 @@ use std::time::{Duration, Instant};
 /// Minimum interval between two calls of the progress callback.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Maximum delay until a signal is noticed. Users do not notice such a delay (guess, revisit).
+/// Maximum delay until a signal is noticed. Users do not notice such a delay. The value is
+/// estimated, not measured.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Maximum number of events that wait for a slow callback. If the queue is full, the transfer

@@ -25,15 +25,15 @@ pub const BUFFERS_MIN: u64 = 8;
 const BUFFERS_MAX: u64 = 1 << 20;
 
 /// Default number of concurrent reads, and of concurrent writes, on a storage target. LADS runs a
-/// handful of I/O threads for each OST (guess, revisit).
+/// handful of I/O threads for each OST. The value is estimated, not measured.
 pub const THREADS_PER_TARGET: u32 = 4;
 
 /// Default number of concurrent writes to a server. The number is larger than for a local disk,
-/// because each write waits for a network round trip (guess, revisit).
+/// because each write waits for a network round trip. The value is estimated, not measured.
 const THREADS_TO_SERVER: u32 = 16;
 
 /// Maximum number of threads per storage target, configured or tuned. A host has up to 64 targets
-/// with threads of their own (guess, revisit).
+/// with threads of their own. The value is estimated, not measured.
 pub const THREADS_MAX: u32 = 64;
 
 /// Number of threads that read or write each storage target of this host.
@@ -79,8 +79,8 @@ impl Threads {
 }
 
 /// Maximum number of entries that are announced and not closed. This number exceeds the number of
-/// files in a sync group. Both ends together need about 32 MiB of bookkeeping for this many entries
-/// (guess, revisit).
+/// files in a sync group. Both ends together need about 32 MiB of bookkeeping for this many
+/// entries. The value is estimated, not measured.
 const LIVE_ENTRIES_MAX: u32 = 1 << 15;
 
 /// Maximum number of objects of one file in transit to a store without random writes. A small

@@ -22,7 +22,7 @@ const EVENTS_AT_ONCE: usize = 64;
 
 /// Maximum number of items that wait in control messages to the peer. Items are decisions, ends of
 /// entries and states of blocks. A session has at most a few items for each unclosed entry and each
-/// block (guess, revisit: the maximum takes about 64 MiB).
+/// block. The maximum takes about 64 MiB of memory. The value is estimated, not measured.
 const UNREAD_MAX: usize = 1 << 18;
 
 /// The part of an executor that the event loop calls.

@@ -45,7 +45,7 @@ const DRAINS_MOST: Duration = Duration::from_secs(5);
 
 /// Delay before a sink measures a reduced number of streams, because a sink does not know the
 /// amount of data on the closed streams. The delay equals one window of the tuner, so that the
-/// tuner ignores one window (guess, revisit).
+/// tuner ignores one window. The value is estimated, not measured.
 const DRAINS_THERE: Duration = Duration::from_secs(1);
 
 /// Interval between two samples. The simulator's experiments use the same interval.

@@ -20,7 +20,7 @@ const LOOKED_AT: u32 = 8;
 const WAITED_MIN: u32 = 2;
 
 /// A job that runs longer than this counts as blocking, whatever the previous jobs did. An object
-/// in memory takes about a millisecond (guess, revisit).
+/// in memory takes about a millisecond. The value is estimated, not measured.
 pub const WAITS_AFTER: Duration = Duration::from_millis(50);
 
 /// History of a target's last jobs: one bit for each job, set if the job blocked. A new target

@@ -19,13 +19,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Divisor for the weight of one operation in the moving average. With a weight of a quarter, the
-/// average follows a change within ten objects, and a single late operation has little effect
-/// (guess, revisit).
+/// average follows a change within ten objects, and a single late operation has little effect. The
+/// value is estimated, not measured.
 const WEIGHT: u64 = 4;
 
 /// A target becomes slow at `SLOW_TIMES` times the median cost, and fair again below `FAIR_TIMES`
 /// times the median. Between these two costs the state of the target does not change, so the state
-/// does not alternate (guess, revisit).
+/// does not alternate. The value is estimated, not measured.
 const SLOW_TIMES: u64 = 3;
 const FAIR_TIMES: u64 = 2;
 

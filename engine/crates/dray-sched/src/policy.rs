@@ -280,9 +280,10 @@ impl Default for Settings {
             quota: 400_000_000,
             round_robin_by: RoundRobinBy::Owners,
             // A rise by nine steps takes 45 minutes. Urgent transfers keep their precedence for
-            // that time (guess, revisit).
+            // that time. The value is estimated, not measured.
             aging: Duration::from_secs(300),
-            // At most four starts per hour do not follow the order (guess, revisit).
+            // At most four starts per hour do not follow the order. The value is estimated, not
+            // measured.
             patience: Duration::from_secs(900),
         }
     }

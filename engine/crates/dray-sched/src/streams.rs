@@ -22,8 +22,8 @@ use std::time::Duration;
 
 /// Minimum time without progress before an overtaken stream is stuck. The time doubles with each
 /// stream given up, so streams are given up after 5, 15, 35 seconds and so on. Even if no stream
-/// was stuck, the data sent again is then limited to the data on one stream each time (guess,
-/// revisit).
+/// was stuck, the data sent again is then limited to the data on one stream each time. The value is
+/// estimated, not measured.
 const OVERTAKEN_MIN: Duration = Duration::from_secs(5);
 
 /// Maximum of the time [`OVERTAKEN_MIN`] after doubling. A session that runs for days must not wait
@@ -31,7 +31,7 @@ const OVERTAKEN_MIN: Duration = Duration::from_secs(5);
 const OVERTAKEN_MAX: Duration = Duration::from_secs(300);
 
 /// If at least this many later objects have overtaken a stream, the order in which the writers of a
-/// target work cannot be the cause (guess, revisit).
+/// target work cannot be the cause. The value is estimated, not measured.
 const OVERTAKEN_BY: u32 = 16;
 
 /// If fewer than [`OVERTAKEN_BY`] objects have overtaken a stream, the source waits at least this
@@ -40,18 +40,20 @@ const OVERTAKEN_BY: u32 = 16;
 const USUAL_TIMES: u32 = 8;
 
 /// Minimum time without progress for a stream that cannot be overtaken, because all other objects
-/// are done. Storage should need less time for its last objects (guess, revisit).
+/// are done. Storage should need less time for its last objects. The value is estimated, not
+/// measured.
 const QUIET_MIN: Duration = Duration::from_secs(120);
 
-/// Maximum of the time [`QUIET_MIN`], which also doubles with each stream given up (guess,
-/// revisit).
+/// Maximum of the time [`QUIET_MIN`], which also doubles with each stream given up. The value is
+/// estimated, not measured.
 const QUIET_MAX: Duration = Duration::from_secs(480);
 
 /// Minimum time without progress after the sink has answered that it is alive. Reports that the
-/// sink sent before this answer have arrived by then (guess, revisit).
+/// sink sent before this answer have arrived by then. The value is estimated, not measured.
 const ANSWERED_MIN: Duration = Duration::from_secs(2);
 
-/// Divisor for the weight of one object in the average duration (guess, revisit).
+/// Divisor for the weight of one object in the average duration. The value is estimated, not
+/// measured.
 const WEIGHT: u32 = 4;
 
 /// For a stream's oldest object of a target: the time at which later objects began to overtake it,

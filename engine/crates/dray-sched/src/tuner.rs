@@ -44,8 +44,8 @@ const GAIN_MIN: f64 = 0.01;
 
 /// Minimum number of windows, in a stage that a setting affects, before the tuner reports the
 /// setting as found. With fewer windows it is a guess, and no better than the remembered setting.
-/// The other end reports its bottleneck every ten seconds; this number of windows takes longer
-/// (guess, revisit).
+/// The other end reports its bottleneck every ten seconds; this number of windows takes longer. The
+/// value is estimated, not measured.
 const FOUND_WINDOWS: u32 = 14;
 
 /// A parameter of the transfer that the tuner can change.

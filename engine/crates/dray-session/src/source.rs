@@ -35,8 +35,8 @@ use std::time::Duration;
 /// Maximum number of entries in one request to the lister.
 const LIST_BATCH: u32 = 512;
 
-/// Maximum number of entries that the source announces before the sink is ready (guess, revisit).
-/// The messages with this many entries are small compared with the buffers of a connection.
+/// Maximum number of entries that the source announces before the sink is ready. The value is
+/// estimated, not measured. So many entries are small compared with the buffers of a connection.
 const EARLY_ENTRIES_MAX: u32 = 4096;
 
 /// Maximum time that a cancelled session waits for the sink's last message.

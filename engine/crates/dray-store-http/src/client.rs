@@ -21,7 +21,8 @@ use ureq::unversioned::transport::{Connector as _, DefaultConnector};
 const CONNECT_MAX: Duration = Duration::from_secs(15);
 
 /// Maximum time without a received byte before a connection counts as lost. Some servers compute a
-/// checksum, or fetch a file from a tape system, before they answer (guess, revisit).
+/// checksum, or fetch a file from a tape system, before they answer. The value is estimated, not
+/// measured.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(120);
 
 /// Maximum number of redirects in a row.

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 /// Maximum age of the size and time that the server sent, while reads are in progress. Used if the
 /// answers do not contain a time or a tag. A query after each object would cost one round trip per
-/// object. After the last read, the server is always asked again (guess, revisit).
+/// object. After the last read, the server is always asked again. The value is estimated, not
+/// measured.
 const STATE_AGE: Duration = Duration::from_secs(1);
 
 /// A file open for reading.

@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// Maximum length in bytes of an answer about one folder. It suffices for a few hundred thousand
-/// files (guess, revisit).
+/// files. The value is estimated, not measured.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
 
 /// Maximum number of requests for one file's checksum if the server does not answer. Each request
-/// waits two minutes, so the total is one hour (guess, revisit).
+/// waits two minutes, so the total is one hour. The value is estimated, not measured.
 const QUESTIONS_MAX: u32 = 30;
 
 /// Maximum number of files whose state is remembered between the listing and the opening of the

@@ -21,12 +21,12 @@ const SLOW_MIN: Duration = Duration::from_millis(2);
 const WEIGHT: u32 = 4;
 
 /// Time for which an idle replica still counts as slow. After it, one read measures the replica
-/// again (guess, revisit).
+/// again. The value is estimated, not measured.
 const BELIEF: Duration = Duration::from_secs(1);
 
 /// Time for which a failed replica is not used if there are other replicas. A server needs about
-/// this time to restart, and each attempt to use a dead server takes a full timeout (guess,
-/// revisit).
+/// this time to restart, and each attempt to use a dead server takes a full timeout. The value is
+/// estimated, not measured.
 pub(crate) const REST: Duration = Duration::from_secs(60);
 
 fn is_young(seen: Instant, now: Instant) -> bool {

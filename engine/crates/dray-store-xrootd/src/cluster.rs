@@ -20,10 +20,11 @@ use std::sync::{Arc, OnceLock};
 const BYTES_MIN: u64 = 64 << 20;
 
 /// Maximum number of servers from which one file is read. Each server costs connections and reader
-/// threads (guess, revisit).
+/// threads. The value is estimated, not measured.
 const REPLICAS_MAX: usize = 8;
 
-/// Maximum number of servers of a folder that are asked for one file (guess, revisit).
+/// Maximum number of servers of a folder that are asked for one file. The value is estimated, not
+/// measured.
 const SERVERS_MAX: usize = 64;
 
 /// Rate in bytes per second that determines the maximum wait for a manager. A manager without

@@ -7,8 +7,8 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 /// Time after which an answer counts as lost. In a third-party copy, the user's client sends the
-/// key to both servers within a second or two. A server deletes a key after a minute (guess,
-/// revisit).
+/// key to both servers within a second or two. A server deletes a key after a minute. The value is
+/// estimated, not measured.
 const LOST: Duration = Duration::from_secs(10);
 
 /// Opens a file with a key.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// Maximum age of the size and time that the server sent, while reads are in progress. A query
 /// after each object would cost one round trip per object. After the last read, the server is
-/// always asked again (guess, revisit).
+/// always asked again. The value is estimated, not measured.
 const STATE_AGE: Duration = Duration::from_secs(1);
 
 /// A connection of a file. It is opened when all earlier connections are busy.

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 /// Maximum duration in seconds of a call to a server while other servers have the file. It is far
 /// longer than the time for an object, and shorter than the minute after which XrdCl gives up a
-/// connection (guess, revisit).
+/// connection. The value is estimated, not measured.
 const CALL_SECONDS: u32 = 20;
 
 /// A file with replicas on several servers.

@@ -20,12 +20,12 @@ pub(crate) const WRITES: Flow = Flow {
     waits: true,
 };
 
-/// Maximum number of concurrent calls on one connection. The client sends them one after the other
-/// (guess, revisit).
+/// Maximum number of concurrent calls on one connection. The client sends them one after the other.
+/// The value is estimated, not measured.
 const DEPTH: u32 = 16;
 
 /// Maximum number of requests for the checksum of one file. A server may need hours to read the
-/// file (guess, revisit).
+/// file. The value is estimated, not measured.
 const QUESTIONS_MAX: u32 = 16;
 
 /// Bytes that the sink rejects in names. The client treats a question mark as the end of a path. A

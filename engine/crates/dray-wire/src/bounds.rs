@@ -30,7 +30,7 @@ pub const XATTRS_BYTES_MAX: usize = 128 << 10;
 pub const LAYOUT_TARGETS_MAX: usize = 4096;
 
 /// Memory budget in bytes for one entry that is announced and not closed: a path and a few
-/// attributes (guess, revisit).
+/// attributes. The value is estimated, not measured.
 const LIVE_ENTRY_BYTES: u64 = 1 << 10;
 /// Memory budget in bytes for one deep path and the largest permitted entry, in addition to
 /// [`LIVE_ENTRY_BYTES`] per entry.
@@ -46,7 +46,7 @@ pub const RUNS_MAX: usize = 1 << 20;
 
 /// Maximum number of hole blocks of one source without a final state. Hole blocks have no payload,
 /// so credit does not limit them. The value is the number of hole blocks sent in a sync interval of
-/// half a second (guess, revisit).
+/// half a second. The value is estimated, not measured.
 pub const HOLE_BLOCKS_MAX: u32 = 4096;
 
 /// Maximum number of storage targets that a sink may name in layouts and CREDIT messages during one

@@ -21,18 +21,19 @@ const ADMIN_FOLDER: &str = "XRDADMINPATH";
 /// 1970, and the server.
 const FILE: &str = "dray-deaf-servers";
 
-/// Seconds after which a server is asked again, because the plug-in may have been installed (guess,
-/// revisit).
+/// Seconds after which a server is asked again, because the plug-in may have been installed. The
+/// value is estimated, not measured.
 const KEPT_SECONDS: u64 = 3600;
 
 /// Prefix of the address of an endpoint in the file. No name of a server starts with this prefix.
 const DRAY: &str = "dray://";
 
 /// Seconds after which an unreachable endpoint is tried again. Each attempt may cost a copy the
-/// connection timeout of ten seconds (guess, revisit).
+/// connection timeout of ten seconds. The value is estimated, not measured.
 const AWAY_SECONDS: u64 = 300;
 
-/// Maximum number of servers in the cache. The oldest entries are removed first (guess, revisit).
+/// Maximum number of servers in the cache. The oldest entries are removed first. The value is
+/// estimated, not measured.
 const SERVERS_MAX: usize = 256;
 
 /// Mode bits that permit the group or all other users to write.

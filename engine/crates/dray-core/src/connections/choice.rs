@@ -33,7 +33,7 @@ const LOOK_TIMES: f64 = 2.0;
 const HALF: f64 = 0.5;
 
 /// Another setting counts as clearly better if its throughput exceeds that of the current setting
-/// by this factor (guess, revisit).
+/// by this factor. The value is estimated, not measured.
 const MARGIN: f64 = 1.04;
 
 /// Number of consecutive comparisons that another setting must win.

@@ -7,7 +7,8 @@ use dray_api::{Admitted, ErrorAnswer, ErrorParts};
 use dray_core::{End, Error, ErrorKind};
 use dray_queue::Refused;
 
-/// Number of seconds after which a caller that reached a limit may retry (guess, revisit).
+/// Number of seconds after which a caller that reached a limit may retry. The value is estimated,
+/// not measured.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("5");
 
 /// A refused call: the error and its status code.

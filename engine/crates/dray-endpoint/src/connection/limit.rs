@@ -18,7 +18,8 @@ use tokio::sync::Notify;
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Slots above the limits, for one address and in all. On a connection in such a slot, the API
-/// refuses all calls except health checks, counters and cancellations (guess, revisit).
+/// refuses all calls except health checks, counters and cancellations. The value is estimated, not
+/// measured.
 const SPARE_OF_ADDRESS: usize = 8;
 const SPARE: usize = 32;
 

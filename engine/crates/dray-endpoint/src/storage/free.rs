@@ -13,8 +13,8 @@ use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{Access, AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-/// Maximum depth of folders. All folders on the current path are open during the walk (guess,
-/// revisit).
+/// Maximum depth of folders. All folders on the current path are open during the walk. The value is
+/// estimated, not measured.
 const DEPTH_MAX: usize = 128;
 
 /// Maximum number of remaining entries in the report.

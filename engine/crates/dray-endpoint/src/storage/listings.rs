@@ -11,12 +11,12 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Maximum number of names kept of one folder. With 255 bytes per name they take 9 MiB (guess,
-/// revisit).
+/// Maximum number of names kept of one folder. With 255 bytes per name they take 9 MiB. The value
+/// is estimated, not measured.
 const NAMES_MAX: usize = 1 << 15;
 
-/// Maximum number of folders whose names are kept. The oldest list is dropped first (guess,
-/// revisit).
+/// Maximum number of folders whose names are kept. The oldest list is dropped first. The value is
+/// estimated, not measured.
 const LISTS_MAX: usize = 4;
 
 /// Maximum age of kept names. A caller that reads a whole folder asks for the next page

@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 /// Maximum depth of folders that one call removes. All folders on the current path are open during
-/// the removal (guess, revisit).
+/// the removal. The value is estimated, not measured.
 const DEPTH_MAX: usize = 128;
 
 const FOLDER: OFlags = OFlags::RDONLY

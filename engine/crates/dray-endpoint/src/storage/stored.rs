@@ -11,7 +11,7 @@ use dray_core::{End, EntryKind, Error, ErrorKind, RelPath, Result};
 use dray_store::{FileKind, FileState, ListOptions, Listed, StoreExt, SyncItem};
 use std::collections::BTreeMap;
 
-/// Maximum depth of folders that one call removes (guess, revisit).
+/// Maximum depth of folders that one call removes. The value is estimated, not measured.
 const DEPTH_MAX: usize = 128;
 
 /// Same as [`super::stat`], for another store.

@@ -8,7 +8,7 @@ use std::time::Duration;
 const WINDOW: Duration = Duration::from_secs(1);
 
 /// Weight of a new window in 256ths. With this weight, the estimate follows a change that lasts
-/// about ten seconds (guess, revisit).
+/// about ten seconds. The value is estimated, not measured.
 const NEW_PART: u64 = 32;
 
 /// Strength of the evidence for the link's capacity in a window, from the weakest to the strongest.

@@ -13,11 +13,11 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 /// Maximum size of a database whose indexes are compared with their tables. The comparison takes at
-/// most a second at this size (guess, revisit).
+/// most a second at this size. The value is estimated, not measured.
 const INDEXES_BYTES_MAX: u64 = 128 << 20;
 
 /// Maximum size of a database whose pages are all read. Reading them takes some seconds at this
-/// size (guess, revisit).
+/// size. The value is estimated, not measured.
 const PAGES_BYTES_MAX: u64 = 2 << 30;
 
 /// Suffix of a marker file beside the database. The file exists once the database contains a queue.

@@ -29,7 +29,7 @@ const FAILED_EVENTS_MAX: u32 = 20;
 const NOTICE_BYTES_MAX: usize = 1_024;
 
 /// Time without progress after which a transfer counts as silent. It is longer than a sync group
-/// usually takes (guess, revisit).
+/// usually takes. The value is estimated, not measured.
 const SILENT: Duration = Duration::from_secs(10);
 
 const EVENT_INTERVAL: Duration = Duration::from_secs(1);

@@ -15,7 +15,8 @@ use dray_store::{PartialId, Store};
 use std::sync::{Arc, Mutex};
 
 /// Maximum number of names tried for one partial file. Two names do not get the same hash by
-/// chance, so this maximum limits the cost of a hostile manifest (guess, revisit).
+/// chance, so this maximum limits the cost of a hostile manifest. The value is estimated, not
+/// measured.
 const TURNS_MAX: u32 = 8;
 
 /// The partial names of a transfer.

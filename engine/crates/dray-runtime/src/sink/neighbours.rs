@@ -18,12 +18,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum number of remembered logs. If there are more, the first ones by name are remembered
-/// (guess, revisit). Files of the other logs are sent again. Two writers still never share a
-/// partial file, because partial files are created exclusively.
+/// Maximum number of remembered logs. If there are more, the first ones by name are remembered. The
+/// value is estimated, not measured. Files of the other logs are sent again. Two writers still
+/// never share a partial file, because partial files are created exclusively.
 const LOGS_MAX: usize = 256;
 
-/// Maximum number of remembered unfinished files of one log (guess, revisit).
+/// Maximum number of remembered unfinished files of one log. The value is estimated, not measured.
 const FILES_MAX: usize = 1 << 16;
 
 /// Time for which a list of logs counts as current in a store where each query is a network round

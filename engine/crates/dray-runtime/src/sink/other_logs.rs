@@ -11,8 +11,8 @@ use dray_store::{ControlMode, FileState, Store};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Maximum number of logs whose content is remembered. Further logs are read again for each query
-/// (guess, revisit).
+/// Maximum number of logs whose content is remembered. Further logs are read again for each query.
+/// The value is estimated, not measured.
 const KNOWN_MAX: usize = 64;
 
 /// A partial file: its folder, and its name in that folder.

@@ -29,7 +29,7 @@ pub struct Peek {
     read: Mutex<HashMap<RelPath, Arc<Recovery>>>,
 }
 
-/// Maximum number of logs whose recovered content is kept (guess, revisit).
+/// Maximum number of logs whose recovered content is kept. The value is estimated, not measured.
 const LOGS_MAX: usize = 16;
 
 impl Peek {

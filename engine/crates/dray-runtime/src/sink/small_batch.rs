@@ -10,8 +10,8 @@ use dray_session::sink::PublishItem;
 use dray_store::{Attributes, SmallFile, SmallName};
 use std::borrow::Cow;
 
-/// Number of files per call and per lease check. A store executes about as many calls concurrently
-/// (guess, revisit).
+/// Number of files per call and per lease check. A store executes about as many calls concurrently.
+/// The value is estimated, not measured.
 const AT_ONCE: usize = 64;
 
 /// A complete small file.

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 const ALL_BATCH: u32 = 512;
 
 /// Maximum size in bytes of the names, link targets and attributes of a batch. A single entry may
-/// have a hundred KiB of attributes (guess, revisit).
+/// have a hundred KiB of attributes. The value is estimated, not measured.
 const BATCH_BYTES: u64 = 1 << 20;
 
 struct Folder {

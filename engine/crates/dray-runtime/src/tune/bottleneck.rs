@@ -8,11 +8,12 @@ use dray_wire::message::Role;
 use std::time::Duration;
 
 /// Smoothing interval of the measured rate. Objects finish in bursts, so the rate of a single
-/// sample would vary too much (guess, revisit).
+/// sample would vary too much. The value is estimated, not measured.
 const SMOOTH: Duration = Duration::from_secs(5);
 
 /// Fraction of the permitted rate above which the rate limit counts as the bottleneck. The fraction
-/// is less than 1, because the permitted rate may change during the measurement (guess, revisit).
+/// is less than 1, because the permitted rate may change during the measurement. The value is
+/// estimated, not measured.
 const OF_RATE: f64 = 0.8;
 
 /// Measurements since the last sample.

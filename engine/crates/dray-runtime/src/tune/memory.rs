@@ -22,11 +22,11 @@ use std::time::Duration;
 /// The file's name in the state folder.
 pub const FILE: &str = "tuner.json";
 
-/// Maximum number of pairs. A grid has some hundred sites (guess, revisit).
+/// Maximum number of pairs. A grid has some hundred sites. The value is estimated, not measured.
 pub const PAIRS_MAX: usize = 1_000;
 
-/// Maximum age of a result. An older result is dropped, because the network path may have changed
-/// (guess, revisit).
+/// Maximum age of a result. An older result is dropped, because the network path may have changed.
+/// The value is estimated, not measured.
 const AGE_MAX: Duration = Duration::from_secs(30 * 24 * 3_600);
 
 /// Maximum size of the file in bytes. Each pair takes some hundred bytes.

@@ -19,8 +19,8 @@ const WAYS: u32 = 4;
 /// part. The sink would hold additional objects too, so the window does not grow.
 const LYING_PART: u64 = 4;
 
-/// Assumed duration of a read at the source, added to the round trip of the network (guess,
-/// revisit).
+/// Assumed duration of a read at the source, added to the round trip of the network. The value is
+/// estimated, not measured.
 const READ_TAKES: Duration = Duration::from_millis(2);
 
 /// Number of rounds after which the best throughput of a window is known.
@@ -28,8 +28,8 @@ const TRIAL_ROUNDS: u32 = 4;
 
 /// A window that is doubled on trial stays doubled if its throughput is at least this many times
 /// the best earlier round. If the transfer waited for credit, a doubled window doubles the
-/// throughput. On a busy host single rounds differ by as much, but the best rounds seldom do
-/// (guess, revisit).
+/// throughput. On a busy host single rounds differ by as much, but the best rounds seldom do. The
+/// value is estimated, not measured.
 const TRIAL_GAIN: f64 = 1.5;
 
 /// Number of rounds between an unsuccessful trial and the next trial.

@@ -44,8 +44,8 @@ pub(super) const ACTIVE_FILES: usize = 8;
 const SMALL_CALLED: usize = 64;
 
 /// Number of datasets that are compared, from the first one on. This is enough to pass a dataset
-/// that stalls. The limit keeps the cost of a choice independent of the number of waiting datasets
-/// (guess, revisit).
+/// that stalls. The limit keeps the cost of a choice independent of the number of waiting datasets.
+/// The value is estimated, not measured.
 const DATASETS_COMPARED: usize = 32;
 
 /// One choice in `FIRST_EVERY` takes the dataset that was listed first, however many bytes this

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// Number of the oldest waiting transfers that the policy sees in addition. The policy starts one
 /// of them first if it has waited too long. If more transfers wait than a few, their owners are at
-/// their limit of sessions (guess, revisit).
+/// their limit of sessions. The value is estimated, not measured.
 const OLDEST: usize = 50;
 
 pub(super) const ENTRY: Entry = Entry {

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 const GROUP_ENTRIES: usize = 4096;
 
 /// Lower bound for the number of entries at which a group is synced, for sessions with a low limit
-/// on unclosed entries (guess, revisit).
+/// on unclosed entries. The value is estimated, not measured.
 const GROUP_ENTRIES_LEAST: usize = 128;
 
 #[derive(Debug, Default)]

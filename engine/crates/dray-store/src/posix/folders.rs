@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 const FOLDERS_MAX: usize = 256;
 
 /// Number of parts of the cache, each with its own lock. Several parts reduce contention between
-/// I/O threads (guess, revisit).
+/// I/O threads. The value is estimated, not measured.
 const SHARDS: usize = 16;
 
 /// Maximum age of a cached folder. If a folder is moved, writes still reach it at its new path for
-/// at most this time (guess, revisit).
+/// at most this time. The value is estimated, not measured.
 const AGE_MAX: Duration = Duration::from_secs(1);
 
 /// An open folder.

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::{Duration, Instant};
 
 /// Maximum burst after a pause, as time at the full rate. It is long enough that inexact sleeps do
-/// not reduce the throughput (guess, revisit).
+/// not reduce the throughput. The value is estimated, not measured.
 const BURST: Duration = Duration::from_millis(20);
 
 /// Rate limits in bytes per second.
