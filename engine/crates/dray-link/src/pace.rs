@@ -25,9 +25,9 @@ const PIECE_MIN: u64 = 16;
 /// rate.
 const PIECE_PARTS: u64 = 50;
 
-/// Unused rate is kept for 1 / `BURST_PARTS` of a second. A thread that wakes late on a busy host
-/// uses the kept rate to catch up. Without this the average would stay below the rate. The value is
-/// estimated, not measured.
+/// A session may later send the bytes that it did not send in the last 1 / `BURST_PARTS` of a
+/// second. A thread that wakes late on a busy host catches up in this way. Otherwise the average
+/// rate would stay below the limit. The value is estimated, not measured.
 const BURST_PARTS: u64 = 5;
 
 /// Interval at which a waiting thread checks whether the session has ended.

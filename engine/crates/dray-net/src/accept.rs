@@ -3,8 +3,9 @@
 //!
 //! If the system refuses a thread, the **porter** serves the connection. The porter is one thread
 //! that the listener starts at the beginning; it serves such connections in sequence. A caller that
-//! requests a session receives from the porter the reason why the session is refused. A stream
-//! joins its session, because a stream may need no thread of its own.
+//! requests a session receives from the porter the reason why the session is refused. A data stream
+//! is not refused: the porter adds it to its session, because a data stream may need no thread of
+//! its own.
 
 use super::channel::Channel;
 use super::handler::Handler;

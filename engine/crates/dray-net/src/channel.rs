@@ -11,8 +11,8 @@ use std::sync::{Arc, Once};
 /// Maximum number of bytes of ciphertext in one read: sixteen TLS records of full size.
 const RAW_BYTES: usize = 256 << 10;
 
-/// Number of bytes of freed memory that the allocator must keep for reuse. At any moment the TLS
-/// records of all connections need less than this.
+/// Number of bytes of freed memory that the allocator must keep for reuse. The TLS records of all
+/// connections together need less memory than this at any moment.
 const KEPT_BYTES: usize = 4 << 20;
 
 /// Makes the allocator keep freed memory for reuse. TLS allocates each record separately, and frees

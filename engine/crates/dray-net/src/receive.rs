@@ -74,7 +74,7 @@ impl StreamReceiver {
             }
         };
         // Shut the socket before the loss is reported: the driver then dials another stream, and a
-        // dead stream must not count against the granted number.
+        // dead stream must not count as one of the granted streams.
         shut(self.channel.get_ref().socket().stream());
         let stream = self.registration.stream();
         let _ = self

@@ -225,7 +225,7 @@ impl Redialler<'_> {
 
     /// Ends the link if no stream is open, because no data can move without streams. The link
     /// continues if the loss of another stream waits to be handled, because that stream may have
-    /// retries left. A waiting request for more streams does not count.
+    /// retries left. A waiting request for more streams does not keep the link alive.
     fn give_up(&mut self, last: Error) {
         self.noted.extend(self.notes.try_iter());
         let is_another = self.noted.iter().any(|note| matches!(note, Note::Lost(_)));

@@ -36,7 +36,7 @@ pub(super) enum JoinTarget {
     /// The session has just ended; the stream was still connecting.
     Ended,
     /// No session matches. The ticket is unknown, or the proof is wrong, or the security differs;
-    /// the dialler does not learn which.
+    /// the dialler does not learn which of these reasons applies.
     Nothing,
 }
 

@@ -16,7 +16,7 @@
 //! - a file's final name never precedes the file's last record;
 //! - a verdict never precedes the final name and the verification;
 //! - a log is never removed before the verdict is stored;
-//! - an object has at most one live attempt;
+//! - at most one attempt to send an object is unfinished at any time;
 //! - bytes in flight never exceed the pool.
 //!
 //! `check_invariants` checks those invariants that the state of a single machine shows. Debug

@@ -29,8 +29,8 @@ pub struct Progress {
     pub files_adopted: u64,
     /// Number of adopted files whose mode or extended attributes the sink changed.
     pub files_updated: u64,
-    /// Number of files among `files_done` that exist with other content, which the sink may not
-    /// replace.
+    /// Number of files among `files_done` that the sink left unchanged: their content differs, and
+    /// the sink may not replace them.
     pub files_skipped: u64,
     /// Number of entries that failed.
     pub files_failed: u64,
@@ -45,7 +45,8 @@ pub struct Progress {
     pub bytes_adopted: u64,
     /// Number of bytes that the sink has read back from its storage and compared.
     pub bytes_read_back: u64,
-    /// Number of objects sent. An object that is sent twice counts twice. A pack counts once.
+    /// Number of objects sent. An object that is sent twice counts twice. A pack, which is one
+    /// object with several small files, counts once.
     pub objects_sent: u64,
     /// Number of objects that an earlier run made durable.
     pub objects_resumed: u64,
@@ -61,15 +62,15 @@ pub struct Progress {
     pub readers: u32,
     /// Number of writers per storage target. Only a sink counts writers.
     pub writers: u32,
-    /// Time by stage. The times of this end extend to its last input; the times of the other end
-    /// are those of its last report.
+    /// Time that each end has spent in each stage. The times of this end are current up to its last
+    /// input. The times of the other end come from its last report.
     pub profile: Profile,
 }
 
 impl Progress {
-    /// Returns the number of files that are durable under their final names, made so by this
-    /// transfer or an earlier run. Skipped files are not counted, because this transfer did not
-    /// write them.
+    /// Returns the number of files that are durable under their final names. This transfer or an
+    /// earlier run has made them durable. Skipped files are not counted, because this transfer did
+    /// not write them.
     #[must_use]
     pub const fn files_safe(&self) -> u64 {
         match self.keeps_nothing {
@@ -88,8 +89,8 @@ impl Progress {
     }
 }
 
-/// Bytes that are durable although this attempt has not sent them, counted for one session or for
-/// all sessions of an attempt.
+/// Durable bytes that this attempt did not send. The counts are those of one session, or the sums
+/// over all sessions of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Found {
     /// Bytes that an earlier run made durable.

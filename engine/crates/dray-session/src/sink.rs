@@ -73,7 +73,7 @@ pub struct Sink {
     paths: HashMap<RelPath, FileIndex>,
     next_entry: u64,
     blocks: HashMap<BlockKey, arrive::Block>,
-    /// Total number of separate ranges that have arrived, over all unclosed files.
+    /// Total number of separate ranges that have arrived, over all files that are not closed.
     runs: usize,
     writing: u32,
     /// Number of writes in progress on each target.

@@ -36,7 +36,8 @@ use std::time::Duration;
 const LIST_BATCH: u32 = 512;
 
 /// Maximum number of entries that the source announces before the sink is ready. The value is
-/// estimated, not measured. So many entries are small compared with the buffers of a connection.
+/// estimated, not measured. The announcements of 4096 entries are small compared with the buffers
+/// of a connection.
 const EARLY_ENTRIES_MAX: u32 = 4096;
 
 /// Maximum time that a cancelled session waits for the sink's last message.

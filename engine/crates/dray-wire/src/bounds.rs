@@ -45,15 +45,15 @@ pub const RUNS_PER_FILE_MAX: usize = 1 << 18;
 pub const RUNS_MAX: usize = 1 << 20;
 
 /// Maximum number of hole blocks of one source without a final state. Hole blocks have no payload,
-/// so credit does not limit them. The value is the number of hole blocks sent in a sync interval of
-/// half a second. The value is estimated, not measured.
+/// so credit does not limit them. The value is an estimate of the number of hole blocks that a
+/// source sends in a sync interval of half a second.
 pub const HOLE_BLOCKS_MAX: u32 = 4096;
 
 /// Maximum number of storage targets that a sink may name in layouts and CREDIT messages during one
 /// session. The source has a queue for each target. Lustre has up to 2 000 OSTs.
 pub const SINK_TARGETS_MAX: usize = 1 << 14;
 
-/// Limit on the sum of objects and targets that the source tracks for live files striped over
+/// Limit on the sum of objects and targets that the source tracks for unclosed files striped over
 /// several targets. If a file would exceed the limit, the source treats it as if it were on one
 /// target.
 pub const STRIPED_MAX: u64 = 1 << 18;

@@ -314,8 +314,8 @@ pub enum Message {
         /// Number of announced entries.
         entries: u64,
     },
-    /// Ranges of a file that are durable at the sink. The sink sends one or more such messages
-    /// before its FileId for the file.
+    /// Ranges of a file that are durable at the sink. The sink sends one or more `Done` messages
+    /// for a file before it sends the `FileId` of the file.
     Done {
         /// Index of the file.
         index: FileIndex,

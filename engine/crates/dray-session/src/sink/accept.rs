@@ -124,7 +124,8 @@ impl Sink {
 }
 
 /// Returns true if a piece covers all missing bytes of its object. A hole may cover several
-/// objects, each with all its missing bytes. An object is partly present only after a DONE message.
+/// objects, each with all its missing bytes. An object is partly present only if the sink has
+/// reported some of its bytes as durable in a DONE message.
 fn is_whole(file: &File, piece: ByteRange, is_hole: bool) -> bool {
     let object_bytes = NonZeroU64::new(file.object_bytes).unwrap_or(NonZeroU64::MIN);
     let grid = Grid::new(file.key.size, object_bytes);

@@ -45,7 +45,8 @@ pub struct Config {
     pub sync_group_bytes: u64,
     /// Maximum time between writing data and the start of its sync.
     pub sync_interval: Duration,
-    /// Number of the driver's try. The sink ignores a CANCEL for another try.
+    /// Number of the driver's try: the driver makes a new try, with a new session, after a lost
+    /// connection. The sink ignores a CANCEL for another try.
     pub attempt: u32,
     /// True if this end is the driver. No other end needs the verdict then, so the sink does not
     /// wait until the source has stored it.
@@ -363,7 +364,7 @@ pub enum Effect {
         metadata: Metadata,
     },
     /// Delete the data that was written for a file, and end the file in the log. For a small file,
-    /// only drop the runtime's state.
+    /// the runtime only drops the state that it has for the file.
     Discard(FileIndex),
     /// Close the partial file. The file was published, or its durable ranges are kept for the next
     /// run.
@@ -372,9 +373,9 @@ pub enum Effect {
     /// `VerdictStored`.
     StoreVerdict(Totals),
     /// Finish the log of a transfer whose verdict is stored. Delete this transfer's records and
-    /// partial files, except those of the files in `keeps`. The deleted ones belong to files that
-    /// are complete, or that the source no longer has. Delete the log if it is empty afterwards;
-    /// otherwise commit its last records.
+    /// partial files, except those of the files in `keeps`. The deleted records and partial files
+    /// belong to files that are complete, or that the source no longer has. Delete the log if it is
+    /// empty afterwards; otherwise commit its last records.
     FinishLog {
         /// Failed files that the next run can resume. `None` keeps all files.
         keeps: Option<BTreeSet<RelPath>>,

@@ -16,9 +16,10 @@ use dray_wire::message::{BlockHead, BlockState, Segment, SegmentKind};
 /// Maximum number of streams that a source reports as lost before this end detects their loss.
 const ASKED_STREAMS_MAX: usize = 1024;
 
-/// Maximum number of ranges of block numbers that the sink remembers for each source. Beyond it the
-/// sink fills the oldest gap, so its block numbers count as seen. A pool has far fewer buffers. A
-/// block number so far behind the newest one was never sent, because its read failed.
+/// Maximum number of ranges of block numbers that the sink remembers for each source. At the
+/// maximum, the sink closes the oldest gap between two ranges: it counts the block numbers in the
+/// gap as seen. This is safe because a pool has far fewer buffers: a block number so far behind the
+/// newest number was never sent, because its read failed.
 const SEEN_RUNS_MAX: usize = 1 << 16;
 
 #[derive(Debug)]
@@ -451,9 +452,9 @@ impl Sink {
     }
 
     /// Returns true if the log contains, or may soon contain, a record of data that a write error
-    /// reports as lost. Such an error may concern an earlier write. If a sync ran at the same time,
-    /// the kernel may have returned the error to either call, so the sync may have failed without
-    /// an error.
+    /// reports as lost. The kernel reports an error only once, and the error may concern an earlier
+    /// write. If a sync runs at the same time as a write, the kernel may report the sync's error to
+    /// the write, and report success to the sync.
     fn may_have_logged_since(&self, began: Option<Time>) -> bool {
         self.config.options.durability == Durability::None
             || self.syncing.is_some()
@@ -512,8 +513,9 @@ impl Sink {
         }
     }
 
-    /// Handles a source's question about the objects on a stream that it has lost. Answers after
-    /// this end has detected the loss too, because objects of the stream may arrive until then.
+    /// Handles a source's question about the objects on a stream that the source has lost. The sink
+    /// answers only after it has detected the loss too, because objects may arrive on the stream
+    /// until then.
     pub(super) fn on_asked(&mut self, peer: PeerId, stream: StreamId, blocks: Vec<BlockId>) {
         let Some(known) = self.peers.get_mut(&peer) else {
             return;

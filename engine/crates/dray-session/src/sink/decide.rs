@@ -14,8 +14,8 @@ use dray_wire::bounds::{RUNS_MAX, RUNS_PER_FILE_MAX};
 use dray_wire::message::{FileId, FileVerdict, Message};
 use std::num::NonZeroU64;
 
-/// Maximum number of ranges in a DONE message. With this number the message is far below every
-/// limit on frames.
+/// Maximum number of ranges in a DONE message. With this number of ranges, the message is far below
+/// every limit on the size of a frame.
 const RANGES_PER_MESSAGE: usize = 1024;
 
 /// Decision about a file. It depends only on the result of the inspection and on the options.

@@ -28,8 +28,9 @@ pub(super) enum Stage {
     Published,
     /// The same file already existed. The next group makes it durable.
     Adopted,
-    /// Another file exists and is kept. The next group makes its folder entry durable, because an
-    /// earlier run may have been killed directly after it published that file.
+    /// The destination has another file under this name, and the sink keeps that file. The next
+    /// group makes its folder entry durable, because an earlier run may have been killed directly
+    /// after it published that file.
     Skipped,
 }
 

@@ -427,8 +427,8 @@ impl Source {
             .map(|(id, _)| *id)
             .collect();
         for id in on_lost {
-            // The sink has answered about the object, or may still: the object may have arrived
-            // although its stream was lost.
+            // The stream was lost, but the object may have arrived. So the sink may have sent an
+            // answer about the object, or may still send it.
             self.count_sent(id);
             self.free
                 .extend(self.sending.remove(&id).and_then(|lost| lost.buffer));

@@ -89,8 +89,8 @@ impl Source {
             entry.metadata.xattrs.clear();
         }
         if entry.parent.is_none() {
-            // All entries of a top-level folder follow it in the listing. So the index of the
-            // folder identifies the dataset.
+            // All entries of a top-level folder follow the folder in the listing. So the index of
+            // the folder identifies the dataset.
             let is_folder = entry.kind == EntryKind::Directory;
             self.dataset = is_folder.then_some(Dataset(entry.index.0));
             self.objects.set_listing(self.dataset);
