@@ -52,8 +52,9 @@ const SLOW_TIMES: u64 = 3;
 /// One call contributes 1/`WEIGHT` to the average time of its connection, as for storage targets.
 const WEIGHT: u64 = 4;
 
-/// Number of calls for which a free connection may be passed over. After them it gets the next
-/// call, because its measured time is out of date. The value is estimated, not measured.
+/// Number of calls for which a free connection may be passed over. After this number of calls, the
+/// connection gets the next call, because the time that was measured for this connection is out of
+/// date. The value is estimated, not measured.
 const PASSED_MAX: u32 = 64;
 
 /// Minimum number of bytes in a piece of a call, because each piece costs one request. The value is

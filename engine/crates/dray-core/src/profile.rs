@@ -13,8 +13,8 @@ use std::time::Duration;
 pub enum Stage {
     /// The source has nothing to send, because its listing is not complete.
     List = 1,
-    /// The source waits until the sink decides about its files. Or the sink examines existing files
-    /// and opens partial files.
+    /// At the source: the source waits for the sink's decisions about the announced files. At the
+    /// sink: the sink examines existing files and opens partial files.
     Decide = 2,
     /// The source waits because a rate limit closes its gate.
     Rate = 3,
@@ -223,9 +223,9 @@ impl Profile {
 
     /// Returns the bottleneck of the transfer: a stage with at least a third of the time of its
     /// end. If the source mainly listed, read or sent, its own stage is the bottleneck. If the
-    /// source mainly waited for the sink, the sink's stages show the bottleneck. If the sink had no
-    /// work in this case, the result is the source's stage. The pool of the sink is then too small,
-    /// or answers take long.
+    /// source mainly waited for the sink, the sink's stages show the bottleneck. If the source
+    /// waited for the sink although the sink had no work, the result is the source's stage. In this
+    /// case the pool of the sink is too small, or the answers of the sink take long.
     #[must_use]
     pub fn bottleneck(&self) -> Option<Stage> {
         let at_work = |stage| stage != Stage::Arrival;

@@ -106,9 +106,9 @@ pub fn partial_name(final_name: &Name) -> Result<Name> {
     partial_name_at_turn(final_name, 0)
 }
 
-/// Returns the alternative partial name with the number `turn`. A writer uses it if the previous
-/// name is already the partial file of *another* final name. This happens if two names have the
-/// same hash, and a hostile manifest can construct such names.
+/// Returns the alternative partial name with the number `turn`. A writer uses this name if the
+/// previous name is already the partial file of *another* final name. This happens if two names
+/// have the same hash, and a hostile manifest can construct such names.
 ///
 /// # Errors
 /// The errors of [`partial_name`].

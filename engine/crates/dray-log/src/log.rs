@@ -11,7 +11,8 @@ use dray_core::{ByteRange, RelPath, Result, Sums};
 /// next [`Self::commit`] returns.
 ///
 /// The caller must keep these rules (docs/design/object-log.md, invariants):
-/// - The bytes of a range have the durability of the tenure *before* the call of `done`.
+/// - The bytes of a range have the durability that the tenure (the record of the log's current
+///   holder) requires, *before* the call of `done`.
 /// - The sink reports an object as durable *after* `commit`.
 /// - `end_file(.., Dropped)` is committed *before* the partial file is deleted or created again.
 /// - `end_file(.., Published)` is called *after* the final name has the requested durability.

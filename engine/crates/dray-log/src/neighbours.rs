@@ -146,9 +146,9 @@ impl Follower {
 pub enum Claim {
     /// No other log has the file open. Write the file.
     Ours,
-    /// Another writer also has the file open, and its log has the greater name. It gives the file
-    /// up if it began the file concurrently. Check again a limited number of times, then give the
-    /// file up.
+    /// Another writer also has the file open, and its log has the greater name. That writer gives
+    /// the file up if it began the file at the same time as this writer. Check again a limited
+    /// number of times, then give the file up.
     Contended,
     /// The file belongs to another writer. Give the file up.
     Theirs,

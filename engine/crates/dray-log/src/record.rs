@@ -7,8 +7,9 @@ use dray_core::{
 use std::fmt;
 use std::num::NonZeroU64;
 
-/// Maximum length in bytes of text in a header or tenure: a host name, a process and a few words.
-/// The value is estimated, not measured.
+/// Maximum length in bytes of text in a header or in a tenure (the record of a holder of the log).
+/// Such a text contains a host name, a process and a few words. The value is estimated, not
+/// measured.
 pub const TEXT_BYTES_MAX: usize = 512;
 
 /// Number of a file within one log. A log assigns the numbers in ascending order and never reuses

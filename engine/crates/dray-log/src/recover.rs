@@ -20,9 +20,9 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// Returns limits of a million unfinished files and four million ranges. They need about 1 GiB
-    /// in the worst case. A session has a hundredth of this number of files open. The value is
-    /// estimated, not measured.
+    /// Returns limits of a million unfinished files and four million ranges. Recovery needs about 1
+    /// GiB of memory for so many files and ranges. A session has at most a hundredth of this number
+    /// of files open. The value is estimated, not measured.
     fn default() -> Self {
         Self {
             files_max: 1 << 20,

@@ -463,8 +463,8 @@ impl Sink {
     }
 
     fn on_leave(&mut self, error: Error) {
-        // After the last file the sink only waits for a message of the other end. The wait is
-        // short, so let the session finish.
+        // This end is about to stop. After the last file, the sink only waits for a message of the
+        // other end. This wait is short, so the sink does not end the session.
         if !matches!(self.phase, Phase::Moving) {
             return;
         }

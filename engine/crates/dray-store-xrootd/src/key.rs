@@ -19,9 +19,9 @@ const LOST: Duration = Duration::from_secs(10);
 /// and the reading client is not informed. A second request succeeds in this case.
 ///
 /// The first request continues to wait in parallel, because the server may still answer it. This
-/// happens if the server must fetch the file first: it has then used up the key for the first
-/// request. If the user's client has not registered the key when the second request arrives, the
-/// server does not recognise the second request and refuses both requests.
+/// happens if the server must fetch the file first: the server has then used up the key for the
+/// first request. If the user's client has not registered the key when the second request arrives,
+/// the server does not recognise the second request and refuses both requests.
 pub(crate) fn open(url: &[u8]) -> Result<RemoteFile> {
     let url = url.to_owned();
     ask_again(LOST, move || client()?.open(&url, Mode::Read))

@@ -366,7 +366,7 @@ impl Server {
     }
 
     /// Stores a random number with a new file, so that a later file with the same file number is
-    /// not taken for it.
+    /// not mistaken for this file.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] if the server has no file numbers.

@@ -43,7 +43,7 @@ pub enum LinkScope {
     /// No link is followed, and a link on a path is an error. A sink requires this value.
     #[default]
     Never,
-    /// A relative link is followed if its target is below the listed path that contains the entry.
+    /// A relative link is followed if its target is below the listed path that contains the link.
     /// The target must not be one of dray's own files. Links on the way from the root to the listed
     /// path are not followed.
     Beneath(Arc<[RelPath]>),
@@ -192,8 +192,9 @@ impl PosixStore {
         let stat = if path.is_root() {
             rustix::fs::fstat(self.root.fd())
         } else {
-            // Do not use `beside` here. It checks if the folder was replaced, and this check would
-            // double the cost of a `stat`. Most of the files do not exist yet.
+            // Do not use `beside` here. `beside` checks if the folder was replaced when a file does
+            // not exist, and this check would double the cost of a `stat`. At a sink most of the
+            // files do not exist yet.
             let (above, name) = resolve::split(path.as_bytes());
             self.folders
                 .at(above)

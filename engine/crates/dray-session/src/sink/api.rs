@@ -317,8 +317,8 @@ pub enum Effect {
     Free(BufferId),
     /// Make all items durable.
     Sync(Vec<SyncItem>),
-    /// Append records to the log. Answer when the records are as durable as the log's tenure
-    /// requires.
+    /// Append records to the log. Answer when the records have the durability that the log's tenure
+    /// (the record of the log's current holder) requires.
     Log {
         /// The records.
         records: Vec<LogRecord>,

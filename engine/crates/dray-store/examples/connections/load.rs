@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Maximum length of a call in bytes, and the maximum number of bytes by which a call is shorter.
-/// With calls of equal length, the threads would run in step.
+/// Maximum length of a call in bytes, and the maximum random reduction of this length in bytes.
+/// With calls of equal length, all threads would start their calls at the same moments.
 const CALL_BYTES: u32 = 512 * 1024;
 const LESS_BYTES: u32 = 128 * 1024;
 
