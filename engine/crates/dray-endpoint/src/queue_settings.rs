@@ -3,7 +3,7 @@
 use dray_api::RetryWish;
 use dray_config::{Config, Rate, Share};
 use dray_queue::Settings;
-use dray_queue::promises::{self, RootRate};
+use dray_queue::promises::{self, RootRate, TierRate};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +35,15 @@ fn promise_settings(config: &Config) -> promises::Settings {
         name: root.name.as_str().to_owned(),
         rate: root.rate.map(per_second),
     });
+    let tiers = config.tier.iter().map(|tier| TierRate {
+        name: tier.name.to_string(),
+        fast: tier.fast.iter().map(ToString::to_string).collect(),
+        slow: std::iter::once(&tier.slow)
+            .chain(&tier.replicas)
+            .map(ToString::to_string)
+            .collect(),
+        rate: tier.read_max.0,
+    });
     let share = |share: &Share| promises::Share {
         peer: share.peer.clone(),
         owner: share.owner.clone(),
@@ -46,6 +55,7 @@ fn promise_settings(config: &Config) -> promises::Settings {
         transfers_max: config.limits.transfers_queued,
         rate: config.rate.map(per_second),
         roots: roots.collect(),
+        tiers: tiers.collect(),
         shares: config.share.iter().map(share).collect(),
     }
 }

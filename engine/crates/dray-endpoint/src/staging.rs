@@ -115,7 +115,7 @@ impl Stager<'_> {
             StagedDirection::Out => None,
         };
         let transfer = transfer(id.clone(), &request, &from, &to)?;
-        let submission = Submission {
+        let mut submission = Submission {
             // Both URLs are paths of this endpoint, so no host name needs to be recognised.
             route: Route::parse(&transfer, |_| false)?,
             request: transfer,
@@ -145,6 +145,14 @@ impl Stager<'_> {
         let copies = tier.map_or(1, |tier| 1 + tier.replicas.len());
         if row.request.replicas as usize > copies {
             return Err(too_many_replicas(row.request.replicas, copies).into());
+        }
+        let wanted = &mut submission.request;
+        if let (Some(tier), Some(_)) = (tier, wanted.deadline) {
+            // The first round of the tier lowers the rate to the one that the deadline needs.
+            wanted.rate_max = Some(tier.read_max.0);
+            if wanted.bytes_expected.is_none() {
+                wanted.bytes_expected = self.expected(&id, &caller.owner, fast);
+            }
         }
         let change = tier.and_then(|tier| declared(tier, &row));
         let submitted = self.queue.submit_staged(submission, row, change)?;

@@ -15,6 +15,7 @@ mod demote;
 mod evict;
 mod io_jobs;
 mod plan;
+mod promised;
 mod replicate;
 mod rows;
 mod scan;
@@ -140,6 +141,8 @@ struct Memory {
     rate: f64,
     /// The last rate of replications that read a fast copy, in bytes per second.
     replica_rate: Option<u64>,
+    /// The last rates of stage-outs with a deadline in bytes per second, by transfer.
+    paced: BTreeMap<String, f64>,
 }
 
 /// A version that an application still writes.
@@ -256,6 +259,7 @@ impl Memory {
             granted: BTreeSet::new(),
             rate: 0.0,
             replica_rate: None,
+            paced: BTreeMap::new(),
         }
     }
 
@@ -325,6 +329,7 @@ impl Round<'_> {
         let planned = plan::plan(&self.tier.device, config.capacity.0 as f64, &moment);
         let (freed, kept) = self.free(&rows, &versions, short)?;
         self.demote(&rows, &versions, &planned)?;
+        self.pace(&rows, &planned)?;
         self.replicate(&rows, &versions, &planned)?;
         *self.tier.seen.lock_unpoisoned() = Seen {
             used: data_bytes(&space).saturating_sub(freed),

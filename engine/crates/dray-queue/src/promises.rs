@@ -23,7 +23,7 @@ mod wish;
 pub(crate) use answer::NO_ROOM;
 pub use answer::{Given, NotAdmitted};
 pub use round::{Report, Round, SessionProgress};
-pub use settings::{RootRate, Settings, Share};
+pub use settings::{RootRate, Settings, Share, TierRate};
 pub use slots::{Lack, Mover, Standing};
 pub use wish::{Ask, Asked, asks_promise};
 

@@ -3,7 +3,7 @@
 use super::Stager;
 use crate::tier::is_complete;
 use dray_api::api_path::ApiPath;
-use dray_core::{EntryKind, Result};
+use dray_core::{EntryKind, Result, TransferId};
 use dray_queue::TierVersion;
 use dray_store::ListOptions;
 
@@ -36,6 +36,20 @@ impl Stager<'_> {
             }
         }
         Ok(slow)
+    }
+
+    /// Returns the size of the files at `path`, which the promise of a deadline needs. A repeated
+    /// request gets the size of the first one. Returns `None` if the files cannot be listed: then
+    /// the transfer tells why.
+    pub(super) fn expected(&self, id: &TransferId, owner: &str, path: &ApiPath) -> Option<u64> {
+        if let Ok(Some(known)) = self.queue.request(id) {
+            return known.bytes_expected;
+        }
+        let root = self.roots.find(path).ok()?;
+        let sized = self
+            .accounts
+            .act_as(owner, || bytes_at(self.accounts.root(root)?.store(), path));
+        sized.ok()
     }
 
     /// Returns true if the copy at `path` can be listed and has the size of the version.

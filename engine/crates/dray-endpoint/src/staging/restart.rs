@@ -144,6 +144,10 @@ impl Stager<'_> {
             labels: BTreeMap::new(),
         };
         let (mut submission, row) = built(&plan, request)?;
+        let wanted = &mut submission.request;
+        if wanted.deadline.is_some() && wanted.bytes_expected.is_none() {
+            wanted.bytes_expected = Some(version.bytes).filter(|bytes| *bytes > 0);
+        }
         if version.state == At::Slow {
             let restoring = version.transfer.as_deref();
             if restoring.is_some_and(|restoring| restoring != id.as_str()) {

@@ -18,7 +18,7 @@ pub(super) const LABEL: &str = "dray.tier";
 pub(super) const RATE_MIN: f64 = 65_536.0;
 
 /// Part by which the rate must differ before a running demotion gets the new rate.
-const RATE_CHANGE: f64 = 0.1;
+pub(super) const RATE_CHANGE: f64 = 0.1;
 
 impl Round<'_> {
     /// Starts a demotion if none runs, or changes the rate of the running one. A running demotion

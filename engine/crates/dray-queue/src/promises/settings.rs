@@ -11,8 +11,33 @@ pub struct Settings {
     pub rate: Option<u64>,
     /// Rates of the exported roots.
     pub roots: Vec<RootRate>,
+    /// Rates between the roots of tiers.
+    pub tiers: Vec<TierRate>,
     /// Shares of the endpoint's rate.
     pub shares: Vec<Share>,
+}
+
+/// The rate between the fast roots of a tier and its slow roots.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TierRate {
+    /// Name of the tier.
+    pub name: String,
+    /// Names of the fast roots.
+    pub fast: Vec<String>,
+    /// Names of the slow root and of the other roots of the replication group.
+    pub slow: Vec<String>,
+    /// Bytes per second that all transfers from fast roots to slow roots and back may use together
+    /// (Brmax).
+    pub rate: u64,
+}
+
+impl TierRate {
+    /// Returns true if a transfer between these two roots, in either direction, uses the rate.
+    pub(super) fn is_between(&self, one: &str, other: &str) -> bool {
+        let has = |roots: &[String], name: &str| roots.iter().any(|root| root == name);
+        (has(&self.fast, one) && has(&self.slow, other))
+            || (has(&self.slow, one) && has(&self.fast, other))
+    }
 }
 
 /// The rate of an exported root.

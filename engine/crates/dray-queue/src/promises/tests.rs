@@ -2,6 +2,7 @@
 
 use super::{
     Ask, NotAdmitted, Promise, Promises, Report, RootRate, SessionProgress, Settings, Share,
+    TierRate,
 };
 use crate::promises::Lack;
 use dray_api::Timestamp;
@@ -23,6 +24,12 @@ fn promises(rate: Option<u64>, shares: &[Share]) -> Promises {
         transfers_max: 100_000,
         rate,
         roots: vec![root("data", None), root("tape", Some(20 * MEGA))],
+        tiers: vec![TierRate {
+            name: "burst".to_owned(),
+            fast: vec!["nvme".to_owned()],
+            slow: vec!["disks".to_owned(), "mirror".to_owned()],
+            rate: 10 * MEGA,
+        }],
         shares: shares.to_vec(),
     })
 }
@@ -233,6 +240,34 @@ fn a_root_and_a_floor_of_others_bound_what_is_promised() {
     let owed = self::promises(Some(100 * MEGA), &[share("bob", Some(50 * MEGA), None)]);
     assert!(!take(&owed, 1, "one", &due(6_000, 101)));
     assert!(take(&owed, 1, "one", &due(4_000, 101)));
+}
+
+#[test]
+fn demotions_and_restarts_share_the_rate_of_their_tier() {
+    let promises = link();
+    let between = |key: u64, name: &'static str, megas, from: &str, to: &str| {
+        let wanted = Request {
+            sources: serde_json::from_value(json!([{"url": format!("/{from}/x")}])).expect("good"),
+            destination: serde_json::from_value(json!({"url": format!("/{to}/x")})).expect("good"),
+            ..due(megas, 101)
+        };
+        let route = Route::parse(&wanted, |_| false).expect("good");
+        let wanted = Ask {
+            route: &route,
+            ..ask(key, name, &wanted)
+        };
+        let refused = promises.take(&[wanted], noon()).err();
+        let explained = refused.map(|refused| promises.explain(&refused, noon()));
+        explained.map(|told| told.answers[0].obstacle.clone().expect("named").resource)
+    };
+    // 100 seconds at 10 MB/s are 1000 MB. The demotion takes 600 MB of them.
+    assert_eq!(between(1, "out", 600, "nvme", "disks"), None);
+    let tier = Some(Some("tier:burst".to_owned()));
+    assert_eq!(between(2, "in", 600, "disks", "nvme"), tier);
+    assert_eq!(between(3, "replica", 600, "nvme", "mirror"), tier);
+    assert_eq!(between(4, "in", 300, "disks", "nvme"), None);
+    // A transfer between two slow roots does not use the fast devices.
+    assert_eq!(between(5, "other", 600, "disks", "mirror"), None);
 }
 
 #[test]

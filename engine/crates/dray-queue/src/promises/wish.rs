@@ -95,7 +95,7 @@ impl Ask<'_> {
 /// A resource: its name, its description and its capacity.
 #[derive(Debug, Clone)]
 struct Resource {
-    /// `link`, `root:NAME`, `peer:NAME` or `owner:NAME`.
+    /// `link`, `root:NAME`, `tier:NAME`, `peer:NAME` or `owner:NAME`.
     name: String,
     words: String,
     ceiling: Option<u64>,
@@ -131,6 +131,13 @@ impl Resources {
                 name: format!("root:{}", root.name),
                 words: format!("the rate of the root {}", root.name),
                 ceiling: root.rate,
+            });
+        }
+        for tier in &settings.tiers {
+            places.push(Resource {
+                name: format!("tier:{}", tier.name),
+                words: format!("the rate between the roots of the tier {}", tier.name),
+                ceiling: Some(tier.rate),
             });
         }
         for share in &settings.shares {
@@ -222,7 +229,19 @@ impl Resources {
             };
             passed.extend(found.filter(|id| !passed.contains(id)));
         }
+        passed.extend(self.of_tier(route, source));
         passed
+    }
+
+    /// Returns the resource of the tier between whose roots a transfer copies.
+    fn of_tier(&self, route: &Route, source: u32) -> Option<ResourceId> {
+        let mut ends = route.ends(source as usize);
+        let (Some(Side::Local(from)), Some(Side::Local(to))) = (ends.next(), ends.next()) else {
+            return None;
+        };
+        let mut tiers = self.settings.tiers.iter();
+        let tier = tiers.find(|tier| tier.is_between(&from.root, &to.root))?;
+        self.find(&format!("tier:{}", tier.name))
     }
 
     pub(super) fn wish(&self, ask: &Ask<'_>) -> Wish {

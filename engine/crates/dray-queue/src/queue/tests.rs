@@ -47,6 +47,7 @@ fn promise_settings(rate: Option<u64>) -> promises::Settings {
             name: "data".to_owned(),
             rate: None,
         }],
+        tiers: Vec::new(),
         shares: Vec::new(),
     }
 }

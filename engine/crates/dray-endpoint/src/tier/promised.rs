@@ -1,0 +1,93 @@
+//! Sets the rates of demotions with a deadline: the stage-outs of callers that an endpoint has
+//! promised.
+
+use super::Round;
+use super::demote::{RATE_CHANGE, RATE_MIN};
+use super::plan::{self, Planned};
+use super::rows::endpoint;
+use dray_api::{Patch, TierVersionState as At, Timestamp, Transfer};
+use dray_core::{ErrorKind, Result};
+use dray_queue::TierVersion;
+use dray_sched::tiers::ramp::demotion_rate;
+use std::collections::BTreeMap;
+
+/// Part of the remaining time in which the demotion must end. The rest is a reserve for the steps
+/// after the last byte.
+const PART: f64 = 0.9;
+
+/// Returns the rate of a demotion with a deadline in bytes per second, or `None` without a deadline
+/// and while the size is not known.
+pub(super) fn rate_of(
+    transfer: &Transfer,
+    bytes: u64,
+    now: Timestamp,
+    planned: f64,
+    read_max: f64,
+) -> Option<f64> {
+    let deadline = transfer.request.deadline?;
+    let done = transfer.bytes.durable;
+    let stated = transfer.request.bytes_stated().unwrap_or(0);
+    let whole = bytes.max(transfer.bytes.listed).max(stated);
+    if whole == 0 {
+        return None;
+    }
+    let seconds = (plan::seconds(deadline) - plan::seconds(now)) * PART;
+    let rate = demotion_rate(
+        planned,
+        whole.saturating_sub(done) as f64,
+        seconds,
+        read_max,
+    );
+    Some(rate.max(RATE_MIN))
+}
+
+impl Round<'_> {
+    /// Changes the rates of running stage-outs with a deadline: each gets the rate of the ramp or
+    /// the rate that its deadline needs, whichever is higher, and at most Brmax.
+    pub(super) fn pace(&mut self, rows: &[TierVersion], planned: &Planned) -> Result<()> {
+        let read_max = self.tier.device.read_max;
+        let mut paced = BTreeMap::new();
+        for row in rows.iter().filter(|row| row.state == At::Demoting) {
+            let Some(id) = row.transfer.as_deref() else {
+                continue;
+            };
+            let transfer = match self.all.queue.show(&endpoint(), id) {
+                Ok(transfer) if !transfer.state.is_terminal() => transfer,
+                Ok(_) => continue,
+                Err(error) if error.kind == ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            };
+            let found = rate_of(&transfer, row.bytes, self.now, planned.read, read_max);
+            let Some(rate) = found else {
+                continue;
+            };
+            let before = self.memory.paced.get(id).copied();
+            if before.is_some_and(|before| (rate / before - 1.0).abs() <= RATE_CHANGE) {
+                paced.insert(id.to_owned(), before.unwrap_or(rate));
+                continue;
+            }
+            let patch = Patch {
+                rate_max: Some(Some(plan::whole(rate))),
+                ..Patch::default()
+            };
+            match self.all.queue.patch(&endpoint(), id, &patch) {
+                Ok(_) => {
+                    paced.insert(id.to_owned(), rate);
+                }
+                // The transfer ended meanwhile, or its promise needs the former rate.
+                Err(refused)
+                    if matches!(
+                        refused.error.kind,
+                        ErrorKind::AlreadyExists | ErrorKind::NotAdmitted
+                    ) =>
+                {
+                    let tier = self.name();
+                    tracing::debug!(tier, "{id} keeps its rate: {}", refused.error);
+                }
+                Err(refused) => return Err(refused.error),
+            }
+        }
+        self.memory.paced = paced;
+        Ok(())
+    }
+}
