@@ -167,9 +167,14 @@ pub struct TierAnswer {
     pub is_writing: bool,
     /// Rate of demotions at present, in bytes per second.
     pub demotion_rate: u64,
-    /// Rate of writes at which the tier does not fill up, in bytes per second. The endpoint does
-    /// not limit the writes of applications.
+    /// Rate of writes at which the tier does not fill up, in bytes per second.
     pub write_rate: u64,
+    /// True if the writes of applications are limited to `write_rate` at present.
+    pub is_write_limited: bool,
+    /// Reason for which a configured limit of writes does not work.
+    pub limit_error: Option<String>,
+    /// Reason for which a configured TRIM of the fast devices does not work.
+    pub trim_error: Option<String>,
     /// Bytes that should be free and are not, because no more fast copies may be deleted.
     pub missing: u64,
     /// Number of restarts that the tier has served.

@@ -89,10 +89,18 @@ pub(crate) fn lines(tier: &TierAnswer) -> Vec<String> {
         false => "no application writes",
     };
     lines.push(format!(
-        "  {writing}: demotions at {}/s, writes up to {}/s (not limited)",
+        "  {writing}: demotions at {}/s, writes up to {}/s ({})",
         human(tier.demotion_rate),
         human(tier.write_rate),
+        match (tier.is_write_limited, &tier.limit_error) {
+            (true, _) => "limited".to_owned(),
+            (false, Some(why)) => format!("not limited: {}", output::one_line(why)),
+            (false, None) => "not limited".to_owned(),
+        },
     ));
+    if let Some(why) = &tier.trim_error {
+        lines.push(format!("  not trimmed: {}", output::one_line(why)));
+    }
     if tier.incoming > 0 {
         lines.push(format!(
             "  {} on their way to the fast roots",

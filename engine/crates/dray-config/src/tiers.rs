@@ -4,6 +4,7 @@ use super::values::{Rate, RootName, Size};
 use crate::{Config, Root};
 use serde::Deserialize;
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 /// Default fraction of a tier's capacity above which clean fast copies are deleted.
 const WATERMARK: f64 = 0.9;
@@ -48,6 +49,10 @@ pub struct ManagedTier {
     pub complete: Option<Completion>,
     /// Owner of the demotions of versions that the template finds.
     pub owner: Option<String>,
+    /// Bytes of a fast file system that a TRIM covers per second after deletions. `None`: no TRIM.
+    pub trim: Option<Rate>,
+    /// Folder of the cgroup of the applications, whose writes are limited. `None`: no limit.
+    pub limit_writes: Option<PathBuf>,
     /// Mean time between failures of one node, in seconds.
     pub node_mtbf: Option<u64>,
 }
@@ -314,6 +319,14 @@ impl ManagedTier {
                 let cause = format!("tier {name}: {key} is above the highest rate");
                 return Err((key, cause));
             }
+        }
+        if self
+            .limit_writes
+            .as_ref()
+            .is_some_and(|path| !path.is_absolute())
+        {
+            let cause = format!("tier {name}: limit_writes is not an absolute path");
+            return Err(("limit_writes", cause));
         }
         if self.node_mtbf == Some(0) {
             let cause = format!("tier {name}: node_mtbf is at least 1 second");

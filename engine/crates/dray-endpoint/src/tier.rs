@@ -12,13 +12,16 @@ mod admission;
 mod answer;
 mod count;
 mod demote;
+mod devices;
 mod evict;
 mod io_jobs;
+mod limit;
 mod plan;
 mod promised;
 mod replicate;
 mod rows;
 mod scan;
+mod trim;
 mod writes;
 
 pub use admission::SpaceRequest;
@@ -29,6 +32,7 @@ use crate::audit::Audit;
 use crate::storage::Given;
 use admission::{Lingering, StagedCopy};
 use count::Counters;
+use devices::Devices;
 use dray_api::Timestamp;
 use dray_config::roots::Roots;
 use dray_config::{Config, ManagedTier};
@@ -103,6 +107,9 @@ struct Seen {
     mtbf: BTreeMap<String, f64>,
     restarts: u64,
     hits: u64,
+    /// `None` if the configuration asks for no limit of writes.
+    limit: Option<std::result::Result<(), String>>,
+    trim_error: Option<String>,
     error: Option<String>,
 }
 
@@ -143,6 +150,7 @@ struct Memory {
     replica_rate: Option<u64>,
     /// The last rates of stage-outs with a deadline in bytes per second, by transfer.
     paced: BTreeMap<String, f64>,
+    devices: Devices,
 }
 
 /// A version that an application still writes.
@@ -222,7 +230,7 @@ impl Tiers {
             Some(memory) => memory,
             None => {
                 let rows = self.queue.tiers().versions(tier.config.name.as_str())?;
-                memory.insert(Memory::new(&tier.config, &rows, now))
+                memory.insert(Memory::new(&tier.config, &self.roots, &rows, now))
             }
         };
         let mut round = Round {
@@ -237,7 +245,7 @@ impl Tiers {
 }
 
 impl Memory {
-    fn new(tier: &ManagedTier, rows: &[TierVersion], now: Timestamp) -> Self {
+    fn new(tier: &ManagedTier, roots: &Roots, rows: &[TierVersion], now: Timestamp) -> Self {
         // The catalog has counted these versions in the period in which they were complete.
         let known = rows.iter().map(|row| (row.fast_path.clone(), row.bytes));
         Self {
@@ -260,6 +268,7 @@ impl Memory {
             rate: 0.0,
             replica_rate: None,
             paced: BTreeMap::new(),
+            devices: Devices::new(tier, roots),
         }
     }
 
@@ -331,6 +340,7 @@ impl Round<'_> {
         self.demote(&rows, &versions, &planned)?;
         self.pace(&rows, &planned)?;
         self.replicate(&rows, &versions, &planned)?;
+        let (limit, trim_error) = self.memory.devices.round(&planned, freed > 0);
         *self.tier.seen.lock_unpoisoned() = Seen {
             used: data_bytes(&space).saturating_sub(freed),
             incoming: claims.outstanding.values().sum(),
@@ -347,6 +357,8 @@ impl Round<'_> {
             mtbf,
             restarts: restarts.values().map(|one| one.count).sum(),
             hits: restarts.values().map(|one| one.hits).sum(),
+            limit,
+            trim_error,
             error: None,
         };
         Ok(())

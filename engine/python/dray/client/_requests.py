@@ -202,7 +202,8 @@ class StagingRequest:
     :param application: application that will use the copy.
     :param version: version of the application's data, such as the number of a checkpoint.
     :param period_seconds: time between checkpoints, with ``mtbf_seconds`` or ``nodes``.
-    :param replicas: number of copies that the transfer makes, which is 1.
+    :param replicas: number of durable copies at least. Only a tier with a replication group makes
+        more than 1.
     :param bypass: copy between the slow root and a third root, without a fast copy. The path in the
         third root is ``to`` for staging in, and ``path`` for staging out.
     :param bytes_expected: size of the copy. With it, the endpoint promises or refuses ``deadline``

@@ -67,6 +67,9 @@ class Tier:
     :param pattern: ``when_idle``, ``from_threshold`` or ``from_start``.
     :param start: written bytes of the period from which a demotion runs beside writes.
     :param full: written bytes of the period from which a demotion runs at its maximum.
+    :param is_write_limited: true if the writes of applications are limited to ``write_rate``.
+    :param limit_error: reason for which a configured limit of writes does not work.
+    :param trim_error: reason for which a configured TRIM does not work.
     :param missing: bytes that should be free and are not.
     :param restarts: number of restarts that the tier has served.
     :param hits: number of restarts that found their fast copy.
@@ -92,6 +95,9 @@ class Tier:
     is_writing: bool = False
     demotion_rate: int = 0
     write_rate: int = 0
+    is_write_limited: bool = False
+    limit_error: str | None = None
+    trim_error: str | None = None
     missing: int = 0
     restarts: int = 0
     hits: int = 0
