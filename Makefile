@@ -28,7 +28,7 @@ WORKERS ?= 5
 .PHONY: help setup setup-build setup-demo setup-celery build unit test test-full test-docker
 .PHONY: test-celery check integration sim fuzz demo demo-down demo-engine bench bench-peers wheel
 .PHONY: setup-xrootd setup-bench build-xrootd build-sim develop develop-release fmt clean
-.PHONY: experiments-bbos
+.PHONY: experiments-bbos tier-run
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -154,6 +154,9 @@ bench-peers: setup-bench build ## Measure against GridFTP, XRootD, rclone and ot
 experiments-bbos: setup ## Repeat the experiments of the burst-buffer paper in the simulator; rewrites their pages
 	$(ENV) python -m integration.simulation.bbos
 	$(ENV) python -m integration.simulation.bbos_restarts
+
+tier-run: setup build ## A tier on loop devices, 1.0 to 2.1 S; needs root; eleven minutes; rewrites its page
+	$(ENV) PYTHONPATH=engine/python:operators:. python -m integration.simulation.tier_real
 
 wheel: setup-build ## sdist and, from it, the abi3 wheel, in dist/
 	$(ENV) CARGO_TARGET_DIR=$(WHEEL_TARGET_DIR) python -m build --no-isolation --outdir dist

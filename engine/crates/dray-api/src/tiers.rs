@@ -14,13 +14,22 @@ pub enum TierVersionState {
     Demoting,
     /// Both roots have the version. The slow copy is durable and its checksum agrees.
     Demoted,
+    /// Both roots had the version, and the endpoint deletes the fast copy. The copy may have lost
+    /// files already, so no restart uses it.
+    Deleting,
     /// Only the slow root has the version.
     Slow,
 }
 
 impl TierVersionState {
     /// All states.
-    pub const ALL: [Self; 4] = [Self::Written, Self::Demoting, Self::Demoted, Self::Slow];
+    pub const ALL: [Self; 5] = [
+        Self::Written,
+        Self::Demoting,
+        Self::Demoted,
+        Self::Deleting,
+        Self::Slow,
+    ];
 
     /// Returns the name of the state.
     #[must_use]
@@ -29,6 +38,7 @@ impl TierVersionState {
             Self::Written => "written",
             Self::Demoting => "demoting",
             Self::Demoted => "demoted",
+            Self::Deleting => "deleting",
             Self::Slow => "slow",
         }
     }

@@ -355,19 +355,27 @@ pub fn evict(
     row: &StagedRow,
     given: &Given,
 ) -> Result<u64> {
-    let removed = match row.request.bypass {
-        true => 0,
+    let free = |is_dry: bool| {
         // Only the endpoint's account can read the pins. The thread with the owner's account
         // therefore asks the endpoint's thread.
-        false => accounts.act_as_asking(
+        accounts.act_as_asking(
             &row.owner,
-            |holds| free_copy(roots, accounts, row, given, holds),
+            |holds| free_copy(roots, accounts, row, given, is_dry, holds),
             |held: Vec<String>| {
                 let held = held.iter().map(String::as_str);
                 queue.staging().holds(held, clock::now())
             },
-        )?,
+        )
     };
+    let mut removed = 0;
+    if !row.request.bypass {
+        // The first call only checks all files, because the copy may be useless after the removal
+        // of some of its files.
+        free(true)?;
+        queue.tiers().deletion_begins(&row.fast_path)?;
+        removed = free(false)?;
+        queue.tiers().deletion_ended(&row.fast_path)?;
+    }
     queue.staging().evicted(&row.fast_path, clock::now())?;
     Ok(removed)
 }
@@ -375,11 +383,14 @@ pub fn evict(
 /// A function that returns the reason if a pin holds one of the paths.
 type Holds<'h> = dyn FnMut(Vec<String>) -> Result<Option<String>> + 'h;
 
+/// Removes the files of a fast copy, or only checks them (`is_dry`). Returns the number of removed
+/// entries.
 fn free_copy(
     roots: &Roots,
     accounts: &Accounts,
     row: &StagedRow,
     given: &Given,
+    is_dry: bool,
     holds: &mut Holds<'_>,
 ) -> Result<u64> {
     let fast = ApiPath::parse(&row.fast_path)?;
@@ -409,25 +420,18 @@ fn free_copy(
         }
         holds(held_by(&fast, &fast_at))
     };
-    let mut removed = 0;
-    // The first iteration only checks all files, because the copy may be useless after the removal
-    // of some of its files.
-    for is_dry in [true, false] {
-        let freed = match storage::free(&fast_root, &fast, given, is_dry, &mut judge) {
-            // The fast copy does not exist any more, so the removal has succeeded.
-            Err(error) if error.kind == ErrorKind::NotFound => Freed::default(),
-            other => other?,
-        };
-        removed = freed.removed;
-        if freed.kept > 0 {
-            return Err(conflict(
-                stays(&fast, &freed, is_dry)?,
-                "stage out the files that have no slow copy, wait until pins expire, and evict \
-                    again",
-            ));
-        }
+    let freed = match storage::free(&fast_root, &fast, given, is_dry, &mut judge) {
+        // The fast copy does not exist any more, so the removal has succeeded.
+        Err(error) if error.kind == ErrorKind::NotFound => Freed::default(),
+        other => other?,
+    };
+    if freed.kept > 0 {
+        return Err(conflict(
+            stays(&fast, &freed, is_dry)?,
+            "stage out the copies that have no slow copy, wait for pins to expire, and evict again",
+        ));
     }
-    Ok(removed)
+    Ok(freed.removed)
 }
 
 /// Returns the paths whose pins apply to the entry at `path`: its own path, and the paths of all

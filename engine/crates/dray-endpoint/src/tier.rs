@@ -14,6 +14,7 @@ mod count;
 mod demote;
 mod devices;
 mod evict;
+mod identity;
 mod io_jobs;
 mod limit;
 mod plan;
@@ -55,6 +56,10 @@ use std::time::{Duration, Instant};
 
 /// Interval between two rounds.
 const ROUND: Duration = Duration::from_secs(1);
+
+/// Interval between two rounds while a demotion runs. The next demotion starts in the round after its
+/// end, so a long interval would leave the slow root idle.
+const ROUND_BUSY: Duration = Duration::from_millis(200);
 
 /// Shortest interval between two scans of the fast roots.
 const SCAN: Duration = Duration::from_secs(2);
@@ -124,7 +129,7 @@ struct Memory {
     next_scan: Instant,
     grown: Option<Instant>,
     /// Fast paths whose demotion or deletion has failed, with the time of the next try.
-    later: BTreeMap<String, Timestamp>,
+    later: BTreeMap<String, Instant>,
     /// Fast paths of versions that had a newer complete version when their demotion ended. Their
     /// fast copies are of no use for a restart.
     useless: BTreeSet<String>,
@@ -144,6 +149,8 @@ struct Memory {
     known_jobs: BTreeSet<String>,
     /// Fast paths of the granted write jobs. Only the job completes its version.
     granted: BTreeSet<String>,
+    /// True if a demotion runs.
+    is_busy: bool,
     /// The last rate that a running demotion got, in bytes per second.
     rate: f64,
     /// The last rate of replications that read a fast copy, in bytes per second.
@@ -201,16 +208,20 @@ impl Tiers {
         }))
     }
 
-    /// Runs a round of each tier every second until `sleep` returns false. `sleep` waits for the
+    /// Runs a round of each tier every second, or more often while a demotion runs, until `sleep` returns false. `sleep` waits for the
     /// given time, and returns false when the endpoint stops.
     pub fn run(&self, given: &Given, sleep: &dyn Fn(Duration) -> bool) {
         let mut memories: Vec<Option<Memory>> = self.tiers.iter().map(|_| None).collect();
         // Without a tier there is no work, but the end of this function would end the endpoint.
-        let wait = match self.tiers.is_empty() {
+        let idle = match self.tiers.is_empty() {
             true => Duration::from_secs(3_600),
             false => ROUND,
         };
-        while sleep(wait) {
+        let is_busy = |memories: &[Option<Memory>]| {
+            let mut known = memories.iter().flatten();
+            known.any(|memory| memory.is_busy)
+        };
+        while sleep(if is_busy(&memories) { ROUND_BUSY } else { idle }) {
             for (tier, memory) in self.tiers.iter().zip(&mut memories) {
                 if let Err(error) = self.round(tier, memory, given) {
                     let mut seen = tier.seen.lock_unpoisoned();
@@ -230,6 +241,7 @@ impl Tiers {
             Some(memory) => memory,
             None => {
                 let rows = self.queue.tiers().versions(tier.config.name.as_str())?;
+                identity::check(self, &tier.config, &rows)?;
                 memory.insert(Memory::new(&tier.config, &self.roots, &rows, now))
             }
         };
@@ -265,6 +277,7 @@ impl Memory {
             jobs: JobQueues::new(),
             known_jobs: BTreeSet::new(),
             granted: BTreeSet::new(),
+            is_busy: false,
             rate: 0.0,
             replica_rate: None,
             paced: BTreeMap::new(),
@@ -302,7 +315,9 @@ impl Round<'_> {
     fn run(&mut self) -> Result<()> {
         let config = &self.tier.config;
         self.memory.roll(config, self.now);
-        self.memory.later.retain(|_, again| *again > self.now);
+        // A clock that steps back must not put a retry off.
+        let now = Instant::now();
+        self.memory.later.retain(|_, again| *again > now);
         let mut rows = self.rows()?;
         if self.follow(&rows)? {
             rows = self.rows()?;
@@ -335,7 +350,10 @@ impl Round<'_> {
             is_writing: self.memory.is_writing(),
             is_short: short > 0,
         };
-        let planned = plan::plan(&self.tier.device, config.capacity.0 as f64, &moment);
+        // The ramp counts on S at the begin of a period, and older versions may still need space.
+        let backlog = plan::backlog(config, &rows, self.now);
+        let free = config.capacity.0.saturating_sub(backlog) as f64;
+        let planned = plan::plan(&self.tier.device, free, &moment);
         let (freed, kept) = self.free(&rows, &versions, short)?;
         self.demote(&rows, &versions, &planned)?;
         self.pace(&rows, &planned)?;

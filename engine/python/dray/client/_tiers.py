@@ -28,7 +28,7 @@ class TierReplica:
 class TierVersion:
     """A version of an application on a tier.
 
-    :param state: ``written``, ``demoting``, ``demoted`` or ``slow``.
+    :param state: ``written``, ``demoting``, ``demoted``, ``deleting`` or ``slow``.
     :param mtbf_seconds: mean time between failures of the application.
     :param transfer: id of the transfer that copied the version last.
     :param kept: reason for which the fast copy is kept.

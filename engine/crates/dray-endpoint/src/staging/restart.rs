@@ -121,6 +121,10 @@ impl Stager<'_> {
         mut request: StagingRequest,
     ) -> std::result::Result<(Staged, bool), Refused> {
         let version = self.version(caller, &request)?;
+        if version.state == At::Deleting {
+            let cause = "its fast copy is being deleted".to_owned();
+            return Err(conflict(cause, "try again in some seconds").into());
+        }
         let fast = ApiPath::parse(&version.fast_path)?;
         let slow = match version.state {
             At::Slow => self.nearest(&version)?,
@@ -185,7 +189,7 @@ impl Stager<'_> {
             };
             for row in rows.into_iter().filter(fits) {
                 let is_better = newest.as_ref().is_none_or(|best| {
-                    let fast = |row: &TierVersion| row.state != At::Slow;
+                    let fast = |row: &TierVersion| !matches!(row.state, At::Slow | At::Deleting);
                     (row.version, fast(&row)) > (best.version, fast(best))
                 });
                 if is_better {

@@ -237,7 +237,7 @@ impl Round<'_> {
                     let free = Release::At(pin.max(demoted.unwrap_or(now)));
                     (Holder::Pinned, free)
                 }
-                (At::Demoted, None, _) => (Holder::Cache, Release::Now),
+                (At::Demoted | At::Deleting, None, _) => (Holder::Cache, Release::Now),
                 (_, None, Some(end)) => (Holder::NotDemoted, Release::At(end)),
                 (_, None, None) => (Holder::NotDemoted, Release::Unknown),
             };

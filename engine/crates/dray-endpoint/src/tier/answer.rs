@@ -80,7 +80,7 @@ impl Tiers {
 
 /// Describes the replicas of a version. A version without a slow copy has none.
 fn replicas_of(tier: &Tier, replicas: &[TierReplica], row: &TierVersion) -> Vec<TierReplicaAnswer> {
-    let is_durable = matches!(row.state, At::Demoted | At::Slow);
+    let is_durable = matches!(row.state, At::Demoted | At::Deleting | At::Slow);
     let roots = tier.config.replicas.iter().filter(|_| is_durable);
     let answers = roots.map(|root| {
         let known = replica_of(replicas, row, root.as_str());

@@ -10,6 +10,7 @@ use dray_core::{ErrorKind, Result, TransferId};
 use dray_queue::{TierChange, TierVersion};
 use dray_sched::tiers::victims::{self, Version, VersionState};
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 /// Label of the transfers that a tier submits.
 pub(super) const LABEL: &str = "dray.tier";
@@ -34,7 +35,8 @@ impl Round<'_> {
             .iter()
             .filter(|row| row.state == At::Demoting)
             .peekable();
-        if running.peek().is_some() {
+        self.memory.is_busy = running.peek().is_some();
+        if self.memory.is_busy {
             let is_same = (rate / self.memory.rate - 1.0).abs() <= RATE_CHANGE;
             if !is_same {
                 for id in running.filter_map(|row| row.transfer.as_deref()) {
@@ -61,6 +63,7 @@ impl Round<'_> {
             return Ok(());
         };
         let submitted = self.submit(row, plan::whole(rate));
+        self.memory.is_busy = true;
         self.memory.rate = rate;
         if let Err(error) = submitted {
             let path = &row.fast_path;
@@ -68,7 +71,7 @@ impl Round<'_> {
             self.tier.counters.demotion_failed();
             self.memory
                 .later
-                .insert(path.clone(), self.now.after(super::AGAIN));
+                .insert(path.clone(), Instant::now() + super::AGAIN);
             let mut new = row.clone();
             new.error = Some(error.to_string());
             self.all

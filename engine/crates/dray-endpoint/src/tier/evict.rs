@@ -1,6 +1,6 @@
 //! Deletes fast copies of demoted versions.
 
-use super::{AGAIN, Round, rows};
+use super::{AGAIN, Round};
 use crate::staging::{self, Copy, copy};
 use dray_access::OWN_PRINCIPAL;
 use dray_api::{StagedDirection, TierVersionState as At};
@@ -9,6 +9,7 @@ use dray_queue::TierVersion;
 use dray_sched::tiers::victims::{self, Version, VersionState};
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 /// Id of the row that an eviction gets. The eviction does not store it.
 const EVICTION: &str = "tier-eviction";
@@ -25,7 +26,7 @@ impl Round<'_> {
     ) -> Result<(u64, BTreeMap<String, String>)> {
         // Incomplete versions are in no row. Their space is counted, and they are never deleted.
         let mut complete = versions.get(..rows.len()).unwrap_or(versions).to_vec();
-        let mut freed = 0;
+        let mut freed = self.resume_deletions(rows)?;
         for (row, version) in rows.iter().zip(&mut complete) {
             let is_useless = self.memory.useless.contains(&row.fast_path);
             if is_useless && row.state == At::Demoted && victims::kept_because(version).is_none() {
@@ -51,13 +52,24 @@ impl Round<'_> {
             }
         }
         let is_there = |path: &String| {
-            rows.iter()
-                .any(|row| row.fast_path == *path && row.state == At::Demoted)
+            rows.iter().any(|row| {
+                row.fast_path == *path && matches!(row.state, At::Demoted | At::Deleting)
+            })
         };
         self.memory.failed.retain(|path, _| is_there(path));
         kept.extend(self.memory.failed.clone());
         kept.extend(self.memory.unreadable.clone());
         Ok((freed, kept))
+    }
+
+    /// Deletes the rest of fast copies whose deletion was interrupted. Returns the number of freed
+    /// bytes.
+    fn resume_deletions(&mut self, rows: &[TierVersion]) -> Result<u64> {
+        let mut freed = 0;
+        for row in rows.iter().filter(|row| row.state == At::Deleting) {
+            freed += self.delete(row, "its deletion was interrupted")?;
+        }
+        Ok(freed)
     }
 
     /// Deletes one fast copy. Returns the number of freed bytes, which is 0 if the copy must stay.
@@ -83,7 +95,6 @@ impl Round<'_> {
                 self.memory.failed.remove(&row.fast_path);
                 self.memory.useless.remove(&row.fast_path);
                 self.memory.sizes.remove(&row.fast_path);
-                all.queue.tiers().change(vec![rows::to(row, At::Slow)])?;
                 Ok(row.bytes)
             }
             Err(error) => {
@@ -92,7 +103,7 @@ impl Round<'_> {
                 self.tell(row, "left", 0, reason, Some(&error))?;
                 self.tier.counters.deletion_failed();
                 self.memory.failed.insert(path.clone(), error.cause.clone());
-                self.memory.later.insert(path, self.now.after(AGAIN));
+                self.memory.later.insert(path, Instant::now() + AGAIN);
                 Ok(0)
             }
         }

@@ -84,7 +84,8 @@ pub(super) fn version(row: &TierVersion, mtbf: f64, is_pinned: bool) -> Version 
             TierVersionState::Written => VersionState::OnFast,
             TierVersionState::Demoting => VersionState::Demoting,
             TierVersionState::Demoted => VersionState::Demoted,
-            TierVersionState::Slow => VersionState::SlowOnly,
+            // The fast copy is not whole, so it is none.
+            TierVersionState::Deleting | TierVersionState::Slow => VersionState::SlowOnly,
         },
         is_pinned,
         is_replicated: false,
@@ -96,6 +97,20 @@ pub(super) fn version(row: &TierVersion, mtbf: f64, is_pinned: bool) -> Version 
 pub(super) fn period(tier: &ManagedTier, at: Timestamp) -> i64 {
     let length = i64::try_from(tier.period.saturating_mul(1_000)).unwrap_or(i64::MAX);
     at.as_ms().div_euclid(length.max(1))
+}
+
+/// Returns the bytes of versions of earlier periods that have no slow copy yet. A period should begin
+/// without them (equation 5.3).
+pub(super) fn backlog(tier: &ManagedTier, rows: &[TierVersion], now: Timestamp) -> u64 {
+    let current = period(tier, now);
+    let is_left = |row: &&TierVersion| {
+        let is_waiting = matches!(
+            row.state,
+            TierVersionState::Written | TierVersionState::Demoting
+        );
+        is_waiting && period(tier, row.written_at) < current
+    };
+    rows.iter().filter(is_left).map(|row| row.bytes).sum()
 }
 
 /// Returns an estimator that has counted the versions of the last periods.

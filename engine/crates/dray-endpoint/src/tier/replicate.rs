@@ -14,6 +14,7 @@ use dray_core::{Result, TransferId};
 use dray_queue::{TierReplica, TierVersion};
 use dray_sched::tiers::victims::{self, Version};
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 /// Returns the text that changes with each demotion of a version.
 pub(crate) fn demotion(row: &TierVersion) -> String {
@@ -181,7 +182,7 @@ impl Round<'_> {
         self.tier.counters.replication_failed();
         self.memory
             .later
-            .insert(path.clone(), self.now.after(AGAIN));
+            .insert(path.clone(), Instant::now() + AGAIN);
         replica.error = Some(why);
     }
 

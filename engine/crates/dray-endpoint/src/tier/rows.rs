@@ -80,7 +80,7 @@ impl Round<'_> {
             };
             let is_copied = match row.state {
                 At::Demoting | At::Slow => self.ended(id)?,
-                At::Written | At::Demoted => continue,
+                At::Written | At::Demoted | At::Deleting => continue,
             };
             let mut new = row.clone();
             match (is_copied, row.state) {
@@ -113,7 +113,7 @@ impl Round<'_> {
                     self.tier.counters.demotion_failed();
                     self.memory
                         .later
-                        .insert(path.clone(), self.now.after(super::AGAIN));
+                        .insert(path.clone(), Instant::now() + super::AGAIN);
                     new.state = At::Written;
                     new.error = Some(why);
                 }
@@ -172,7 +172,7 @@ impl Round<'_> {
                 // The application has deleted the fast copy.
                 match look.row.map(|row| (row.state, row)) {
                     Some((At::Written, row)) => gone.push(row.clone()),
-                    Some((At::Demoted, row)) => changes.push(to(row, At::Slow)),
+                    Some((At::Demoted | At::Deleting, row)) => changes.push(to(row, At::Slow)),
                     _ => {}
                 }
                 continue;
@@ -230,6 +230,12 @@ impl Round<'_> {
             // While a transfer copies the version, nothing changes. The stamp then tells whether
             // the copy is that of the present files.
             Some(row) if row.state == At::Demoting => {}
+            // An eviction was refused or interrupted before it removed a file.
+            Some(row) if row.state == At::Deleting && row.stamp == stamp => {
+                changes.push(to(row, At::Demoted));
+            }
+            // The files are the rest of a deletion, unless one is younger than the slow copy.
+            Some(row) if row.state == At::Deleting && !measure.is_younger(row.demoted_at) => {}
             // A staging call has declared the version before it was measured.
             Some(row) if row.stamp.is_empty() => {
                 let new = TierVersion {

@@ -3,6 +3,7 @@
 //! Follows no link, and opens no file. Owned here: every folder is opened relative to the folder
 //! above it, so an application that moves folders cannot lead the walk out of the root.
 
+use dray_api::Timestamp;
 use dray_config::roots::Root;
 use dray_config::{Completion, Template, Values};
 use dray_core::{End, Error, Name, RelPath, Result};
@@ -55,6 +56,11 @@ impl Measure {
         self.files
     }
 
+    /// Returns true if a file has changed after the time `at`.
+    pub(super) fn is_younger(&self, at: Option<Timestamp>) -> bool {
+        at.is_none_or(|at| self.newest > i128::from(at.as_ms()) * 1_000_000)
+    }
+
     /// Returns true if the version is complete at the time `now`, in nanoseconds since 1970.
     pub(super) fn is_complete(&self, rule: &Completion, now: i128) -> bool {
         let is_whole = self.files > 0 && !self.has_partial;
@@ -76,7 +82,7 @@ impl Measure {
     }
 }
 
-fn failed(root: &Root, path: &RelPath, errno: Errno) -> Error {
+pub(super) fn failed(root: &Root, path: &RelPath, errno: Errno) -> Error {
     let operation = format!("look at /{}/{path}", root.name());
     dray_store::errno::error(End::Here, &operation, path, errno)
 }

@@ -145,7 +145,9 @@ impl Tiers {
         let mtbf = declared.or(derived).or_else(|| known(&request.application));
         let mut held: BTreeMap<String, f64> = BTreeMap::new();
         for row in self.queue.tiers().versions(tier.config.name.as_str())? {
-            if row.state != At::Slow && row.application != request.application {
+            if !matches!(row.state, At::Deleting | At::Slow)
+                && row.application != request.application
+            {
                 let mtbf = known(&row.application).unwrap_or(unknown);
                 held.insert(row.application, mtbf);
             }
@@ -293,7 +295,7 @@ fn completed(job: &TierWrite, known: Option<TierVersion>, measure: &scan::Measur
     let is_fast = job.placement == WritePlacement::Fast;
     let is_kept = known.as_ref().is_some_and(|row| {
         // A demotion ends before the next scan compares the files again.
-        let is_same = row.stamp == stamp && row.state != At::Slow;
+        let is_same = row.stamp == stamp && !matches!(row.state, At::Deleting | At::Slow);
         is_fast && (row.state == At::Demoting || is_same)
     });
     let new = TierVersion {

@@ -11,7 +11,7 @@ use super::sqlite::sql;
 use super::{Queue, staged};
 use crate::clock;
 use dray_api::{TierVersionState, Timestamp};
-use dray_core::Result;
+use dray_core::{End, Error, ErrorKind, Result};
 use rusqlite::{Connection, OptionalExtension};
 use std::collections::BTreeMap;
 
@@ -293,6 +293,52 @@ impl Tiers<'_> {
         })
     }
 
+    /// Changes the state of demoted versions whose fast copies contain, or are contained in, the
+    /// path whose deletion begins: [`TierVersionState::Deleting`]. If the endpoint is killed before
+    /// the end of the deletion, the state shows that the fast copies are not whole.
+    ///
+    /// # Errors
+    /// Errors of the database.
+    pub fn deletion_begins(&self, fast_path: &str) -> Result<()> {
+        let (from, to) = (TierVersionState::Demoted, TierVersionState::Deleting);
+        self.change_state(fast_path, "length(fast_path)", from, to)
+    }
+
+    /// Changes the state of the versions whose fast copies are deleted: they are only on the slow
+    /// root. Their transfers are not kept, because the transfer of such a version restores it.
+    ///
+    /// # Errors
+    /// Errors of the database.
+    pub fn deletion_ended(&self, fast_path: &str) -> Result<()> {
+        let (from, to) = (TierVersionState::Deleting, TierVersionState::Slow);
+        self.change_state(fast_path, "-1", from, to)
+    }
+
+    /// Changes the state of the versions at a path and below it. `above` is the length of the path
+    /// for versions that contain the path, or -1.
+    fn change_state(
+        &self,
+        fast_path: &str,
+        above: &'static str,
+        from: TierVersionState,
+        to: TierVersionState,
+    ) -> Result<()> {
+        let path = fast_path.to_owned();
+        self.0.write(move |connection, _| {
+            connection
+                .prepare_cached(&format!(
+                    "UPDATE tier_versions SET state = ?3,
+                         transfer = CASE ?3 WHEN 'slow' THEN NULL ELSE transfer END
+                     WHERE state = ?2 AND (fast_path = ?1
+                         OR substr(fast_path, 1, length(?1) + 1) = ?1 || '/'
+                         OR substr(?1, 1, {above} + 1) = fast_path || '/')"
+                ))
+                .and_then(|mut statement| statement.execute((&path, from.word(), to.word())))
+                .map(drop)
+                .map_err(sql("change the state of versions"))
+        })
+    }
+
     /// Returns the observed restarts of the applications of a tier.
     ///
     /// # Errors
@@ -325,9 +371,24 @@ impl Tiers<'_> {
     /// lifetime of the row apply to the fast copy.
     ///
     /// # Errors
-    /// `AlreadyExists` if the id is in use. Also errors of the database.
+    /// `AlreadyExists` if the id is in use, or if the fast copy is being deleted. Also errors of
+    /// the database.
     pub fn hit(&self, version: TierVersion, staged: super::StagedRow) -> Result<()> {
         self.0.write(move |connection, _| {
+            // A deletion may have begun since the caller read the row.
+            let state = find(connection, &version)?.map(|row| row.state);
+            if matches!(
+                state,
+                None | Some(TierVersionState::Deleting | TierVersionState::Slow)
+            ) {
+                return Err(
+                    Error::new(ErrorKind::AlreadyExists, End::Here, "stage the version")
+                        .cause("its fast copy is being deleted")
+                        .remedy(
+                            "try again in some seconds; a transfer then restores the fast copy",
+                        ),
+                );
+            }
             staged::put_hit(connection, &staged, clock::now())?;
             restarted(connection, &version, clock::now(), true)
         })

@@ -176,3 +176,47 @@ fn a_replica_is_stored_with_its_transfer_and_forgotten_with_its_version() {
     tiers.forget(vec![one]).expect("forgotten");
     assert!(tiers.replicas("burst").expect("read").is_empty());
 }
+
+#[test]
+fn a_deletion_changes_the_versions_in_and_around_its_path() {
+    let queue = queue();
+    let tiers = queue.tiers();
+    let mut demoted = version("a", 1, At::Demoted);
+    demoted.transfer = Some("copy".to_owned());
+    let all = [
+        demoted.clone(),
+        version("a", 10, At::Demoted),
+        version("a", 2, At::Written),
+        version("b", 1, At::Demoted),
+    ];
+    let new = all.iter().map(|one| (None, one.clone())).collect();
+    tiers.change(new).expect("stored");
+    let states = || -> Vec<_> {
+        let rows = queue.tiers().versions("burst").expect("read");
+        let name =
+            |row: TierVersion| format!("{}/{} {}", row.application, row.version, row.state.word());
+        rows.into_iter().map(name).collect()
+    };
+    // A file of a version: the version is no longer whole. Another name with this beginning is.
+    tiers.deletion_begins("/fast/a/1/part").expect("changed");
+    assert_eq!(
+        states(),
+        ["a/10 demoted", "a/2 written", "a/1 deleting", "b/1 demoted"]
+    );
+    // A file of a version was deleted, and not the version.
+    tiers.deletion_ended("/fast/a/1/part").expect("changed");
+    assert_eq!(states()[2], "a/1 deleting");
+    let refused = tiers
+        .hit(demoted, row("h", "alice", "/fast/a/1"))
+        .expect_err("deleting");
+    assert_eq!(refused.kind, ErrorKind::AlreadyExists);
+    // A folder of versions.
+    tiers.deletion_begins("/fast/a").expect("changed");
+    tiers.deletion_ended("/fast/a").expect("changed");
+    assert_eq!(
+        states(),
+        ["a/10 slow", "a/2 written", "a/1 slow", "b/1 demoted"]
+    );
+    let rows = tiers.versions("burst").expect("read");
+    assert!(rows.iter().all(|row| row.transfer.is_none()));
+}

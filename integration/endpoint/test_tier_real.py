@@ -1,0 +1,34 @@
+"""A tier on real, limited file systems: below the bound the fast one is never full."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.endpoint.raw import shipped_program
+from integration.harness import loop
+from integration.simulation import tier_real
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.server, pytest.mark.full, pytest.mark.timeout(900)]
+
+
+@pytest.mark.parametrize("load", [1.0, 1.6, 2.1])
+def test_the_fast_file_system_is_never_full_below_the_bound(load: float, tmp_path: Path) -> None:
+    if loop.limits_reason():
+        pytest.skip(loop.limits_reason())
+    even, burst = tier_real.run_load(load, tmp_path, shipped_program())
+    # Every byte is identical, at each load.
+    assert (even["wrong"], burst["wrong"]) == (0, 0)
+    # A write beside another one of the same application makes the older version useless.
+    assert even["older"] + even["newest"] > 0
+    for period in (even, burst):
+        assert period["longest_seconds"] < tier_real.BLOCKED_SECONDS, period
+        if load < 2.0 and not (period["burst"] and load > 1.5):
+            assert period["refused"] == 0, period
+            assert period["peak"] < 1.0, period
+    if load > 2.0:
+        assert even["pattern"] is None, "the tier does not say that the bound is exceeded"
