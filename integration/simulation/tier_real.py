@@ -62,7 +62,7 @@ Sums = dict[tuple[str, int], str]
 
 @dataclass
 class Written:
-    """What the applications have seen in a period."""
+    """Counts of one application in a period."""
 
     versions: int = 0
     bytes: int = 0

@@ -208,8 +208,8 @@ impl Tiers {
         }))
     }
 
-    /// Runs a round of each tier every second, or more often while a demotion runs, until `sleep` returns false. `sleep` waits for the
-    /// given time, and returns false when the endpoint stops.
+    /// Runs a round of each tier every second, or more often while a demotion runs, until `sleep`
+    /// returns false. `sleep` waits for the given time, and returns false when the endpoint stops.
     pub fn run(&self, given: &Given, sleep: &dyn Fn(Duration) -> bool) {
         let mut memories: Vec<Option<Memory>> = self.tiers.iter().map(|_| None).collect();
         // Without a tier there is no work, but the end of this function would end the endpoint.

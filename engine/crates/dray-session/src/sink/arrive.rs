@@ -18,8 +18,7 @@ const ASKED_STREAMS_MAX: usize = 1024;
 
 /// Maximum number of ranges of block numbers that the sink remembers for each source. At the
 /// maximum, the sink closes the oldest gap between two ranges: it counts the block numbers in the
-/// gap as seen. This is safe because a pool has far fewer buffers: a block number so far behind the
-/// newest number was never sent, because its read failed.
+/// gap as seen. This is safe: a pool has far fewer buffers, so the source never sent these blocks.
 const SEEN_RUNS_MAX: usize = 1 << 16;
 
 #[derive(Debug)]
@@ -513,9 +512,8 @@ impl Sink {
         }
     }
 
-    /// Handles a source's question about the objects on a stream that the source has lost. The sink
-    /// answers only after it has detected the loss too, because objects may arrive on the stream
-    /// until then.
+    /// Handles a source's question about the objects on a stream that the source has lost. Objects
+    /// may arrive until the sink detects the loss too, so the sink answers after that.
     pub(super) fn on_asked(&mut self, peer: PeerId, stream: StreamId, blocks: Vec<BlockId>) {
         let Some(known) = self.peers.get_mut(&peer) else {
             return;
