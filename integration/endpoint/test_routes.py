@@ -105,6 +105,8 @@ def test_the_queue_of_an_older_version_runs(start_endpoint: Callable[..., Endpoi
         endpoint,
         "DROP INDEX transfers_unresolved",
         "ALTER TABLE transfers DROP COLUMN route",
+        "DROP TABLE tape_files",
+        "DROP TABLE tape_requests",
         "DROP TABLE tier_versions",
         "DROP TABLE tier_restarts",
         "DROP TABLE tier_replicas",

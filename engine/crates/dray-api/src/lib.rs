@@ -26,6 +26,7 @@ mod staging;
 mod standing;
 mod storage;
 mod streams;
+mod tape;
 mod tickets;
 mod tier_writes;
 mod tiers;
@@ -55,6 +56,11 @@ pub use storage::{
     MkdirRequest, PathQuery, RenameRequest, RmAnswer, RmRequest, SpaceAnswer, SumOrigin,
 };
 pub use streams::{STREAMS_MAX, Streams};
+pub use tape::{
+    TAPE_FILES_MAX, TapeDiscovery, TapeFileInfo, TapeFileRequest, TapeFileState, TapeFileStatus,
+    TapeLocality, TapePaths, TapeProblem, TapeStageRequest, TapeStageStatus, TapeStaged,
+    TapeVersion, without_doubled_slashes,
+};
 pub use tickets::{
     MintedTicket, RenewRequest, TICKET_ALPHABET, TICKET_PREFIX, TICKET_RANDOM_BYTES, Ticket,
     TicketList, TicketPatch, TicketQuery, TicketRequest, is_ticket, shown_id, without_tickets,

@@ -17,7 +17,7 @@ pub mod roots;
 mod tiers;
 mod values;
 
-pub use limits::{History, Janitor, Limits, Metrics, Retry, Scheduling, Share, Tickets};
+pub use limits::{History, Janitor, Limits, Metrics, Retry, Scheduling, Share, Tape, Tickets};
 pub use tiers::{Completion, ManagedTier, Template, Values};
 pub use values::{
     Address, Owners, Rate, RootName, Size, TargetFolder, TargetLimit, ThreadsOf, Tier,
@@ -60,6 +60,9 @@ pub struct Config {
     /// The tiers: fast roots whose data the endpoint copies to a slow root.
     #[serde(default)]
     pub tier: Vec<ManagedTier>,
+    /// The WLCG tape API.
+    #[serde(default)]
+    pub tape: Tape,
     /// Issuers of accepted tokens.
     #[serde(default)]
     pub issuer: Vec<Issuer>,

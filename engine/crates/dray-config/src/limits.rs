@@ -91,6 +91,18 @@ section!(
 );
 
 section!(
+    /// The WLCG tape API.
+    Tape {
+        /// Name of the site in the metadata of requests. Default: the endpoint's name.
+        sitename: Option<String> = None,
+        /// Description of the site for people.
+        description: Option<String> = None,
+        /// Time in seconds for which a fast copy is kept if its request sets no time. At least 1.
+        lifetime: u64 = 7 * 24 * 3_600,
+    }
+);
+
+section!(
     /// Access to the metrics.
     Metrics {
         /// True if every caller may read the metrics. Otherwise only administrators may read them.

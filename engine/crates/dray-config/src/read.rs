@@ -84,6 +84,10 @@ impl Config {
         }
         self.check_roots()?;
         self.check_tiers()?;
+        if self.tape.lifetime == 0 {
+            let cause = "lifetime is 0, but a copy must be kept for at least a second".to_owned();
+            return Err(("lifetime", cause));
+        }
         self.check_rules()?;
         self.check_scheduling()?;
         self.check_limits()

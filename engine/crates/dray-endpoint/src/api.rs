@@ -16,6 +16,7 @@ mod sizes;
 mod staging;
 mod storage;
 mod submission;
+mod tape;
 mod tickets;
 mod tiers;
 mod transfers;
@@ -353,6 +354,12 @@ fn routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(staging::show))
         .routes(routes!(staging::pin))
         .routes(routes!(staging::evict))
+        .routes(routes!(tape::discover))
+        .routes(routes!(tape::stage))
+        .routes(routes!(tape::show, tape::delete))
+        .routes(routes!(tape::cancel))
+        .routes(routes!(tape::release))
+        .routes(routes!(tape::archive_info))
         .routes(routes!(tiers::list))
         .routes(routes!(tiers::show))
         .routes(routes!(writes::submit))
@@ -375,7 +382,7 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 /// Returns the router of all calls.
 pub fn router(api: Arc<Api>) -> Router {
     let (router, _) = routes().split_for_parts();
-    router
+    tape::with_slashes(router)
         .fallback(refusal::no_such_call)
         .method_not_allowed_fallback(refusal::no_such_method)
         .layer(middleware::from_fn_with_state(Arc::clone(&api), around))
@@ -408,6 +415,7 @@ async fn around(State(api): State<Arc<Api>>, mut request: Request, next: Next) -
     let route = route
         .as_ref()
         .map_or("none", MatchedPath::as_str)
+        .trim_end_matches('/')
         .to_owned();
     let method = request.method().clone();
     let call = record::Call::of(&mut request);
@@ -441,6 +449,9 @@ async fn around(State(api): State<Arc<Api>>, mut request: Request, next: Next) -
             .into_response(),
         }
     };
+    if tape::is_route(&route) {
+        response = tape::problem(response);
+    }
     let code = response.status().as_u16();
     api.metrics.answered(&method, &route, code, began.elapsed());
     if is_spare {

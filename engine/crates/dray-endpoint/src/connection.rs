@@ -20,6 +20,10 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Copy)]
 pub struct PeerAddress(pub SocketAddr);
 
+/// Marks requests of a connection without TLS. The server adds it to the extensions of each request.
+#[derive(Debug, Clone, Copy)]
+pub struct ClearText;
+
 /// The certificate chain that the client presented, with the client's own certificate first. The
 /// server adds it to the extensions of each request.
 #[derive(Debug, Clone, Default)]

@@ -13,7 +13,7 @@ use crate::process;
 use crate::queue_settings::queue_settings;
 use crate::server::Server;
 use crate::session::SessionRunner;
-use crate::staging::Expiry;
+use crate::staging::{Expiry, Recalls};
 use crate::storage::Given;
 use crate::supervisor::Supervisor;
 use crate::ticket_store::TicketStore;
@@ -61,6 +61,7 @@ pub struct Endpoint {
     book: Arc<TicketStore>,
     janitor: Janitor,
     expiry: Expiry,
+    recalls: Recalls,
     metrics: Arc<Metrics>,
     api: Arc<Api>,
     server: Arc<Server>,
@@ -196,6 +197,37 @@ fn expiry(
     }
 }
 
+/// Returns the part that stages the files of tape requests.
+fn recalls(
+    roots: &Roots,
+    accounts: &Arc<Accounts>,
+    queue: &Arc<Queue>,
+    tiers: &Arc<Tiers>,
+) -> Recalls {
+    Recalls {
+        queue: Arc::clone(queue),
+        roots: roots.clone(),
+        accounts: Arc::clone(accounts),
+        tiers: Arc::clone(tiers),
+    }
+}
+
+fn ticket_store(
+    config: &Config,
+    queue: &Arc<Queue>,
+    live: &Live,
+    fingerprint: Fingerprint,
+    address: &str,
+) -> Arc<TicketStore> {
+    Arc::new(TicketStore::new(
+        Arc::clone(queue),
+        live.clone(),
+        &config.tickets,
+        fingerprint,
+        address.to_owned(),
+    ))
+}
+
 fn open_queue(config: &Config) -> Result<Arc<Queue>> {
     let hub = Hub::new(config.limits.events_listeners_per_owner, clock::now());
     Queue::open(queue_settings(config), Arc::new(hub))
@@ -258,17 +290,12 @@ impl Endpoint {
         let queue = open_queue(&config)?;
         let runner = session_runner(&config, &roots, &identity, &accounts)?;
         let address = config.advertised(listener.addresses());
-        let book = Arc::new(TicketStore::new(
-            Arc::clone(&queue),
-            live.clone(),
-            &config.tickets,
-            fingerprint,
-            address.clone(),
-        ));
+        let book = ticket_store(&config, &queue, &live, fingerprint, &address);
         let metrics = Arc::new(Metrics::default());
         let janitor = janitor(&config, &roots, &audit, &metrics, &queue);
         let expiry = expiry(&config, &roots, &accounts, &audit, &queue);
         let tiers = Tiers::open(&config, &queue, &roots, &accounts, &audit)?;
+        let recalls = recalls(&roots, &accounts, &queue, &tiers);
         let dispatcher = Dispatcher::new(
             Arc::clone(&queue),
             Arc::new(runner),
@@ -318,6 +345,7 @@ impl Endpoint {
             book,
             janitor,
             expiry,
+            recalls,
             metrics,
             api,
             server,
@@ -368,6 +396,7 @@ impl Endpoint {
             book,
             janitor,
             expiry,
+            recalls,
             metrics,
             api,
             server,
@@ -399,6 +428,7 @@ impl Endpoint {
                 }),
                 parts.spawn(|| janitor.run(&|wait| stop.sleep(wait))),
                 parts.spawn(|| expiry.run(&given, &|wait| stop.sleep(wait))),
+                parts.spawn(|| recalls.run(&|wait| stop.sleep(wait))),
                 parts.spawn(|| api.tiers.run(&given, &|wait| stop.sleep(wait))),
             ];
             // The dispatcher starts transfers, so it runs only if all other parts have started.

@@ -10,7 +10,7 @@
 
 mod io;
 
-use crate::connection::{PeerAddress, PeerCertificates, Room};
+use crate::connection::{ClearText, PeerAddress, PeerCertificates, Room};
 use crate::metrics::Metrics;
 use axum::Router;
 use dray_config::Limits;
@@ -209,6 +209,7 @@ impl Server {
                     None => {
                         let stream = Timely::new(stream, patience);
                         let nobody = PeerCertificates::default();
+                        let router = router.layer(axum::Extension(ClearText));
                         converse(stream, router, nobody, peer, stopping).await;
                     }
                     Some(config) => {

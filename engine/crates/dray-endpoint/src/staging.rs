@@ -14,9 +14,11 @@ mod compare;
 mod expiry;
 mod nearest;
 mod restart;
+mod tape;
 
 pub use expiry::{Expiry, Later};
 pub use restart::{Copy, between, copy};
+pub use tape::{Pair, Recalls, locality};
 
 use crate::accounts::Accounts;
 use crate::actor::actor;

@@ -45,12 +45,18 @@ impl Given {
         self.0.store(true, Ordering::Relaxed);
     }
 
+    /// Returns true if the flag is set.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
     /// Returns an error if the flag is set.
     ///
     /// # Errors
     /// `Cancelled` if the caller has disconnected.
     fn check(&self, operation: &str) -> Result<()> {
-        if self.0.load(Ordering::Relaxed) {
+        if self.is_up() {
             return Err(Error::new(ErrorKind::Cancelled, End::Here, operation)
                 .cause("the caller closed the connection"));
         }

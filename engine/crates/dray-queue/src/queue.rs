@@ -35,6 +35,7 @@ mod staged;
 mod staging;
 mod states;
 mod submit;
+mod tape;
 mod tickets;
 mod tiers;
 mod write;
@@ -58,6 +59,7 @@ pub use states::{
     Command, EndKind, Standing, Step, Verdict, Wish, after_break, after_turned_away, next,
 };
 pub use submit::{Submission, Submitted};
+pub use tape::{Tape, TapeFile, TapeJob, TapeRequest};
 pub use tickets::{TicketRow, TicketTable};
 pub use tiers::{Restarts, TierChange, TierReplica, TierVersion, Tiers};
 pub use writer::Commands;

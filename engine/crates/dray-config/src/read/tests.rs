@@ -74,6 +74,8 @@ fn the_example_is_read_and_names_every_section() {
         "write_max",
         "read_min",
         "node_mtbf",
+        "[tape]",
+        "sitename",
     ] {
         assert!(EXAMPLE.contains(key), "{key} is not explained");
     }

@@ -267,11 +267,12 @@ impl FromRequestParts<Arc<Api>> for Id {
             .map_err(|error| bad("read the id", error))?;
         let id = params.iter().find(|(name, _)| *name == "id");
         let id = id.map_or_else(String::new, |(_, id)| id.to_owned());
-        // On this path, the id is that of a ticket and not of a transfer.
-        let is_ticket = parts.uri.path().starts_with("/v1/tickets/");
+        // On these paths, the id is that of a ticket or of a tape request, and not of a transfer.
+        let path = parts.uri.path();
+        let is_other = path.starts_with("/v1/tickets/") || path.starts_with("/v1/tape/");
         if let Some(record) = parts.extensions.get::<Record>() {
             record.with_id(&id);
-            if !is_ticket {
+            if !is_other {
                 record.concerns(&id);
             }
         }

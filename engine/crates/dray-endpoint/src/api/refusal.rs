@@ -26,6 +26,10 @@ pub struct Refusal {
 #[derive(Debug, Clone)]
 pub(super) struct Told(pub(super) Error);
 
+/// The error that the answer contains.
+#[derive(Debug, Clone)]
+pub(super) struct ShownError(pub(super) ErrorParts);
+
 /// The result of a handler.
 pub(super) type Answer<T> = std::result::Result<T, Refusal>;
 
@@ -112,7 +116,9 @@ impl IntoResponse for Refusal {
                 ..ErrorParts::from(&self.error)
             },
         };
+        let shown = ShownError(body.error.clone());
         let mut response = (self.code, Json(body)).into_response();
+        response.extensions_mut().insert(shown);
         let headers = response.headers_mut();
         match self.code {
             StatusCode::UNAUTHORIZED => {

@@ -351,6 +351,7 @@ impl Queue {
             ids.collect::<rusqlite::Result<_>>().map_err(&failed)
         })?;
         self.forget_evicted(now.before(self.settings.keep))?;
+        self.forget_tape(now.before(self.settings.keep))?;
         if old.is_empty() {
             return Ok(0);
         }

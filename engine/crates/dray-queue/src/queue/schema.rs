@@ -284,7 +284,7 @@ ALTER TABLE staging ADD COLUMN hit INTEGER NOT NULL DEFAULT 0;
     // Renames a column to the name of its field.
     // Counts the restarts that found their fast copy, and adds the copies of versions on the other
     // roots of a replication group. Adds the claim of a transfer on the space of a tier, and the
-    // write jobs of tiers.
+    // write jobs of tiers. Adds the requests of the tape API, and their files.
     "
 ALTER TABLE transfers RENAME COLUMN barren TO tries_without_progress;
 ALTER TABLE tier_restarts ADD COLUMN hits INTEGER NOT NULL DEFAULT 0;
@@ -328,6 +328,30 @@ CREATE TABLE tier_writes (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX tier_writes_live ON tier_writes (tier, seq) WHERE ended_at IS NULL;
 CREATE INDEX tier_writes_ended ON tier_writes (ended_at) WHERE ended_at IS NOT NULL;
+CREATE TABLE tape_requests (
+    id TEXT PRIMARY KEY,
+    seq INTEGER NOT NULL UNIQUE,
+    owner TEXT NOT NULL,
+    principal TEXT NOT NULL,
+    created_at INTEGER NOT NULL
+) STRICT;
+CREATE TABLE tape_files (
+    request TEXT NOT NULL REFERENCES tape_requests (id) ON DELETE CASCADE,
+    path TEXT NOT NULL,
+    copy TEXT NOT NULL UNIQUE,
+    slow_path TEXT NOT NULL,
+    fast_path TEXT NOT NULL,
+    activity TEXT,
+    priority INTEGER,
+    lifetime_seconds INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    started_at INTEGER,
+    finished_at INTEGER,
+    error TEXT,
+    PRIMARY KEY (request, path)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX tape_files_path ON tape_files (path);
+CREATE INDEX tape_files_live ON tape_files (state) WHERE finished_at IS NULL;
 ",
 ];
 

@@ -1,5 +1,7 @@
 //! A staged copy is created with its transfer, exists without it, and ends with its eviction.
 
+mod tape;
+
 use super::routes::retry;
 use super::{actor, begin, by, id, lost, open, queue, request};
 use crate::clock;
