@@ -1,10 +1,9 @@
 // Requests tickets from the dray endpoint beside the server.
 #pragma once
 
+#include "endpoint_client.hh"
 #include "settings.hh"
-#include "tls.hh"
 
-#include <atomic>
 #include <stdexcept>
 #include <string>
 
@@ -42,13 +41,10 @@ public:
 	std::string ticket(const Question &question, const std::string &path);
 
 private:
-	std::string call(const Question &question, const std::string &path) const;
+	Answer call(const Question &question, const std::string &path);
 
 	Settings settings_;
-	Peer peer_;
-	std::atomic<int> under_way_{0};
-	// Time until which no request is sent, in seconds of the steady clock.
-	std::atomic<long long> away_until_{0};
+	EndpointClient client_;
 };
 
 } // namespace dray

@@ -20,10 +20,6 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
-// Maximum length of an answer in bytes. An answer with a ticket, or with an error, has a few
-// kilobytes.
-constexpr size_t answer_bytes_max = 64 * 1024;
-
 template <auto release> struct Release {
 	template <typename T> void operator()(T *held) const { release(held); }
 };
@@ -173,7 +169,7 @@ Peer::Peer(const std::string &host, const std::string &port, const std::string &
 
 Peer::~Peer() = default;
 
-std::string Peer::exchange(const std::string &text, int seconds) const
+std::string Peer::exchange(const std::string &text, int seconds, size_t bytes_max) const
 {
 	Until until(seconds);
 	Quiet quiet;
@@ -199,7 +195,7 @@ std::string Peer::exchange(const std::string &text, int seconds) const
 				return answer;
 			fail("receive");
 		}
-		if (answer.size() + static_cast<size_t>(count) > answer_bytes_max)
+		if (answer.size() + static_cast<size_t>(count) > bytes_max)
 			throw Unreached("the endpoint's answer is too long");
 		answer.append(buffer, static_cast<size_t>(count));
 	}

@@ -3,6 +3,7 @@
 
 #include <sys/socket.h>
 
+#include <cstddef>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -35,8 +36,8 @@ public:
 
 	// Sends all of `text` on a new connection and returns all data until the connection ends. Sends
 	// nothing if the peer has another key. Takes at most `seconds`, whatever the peer does. Throws
-	// Unreached.
-	std::string exchange(const std::string &text, int seconds) const;
+	// Unreached, also if the answer has more than `bytes_max` bytes.
+	std::string exchange(const std::string &text, int seconds, size_t bytes_max) const;
 
 private:
 	std::vector<Address> addresses_;
