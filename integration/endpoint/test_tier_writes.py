@@ -206,3 +206,60 @@ def test_a_job_is_its_owners(tier: Callable[..., Endpoint]) -> None:
             client.request_write("other", request)
         with pytest.raises(DrayError, match="application"):
             client.request_write("burst", WriteRequest("a/../b", 1, MIB))
+
+
+def test_datawarp_owns_space_and_takes_no_turns(tier: Callable[..., Endpoint]) -> None:
+    endpoint = tier(policy="datawarp")
+    with endpoint.client() as client:
+        scene.until(client, "shown", lambda tier: tier.dwpp_max == 32 * MIB)
+        jobs = [
+            client.request_write("burst", WriteRequest(name, 1, 12 * MIB)).id for name in "abc"
+        ]
+        assert granted(client, jobs[0]).state == "granted"
+        assert granted(client, jobs[1]).state == "granted"
+        # The third one waits for space, and not for a turn.
+        third = until(client, jobs[2], lambda job: "do not fit" in (job.reason or ""))
+        assert third.state == "waiting"
+        assert client.write_job(jobs[0]).state == "granted"
+        client.delete_write(jobs[0])
+        granted(client, jobs[2])
+        with pytest.raises(DrayError, match="of the policy DataWarp"):
+            client.request_write("burst", WriteRequest("d", 1, 20 * MIB, period_seconds=300))
+
+
+def test_the_order_of_victims_and_the_bypass_follow_the_configuration(
+    tier: Callable[..., Endpoint],
+) -> None:
+    endpoint = tier(order="fifo", bypass={"ratio": 0.9}, prior_mtbf=100, prior_weight=2.0)
+    with endpoint.client() as client:
+        # With FIFO, the first version goes first, although its application fails most often.
+        for name, mtbf in (("a", 50), ("b", 5_000)):
+            request = WriteRequest(name, 1, 12 * MIB, mtbf_seconds=mtbf)
+            job = granted(client, client.request_write("burst", request).id)
+            put(endpoint, job, 12 * MIB)
+            client.complete_write(job.id)
+            scene.until(
+                client,
+                "demoted",
+                lambda tier, name=name: scene.state_of(tier, name, 1) == "demoted",
+            )
+        # 200 MiB/s are less than 0.9 times 300 MiB/s, so no job bypasses the tier.
+        cold = WriteRequest("c", 1, 12 * MIB, mtbf_seconds=90_000)
+        job = client.request_write("burst", cold)
+        assert job.placement == "fast"
+        granted(client, job.id)
+        tier_now = client.tier("burst")
+        assert scene.state_of(tier_now, "a", 1) == "slow"
+        assert scene.state_of(tier_now, "b", 1) == "demoted"
+        put(endpoint, client.write_job(job.id), MIB)
+        client.complete_write(job.id)
+        # An application without a declaration has the MTBF of the prior.
+        scene.write(endpoint, "plain", 1, MIB)
+        scene.until(
+            client,
+            "estimated",
+            lambda tier: any(
+                one.application == "plain" and 100 <= one.mtbf_seconds <= 160
+                for one in tier.versions
+            ),
+        )

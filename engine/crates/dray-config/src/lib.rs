@@ -18,7 +18,9 @@ mod tiers;
 mod values;
 
 pub use limits::{History, Janitor, Limits, Metrics, Retry, Scheduling, Share, Tape, Tickets};
-pub use tiers::{Completion, ManagedTier, Template, Values};
+pub use tiers::{
+    BypassKeys, Completion, ManagedTier, Template, TierPolicyName, Values, VictimOrder,
+};
 pub use values::{
     Address, Owners, Rate, RootName, Size, TargetFolder, TargetLimit, ThreadsOf, Tier,
 };

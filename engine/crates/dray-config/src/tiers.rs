@@ -1,5 +1,9 @@
 //! The tiers: fast roots in front of a slow root, which the endpoint manages by itself.
 
+mod choices;
+
+pub use choices::{BypassKeys, TierPolicyName, VictimOrder};
+
 use super::values::{Rate, RootName, Size};
 use crate::{Config, Root};
 use serde::Deserialize;
@@ -55,6 +59,29 @@ pub struct ManagedTier {
     pub limit_writes: Option<PathBuf>,
     /// Mean time between failures of one node, in seconds.
     pub node_mtbf: Option<u64>,
+    /// Policy of the demotions and of the write jobs.
+    #[serde(default)]
+    pub policy: TierPolicyName,
+    /// Order of demotions and deletions.
+    #[serde(default)]
+    pub order: VictimOrder,
+    /// Expected mean time between failures of an application before its first restart, in seconds.
+    #[serde(default = "default_prior_mtbf")]
+    pub prior_mtbf: u64,
+    /// Weight of `prior_mtbf`, in restarts.
+    #[serde(default = "default_prior_weight")]
+    pub prior_weight: f64,
+    /// Conditions under which a write job is placed on the slow root.
+    #[serde(default)]
+    pub bypass: BypassKeys,
+}
+
+const fn default_prior_mtbf() -> u64 {
+    24 * 3_600
+}
+
+const fn default_prior_weight() -> f64 {
+    1.0
 }
 
 const fn default_watermark() -> f64 {
@@ -331,6 +358,21 @@ impl ManagedTier {
         if self.node_mtbf == Some(0) {
             let cause = format!("tier {name}: node_mtbf is at least 1 second");
             return Err(("node_mtbf", cause));
+        }
+        if self.prior_mtbf == 0 {
+            let cause = format!("tier {name}: prior_mtbf is at least 1 second");
+            return Err(("prior_mtbf", cause));
+        }
+        if !(self.prior_weight > 0.0 && self.prior_weight.is_finite()) {
+            let cause = format!("tier {name}: prior_weight is above 0");
+            return Err(("prior_weight", cause));
+        }
+        let BypassKeys { ratio, colder_than } = self.bypass;
+        if !(ratio >= 0.0 && (0.0..=1.0).contains(&colder_than)) {
+            let cause = format!(
+                "tier {name}: the ratio of a bypass is at least 0, and colder_than is 0 to 1"
+            );
+            return Err(("bypass", cause));
         }
         let given = [
             self.versions.is_some(),

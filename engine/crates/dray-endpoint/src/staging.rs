@@ -113,7 +113,10 @@ impl Stager<'_> {
         request.id = Some(id.to_string());
         request.to = Some(to.text());
         let claim = match direction {
-            StagedDirection::In => self.claim(&id, &request, &to, self.size)?,
+            StagedDirection::In => {
+                let size = self.size.or(request.bytes_expected);
+                self.claim(&id, &request, &to, size)?
+            }
             StagedDirection::Out => None,
         };
         let transfer = transfer(id.clone(), &request, &from, &to)?;

@@ -10,6 +10,7 @@
 
 mod admission;
 mod answer;
+mod choices;
 mod count;
 mod demote;
 mod devices;
@@ -34,19 +35,16 @@ use crate::storage::Given;
 use admission::{Lingering, StagedCopy};
 use count::Counters;
 use devices::Devices;
-use dray_api::Timestamp;
+use dray_api::{TierVersionState as At, Timestamp};
 use dray_config::roots::Roots;
 use dray_config::{Config, ManagedTier};
 use dray_core::lock::LockExt;
 use dray_core::{RelPath, Result};
 use dray_queue::{Queue, TierVersion, WaitReason, clock};
 use dray_sched::tiers::admission::{Holder, Space};
-use dray_sched::tiers::bypass::BypassRule;
 use dray_sched::tiers::device::DeviceModel;
-use dray_sched::tiers::failures::Prior;
 use dray_sched::tiers::io_jobs::JobQueues;
-use dray_sched::tiers::ramp::Overflow;
-use dray_sched::tiers::victims::{Order, Version, VersionState};
+use dray_sched::tiers::victims::{Version, VersionState};
 use dray_sched::tiers::written::PeriodEstimator;
 use plan::{Moment, Planned};
 pub(crate) use replicate::is_complete;
@@ -347,13 +345,14 @@ impl Round<'_> {
             dwsf: self.memory.estimator.dwsf(),
             dwpp: self.memory.estimator.dwpp(),
             largest: rows.iter().map(|row| row.bytes).max().unwrap_or(0) as f64,
+            backlog: undemoted(&rows) as f64,
             is_writing: self.memory.is_writing(),
             is_short: short > 0,
         };
         // The ramp counts on S at the begin of a period, and older versions may still need space.
         let backlog = plan::backlog(config, &rows, self.now);
         let free = config.capacity.0.saturating_sub(backlog) as f64;
-        let planned = plan::plan(&self.tier.device, free, &moment);
+        let planned = plan::plan(config, &self.tier.device, free, &moment);
         let (freed, kept) = self.free(&rows, &versions, short)?;
         self.demote(&rows, &versions, &planned)?;
         self.pace(&rows, &planned)?;
@@ -423,6 +422,12 @@ impl Round<'_> {
     }
 }
 
+/// Returns the bytes of complete versions without a durable slow copy.
+fn undemoted(rows: &[TierVersion]) -> u64 {
+    let waits = |row: &&TierVersion| matches!(row.state, At::Written | At::Demoting);
+    rows.iter().filter(waits).map(|row| row.bytes).sum()
+}
+
 /// Returns the results of the last round of a tier.
 fn seen(tier: &Tier) -> Seen {
     tier.seen.lock_unpoisoned().clone()
@@ -438,35 +443,10 @@ fn data_bytes(space: &Space) -> u64 {
 }
 
 impl Tier {
-    /// Checks that the tier serves these bytes per period.
-    fn admit_period(&self, dwpp: f64) -> std::result::Result<(), Overflow> {
-        let capacity = self.config.capacity.0 as f64;
-        let bound = self.device.admissible(capacity);
-        match dwpp <= bound {
-            true => Ok(()),
-            false => Err(Overflow {
-                dwpp,
-                bound,
-                capacity,
-            }),
-        }
-    }
-
-    /// Returns the conditions under which a version is written to the slow root.
-    fn bypass_rule(&self) -> BypassRule {
-        BypassRule::default()
-    }
-
     /// Returns the mean seconds between failures of an application without a restart or a
     /// declaration.
-    fn mtbf_unknown(&self) -> f64 {
-        let prior = Prior::default();
-        prior.seconds / prior.restarts
-    }
-
-    /// Returns the order in which versions are demoted and deleted.
-    const fn order(&self) -> Order {
-        Order::Bbos
+    const fn mtbf_unknown(&self) -> f64 {
+        self.config.prior_mtbf as f64
     }
 }
 

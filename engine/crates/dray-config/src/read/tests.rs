@@ -74,6 +74,11 @@ fn the_example_is_read_and_names_every_section() {
         "write_max",
         "read_min",
         "node_mtbf",
+        "prior_mtbf",
+        "prior_weight",
+        "policy",
+        "order",
+        "bypass",
         "[tape]",
         "sitename",
     ] {
@@ -272,6 +277,15 @@ fn a_tier_names_its_roots_and_its_bandwidths() {
     assert_eq!((tier.name.as_str(), tier.slow.as_str()), ("burst", "data"));
     assert_eq!((tier.capacity.0, tier.period), (1 << 30, 60));
     assert!((tier.watermark - 0.9).abs() < 1e-9);
+    assert_eq!(tier.policy, crate::TierPolicyName::Bbos);
+    assert_eq!(tier.order, crate::VictimOrder::Bbos);
+    assert_eq!(tier.bypass, crate::BypassKeys::default());
+    let chosen = "policy = \"bbos-even\"\norder = \"lru\"\nbypass = { ratio = 0.7 }\n";
+    let chosen = Config::parse("drayd.toml", &format!("{whole}{chosen}")).expect("good");
+    let other = &chosen.tier[0];
+    assert_eq!(other.policy, crate::TierPolicyName::BbosEven);
+    assert_eq!(other.order, crate::VictimOrder::Lru);
+    assert!((other.bypass.ratio - 0.7).abs() < 1e-9 && other.bypass.colder_than >= 1.0);
     let found = "versions = \"{application}/{version}\"\ncomplete = \"quiet:5\"\n";
     let known = format!("{whole}{found}owner = \"cms\"\n");
     let config = Config::parse("drayd.toml", &known).expect("with a template");
@@ -287,6 +301,19 @@ fn a_tier_names_its_roots_and_its_bandwidths() {
         ("period = 60", "period = 0", "period"),
         ("period = 60", "period = 60\nwatermark = 1.1", "watermark"),
         ("period = 60", "period = 60\nnode_mtbf = 0", "node_mtbf"),
+        ("period = 60", "period = 60\nprior_mtbf = 0", "prior_mtbf"),
+        (
+            "period = 60",
+            "period = 60\nprior_weight = 0",
+            "prior_weight",
+        ),
+        ("period = 60", "period = 60\npolicy = \"x\"", "policy"),
+        ("period = 60", "period = 60\norder = \"x\"", "order"),
+        (
+            "period = 60",
+            "period = 60\nbypass = { colder_than = 2.0 }",
+            "bypass",
+        ),
         ("period = 60", "period = 60\nnice = 1", "nice"),
         ("write_min = \"4GiB\"", "write_min = \"7GiB\"", "write_min"),
         ("read_min = \"1GiB\"", "read_min = \"3GiB\"", "read_min"),

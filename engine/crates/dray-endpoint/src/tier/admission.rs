@@ -10,6 +10,7 @@ use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId};
 use dray_queue::{ClaimRow, SpaceClaim, TierVersion, TierWrite, WaitReason};
 use dray_sched::tiers::admission::{Holder, Holding, Release, Space, demotion_ends};
 use dray_sched::tiers::victims::{self, Version};
+use dray_store::FileKind;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
@@ -91,12 +92,17 @@ impl Tiers {
     }
 
     /// Returns the size in bytes of a file or folder with the account of the calling thread, or
-    /// `None` if the path does not exist.
+    /// `None` if the path does not exist. A folder of another store has no known size.
     ///
     /// # Errors
     /// Errors of the file system. `NotFound` if the root does not exist.
     pub fn size_of(&self, path: &ApiPath) -> Result<Option<u64>> {
         let root = self.accounts.root(self.roots.find(path)?)?;
+        if root.path().is_none() {
+            let found = root.store().stat(&path.path)?;
+            let file = found.filter(|found| found.kind == FileKind::File);
+            return Ok(file.map(|file| file.size));
+        }
         let measured = scan::measure(&root, &path.path, None)?;
         Ok(measured.map(|measure| measure.bytes))
     }

@@ -102,7 +102,7 @@ fn replicas_of(tier: &Tier, replicas: &[TierReplica], row: &TierVersion) -> Vec<
 
 fn answer(tier: &Tier, seen: &Seen) -> TierAnswer {
     let config = &tier.config;
-    let bound = tier.device.admissible(config.capacity.0 as f64);
+    let bound = tier.bound();
     let planned = seen.planned;
     TierAnswer {
         name: config.name.to_string(),

@@ -1,8 +1,8 @@
 //! Serves the write jobs of a tier: one job at a time on each fast root, in the order of the queues
-//! (section 5.1.1).
+//! (section 5.1.1). With a policy that does not schedule writes, jobs wait for space only.
 //!
-//! Invariant owned here: a job is granted only while no other job of its fast root is granted. The
-//! database has the granted jobs, so a restart of the endpoint keeps them.
+//! Invariant owned here: a job is granted only while no other job of its fast root is granted, unless
+//! the policy does not schedule writes. The database has the granted jobs, so a restart of the endpoint keeps them.
 
 use super::Round;
 use super::admission::{Claims, Waiting, root_of};
@@ -86,11 +86,15 @@ impl Round<'_> {
             let outstanding = claims.outstanding.entry(root).or_default();
             *outstanding = outstanding.saturating_add(left);
         }
-        for device in (0..self.tier.config.fast.len()).map(DeviceIndex) {
-            let next = self.memory.jobs.next(device);
-            let Some(job) = jobs.iter().find(|job| Some(&job.id) == next) else {
-                continue;
-            };
+        let devices = (0..self.tier.config.fast.len()).map(DeviceIndex);
+        let next: Vec<&String> = devices
+            .filter_map(|one| self.memory.jobs.next(one))
+            .collect();
+        let is_next = |job: &&TierWrite| match self.tier.serializes() {
+            true => next.contains(&&job.id),
+            false => job.state == WriteState::Waiting,
+        };
+        for job in jobs.iter().filter(is_next) {
             claims.waiting.push(Waiting {
                 id: job.id.clone(),
                 root: root_of(&job.fast_path).to_owned(),
@@ -124,7 +128,9 @@ impl Round<'_> {
                 job.application,
                 job.fast_path
             );
-            self.memory.jobs.start(self.device_of(job));
+            if self.tier.serializes() {
+                self.memory.jobs.start(self.device_of(job));
+            }
             self.memory.granted.insert(job.fast_path.clone());
         }
         Ok(())
@@ -157,6 +163,9 @@ impl Round<'_> {
                 let Some(job) = by_id.get(job.as_str()) else {
                     continue;
                 };
+                if job.state != WriteState::Waiting {
+                    continue;
+                }
                 let root = root_of(&job.fast_path);
                 let (reason, start) = match (space.get(&job.id), before) {
                     (Some((reason, free_at)), _) => (reason.clone(), *free_at),

@@ -1,11 +1,12 @@
 //! Converts the rows of a tier to the inputs of the decisions of `dray_sched::tiers`, and their
 //! results to rates.
 
+use super::choices;
 use dray_api::{TierPattern, TierVersionState, Timestamp};
-use dray_config::ManagedTier;
+use dray_config::{ManagedTier, TierPolicyName};
 use dray_queue::{Restarts, TierVersion};
 use dray_sched::tiers::device::{DeviceModel, ModelError};
-use dray_sched::tiers::failures::{FailureEstimator, Mtbf, Prior};
+use dray_sched::tiers::failures::{FailureEstimator, Mtbf};
 use dray_sched::tiers::ramp::{EquationForm, Pattern, Ramp};
 use dray_sched::tiers::victims::{Version, VersionState};
 use dray_sched::tiers::written::{PERIODS, PeriodEstimator};
@@ -59,7 +60,7 @@ pub(super) fn mtbf_of(
     }
     for (application, seen) in restarts {
         let since = seconds(seen.since);
-        let estimator = FailureEstimator::resumed(Prior::default(), seen.count, 0.0, since);
+        let estimator = FailureEstimator::resumed(choices::prior(tier), seen.count, 0.0, since);
         let estimated = Mtbf::Estimated(estimator);
         known.entry(application.clone()).or_insert(estimated);
     }
@@ -176,35 +177,49 @@ pub(super) struct Moment {
     pub(super) dwpp: f64,
     /// Size of the largest version in bytes.
     pub(super) largest: f64,
+    /// Bytes on the fast roots without a durable slow copy.
+    pub(super) backlog: f64,
     pub(super) is_writing: bool,
     /// True if the fast roots hold more than the watermark.
     pub(super) is_short: bool,
 }
 
-/// Plans the rates. Without writes, and while space is short, demotions run at their maximum.
-pub(super) fn plan(device: &DeviceModel, capacity: f64, moment: &Moment) -> Planned {
+/// Plans the rates. Without writes, demotions run at their maximum. `capacity` is the capacity in
+/// bytes less the bytes of earlier periods that are not demoted.
+pub(super) fn plan(
+    tier: &ManagedTier,
+    device: &DeviceModel,
+    capacity: f64,
+    moment: &Moment,
+) -> Planned {
     let form = EquationForm::Text;
     let ramp = Ramp::plan_versions(device, capacity, moment.dwpp, moment.largest, form);
-    let beside = match &ramp {
-        Ok(ramp) => {
-            let rates = ramp.rates(moment.dwsf);
+    let (read, write) = match moment.is_writing {
+        true => {
+            let rates = choices::rates(tier, device, capacity, moment);
             (rates.read, rates.write)
         }
-        Err(_) => (device.read_max, device.write_min),
+        false => (device.read_max, device.write_max),
     };
-    let (read, write) = match (moment.is_writing, moment.is_short) {
-        (true, false) => beside,
-        (true, true) => (device.read_max, device.write_min),
-        (false, _) => (device.read_max, device.write_max),
+    let (pattern, start, full) = match (&ramp, tier.policy) {
+        (_, TierPolicyName::Maxeff) => (Some(TierPattern::FromStart), 0.0, 0.0),
+        (_, TierPolicyName::Maxbw | TierPolicyName::Datawarp) => {
+            (Some(TierPattern::WhenIdle), moment.dwpp, moment.dwpp)
+        }
+        (Ok(ramp), _) => {
+            let pattern = match ramp.pattern {
+                Pattern::WhenIdle => TierPattern::WhenIdle,
+                Pattern::FromThreshold => TierPattern::FromThreshold,
+                Pattern::FromStart => TierPattern::FromStart,
+            };
+            (Some(pattern), ramp.start, ramp.full)
+        }
+        (Err(_), _) => (None, 0.0, 0.0),
     };
     Planned {
-        pattern: ramp.as_ref().ok().map(|ramp| match ramp.pattern {
-            Pattern::WhenIdle => TierPattern::WhenIdle,
-            Pattern::FromThreshold => TierPattern::FromThreshold,
-            Pattern::FromStart => TierPattern::FromStart,
-        }),
-        start: ramp.as_ref().map_or(0.0, |ramp| ramp.start),
-        full: ramp.as_ref().map_or(0.0, |ramp| ramp.full),
+        pattern,
+        start,
+        full,
         read,
         write,
     }

@@ -5,7 +5,7 @@ use super::rows;
 use super::scan::{self, Found};
 use dray_api::{TierPattern, TierVersionState, Timestamp};
 use dray_config::roots::Roots;
-use dray_config::{Completion, Config, Template};
+use dray_config::{Completion, Config, Template, TierPolicyName};
 use dray_core::RelPath;
 use dray_queue::TierVersion;
 use std::collections::BTreeMap;
@@ -115,10 +115,11 @@ fn the_rate_follows_the_ramp_only_while_applications_write() {
         dwsf: 0.0,
         dwpp: 1_200.0,
         largest: 0.0,
+        backlog: 0.0,
         is_writing: true,
         is_short: false,
     };
-    let at = |moment: Moment| plan::plan(&device, 1_000.0, &moment);
+    let at = |moment: Moment| plan::plan(&config.tier[0], &device, 1_000.0, &moment);
     let start = at(moment);
     assert_eq!(start.pattern, Some(TierPattern::FromThreshold));
     assert!(start.read == 0.0 && start.start > 0.0);
@@ -143,6 +144,38 @@ fn the_rate_follows_the_ramp_only_while_applications_write() {
         ..moment
     });
     assert!(over.pattern.is_none() && (over.read - 160.0).abs() < 1e-6);
+}
+
+#[test]
+fn the_policy_of_the_configuration_decides_the_rates_beside_writes() {
+    let place = tempfile::tempdir().expect("a folder");
+    let mut config = config(place.path());
+    let device = plan::device(&config.tier[0]).expect("good");
+    let mut read = |policy, is_short, backlog| {
+        config.tier[0].policy = policy;
+        let moment = Moment {
+            dwsf: 100.0,
+            dwpp: 1_200.0,
+            largest: 0.0,
+            backlog,
+            is_writing: true,
+            is_short,
+        };
+        plan::plan(&config.tier[0], &device, 1_000.0, &moment).read
+    };
+    assert!(read(TierPolicyName::Maxeff, false, 0.0) >= 160.0);
+    assert!(
+        read(TierPolicyName::Bbos, false, 100.0) <= 0.0,
+        "below the threshold"
+    );
+    let even = read(TierPolicyName::BbosEven, false, 100.0);
+    assert!(even > 0.0 && even < 160.0);
+    assert!(read(TierPolicyName::BbosEven, false, 400.0) > even);
+    for policy in [TierPolicyName::Maxbw, TierPolicyName::Datawarp] {
+        assert!(read(policy, false, 900.0) <= 0.0);
+        assert!(read(policy, true, 900.0) <= 0.0, "not beside writes");
+    }
+    assert!(read(TierPolicyName::Bbos, true, 0.0) >= 160.0);
 }
 
 #[test]

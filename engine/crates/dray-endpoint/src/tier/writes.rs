@@ -136,6 +136,15 @@ impl Tiers {
     /// Returns true if the version is written to the slow root (section 5.1.2, "Direct checkpoint on
     /// PFS").
     fn bypasses(&self, tier: &Tier, request: &WriteRequest) -> Result<bool> {
+        // An application of this host cannot write to another store.
+        if self
+            .roots
+            .named(tier.config.slow.as_str())?
+            .path()
+            .is_none()
+        {
+            return Ok(false);
+        }
         let seen = seen(tier);
         let nodes = request.nodes.zip(tier.config.node_mtbf);
         let declared = request.mtbf_seconds.map(|mtbf| mtbf as f64);

@@ -1,0 +1,130 @@
+//! Converts the choices of the configuration to the policies and rules of `dray_sched::tiers`.
+
+use super::Tier;
+use super::plan::Moment;
+use dray_config::{ManagedTier, TierPolicyName, VictimOrder};
+use dray_sched::tiers::bypass::BypassRule;
+use dray_sched::tiers::device::DeviceModel;
+use dray_sched::tiers::failures::Prior;
+use dray_sched::tiers::policy::{self, Bbos, DataWarp, EvenBbos, MaxBw, MaxEff, TierPolicy};
+use dray_sched::tiers::ramp::{Overflow, Rates};
+use dray_sched::tiers::victims::Order;
+
+/// Returns the policy of this name.
+fn policy(name: TierPolicyName) -> &'static dyn TierPolicy {
+    match name {
+        TierPolicyName::Bbos => &Bbos {
+            form: dray_sched::tiers::ramp::EquationForm::Text,
+        },
+        TierPolicyName::BbosEven => &EvenBbos,
+        TierPolicyName::Datawarp => &DataWarp,
+        TierPolicyName::Maxbw => &MaxBw,
+        TierPolicyName::Maxeff => &MaxEff,
+    }
+}
+
+/// Returns the prior distribution of the failure rate of an application.
+pub(super) fn prior(tier: &ManagedTier) -> Prior {
+    Prior {
+        restarts: tier.prior_weight,
+        seconds: tier.prior_weight * tier.prior_mtbf as f64,
+    }
+}
+
+/// Returns the rates beside writes. `capacity` is the capacity in bytes less the bytes of earlier
+/// periods that are not demoted.
+pub(super) fn rates(
+    tier: &ManagedTier,
+    device: &DeviceModel,
+    capacity: f64,
+    moment: &Moment,
+) -> Rates {
+    let sizes = policy::Tier {
+        device: *device,
+        // Even rates count all bytes that are not demoted by themselves.
+        capacity: match tier.policy {
+            TierPolicyName::BbosEven => tier.capacity.0 as f64,
+            _ => capacity,
+        },
+        largest: moment.largest,
+        period: tier.period as f64,
+    };
+    let now = policy::Moment {
+        dwsf: moment.dwsf,
+        dwpp: moment.dwpp,
+        backlog: moment.backlog,
+    };
+    let policy = policy(tier.policy);
+    // A policy that never demotes beside writes stays so while space is short: the writes then end.
+    let is_apart = matches!(
+        tier.policy,
+        TierPolicyName::Maxbw | TierPolicyName::Datawarp
+    );
+    match moment.is_short && !is_apart {
+        true => sizes.full_rates(),
+        false => policy.rates(&sizes, &now),
+    }
+}
+
+impl Tier {
+    /// Returns the largest number of bytes per period that the tier serves.
+    pub(super) fn bound(&self) -> f64 {
+        let capacity = self.config.capacity.0 as f64;
+        match self.config.policy {
+            TierPolicyName::Datawarp | TierPolicyName::Maxbw => {
+                let sizes = policy::Tier {
+                    device: self.device,
+                    capacity,
+                    largest: 0.0,
+                    period: self.config.period as f64,
+                };
+                policy(self.config.policy).bound(&sizes)
+            }
+            _ => self.device.admissible(capacity),
+        }
+    }
+
+    /// Checks that the tier serves these bytes per period.
+    pub(super) fn admit_period(&self, dwpp: f64) -> Result<(), String> {
+        let bound = self.bound();
+        if dwpp <= bound {
+            return Ok(());
+        }
+        let capacity = self.config.capacity.0 as f64;
+        Err(match self.config.policy {
+            TierPolicyName::Datawarp | TierPolicyName::Maxbw => format!(
+                "{dwpp:.0} bytes per period exceed the bound of {bound:.0} bytes of the policy {}",
+                policy(self.config.policy).name()
+            ),
+            _ => Overflow {
+                dwpp,
+                bound,
+                capacity,
+            }
+            .to_string(),
+        })
+    }
+
+    /// Returns true if the write jobs of a fast root run one after the other.
+    pub(super) fn serializes(&self) -> bool {
+        policy(self.config.policy).serializes()
+    }
+
+    /// Returns the conditions under which a version is written to the slow root.
+    pub(super) const fn bypass_rule(&self) -> BypassRule {
+        BypassRule {
+            read_part_min: self.config.bypass.ratio,
+            colder_than: self.config.bypass.colder_than,
+        }
+    }
+
+    /// Returns the order in which versions are demoted and deleted.
+    pub(super) const fn order(&self) -> Order {
+        match self.config.order {
+            VictimOrder::Bbos => Order::Bbos,
+            VictimOrder::Mtbf => Order::MtbfOnly,
+            VictimOrder::Lru => Order::Lru,
+            VictimOrder::Fifo => Order::Fifo,
+        }
+    }
+}
