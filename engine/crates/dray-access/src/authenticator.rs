@@ -209,8 +209,8 @@ impl Access for Authenticator {
     }
 }
 
-/// Returns true if `principal` is the subject of a certificate. The `sub` of a token may begin with
-/// `/` too, but the URL of an issuer follows it.
+/// Returns true if `principal` is the subject of a certificate. The principal of a token may begin
+/// with `/` too, but it ends with `@` and the URL of an issuer.
 fn is_certificate(principal: &str) -> bool {
     let place = principal.rsplit_once('@').map(|(_, place)| place);
     principal.starts_with('/') && !place.is_some_and(|place| place.starts_with("https://"))

@@ -98,7 +98,7 @@ pub struct Verified {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     /// The token is signed with a key that is not known yet. The caller should fetch the issuer's
-    /// keys and verify again. It should limit the frequency of such fetches.
+    /// keys and verify again. The caller should limit the frequency of such fetches.
     UnknownKey {
         /// URL of the issuer whose keys to fetch.
         issuer: String,

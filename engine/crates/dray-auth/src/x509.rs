@@ -119,8 +119,8 @@ impl Trust {
         };
         let parsed = parse(der).map_err(|error| refuse(error.cause))?;
         let subject = parsed.subject()?;
-        // Certificates of version 1 are accepted, because they cannot state that they belong to an
-        // authority. Some root certificates have this version.
+        // Accept certificates of version 1 too. Some root certificates have this version, which has
+        // no field to state that a certificate belongs to an authority.
         let is_old = parsed.certificate.version().0 == 0;
         if !is_old && !parsed.certificate.is_ca() {
             return Err(refuse(format!("{subject} is not a certificate authority")));

@@ -4,7 +4,8 @@
 //! these buffers belong to libraries. Clearing all freed blocks keeps tokens out of core dumps,
 //! swap files and later allocations, whichever library allocated the block.
 //!
-//! Short-lived commands do not clear memory, because the system takes it back when they end.
+//! Short-lived commands do not clear memory, because the system takes their memory back when they
+//! end.
 //!
 //! Non-goals: memory in use (the buffer of an open connection, a token that is still needed),
 //! stacks, and allocations of C libraries.

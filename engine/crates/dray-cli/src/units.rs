@@ -1,5 +1,5 @@
-//! Parsers and printers of byte ranges, orders, buffer sizes and times. Those of sizes and rates
-//! are in dray-core.
+//! Parsers and printers of byte ranges, orders, buffer sizes and times. The parsers of sizes and
+//! rates are in dray-core.
 
 use dray_api::Timestamp;
 use dray_core::options::Order;

@@ -329,7 +329,8 @@ const fn yes() -> bool {
 }
 
 const fn default_cache_seconds() -> u64 {
-    // Half a day. When an issuer changes its key, the old and the new key are both valid for longer
-    // than that. And an issuer may be unreachable for a night (guess).
+    // Half a day, for two reasons. When an issuer changes its key, the old and the new key are both
+    // valid for more than half a day. And the endpoint can verify tokens if an issuer is
+    // unreachable for a night. The value is estimated, not measured.
     12 * 3600
 }

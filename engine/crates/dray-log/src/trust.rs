@@ -66,9 +66,9 @@ pub struct Trusted {
 pub enum Verdict {
     /// Continue the file from this state.
     Trusted(Trusted),
-    /// Start the file again, because no recorded range counts. Contains the reason. The sink ends
-    /// the file as dropped, commits, deletes the partial file if it exists, and begins the file
-    /// again.
+    /// Begin the file again, because none of its recorded ranges is valid. The error contains the
+    /// reason. The sink ends the file as dropped, commits, deletes the partial file if it exists,
+    /// and begins the file again.
     StartOver(Error),
     /// Leave the file unchanged and report it as failed. Contains the reason.
     Refused(Error),

@@ -32,8 +32,8 @@ pub(super) const NOT_READING: u64 = u64::MAX;
 pub(super) struct ControlConnection {
     pub(super) socket: Socket,
     pub(super) tls: Mutex<Connection>,
-    /// Lock of the senders, which keeps their writes in order. Contains the ciphertext of the next
-    /// write.
+    /// Lock that the senders take to keep their writes in order. Contains the ciphertext of the
+    /// next write.
     pub(super) out: Mutex<Vec<u8>>,
     pub(super) limits: Limits,
     pub(super) timing: Timing,

@@ -28,9 +28,9 @@ const BACKLOG_WAIT: Duration = Duration::from_micros(200);
 pub(super) enum Note {
     /// A stream was lost: dial a replacement.
     Lost(Error),
-    /// No first stream is being opened any more; each was opened or has failed.
+    /// The attempts to open the first streams have ended: each stream is open or has failed.
     FirstOpened,
-    /// Open new streams until this number is open. A failed attempt is not repeated.
+    /// Open new streams until this number of streams is open. Do not repeat a failed attempt.
     Want(usize),
 }
 

@@ -60,7 +60,8 @@ impl Streams {
         attach(hub, stream, channel)
     }
 
-    /// Joins with a connection that was made ahead. If there is none, dials a new stream.
+    /// Opens a stream on a connection that was made in advance. If no such connection is left,
+    /// dials a new one.
     fn open(&self, hub: &Arc<Hub>, ahead: &Preconnected) -> Result<()> {
         match ahead.next() {
             Some(ready) => {

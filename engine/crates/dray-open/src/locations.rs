@@ -1,5 +1,5 @@
-//! Interprets SRC and DST. The spelling alone decides, and not the present content of the
-//! destination. So a repeated command has the same meaning as the first one.
+//! Interprets SRC and DST. Their meaning depends only on their spelling, and not on the present
+//! content of the destination. So a repeated command has the same meaning as the first command.
 
 mod sources;
 

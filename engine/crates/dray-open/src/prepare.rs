@@ -89,9 +89,9 @@ pub fn nothing_there(sources: &Sources) -> Vec<Failure> {
     sources.iter().map(failure).collect()
 }
 
-/// Returns the kind of the entry that already has the name of a single file. A link in `/dev`
-/// counts as a device, because it may lead to an open file of a process (`/dev/stdout`). `/dev/shm`
-/// is an exception, because it is a folder for users' files.
+/// Returns the kind of the entry that already exists under the destination name of a single file. A
+/// link in `/dev` counts as a device, because it may lead to an open file of a process
+/// (`/dev/stdout`). `/dev/shm` is an exception, because it is a folder for users' files.
 fn meant(folder: &Path, stands: FileKind) -> FileKind {
     let is_systems = || {
         let folder = folder.canonicalize();

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 /// Maximum time that a complete copy waits for the server's answer. A server without a stored
-/// checksum reads the file to compute one, and has done so since the copy started. The value is
+/// checksum must read the file first. It started to read when the copy started. The value is
 /// estimated, not measured.
 const PATIENCE: Duration = Duration::from_secs(120);
 

@@ -211,7 +211,7 @@ impl World {
             return;
         };
         if let Some((head, _)) = known.queue.front() {
-            // One microsecond per byte: the link has a rate of 1 MB/s.
+            // The link has a rate of 1 MB/s, so each byte takes one microsecond.
             let micros = 20 + head.payload_bytes().unwrap_or(0);
             let now = self.now;
             let timing = self.timing.as_mut();

@@ -436,8 +436,9 @@ impl World {
         self.check_tree();
     }
 
-    /// Checks the number of bytes sent in all sessions of a round. It may exceed the size of the
-    /// data by at most the pool and the sync group for each interrupted session.
+    /// Checks the number of bytes sent in all sessions of a round (one request of the transfer,
+    /// repeated until all files have arrived). The number may exceed the size of the data by at
+    /// most the pool and the sync group for each interrupted session.
     pub fn check_bound(&mut self) {
         if self.is_unbounded {
             return;

@@ -138,8 +138,8 @@ pub struct World {
     events: u64,
     /// Paths at which a folder exists where a file is expected.
     pub blocked: BTreeSet<RelPath>,
-    /// True if a fault of this round may cause more bytes to be sent again than the pool and the
-    /// sync group contain.
+    /// True if a fault of this round (one request of the transfer, until all files have arrived)
+    /// may cause more bytes to be sent again than the pool and the sync group contain.
     pub is_unbounded: bool,
     /// Inodes with corrupted bytes. No session can detect the corruption before it reads the bytes
     /// back.

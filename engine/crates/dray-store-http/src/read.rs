@@ -71,9 +71,10 @@ impl HttpFile {
         self.last.lock_unpoisoned()
     }
 
-    /// Requests a range from the place of the last answer. If that redirect has expired, requests
-    /// the range from the home server. Until the first answer arrives, only one request is sent,
-    /// because a cluster could redirect each request to another server with a different file.
+    /// Requests a range from the server that sent the last answer, which may be the target of a
+    /// redirect. If that redirect has expired, requests the range from the home server. Until the
+    /// first answer arrives, only one request is sent, because a cluster could redirect each
+    /// request to another server with a different file.
     fn get(&self, range: &str) -> Result<Answer> {
         let is_settled = self.last().is_settled;
         let _first = (!is_settled).then(|| {

@@ -45,9 +45,8 @@ fn is_proxy(one: &Parsed<'_>) -> bool {
 
 /// Returns the number of proxies at the start of the chain.
 ///
-/// # Errors
-/// If a proxy follows its issuer. Also if the certificate after the proxies is missing, belongs to
-/// an authority, or is a proxy from before RFC 3820.
+/// # Errors If a proxy comes after the certificate that issued the proxy. Also if the certificate
+/// after the proxies is missing, belongs to an authority, or is a proxy from before RFC 3820.
 pub(super) fn count(chain: &[Parsed<'_>]) -> Result<usize> {
     let count = chain.iter().take_while(|one| is_proxy(one)).count();
     let Some(own) = chain.get(count) else {

@@ -91,7 +91,7 @@ impl ReadSources {
     }
 
     /// Returns the names that the sources get in the destination folder. Returns an empty list if
-    /// any name is possible.
+    /// the names are unknown in advance.
     pub(super) fn claims(&self) -> Result<Vec<RelPath>> {
         let mut claims = Vec::with_capacity(self.names.len());
         for name in &self.names {
@@ -198,8 +198,8 @@ fn local_source(source: &OsStr, written: &Written<'_>) -> Result<(LocalSource, O
     ))
 }
 
-/// Resolves a link that the user named as a source. A copy of the link itself could lead to another
-/// file at the destination, or to none.
+/// Resolves a symbolic link that the user named as a source. If the link itself were copied, the
+/// copy could point to another file at the destination, or to no file.
 fn followed(link: &Path, words: &str) -> Result<PathBuf> {
     let error = |kind, cause: String| {
         Error::new(kind, End::Source, "read")
@@ -222,7 +222,7 @@ fn followed(link: &Path, words: &str) -> Result<PathBuf> {
             .remedy("save the data in a regular file, and copy the regular file"));
     }
     link.canonicalize().map_err(|found| {
-        let cause = format!("{words} leads to {found}, which contains no file name");
+        let cause = format!("{words} is a symbolic link that cannot be resolved: {found}");
         error(found.kind().into(), cause)
     })
 }

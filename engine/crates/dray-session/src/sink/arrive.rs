@@ -17,8 +17,8 @@ use dray_wire::message::{BlockHead, BlockState, Segment, SegmentKind};
 const ASKED_STREAMS_MAX: usize = 1024;
 
 /// Maximum number of ranges of block numbers that the sink remembers for each source. At the
-/// maximum, the sink closes the oldest gap between two ranges: it counts the block numbers in the
-/// gap as seen. This is safe: a pool has far fewer buffers, so the source never sent these blocks.
+/// maximum, the sink counts the block numbers in the oldest gap as seen. A pool has far fewer
+/// buffers, so these blocks were never sent: their reads failed.
 const SEEN_RUNS_MAX: usize = 1 << 16;
 
 #[derive(Debug)]
@@ -451,9 +451,9 @@ impl Sink {
     }
 
     /// Returns true if the log contains, or may soon contain, a record of data that a write error
-    /// reports as lost. The kernel reports an error only once, and the error may concern an earlier
-    /// write. If a sync runs at the same time as a write, the kernel may report the sync's error to
-    /// the write, and report success to the sync.
+    /// reports as lost. Such an error may concern an earlier write, and the kernel reports an error
+    /// only once. So the kernel may have reported the error of a concurrent sync to this write, and
+    /// success to the sync.
     fn may_have_logged_since(&self, began: Option<Time>) -> bool {
         self.config.options.durability == Durability::None
             || self.syncing.is_some()
@@ -554,8 +554,7 @@ impl Sink {
                 // The block is being written. The end of the write answers the question.
                 Some(false) => {}
                 None => {
-                    // A block number that was seen and has no block any more has already received
-                    // its final state.
+                    // If the number was seen before, the block already has its final state.
                     if self.mark_seen(key) {
                         self.state(key, BlockState::Dropped);
                     }

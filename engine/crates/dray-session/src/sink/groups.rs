@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 /// Number of small files and folder entries at which a group is synced even if it has few bytes.
 const GROUP_ENTRIES: usize = 4096;
 
-/// Lower bound for the number of entries at which a group is synced, for sessions with a low limit
+/// Minimum number of entries at which a group is synced. It matters for sessions with a low limit
 /// on unclosed entries. The value is estimated, not measured.
 const GROUP_ENTRIES_LEAST: usize = 128;
 

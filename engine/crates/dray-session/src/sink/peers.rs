@@ -306,8 +306,8 @@ impl Sink {
     pub(super) fn on_stored_there(&mut self, peer: PeerId) {
         match self.phase {
             Phase::Announced(_) => {}
-            // A sink that is the driver does not wait for VERDICT_STORED, so this message may
-            // arrive late.
+            // A sink that is the driver does not wait for the source's message VERDICT_STORED. So
+            // the message may arrive while the log is being removed.
             Phase::Removing(_) if self.config.is_driver => return,
             _ => {
                 self.protocol_error(

@@ -26,7 +26,7 @@ pub(super) enum Stage {
     Finishing,
     /// The file has its final name. The next group makes its folder entry durable.
     Published,
-    /// The same file already existed. The next group makes it durable.
+    /// The destination already had the same file. The next sync group makes that file durable.
     Adopted,
     /// The destination has another file under this name, and the sink keeps that file. The next
     /// group makes its folder entry durable, because an earlier run may have been killed directly
@@ -88,8 +88,8 @@ pub(super) enum Node {
 pub(super) struct FailedFolder {
     /// Error of the folder itself.
     error: Error,
-    /// Error of each entry of the folder. At any depth below the topmost failed folder, it is the
-    /// same error.
+    /// Error of each entry of the folder. The same error applies to all entries at any depth below
+    /// the topmost failed folder.
     pub(super) of_entries: Error,
 }
 

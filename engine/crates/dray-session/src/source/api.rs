@@ -131,7 +131,8 @@ pub enum Input {
     Leave(Error),
     /// Sets the rate limit of this end in bytes per second.
     SetRate(Option<u64>),
-    /// Time that a stream has waited for its rate limit since its previous report.
+    /// Time that a stream has waited for its rate limit since the previous `Held` input of this
+    /// stream.
     Held(Duration),
     /// A stream has accepted a part of a long object, so the stream is not stuck.
     UnderWay(StreamId),

@@ -545,7 +545,8 @@ impl Source {
                 file.bytes_on_the_way = file.bytes_on_the_way.saturating_sub(range.length);
             }
             if is_pack && error.is_some() {
-                // Send each file of a failed pack alone, to find the file that causes the error.
+                // A pack is an object with several small files. Send each file of a failed pack in
+                // its own object, to find the file that causes the error.
                 self.objects.go_alone(index);
             }
             match &error {

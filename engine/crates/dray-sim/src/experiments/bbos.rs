@@ -27,11 +27,12 @@ pub const CHECKPOINT: f64 = 80.0 * GIGA;
 /// Period in seconds.
 pub const PERIOD: f64 = 3_800.0;
 
-/// Shortest total wait for space in seconds that counts as a stop. Shorter ones are errors of the
-/// steps.
+/// Shortest total wait for space in seconds that counts as a stop. Shorter waits are errors of the
+/// simulation's time steps.
 pub const STOP_MIN: f64 = 0.1;
 
-/// Loads of Figures 5.3 and 5.4: DWPP as a multiple of S.
+/// Loads of Figures 5.3 and 5.4: the data written per period (DWPP) as a multiple of the capacity
+/// S.
 pub const LOADS: [f64; 3] = [1.3, 1.6, 1.9];
 
 /// Interval between requests as a fraction of the interval of evenly distributed requests.
@@ -43,7 +44,7 @@ pub enum Congestion {
     Medium,
     /// A tenth of the interval of `Low`.
     High,
-    /// All requests at the start of the period: the worst case.
+    /// All requests arrive at the start of the period, which is the worst case.
     Burst,
 }
 
@@ -109,7 +110,7 @@ pub fn count(load: f64) -> usize {
     (load * CAPACITY / CHECKPOINT).round() as usize
 }
 
-/// Runs one period on an empty tier with known DWPP.
+/// Runs one period on an empty tier. The policy knows the data written per period in advance.
 #[must_use]
 pub fn run(policy: &dyn TierPolicy, demotes: Demotes, jobs: &[Job]) -> Run {
     let parameters = Parameters {
@@ -280,11 +281,12 @@ fn overflow() -> Value {
     json!(rows)
 }
 
-/// Figures 5.3 and 5.4.
+/// Returns the results for Figures 5.3 and 5.4.
 fn writes() -> Value {
     let mut rows = Vec::new();
     let mut row = |policy: &dyn TierPolicy, load: f64, congestion: Congestion| {
-        // DataWarp owns whole checkpoints, so it gets the largest number that fits.
+        // DataWarp stores whole checkpoints only, so it gets the largest number of checkpoints that
+        // fits.
         let count = if policy.serializes() {
             count(load)
         } else {
@@ -321,7 +323,8 @@ fn writes() -> Value {
     json!(rows)
 }
 
-/// Figure 5.5: waits of each job at 1.9 S with medium congestion.
+/// Returns Figure 5.5: the waits of each job if the data of a period is 1.9 times the capacity S,
+/// with medium congestion.
 fn waits() -> Value {
     let mut rows = Vec::new();
     for policy in [

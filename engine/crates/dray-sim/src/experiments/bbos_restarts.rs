@@ -276,8 +276,9 @@ pub fn cases() -> Vec<Case> {
     LOADS.into_iter().flat_map(of).collect()
 }
 
-/// Returns the largest quotient of BBOS and FIFO of the nine cases, for each repetition of the
-/// figure. A repetition has one run of each case, and measures at the end of the run.
+/// Divides the hit ratio of BBOS by that of FIFO in each of the nine cases, and returns the largest
+/// quotient, for each repetition of the figure. A repetition runs each case once, and measures at
+/// the end of the run.
 #[must_use]
 pub fn largest_quotients(cells: &[Cell]) -> Vec<f64> {
     let [bbos, _, fifo] = [0, 1, 2];
@@ -327,7 +328,8 @@ fn figure_7_results() -> Value {
     })
 }
 
-/// Returns the mean hit ratios of a mix: version-aware, and by MTBF only.
+/// Returns two mean hit ratios of a mix: with victims chosen by version and MTBF, and with victims
+/// chosen by MTBF only.
 #[must_use]
 pub fn mix_ratios(mix: &Mix, retained: Retained, seeds: u64) -> [f64; 2] {
     [Order::Bbos, Order::MtbfOnly].map(|order| {

@@ -37,7 +37,8 @@ const MEGA: u64 = 1_000_000;
 /// Amplitude of a varying capacity, as a fraction.
 const NOISE: f64 = 0.3;
 
-/// Duration of each value of a varying capacity in seconds: the minimum, and the range above it.
+/// Duration in seconds of each value of a varying capacity: the minimum duration, and the length of
+/// the range above the minimum.
 const NOISE_LASTS: (u64, u64) = (20, 100);
 
 /// The time at which the broker learns of a transfer.

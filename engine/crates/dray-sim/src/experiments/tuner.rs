@@ -55,7 +55,7 @@ pub const BOUNDS: Bounds = Bounds {
 /// The tuner used in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
-    /// No tuner: [`START`] stays in force.
+    /// No tuner: the setting stays at [`START`].
     Nobody,
     /// The rule of Liu and others.
     Dtl,
@@ -160,8 +160,8 @@ pub struct Came {
     /// Time in seconds until the tuner chose a number that would reach nine tenths of the maximum
     /// throughput without disturbances. `None` if it never did.
     pub seconds: Option<f64>,
-    /// Number of times that the tuner chose a number at which the other end fails, after one at
-    /// which it does not.
+    /// Number of changes from a number at which the other end works to a number at which the other
+    /// end fails.
     pub entries: usize,
     /// Longest continuous time in seconds at numbers at which the other end fails.
     pub longest: f64,

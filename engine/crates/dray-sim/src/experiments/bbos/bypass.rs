@@ -1,8 +1,10 @@
 //! Checkpoints that bypass the fast tier (Figure 5.6).
 //!
-//! The MTBFs of the applications are random from 0 to 100 minutes, and the period is one hour. The
-//! paper does not say how much colder than the other versions a checkpoint must be, nor whether the
-//! tier holds versions of an earlier period. So the experiment has both.
+//! The mean times between failures (MTBFs) of the applications are random from 0 to 100 minutes,
+//! and the period is one hour. The paper does not say how much colder than the other versions a
+//! checkpoint must be, nor whether the tier holds versions of an earlier period. So the experiment
+//! uses three thresholds (`colder_than`). It measures the first period, which has no earlier
+//! versions, and the last period, which has them.
 
 use super::model::{Demotes, Known, Model, Parameters};
 use super::{CHECKPOINT, Congestion, LOADS, count, figures, jobs, rounded, tier};
@@ -26,9 +28,9 @@ const MTBF_MAX: f64 = 6_000.0;
 /// Result of a bypass.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bypassed {
-    /// Demoted bytes as a fraction of DWPP in the first period.
+    /// Demoted bytes of the first period as a fraction of DWPP, the data written per period.
     pub first: f64,
-    /// Demoted bytes as a fraction of DWPP in the last period.
+    /// Demoted bytes of the last period as a fraction of DWPP, the data written per period.
     pub last: f64,
     /// Mean throughput in the last period in bytes per second of the writes to the fast tier.
     pub throughput: f64,

@@ -1,4 +1,5 @@
-//! BBOS with an estimate of DWPP, compared with BBOS that knows DWPP in advance.
+//! BBOS with an estimate of the data written per period (DWPP), compared with BBOS that knows DWPP
+//! in advance.
 //!
 //! The sizes of the applications differ by a factor of ten. The size of each checkpoint changes from
 //! period to period, and some applications skip a period.

@@ -53,7 +53,7 @@ pub struct Parameters<'a> {
     pub demotes: Demotes,
     /// Conditions of a bypass, if it is enabled.
     pub bypass: Option<BypassRule>,
-    /// MTBF by application in seconds. An application without one has an MTBF of zero.
+    /// MTBF by application in seconds. An application without an entry has an MTBF of zero.
     pub mtbf: Vec<f64>,
 }
 
@@ -178,7 +178,8 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Runs one period. It ends after all jobs have been written, and not before its length.
+    /// Runs one period. The period ends when all jobs have been written, but not before the
+    /// period's length has passed.
     pub fn period(&mut self, jobs: &[Job], known: Known<'_>) -> Run {
         let mut period = Period {
             model: self,
@@ -378,7 +379,7 @@ impl Period<'_, '_, '_> {
         goes_to_slow_tier(rule, &tier.device, tier.capacity, self.dwsf, incoming, held)
     }
 
-    /// Starts the write that waits for space, if there is enough.
+    /// Starts the write that waits for space, if the tier now has enough free space.
     fn open(&mut self) -> bool {
         let Some((job, since)) = self.gated else {
             return false;
@@ -442,7 +443,8 @@ impl Period<'_, '_, '_> {
         }
         let mut direct = 0.0;
         if self.direct.is_some() {
-            // Equal shares of the slow tier, unless the demotion needs less.
+            // Direct writes and the demotion get equal shares of the slow tier's bandwidth, unless
+            // the demotion needs less.
             direct = (tier.device.read_max - read).max(tier.device.read_max / 2.0);
             read = read.min(tier.device.read_max - direct);
         }
@@ -464,7 +466,7 @@ impl Period<'_, '_, '_> {
         let largest = tier.capacity * STEP;
         let speeds = self.speeds(0.0, 0.0);
         let half = self.seconds(&speeds, largest) / 2.0;
-        // The rates of the middle of the step are more precise than those of its start.
+        // The rates in the middle of the time step are more precise than the rates at its start.
         let backlog = (speeds.write - speeds.read) * half;
         let speeds = self.speeds(speeds.write * half, backlog);
         let seconds = self.seconds(&speeds, largest);

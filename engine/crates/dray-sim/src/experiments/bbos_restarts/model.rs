@@ -29,7 +29,8 @@ pub struct Application {
     pub offset: f64,
     /// True mean time between failures.
     pub mtbf: f64,
-    /// Number of versions that the application retains. It removes older ones from both tiers.
+    /// Number of versions that the application retains. The application removes older versions from
+    /// both tiers.
     pub retained: u64,
 }
 
@@ -75,7 +76,7 @@ pub struct Count {
     pub at_end: f64,
 }
 
-/// The life of a version as the newest complete one of its application.
+/// The time in which a version is the newest complete version of its application.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Life {
     /// Time in seconds at which it was complete.
@@ -126,7 +127,7 @@ impl Outcome {
             };
             price * space + self.lives.iter().map(best).sum::<f64>()
         };
-        // Prices from one restart in 16 hours to one in a minute.
+        // The prices range from one restart in 16 hours to one restart in a minute.
         let prices = (0..40).map(|step| 1.0 / (60.0 * 960f64.powf(f64::from(step) / 39.0)));
         (prices.map(relaxed).fold(total, f64::min)) / total
     }
