@@ -87,8 +87,8 @@ public:
 		return is_kept_from(path, env) ? -ENOENT : wrapPI.Truncate(path, size, env);
 	}
 
-	// XRootD's own wrapper class does not pass on the argument `how`. Without it, new files would
-	// replace existing files.
+	// XRootD's own wrapper class does not pass on the argument `how`. Without this argument, new files
+	// would replace existing files.
 	int Create(const char *who, const char *path, mode_t mode, XrdOucEnv &env, int how) override
 	{
 		try {

@@ -400,7 +400,8 @@ impl Replay {
         self.doubted.remove(&number);
         file.log_bytes += stride;
         if is_weak && self.is_tenure_doubted {
-            // The ranges were not synced, and their boot is unknown, so they do not count.
+            // The ranges were written without a sync, and it is unknown if the host has restarted
+            // since. So the ranges do not count.
             return true;
         }
         let runs_before = file.done.run_count();

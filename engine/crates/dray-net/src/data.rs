@@ -66,8 +66,8 @@ impl BlockSender for StreamSender {
         payload: Option<&mut Buffer>,
         pace: &mut Pace<'_>,
     ) -> Result<()> {
-        // The thread of the first call sends all later objects of the stream too, so bind this
-        // thread.
+        // The thread of the first call also sends all later objects of the stream. So bind this
+        // thread near the processor of the connection.
         if !std::mem::replace(&mut self.is_placed, true) {
             stay_near_connection(self.channel.socket().stream());
         }

@@ -139,8 +139,8 @@ fn a_source_that_drives_dials_a_new_stream_for_a_dead_one() {
             third.0 >= 2 && fourth.0 >= 2 && third != fourth,
             "new numbers"
         );
-        // Send the messages that a source's machine sends after a loss. After them it does not
-        // matter whether a JOIN was in transit when the streams were cut.
+        // Send the messages that a source's machine sends after a loss. After these messages it
+        // does not matter whether a JOIN was in transit when the streams were cut.
         let mut control = source.link.control;
         for stream in [first, second] {
             let blocks = vec![BlockId(9)];

@@ -10,9 +10,9 @@ use std::time::Duration;
 /// The end to which a target belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum At {
-    /// The source: the target is read.
+    /// The end that reads the target.
     Source,
-    /// The sink: the target is written.
+    /// The end that writes to the target.
     Sink,
 }
 

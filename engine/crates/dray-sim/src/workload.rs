@@ -67,7 +67,8 @@ pub struct Setup {
     /// True if consecutive files, by the number in their names, lie on consecutive targets of the
     /// sink. Otherwise their targets are random.
     pub in_turn: bool,
-    /// True if the sink is the driver. It then does not wait for a message after its verdict.
+    /// True if the sink is the driver. A sink that is the driver does not wait for a message after
+    /// its verdict.
     pub sink_drives: bool,
     /// True if the source announces entries before the sink is ready.
     pub announces_early: bool,

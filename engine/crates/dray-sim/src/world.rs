@@ -25,7 +25,8 @@ const EVENTS_MAX: u64 = 200_000;
 /// Maximum number of sessions in a world. A world with more sessions counts as endless.
 const SESSIONS_MAX: usize = 40;
 
-/// Maximum number of rounds in a world. Faults that have not occurred by then are dropped.
+/// Maximum number of rounds in a world. A round repeats the same command until all files have
+/// arrived. Planned faults that have not occurred after the last round are dropped.
 const ROUNDS_MAX: usize = 8;
 
 /// Peer id of the single source of a session.

@@ -57,8 +57,8 @@ fn a_congested_target_holds_few_buffers_at_either_end_and_never_none() {
     let course = run(Order::Layout, At::Source, Bound::Targets, slow);
     // In this period the congestion is detected, and the other targets are not finished yet.
     assert_eq!(course.crowd(SLOW, [millis(500), millis(1400)]), 1);
-    // The share of the slow target is sixteen of the sink's buffers. But it may hold only four
-    // objects for its writers and one more.
+    // The slow target's share of the sink's buffers is sixteen. But the slow target may occupy only
+    // five: four objects for its writers and one more.
     let sink = |slow| run_with(8 * BUFFERS, Order::Layout, At::Sink, Bound::Targets, slow);
     let crowd = sink(slow)
         .expect("it ends")

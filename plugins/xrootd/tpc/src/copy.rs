@@ -256,8 +256,8 @@ struct Planned<'a> {
     path: RelPath,
     store: Arc<dyn Store>,
     transfer: TransferId,
-    /// Id of the copy in the object log. If the same copy is requested again, it finds its partial
-    /// data by this id.
+    /// Id of the copy in the object log. If the same copy is requested again, the new process finds
+    /// the partial data by this id.
     at: TransferId,
     /// The destination, until the first session uses it.
     destination: Mutex<Option<Destination>>,
@@ -457,7 +457,7 @@ impl Planned<'_> {
 /// Returns true if the error concerns only the dray endpoint or the connection to it. For example,
 /// the endpoint may not read the file, it has another file of that name, or this process cannot
 /// open another socket. The source server also has the file and has granted access, so the copy can
-/// use that server. An error of the file itself occurs there again.
+/// use that server. An error of the file itself would also occur at the source server.
 fn is_of_the_way(error: &Error) -> bool {
     let lacks = error.end == End::Here && error.kind == ErrorKind::Busy;
     matches!(error.end, End::Source | End::Network) || lacks

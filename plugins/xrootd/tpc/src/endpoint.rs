@@ -2,8 +2,8 @@
 //!
 //! The source server still decides if the file may be read. So one byte of the file is first read
 //! from that server, with the copy's key, the delegated credentials or the client's parameters. The
-//! size and time of the file must equal those at the endpoint. They do not prove the permission to
-//! read, because servers also return them to clients that may only list files.
+//! size and time of the file must equal those at the endpoint. An equal size and time do not prove
+//! the permission to read, because servers also send them to clients that may only list files.
 
 use crate::config::CONNECTIONS;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};

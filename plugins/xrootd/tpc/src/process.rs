@@ -50,7 +50,8 @@ pub(crate) fn server() -> Pid {
 
 /// Stops the copy when the server has ended. No process would receive the result, and another
 /// server may start the same copy. The watching thread runs until this process ends. `server` is
-/// the result of [`server`]. The caller must get it before it does anything that may take long.
+/// the result of [`server`]. The caller must call [`server`] before any operation that may take
+/// long, because the parent process changes when the server ends.
 ///
 /// # Errors
 /// An error if the system cannot start a thread.
@@ -68,8 +69,8 @@ pub(crate) fn watch_server(server: Pid, handle: Handle) -> Result<()> {
 }
 
 /// Waits for a short time until the other end of the standard input is closed, if standard input is
-/// a pipe or a socket. The server keeps it open as long as it runs. If a user starts this program,
-/// standard input can be any file.
+/// a pipe or a socket. The server keeps its end open as long as the server runs. If a user starts
+/// this program, standard input can be any file.
 fn is_hung_up() -> bool {
     let input = stdin();
     let is_pipe = fstat(&input).is_ok_and(|state| {

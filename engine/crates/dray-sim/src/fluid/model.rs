@@ -476,7 +476,8 @@ fn switch(one: &mut Moving<'_>, rate: f64, now: Time, load: &Load) {
         one.turn = Some(Turn {
             from: now,
             to: now,
-            // Bytes moved before this turn. The value is replaced when the turn ends.
+            // Number of bytes moved before this turn. At the end of the turn, the number of bytes
+            // of the turn replaces the value.
             bytes: one.served,
         });
     } else if was > 0.0 {

@@ -294,7 +294,8 @@ impl Writer {
             self.log().commit()?;
         }
         // Another transfer may have begun the file, written to it and been killed since the last
-        // check. Retry later: the model does not simulate that its bytes are sent again.
+        // check. Retry later, because the model does not simulate sending the bytes of the file
+        // again.
         let speaking = self.speaking(at, path);
         let is_left = speaking.iter().any(|(_, is_held)| !is_held);
         if is_left && at.mutant != Some(Mutant::NeverAdopts) {

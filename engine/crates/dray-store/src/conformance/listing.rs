@@ -256,7 +256,8 @@ fn links(store: &dyn Store) -> Outcome {
     Ok(())
 }
 
-/// Returns a listed item that stands for a missing item.
+/// Returns an item that a case checks if the listing ended too early. The check of this item then
+/// fails.
 fn never() -> crate::types::Listed {
     crate::types::Listed {
         depth: 0,

@@ -373,7 +373,7 @@ impl<'a> Tier<'a> {
         let retained = self.scenario.applications[index].retained;
         let name = &running.name;
         self.versions.retain(|each| {
-            // An older version on the slow tier alone has no effect on any choice.
+            // An older version that exists only on the slow tier has no effect on any choice.
             let is_old = each.number + retained <= newest
                 || (each.state == VersionState::SlowOnly && each.number < newest);
             each.application != *name || !is_old
