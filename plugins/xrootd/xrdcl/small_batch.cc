@@ -110,7 +110,8 @@ class SmallFile final : public Chain
 			m_step = Step::Open;
 			m_file.SetProperty("WriteRecovery", "false");
 			auto mode = static_cast<XrdCl::Access::Mode>(m_what->mode);
-			// Force reports a name that another client has open as existing, and not as locked.
+			// With the flag Force, the server reports an existing file as existing even if another client
+			// has it open. Without the flag, the server reports such a file as locked.
 			auto flags = XrdCl::OpenFlags::New | XrdCl::OpenFlags::Update | XrdCl::OpenFlags::Force;
 			made(m_file.Open(std::string(m_what->url), flags, mode, this));
 		});

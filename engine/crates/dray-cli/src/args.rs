@@ -255,8 +255,8 @@ impl What {
 }
 
 impl Cp {
-    /// Returns true if the copy may share blocks with the original. Not if checksums are requested:
-    /// they must cover bytes that were read, so the data is read and written.
+    /// Returns true if the copy may share blocks with the original. Returns false if checksums are
+    /// requested, because checksums must cover bytes that were read and written.
     pub(crate) fn may_share_blocks(&self) -> bool {
         let promised = self.checksum_attributes || self.what.checksum.is_some();
         self.reflink == Reflink::Auto && !promised

@@ -6,8 +6,8 @@ use dray_core::{End, Error, ErrorKind, Result};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Maximum size of the file in bytes. A thousand roots take less. The value is estimated, not
-/// measured.
+/// Maximum size of the file in bytes. A configuration with a thousand roots is smaller. The value
+/// is estimated, not measured.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// Maximum of `limits.transfers_active`. The number is bounded because each transfer needs threads.

@@ -58,8 +58,8 @@ pub trait ObjectLog {
     /// [`dray_core::ErrorKind::Internal`] if the number is unknown.
     fn end_file(&mut self, number: FileNumber, ending: Ending) -> Result<()>;
 
-    /// Writes all records since the last commit in one append. Syncs the log unless the durability
-    /// of the tenure is `None`.
+    /// Writes all records since the last commit in one append. Syncs the log unless the log's
+    /// current holder has chosen the durability `None`.
     ///
     /// # Errors
     /// Errors of [`crate::LogFile`]; [`dray_core::ErrorKind::LeaseLost`] if another process has

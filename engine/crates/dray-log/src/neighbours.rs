@@ -122,7 +122,7 @@ impl Follower {
         &self.header
     }
 
-    /// Returns the tenure of the last holder of the log.
+    /// Returns the tenure: the record of the last holder of the log.
     #[must_use]
     pub const fn tenure(&self) -> &Tenure {
         &self.tenure

@@ -167,8 +167,8 @@ pub struct LoggedFile {
     pub partial: PartialFile,
     /// Ranges that are done, with their sums.
     pub done: SummedRanges,
-    /// True if a range in `done` was recorded without a sync. Such ranges are valid only within the
-    /// boot of [`crate::Recovery::tenure`].
+    /// True if a range in `done` was recorded without a sync. Such ranges are valid only until the
+    /// host restarts. [`crate::Recovery::tenure`] identifies the boot in which they were written.
     pub is_weak: bool,
     /// True if a write or a sync of the partial file failed. Bytes written to the partial file
     /// after the failure do not count, even if a later sync succeeds.

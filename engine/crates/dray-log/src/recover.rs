@@ -242,7 +242,8 @@ struct Replay {
     /// Unfinished files whose end record may be lost. A later record of such a file proves that it
     /// has not ended.
     doubted: BTreeSet<FileNumber>,
-    /// True if the lost bytes may contain a newer tenure than the known tenure.
+    /// True if the lost bytes may contain a newer tenure (record of a holder) than the known
+    /// tenure.
     is_tenure_doubted: bool,
     damage: Damage,
     limits: Limits,
@@ -433,7 +434,8 @@ impl Replay {
             self.damage.files_forgotten += u64::from(self.files.remove(number).is_some());
         }
         if self.is_tenure_doubted {
-            // The lost bytes may contain a newer tenure with unsynced records of another boot.
+            // The lost bytes may contain the record of a newer holder, which wrote records without
+            // a sync in another boot of the host.
             self.files.forget_weak(scan.end);
         }
         self.damage.files_kept = self.files.len() as u64;

@@ -279,7 +279,8 @@ pub(crate) fn read_header<F: LogFile>(file: &mut F, file_bytes: u64) -> Result<(
     }
 }
 
-/// Possible consequences of a lost record. The record may have ended a file or begun a new tenure.
+/// Possible consequences of a lost record. The record may have ended a file, or recorded a new
+/// holder of the log.
 pub(crate) struct Loss {
     pub(crate) may_end_files: bool,
     pub(crate) may_change_tenure: bool,

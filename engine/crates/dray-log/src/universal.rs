@@ -55,8 +55,8 @@ pub struct UniversalLog<F> {
     pending: Pending,
     /// Final and partial paths of files whose end is not committed.
     ending: BTreeSet<RelPath>,
-    /// True if the next commit must sync, even if the durability of the tenure does not require a
-    /// sync.
+    /// True if the next commit must sync, even if the durability that the log's current holder has
+    /// chosen does not require a sync.
     must_sync: bool,
     is_given_up: bool,
     /// Minimum length in bytes of the log for a rewrite. The log increases it if the storage has no
@@ -165,7 +165,7 @@ impl<F: LogFile> UniversalLog<F> {
         &self.header
     }
 
-    /// Returns the tenure of the current holder.
+    /// Returns the tenure: the record of the log's current holder.
     pub const fn tenure(&self) -> &Tenure {
         &self.tenure
     }
@@ -196,7 +196,8 @@ impl<F: LogFile> UniversalLog<F> {
         self.write(false)
     }
 
-    /// Commits with a sync, also if the durability of the tenure does not require a sync.
+    /// Commits with a sync, even if the durability that the log's current holder has chosen does
+    /// not require a sync.
     ///
     /// # Errors
     /// The errors of [`ObjectLog::commit`].

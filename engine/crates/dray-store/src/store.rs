@@ -134,9 +134,9 @@ pub trait Store: Send + Sync {
     /// `NotFound` if the file does not exist; other errors of the store.
     fn known_sums(&self, path: &RelPath) -> Result<Option<Sums>>;
 
-    /// Has the storage system compute a checksum of the file at `path`, and compares it with `sums`.
-    /// Returns true if the checksums agree, and false if the storage system computes none that dray
-    /// supports. The call may take as long as a read of the file.
+    /// Has the storage system compute a checksum of the file at `path`, and compares it with
+    /// `sums`. Returns true if the checksums agree, and false if the storage system computes no
+    /// checksum that dray supports. The call may take as long as a read of the file.
     ///
     /// # Errors
     /// `ChecksumMismatch` if the checksums differ. Other errors of the store.

@@ -324,7 +324,8 @@ pub enum Message {
     },
     /// The sink's decisions (a batch of FT-LADS FILE_ID messages).
     FileIds(Vec<FileId>),
-    /// Numbers of further objects that the source may send to these sink targets.
+    /// For each listed sink target, the number of objects that the source may send in addition to
+    /// earlier credit.
     Credit(Vec<(TargetId, u32)>),
     /// States of blocks (a batch of FT-LADS BLOCK_SYNC messages).
     BlockSync(Vec<(BlockId, BlockState)>),

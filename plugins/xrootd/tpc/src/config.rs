@@ -52,7 +52,8 @@ pub(crate) struct Config {
     pub(crate) keep_time: bool,
     /// True if the source server is asked for a dray endpoint beside it.
     pub(crate) ask_source: bool,
-    /// Sources with a known dray endpoint. Their servers are not asked for an endpoint.
+    /// The dray endpoints of known sources. A copy does not ask the XRootD servers of these sources
+    /// for an endpoint.
     pub(crate) endpoint: Vec<Endpoint>,
 }
 

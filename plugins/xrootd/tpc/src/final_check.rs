@@ -208,7 +208,8 @@ impl FinalCheck {
 impl Hook for FinalCheck {
     fn to_publish(&self, _: &Call<'_>, given: &Attributes<'_>) -> Result<Option<Metadata>> {
         self.check_source()?;
-        // The data may come from another server. Check that this server has the same file.
+        // The data may come from a dray endpoint or a replica. Check that it belongs to the same
+        // version of the file as on the source server.
         if !given
             .metadata
             .modified

@@ -61,7 +61,8 @@ struct Request {
     path: PathBuf,
     headers: Vec<(String, String)>,
     streams: u32,
-    /// Used if this server fetches the file. False if the client may only create a new file.
+    /// True if the copy may replace an existing file, false if the client may only create a new
+    /// file. Used if this server fetches the file.
     overwrite: bool,
     checksum: Sums,
     /// True if the destination name belongs to an empty file that the server created for this copy.

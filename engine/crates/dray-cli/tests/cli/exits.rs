@@ -109,7 +109,8 @@ fn a_folder_where_the_file_should_be() {
         done.err
     );
     assert_eq!(done.json()["state"], "refused");
-    // In the existing folder `t`, only the file `a` fails, because a folder has its name.
+    // In the existing folder `t`, only the file `a` fails, because a folder in `t` already has the
+    // name `a`.
     let done = scene.dray(&["cp", "a", "t/"]);
     assert_eq!(done.code, Some(1));
     let complaint = done.complaint();

@@ -31,7 +31,7 @@ impl Sink {
     }
 
     /// Closes the file even if its attributes could not be set. The content of the file is correct,
-    /// and another user may own the file, so that the sink has no permission to change it.
+    /// and the sink may lack the permission to set attributes because another user owns the file.
     pub(super) fn on_adopted_set(
         &mut self,
         index: FileIndex,

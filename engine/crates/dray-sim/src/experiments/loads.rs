@@ -254,8 +254,8 @@ pub struct Outcome {
     pub of_best: f64,
     /// Number of late transfers with constant capacities.
     pub late_steady: usize,
-    /// Number of late transfers with varying capacities: under the broker, under EDF, and with fair
-    /// sharing.
+    /// Number of late transfers with varying capacities: under the broker, under earliest deadline
+    /// first (EDF), and with fair sharing.
     pub late_noisy: [usize; 3],
     /// Number of late transfers whose miss the broker reported before their deadline.
     pub foretold: usize,

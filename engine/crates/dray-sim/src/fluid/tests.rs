@@ -181,8 +181,8 @@ fn a_held_transfer_ends_its_object_and_a_start_costs_its_latency() {
     assert_eq!(low.turns[0].to, at(9.0));
     assert_eq!(low.turns[0].bytes, 800.0);
     assert_eq!(low.preemptions, 1);
-    // The start latency of the other transfer ends before 9 s. That transfer then moves 600 bytes.
-    // The first transfer resumes with a latency of two seconds.
+    // The start latency of the transfer `high` ends before 9 s. From then on, `high` moves 600
+    // bytes. The transfer `low` resumes with a latency of two seconds.
     assert_eq!(report.of(high).finished, Some(at(15.0)));
     assert_eq!(finished(low), 29.0);
     assert_eq!(low.turns[1].from, at(15.0));

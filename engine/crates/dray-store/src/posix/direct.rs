@@ -12,7 +12,8 @@ use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-/// Alignment of offsets, lengths and memory addresses in bytes. No device in use requires more.
+/// Alignment of offsets, lengths and memory addresses in bytes. No common device requires a larger
+/// alignment.
 pub(super) const ALIGNMENT: usize = 4096;
 
 /// Minimum size in bytes of a file with a second descriptor. Smaller files are sent in packs, or
