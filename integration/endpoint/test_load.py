@@ -41,7 +41,7 @@ MEASURED_SECONDS = float(os.environ.get("DRAY_LOAD_SECONDS", "300" if IS_FULL el
 TREE_RATE = min(24 << 10, int(0.7 * FILES * FILE_BYTES / MEASURED_SECONDS))
 WANTED_SECONDS = 0.1
 #: limits.memory is the limit of all buffers. The state of 500 transfers, of 100 000 files and of
-#: the callers is added (guess: 1 KiB a file, twice because of freed memory).
+#: the callers is added (an estimate: 1 KiB a file, twice because of freed memory).
 MEMORY = 256 * MIB
 RSS = MEMORY + 256 * MIB
 #: between the middle and the end of the measurement nothing accumulates

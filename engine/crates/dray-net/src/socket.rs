@@ -207,8 +207,8 @@ pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
     // dray writes whole frames, so Nagle's algorithm would only delay them.
     stream.set_nodelay(true)?;
     // A connection within a host loses and queues no packets. There, a congestion control that
-    // models the network path and paces packets (BBR) has no benefit, and its overhead was a third
-    // of the transfer time. So use Reno, which every kernel has.
+    // models the network path and paces packets (BBR) has no benefit, and cost a third of the
+    // transfer time. So use Reno, which every kernel has.
     #[cfg(target_os = "linux")]
     if let (Ok(from), Ok(to)) = (stream.local_addr(), stream.peer_addr())
         && stays_within_host(from, to)

@@ -84,7 +84,8 @@ impl Threads {
 const LIVE_ENTRIES_MAX: u32 = 1 << 15;
 
 /// Maximum number of objects of one file in transit to a store without random writes. A small
-/// number keeps the objects close together. No present store needs this limit (guess).
+/// number keeps the objects close together. No present store needs this limit. The value is
+/// estimated, not measured.
 const ORDERED_WINDOW: u32 = 16;
 
 /// Maximum number of bytes of a sync group. Together with [`SYNC_INTERVAL`] this number bounds the
