@@ -62,8 +62,8 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Returns the digest of a secret that a client has presented. Looking a ticket up by digest takes
-/// a time that depends on the digest. That reveals nothing about the secret, because an attacker
+/// Returns the digest of a secret that a client has presented. A look-up of a ticket takes a time
+/// that depends on the digest. This time reveals nothing about the secret, because an attacker
 /// cannot choose a digest without inverting SHA-256.
 #[must_use]
 pub fn digest_of(secret: &[u8]) -> [u8; 32] {

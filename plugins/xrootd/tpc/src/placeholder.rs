@@ -85,7 +85,7 @@ impl Placeholder {
 
     /// Removes the placeholder after this copy has got the lease. If the copy is then killed, the
     /// name does not block the next copy, and no client reads an empty file. A server that has the
-    /// placeholder open does not need its name.
+    /// placeholder open does not need the placeholder's name.
     ///
     /// A file with content is kept until the copy replaces it. A file that another copy has
     /// published in the meantime is kept too. A symbolic link is kept, because the space of the
