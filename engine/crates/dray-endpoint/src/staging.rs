@@ -112,13 +112,8 @@ impl Stager<'_> {
         };
         request.id = Some(id.to_string());
         request.to = Some(to.text());
-        let claim = match direction {
-            StagedDirection::In => {
-                let size = self.size.or(request.bytes_expected);
-                self.claim(&id, &request, &to, size)?
-            }
-            StagedDirection::Out => None,
-        };
+        let size = self.size.or(request.bytes_expected);
+        let claim = self.claim(&id, &request, &to, size)?;
         let transfer = transfer(id.clone(), &request, &from, &to)?;
         let mut submission = Submission {
             // Both URLs are paths of this endpoint, so no host name needs to be recognised.

@@ -307,8 +307,8 @@ fn a_tier_names_its_roots_and_its_bandwidths() {
             "period = 60\nprior_weight = 0",
             "prior_weight",
         ),
-        ("period = 60", "period = 60\npolicy = \"x\"", "policy"),
-        ("period = 60", "period = 60\norder = \"x\"", "order"),
+        ("period = 60", "period = 60\npolicy = \"x\"", "bbos-even"),
+        ("period = 60", "period = 60\norder = \"x\"", "fifo"),
         (
             "period = 60",
             "period = 60\nbypass = { colder_than = 2.0 }",

@@ -1,7 +1,6 @@
 //! Converts the choices of the configuration to the policies and rules of `dray_sched::tiers`.
 
 use super::Tier;
-use super::plan::Moment;
 use dray_config::{ManagedTier, TierPolicyName, VictimOrder};
 use dray_sched::tiers::bypass::BypassRule;
 use dray_sched::tiers::device::DeviceModel;
@@ -9,6 +8,20 @@ use dray_sched::tiers::failures::Prior;
 use dray_sched::tiers::policy::{self, Bbos, DataWarp, EvenBbos, MaxBw, MaxEff, TierPolicy};
 use dray_sched::tiers::ramp::{Overflow, Rates};
 use dray_sched::tiers::victims::Order;
+
+/// State of a tier for which rates are planned.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Moment {
+    pub(super) dwsf: f64,
+    pub(super) dwpp: f64,
+    /// Size of the largest version in bytes.
+    pub(super) largest: f64,
+    /// Bytes on the fast roots without a durable slow copy.
+    pub(super) backlog: f64,
+    pub(super) is_writing: bool,
+    /// True if the fast roots hold more than the watermark.
+    pub(super) is_short: bool,
+}
 
 /// Returns the policy of this name.
 fn policy(name: TierPolicyName) -> &'static dyn TierPolicy {

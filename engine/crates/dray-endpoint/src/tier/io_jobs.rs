@@ -2,7 +2,8 @@
 //! (section 5.1.1). With a policy that does not schedule writes, jobs wait for space only.
 //!
 //! Invariant owned here: a job is granted only while no other job of its fast root is granted, unless
-//! the policy does not schedule writes. The database has the granted jobs, so a restart of the endpoint keeps them.
+//! the policy does not schedule writes. The database has the granted jobs, so a restart of the
+//! endpoint keeps them.
 
 use super::Round;
 use super::admission::{Claims, Waiting, root_of};

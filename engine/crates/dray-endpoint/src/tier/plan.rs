@@ -2,6 +2,7 @@
 //! results to rates.
 
 use super::choices;
+pub(super) use super::choices::Moment;
 use dray_api::{TierPattern, TierVersionState, Timestamp};
 use dray_config::{ManagedTier, TierPolicyName};
 use dray_queue::{Restarts, TierVersion};
@@ -168,20 +169,6 @@ pub(super) struct Planned {
     pub(super) read: f64,
     /// Rate of writes in bytes per second at which the tier does not fill up.
     pub(super) write: f64,
-}
-
-/// State of a tier for which rates are planned.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Moment {
-    pub(super) dwsf: f64,
-    pub(super) dwpp: f64,
-    /// Size of the largest version in bytes.
-    pub(super) largest: f64,
-    /// Bytes on the fast roots without a durable slow copy.
-    pub(super) backlog: f64,
-    pub(super) is_writing: bool,
-    /// True if the fast roots hold more than the watermark.
-    pub(super) is_short: bool,
 }
 
 /// Plans the rates. Without writes, demotions run at their maximum. `capacity` is the capacity in
