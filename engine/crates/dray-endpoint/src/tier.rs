@@ -24,6 +24,7 @@ mod replicate;
 mod rows;
 mod scan;
 mod trim;
+mod watch;
 mod writes;
 
 pub use admission::SpaceRequest;
@@ -51,6 +52,7 @@ pub(crate) use replicate::is_complete;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use watch::{Noticed, Watch};
 
 /// Interval between two rounds.
 const ROUND: Duration = Duration::from_secs(1);
@@ -64,6 +66,9 @@ const SCAN: Duration = Duration::from_secs(2);
 
 /// Part of the time that scans may take: one in this number.
 const SCAN_PART: u32 = 10;
+
+/// Part of the time that scans may take while changes are noticed: one in this number.
+const HINTED_PART: u32 = 3;
 
 /// Time after the last growth of a version for which applications count as writing.
 const WRITING: Duration = Duration::from_secs(5);
@@ -125,6 +130,11 @@ struct Memory {
     /// Incomplete versions of the last scan.
     incomplete: Vec<Incomplete>,
     next_scan: Instant,
+    /// Earliest time of a scan after a noticed change.
+    next_hinted: Instant,
+    /// A change was noticed since the last scan.
+    is_hinted: bool,
+    watch: Watch,
     grown: Option<Instant>,
     /// Fast paths whose demotion or deletion has failed, with the time of the next try.
     later: BTreeMap<String, Instant>,
@@ -264,6 +274,9 @@ impl Memory {
             sizes: known.collect(),
             incomplete: Vec::new(),
             next_scan: Instant::now(),
+            next_hinted: Instant::now(),
+            is_hinted: false,
+            watch: Watch::new(),
             grown: None,
             later: BTreeMap::new(),
             useless: BTreeSet::new(),
@@ -291,6 +304,11 @@ impl Memory {
             self.estimator.roll();
         }
         self.period = self.period.max(period);
+    }
+
+    /// Returns true if the regular scan is due, or an earlier one after a noticed change.
+    fn is_scan_due(&self, now: Instant) -> bool {
+        now >= self.next_scan || (self.is_hinted && now >= self.next_hinted)
     }
 
     fn is_writing(&self) -> bool {
@@ -321,11 +339,14 @@ impl Round<'_> {
             rows = self.rows()?;
         }
         let jobs = self.follow_writes()?;
-        if Instant::now() >= self.memory.next_scan {
+        self.memory.is_hinted |= self.memory.watch.noticed() != Noticed::Nothing;
+        if self.memory.is_scan_due(Instant::now()) {
             let began = Instant::now();
             let scanned = self.scan(&rows);
             let pause = (began.elapsed() * SCAN_PART).max(SCAN);
             self.memory.next_scan = Instant::now() + pause;
+            self.memory.next_hinted = Instant::now() + began.elapsed() * HINTED_PART;
+            self.memory.is_hinted = false;
             if scanned? {
                 rows = self.rows()?;
             }

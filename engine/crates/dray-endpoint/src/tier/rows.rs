@@ -9,7 +9,9 @@ use dray_config::roots::Root;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_queue::{Actor, TierVersion};
 use dray_sched::tiers::device::ModelError;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::time::Instant;
 
 /// Number of versions of an application whose rows are kept if only the slow root has them. Periods
@@ -164,6 +166,7 @@ impl Round<'_> {
             .filter_map(|path| Some((path.clone(), *self.memory.sizes.get(path)?)))
             .collect();
         self.note_unreadable(unreadable);
+        self.watch(&looks);
         let (mut changes, mut gone) = (Changes::new(), Vec::new());
         self.memory.incomplete.clear();
         for look in looks {
@@ -200,6 +203,34 @@ impl Round<'_> {
         self.all.queue.tiers().forget(gone)?;
         self.all.queue.tiers().change(changes)?;
         Ok(has_changed)
+    }
+
+    /// Watches the fast roots, the folders above versions, and the versions without a row.
+    fn watch(&mut self, looks: &[Look<'_>]) {
+        let mut folders = BTreeSet::new();
+        for name in &self.tier.config.fast {
+            let root = self.all.roots.named(name.as_str());
+            folders.extend(
+                root.ok()
+                    .and_then(|root| root.path())
+                    .map(Path::to_path_buf),
+            );
+        }
+        for look in looks {
+            let root = self.all.roots.find(&look.fast);
+            let Some(top) = root.ok().and_then(|root| root.path()) else {
+                continue;
+            };
+            let mut at = match look.row {
+                None => Some(look.fast.path.clone()),
+                Some(_) => look.fast.path.parent(),
+            };
+            while let Some(path) = at.filter(|path| !path.is_root()) {
+                folders.insert(top.join(std::ffi::OsStr::from_bytes(path.as_bytes())));
+                at = path.parent();
+            }
+        }
+        self.memory.watch.set(&folders);
     }
 
     /// Logs each version that has become unreadable, and keeps the reasons for the API.
