@@ -146,13 +146,8 @@ impl Stager<'_> {
         if row.request.replicas as usize > copies {
             return Err(too_many_replicas(row.request.replicas, copies).into());
         }
-        let wanted = &mut submission.request;
-        if let (Some(tier), Some(_)) = (tier, wanted.deadline) {
-            // The first round of the tier lowers the rate to the one that the deadline needs.
-            wanted.rate_max = Some(tier.read_max.0);
-            if wanted.bytes_expected.is_none() {
-                wanted.bytes_expected = self.expected(&id, &caller.owner, fast);
-            }
+        if let Some(tier) = tier {
+            self.bound_demotion(tier, &mut submission, fast);
         }
         let change = tier.and_then(|tier| declared(tier, &row));
         let submitted = self.queue.submit_staged(submission, row, change)?;

@@ -3,8 +3,9 @@
 use super::Stager;
 use crate::tier::is_complete;
 use dray_api::api_path::ApiPath;
+use dray_config::ManagedTier;
 use dray_core::{EntryKind, Result, TransferId};
-use dray_queue::TierVersion;
+use dray_queue::{Submission, TierVersion};
 use dray_store::ListOptions;
 
 impl Stager<'_> {
@@ -36,6 +37,27 @@ impl Stager<'_> {
             }
         }
         Ok(slow)
+    }
+
+    /// Completes a stage-out with a deadline: its rate is at most that of the tier, and its size is
+    /// known. The first round of the tier lowers the rate to the one that the deadline needs.
+    pub(super) fn bound_demotion(
+        &self,
+        tier: &ManagedTier,
+        submission: &mut Submission,
+        fast: &ApiPath,
+    ) {
+        let Some(id) = submission.request.id.clone() else {
+            return;
+        };
+        if submission.request.deadline.is_none() {
+            return;
+        }
+        submission.request.rate_max = Some(tier.read_max.0);
+        if submission.request.bytes_expected.is_none() {
+            let size = self.expected(&id, &submission.owner, fast);
+            submission.request.bytes_expected = size;
+        }
     }
 
     /// Returns the size of the files at `path`, which the promise of a deadline needs. A repeated
