@@ -7,7 +7,8 @@ namespace dray {
 
 namespace {
 
-// Maximum number of concurrent calls. Each call occupies a thread of the server (guess, revisit).
+// Maximum number of concurrent calls. Each call occupies a thread of the server. The value is
+// estimated, not measured.
 constexpr int under_way_max = 16;
 // Seconds without calls after the endpoint did not answer. Otherwise each call would wait for the
 // endpoint.

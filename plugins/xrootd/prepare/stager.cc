@@ -7,7 +7,8 @@ namespace dray {
 
 namespace {
 
-// Maximum length of an answer in bytes: 10000 files with long paths (guess, revisit).
+// Maximum length of an answer in bytes: 10000 files with long paths. The value is estimated, not
+// measured.
 constexpr size_t answer_bytes_max = 16 * 1024 * 1024;
 // Maximum length of the id of a request in bytes.
 constexpr size_t id_bytes_max = 64;

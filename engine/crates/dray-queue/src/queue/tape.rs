@@ -16,7 +16,7 @@ use dray_api::{TapeFileState as At, Timestamp};
 use dray_core::{End, Error, ErrorKind, Result};
 use rusqlite::{Connection, OptionalExtension};
 
-/// Maximum number of files of one owner that have not ended (guess, revisit).
+/// Maximum number of files of one owner that have not ended. The value is estimated, not measured.
 const LIVE_FILES_MAX: u64 = 100_000;
 
 /// Maximum number of requests that one call of [`Queue::forget_tape`] deletes.
