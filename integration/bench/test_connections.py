@@ -42,7 +42,8 @@ def test_a_line_has_medians_and_compares_with_the_better_policy() -> None:
 
 def test_a_case_below_the_bar_is_named() -> None:
     text = connections_report.page(results())
-    assert "In 1 of 2 cases" in text and "worst case (write async, 16 threads" in text
+    assert "In 1 of 2 cases" in text
+    assert "worst case (write async, 16 threads" in text
     assert "| write | async | 16 | 8 | 8.00 | 4.00 | **4.00** | 0.50 |  | 7, 3.5 s |" in text
     assert text.index("## Threads and connections") < text.index("## A file that is locked")
 

@@ -189,7 +189,9 @@ def test_a_client_without_a_key_gets_nothing_for_a_ticket(
     assert ended.returncode == 3, ended
     error = json.loads(ended.stdout.splitlines()[-1])["error"]
     assert error["kind"] == "unauthorized"
-    assert "the ticket is bound to a key, but the other end presented no key" in error["cause"], error
+    assert "the ticket is bound to a key, but the other end presented no key" in error["cause"], (
+        error
+    )
     assert GET_ANOTHER in error["remedy"], error
     # The API does not accept it as a credential, and a caller without the key cannot renew it.
     ask(b, "GET", "/v1/transfers", token=ticket["ticket"]).refused(401, "unauthorized")

@@ -16,7 +16,7 @@ from integration.endpoint.tier_scene import MIB
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dray.client import Client
+    from dray.client import Client, Tier
     from dray.testing.endpoints import Endpoint
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
@@ -26,6 +26,11 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 def tier(start_endpoint: Callable[..., Endpoint]) -> Callable[..., Endpoint]:
     """Return a function that starts an endpoint with a tier."""
     return functools.partial(scene.start_tier, start_endpoint)
+
+
+def is_demoted(tier: Tier, name: str) -> bool:
+    """Return true if the first version of an application has both copies."""
+    return scene.state_of(tier, name, 1) == "demoted"
 
 
 def until(client: Client, job: str, fits: Callable[[WriteJob], bool]) -> WriteJob:
@@ -212,9 +217,7 @@ def test_datawarp_owns_space_and_takes_no_turns(tier: Callable[..., Endpoint]) -
     endpoint = tier(policy="datawarp")
     with endpoint.client() as client:
         scene.until(client, "shown", lambda tier: tier.dwpp_max == 32 * MIB)
-        jobs = [
-            client.request_write("burst", WriteRequest(name, 1, 12 * MIB)).id for name in "abc"
-        ]
+        jobs = [client.request_write("burst", WriteRequest(name, 1, 12 * MIB)).id for name in "abc"]
         assert granted(client, jobs[0]).state == "granted"
         assert granted(client, jobs[1]).state == "granted"
         # The third one waits for space, and not for a turn.
@@ -238,11 +241,8 @@ def test_the_order_of_victims_and_the_bypass_follow_the_configuration(
             job = granted(client, client.request_write("burst", request).id)
             put(endpoint, job, 12 * MIB)
             client.complete_write(job.id)
-            scene.until(
-                client,
-                "demoted",
-                lambda tier, name=name: scene.state_of(tier, name, 1) == "demoted",
-            )
+            demoted = functools.partial(is_demoted, name=name)
+            scene.until(client, "demoted", demoted)
         # 200 MiB/s are less than 0.9 times 300 MiB/s, so no job bypasses the tier.
         cold = WriteRequest("c", 1, 12 * MIB, mtbf_seconds=90_000)
         job = client.request_write("burst", cold)

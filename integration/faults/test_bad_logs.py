@@ -172,7 +172,13 @@ def test_two_copies_to_one_destination(bench: Bench, source: Path, sink: Path, w
         words = bench.peer(server)
     first = start_slow(bench, source, destination, "--transfer-id", "the-first:1", *words)
     second = bench.cp("-r", source, destination, *words).expect(REFUSED)
-    explains(second, "sink", "another transfer is writing", "the-first:1", "wait until the other transfer ends")
+    explains(
+        second,
+        "sink",
+        "another transfer is writing",
+        "the-first:1",
+        "wait until the other transfer ends",
+    )
     assert second.report["state"] == "refused"
     # Locally too: the holder depends on the destination, not on the route to it.
     local = bench.cp("-r", source, f"{sink}/").expect(REFUSED)

@@ -56,7 +56,10 @@ def test_a_link_never_replaces_the_file_that_it_leads_to(bench: Bench) -> None:
     # A link inside a folder is a link.
     words = ["-r", "deep/", "."]
     ended = bench.start("cp", "--json", *words, cwd=top).wait().expect(SOME_FAILED)
-    assert "a file with the name of the new link already exists" in ended.words or "leads to" in ended.words
+    assert (
+        "a file with the name of the new link already exists" in ended.words
+        or "leads to" in ended.words
+    )
     assert (top / "precious").read_bytes() == b"precious"
     (top / "itself").mkdir()
     (top / "itself" / "precious").symlink_to("precious")

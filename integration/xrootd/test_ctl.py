@@ -206,9 +206,13 @@ def test_a_ticket_opens_its_own_file_for_its_own_key_and_its_time(
         "the ticket does not allow the path /data/b": dial(ticket, reader, "/data/b"),
         "the ticket does not allow the path /data/deep/a": dial(ticket, reader, "/data/deep/a"),
         "the ticket does not allow the path /data": dial(ticket, reader, "/data"),
-        "the ticket was issued for transfer t, not for transfer u": dial(ticket, reader, transfer="u"),
+        "the ticket was issued for transfer t, not for transfer u": dial(
+            ticket, reader, transfer="u"
+        ),
         "this endpoint did not issue the ticket": dial(forged, reader),
-        "the ticket is bound to a key that differs from the key of the other end": dial(ticket, thief),
+        "the ticket is bound to a key that differs from the key of the other end": dial(
+            ticket, thief
+        ),
         "the ticket is bound to a key, but the other end presented no key": dial(ticket, None),
     }
     good = dial(ticket, reader)

@@ -148,7 +148,9 @@ def test_each_deferral_gets_the_remaining_time(site: Endpoint) -> None:
     # The endpoint has cancelled the transfer since, and the same try starts it again.
     again = move(execution_timeout=limit, destination="/data/z.dat")
     again._after_trigger = lambda *_: SimpleNamespace(  # type: ignore[method-assign, assignment]
-        id=seen.id, state="cancelled", notices=("no caller has asked about the transfer for 5 seconds",)
+        id=seen.id,
+        state="cancelled",
+        notices=("no caller has asked about the transfer for 5 seconds",),
     )
     with pytest.raises(TaskDeferred) as deferred:
         again.execute_complete(context(), event, earlier)
