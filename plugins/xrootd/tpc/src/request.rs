@@ -324,8 +324,8 @@ mod tests {
     use dray_store_http::HttpUrl;
 
     const GOOD: &str = r#"{"version":1,"direction":"pull","url":"https://h/f","path":"/d/f",
-        "headers":[["Authorization","Bearer \
-            se-cret"]],"streams":4,"overwrite":false,"checksum":"none"}"#;
+        "headers":[["Authorization","Bearer se-cret"]],"streams":4,"overwrite":false,
+        "checksum":"none"}"#;
 
     #[test]
     fn a_request_is_read_and_a_bad_one_is_not_repeated() {

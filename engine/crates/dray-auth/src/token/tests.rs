@@ -264,11 +264,11 @@ fn wrong_time_issuer_or_audience_is_refused_with_the_reason() {
         (with(claims(), "exp", json!(1e300)), "wrong type"),
         (
             with(claims(), "nbf", json!(NOW + 61)),
-            "not yet valid: it is valid in 61 seconds",
+            "not yet valid: its start of validity is 61 seconds after",
         ),
         (
             with(claims(), "iat", json!(NOW + 61)),
-            "not yet valid: it is issued in 61 seconds",
+            "not yet valid: its time of issue is 61 seconds after",
         ),
         (
             with(claims(), "iss", json!("https://evil.example.org")),

@@ -24,7 +24,7 @@ fn a_root_is_a_folder_or_a_store() {
     let neither = SMALL.replace("path = \"/data\"\n", "");
     assert!(fails(&neither).contains("either a path or a store"));
     for (key, line) in [
-        ("tier", "tier = \"slow\""),
+        ("tier", "tier = \"fast\""),
         ("targets", "targets = [\"a=b\"]"),
         ("direct_io", "direct_io = true"),
         ("preallocate", "preallocate = true"),
@@ -96,6 +96,9 @@ fn every_key_of_the_example_that_is_commented_out_can_be_uncommented() {
             _ => format!("{line}\n"),
         })
         .collect();
+    // The example has no root for replicas.
+    let mirror = "[[root]]\nname = \"mirror\"\npath = \"/mirror\"\nread = \"*\"\nwrite = \"*\"\n";
+    let text = text + mirror;
     Config::parse("example", &text).expect("good");
 }
 

@@ -46,7 +46,7 @@ fn excessive_counts_fail_before_any_allocation() {
     refused(
         &framed(frame_type::CREDIT, 0, &body),
         ErrorKind::Protocol,
-        "room for 2",
+        "has bytes for at most 2",
     );
 }
 
@@ -459,7 +459,7 @@ fn connect_extension_is_read_and_unknown_bytes_after_it_ignored() {
     }
     refused(&with(FLAG_EXTENDED, &[]), ErrorKind::Protocol, "resume");
     refused(&with(FLAG_EXTENDED, &[2]), ErrorKind::Protocol, "resume");
-    refused(&with(0, &[1]), ErrorKind::Protocol, "too many");
+    refused(&with(0, &[1]), ErrorKind::Protocol, "after its last field");
 }
 
 #[test]
@@ -485,7 +485,7 @@ fn frame_limits_types_and_flags() {
     refused(
         &framed(frame_type::PING, 0, &[1; 9]),
         ErrorKind::Protocol,
-        "too many",
+        "after its last field",
     );
     refused(
         &framed(frame_type::PING, 2, &[1; 8]),

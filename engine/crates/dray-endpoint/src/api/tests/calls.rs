@@ -586,7 +586,7 @@ async fn what_is_not_there_says_so() {
     assert!(
         refused
             .to_string()
-            .contains("the slow root's storage system decides"),
+            .contains("replicas: 2; this request can make 1 at most"),
         "{refused}"
     );
     let admit = json!({"transfers": [request("t")]});

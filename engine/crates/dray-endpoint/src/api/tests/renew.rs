@@ -66,7 +66,7 @@ async fn calls_are_bounded_and_who_finds_no_place_is_told_so() {
     assert_eq!(code, 503, "{refused}");
     assert_eq!(refused["error"]["kind"], "busy");
     let cause = refused["error"]["cause"].to_string();
-    assert!(cause.contains("256 calls"), "{cause}");
+    assert!(cause.contains("256 API calls"), "{cause}");
     drop(all);
     assert_eq!(house.get("alice", "/v1/transfers").await.0, 200);
 }

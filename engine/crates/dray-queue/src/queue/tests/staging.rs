@@ -150,7 +150,10 @@ fn the_id_of_a_copy_that_is_there_names_nothing_else() {
     let mut other = request("s");
     other.verify = true;
     let error = queue.submit(by("alice", other.clone())).expect_err("taken");
-    assert!(error.to_string().contains("/fast/x is staged"), "{error}");
+    assert!(
+        error.to_string().contains("the staging entry of /fast/x"),
+        "{error}"
+    );
     let error = stage(&queue, "s", "alice", "/fast/elsewhere").expect_err("taken");
     assert_eq!(error.kind, ErrorKind::AlreadyExists);
     // A new transfer for the same copy keeps the pin.
