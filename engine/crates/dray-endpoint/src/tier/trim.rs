@@ -1,11 +1,15 @@
 //! Tells the fast devices which blocks are free (TRIM), after deletions, at a limited rate.
 //!
-//! Each round runs the program `fstrim` for the next part of a file system, and does not wait for
-//! its end.
+//! At most once per second, a round runs the program `fstrim` for the next part of a file system, and
+//! does not wait for its end.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Shortest time between the starts of two parts. A part has the bytes of this time.
+const PART_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Lowest number of bytes of a part. A file system frees no smaller extents.
 const PART_MIN: u64 = 1 << 20;
@@ -14,8 +18,10 @@ const PART_MIN: u64 = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Trim {
     path: PathBuf,
-    /// Bytes of a part, which one round covers.
+    /// Bytes of a part.
     part: u64,
+    /// Start of the last part.
+    started: Option<Instant>,
     /// Begin of the next part; `None` if no deletion needs a TRIM.
     next: Option<u64>,
     /// A deletion happened after the present pass had begun.
@@ -26,11 +32,12 @@ pub(super) struct Trim {
 }
 
 impl Trim {
-    /// Prepares the TRIM of a file system at `rate` bytes per second. One round has one second.
+    /// Prepares the TRIM of a file system at `rate` bytes per second.
     pub(super) fn new(path: &Path, rate: u64) -> Self {
         Self {
             path: path.to_owned(),
             part: rate.max(PART_MIN),
+            started: None,
             next: None,
             is_due: false,
             running: None,
@@ -43,7 +50,8 @@ impl Trim {
         self.is_due = true;
     }
 
-    /// Starts the next part if the last one has ended. A device that cannot trim is asked once.
+    /// Starts the next part if the last one has ended and its time is over. A device that cannot trim
+    /// is asked once.
     pub(super) fn round(&mut self, size: u64) {
         if let Some(child) = &mut self.running {
             match child.try_wait() {
@@ -54,12 +62,13 @@ impl Trim {
             }
             self.running = None;
         }
-        if self.error.is_some() {
+        if self.error.is_some() || !self.is_part_due(Instant::now()) {
             return;
         }
         let Some(begin) = self.begin(size) else {
             return;
         };
+        self.started = Some(Instant::now());
         let started = Command::new("fstrim")
             .arg("--offset")
             .arg(begin.to_string())
@@ -74,6 +83,13 @@ impl Trim {
             Ok(child) => self.running = Some(child),
             Err(error) => self.error = Some(format!("fstrim: {error}")),
         }
+    }
+
+    /// Returns true if the time of the last part is over. Rounds follow each other faster than once
+    /// per second while a demotion runs.
+    fn is_part_due(&self, now: Instant) -> bool {
+        self.started
+            .is_none_or(|at| now.saturating_duration_since(at) >= PART_INTERVAL)
     }
 
     /// Returns the begin of the part to trim now, and moves to the part after it.
@@ -117,8 +133,9 @@ fn said(child: &mut Child) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{PART_MIN, Trim};
+    use super::{PART_INTERVAL, PART_MIN, Trim};
     use std::path::Path;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn a_pass_covers_the_file_system_in_parts_after_a_deletion() {
@@ -134,5 +151,15 @@ mod tests {
         assert_eq!(parts, [mib(0), mib(2), mib(4), mib(0)]);
         assert_eq!(trim.begin(PART_MIN), mib(2));
         assert_eq!(trim.begin(size), None);
+    }
+
+    #[test]
+    fn parts_start_at_most_once_per_second() {
+        let mut trim = Trim::new(Path::new("/none"), PART_MIN);
+        let now = Instant::now();
+        assert!(trim.is_part_due(now));
+        trim.started = Some(now);
+        assert!(!trim.is_part_due(now + Duration::from_millis(200)));
+        assert!(trim.is_part_due(now + PART_INTERVAL));
     }
 }
