@@ -18,7 +18,8 @@ import pytest
 from dray.client import StagingRequest
 from dray.testing.endpoints import Endpoint, Root
 from integration.endpoint.scene import FULL
-from integration.endpoint.test_tier import MARKER, MIB, fill, one, settled, states, tier_of, until
+from integration.endpoint.test_tier import fill, one, settled, states, tier_of
+from integration.endpoint.tier_scene import MARKER, MIB, until
 from integration.harness import loop
 
 if TYPE_CHECKING:
@@ -272,6 +273,32 @@ def test_a_slow_tier_that_is_gone_keeps_the_fast_copies(
     slow.mount()
     endpoint.start()
     settle(endpoint, folders, sums)
+
+
+@pytest.mark.parametrize("owner", ["alice", None])
+def test_a_slow_root_is_known_by_its_copies_without_its_file(
+    start_endpoint: Callable[..., Endpoint], folders: Folders, owner: str | None
+) -> None:
+    """Without an owner, the endpoint starts before it can create the file of the tier."""
+    tier = tier_of(capacity=64 * MIB, watermark=1.0, owner=owner)
+    if owner is None:
+        tier = {key: tier[key] for key in tier if key not in ("owner", "versions", "complete")}
+    endpoint = start_endpoint("bb", roots=folders.roots(), config={"tier": [tier]})
+    sums: Sums = {("a", 1): folders.write("a", 1, 3 * MIB)}
+    with endpoint.client() as client:
+        if owner is None:
+            request = StagingRequest(path="/fast/a/1", recursive=True, application="a", version=1)
+            client.stage_out(request)
+        until(client, "demoted", functools.partial(is_demoted, key=("a", 1)))
+    settle(endpoint, folders, sums)
+    endpoint.stop()
+    file = folders.slow / ".dray-tier-burst"
+    file.unlink(missing_ok=True)
+    endpoint.start()
+    settle(endpoint, folders, sums)
+    assert file.exists()
+    with endpoint.client() as client:
+        assert client.tier("burst").error is None
 
 
 # --- the fast device ----------------------------------------------------------------------------

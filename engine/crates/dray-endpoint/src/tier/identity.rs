@@ -8,6 +8,7 @@
 
 use super::{Tiers, scan};
 use dray_api::TierVersionState as At;
+use dray_api::api_path::ApiPath;
 use dray_config::ManagedTier;
 use dray_config::roots::Root;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
@@ -15,35 +16,41 @@ use dray_queue::TierVersion;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-/// Checks that the slow root has the file of this tier. The file is created if no version has a slow
-/// copy yet.
+/// Checks that the slow root has the file of this tier, or one of its slow copies. A missing file is
+/// created: the tier may have had no owner yet when the endpoint last started, or no permission.
 ///
 /// # Errors
-/// `NotFound` if the file is missing although versions have slow copies. Errors of the file system.
+/// `NotFound` if versions have slow copies, and neither the file nor a slow copy exists. Errors of
+/// the file system.
 pub(super) fn check(all: &Tiers, tier: &ManagedTier, rows: &[TierVersion]) -> Result<()> {
     let owner = tier.owner.as_ref().or(rows.first().map(|row| &row.owner));
     let Some(owner) = owner else {
         return Ok(());
     };
-    let has_copies = rows
+    let has_copy = |row: &&TierVersion| matches!(row.state, At::Demoted | At::Deleting | At::Slow);
+    let copies: Vec<ApiPath> = rows
         .iter()
-        .any(|row| matches!(row.state, At::Demoted | At::Deleting | At::Slow));
+        .filter(has_copy)
+        .map(|row| ApiPath::parse(&row.slow_path))
+        .collect::<Result<_>>()?;
     let root = all.roots.named(tier.slow.as_str())?;
     all.accounts.act_as(owner, || {
         let root = all.accounts.root(root)?;
-        check_root(&root, &format!(".dray-tier-{}", tier.name), has_copies)
+        check_root(&root, &format!(".dray-tier-{}", tier.name), &copies)
     })
 }
 
-fn check_root(root: &Root, name: &str, has_copies: bool) -> Result<()> {
+fn check_root(root: &Root, name: &str, copies: &[ApiPath]) -> Result<()> {
+    // A copy that cannot be opened exists as well.
+    let exists = |path: &RelPath| !matches!(root.beneath(path, OFlags::PATH), Err(Errno::NOENT));
     let file = RelPath::parse(name.as_bytes())?;
     match root.beneath(&file, OFlags::PATH) {
         Ok(_) | Err(Errno::OPNOTSUPP) => Ok(()),
-        Err(Errno::NOENT) if has_copies => {
+        Err(Errno::NOENT) if !copies.is_empty() && !copies.iter().any(|at| exists(&at.path)) => {
             let operation = format!("use the slow root /{}", root.name());
             Err(Error::new(ErrorKind::NotFound, End::Here, operation)
                 .cause(format!(
-                    "it has no file {name}, so it is not the folder with the slow copies of the tier"
+                    "it has neither a file {name} nor a slow copy of the tier"
                 ))
                 .remedy(
                     "mount the file system of the slow root and restart the endpoint; if the slow \
