@@ -113,34 +113,16 @@ impl Stager<'_> {
         request.id = Some(id.to_string());
         request.to = Some(to.text());
         let size = self.size.or(request.bytes_expected);
-        let claim = self.claim(&id, &request, &to, size)?;
-        let transfer = transfer(id.clone(), &request, &from, &to)?;
-        let mut submission = Submission {
-            // Both URLs are paths of this endpoint, so no host name needs to be recognised.
-            route: Route::parse(&transfer, |_| false)?,
-            request: transfer,
-            owner: caller.owner.clone(),
-            principal: caller.name.clone(),
-            claim,
-        };
+        let who = (caller.owner.as_str(), caller.name.as_str());
+        let mut submission = submission(&id, &request, (&from, &to), who)?;
+        submission.claim = self.claim(&id, &request, &to, size)?;
         let (fast, slow) = match direction {
             StagedDirection::In => (&to, &from),
             StagedDirection::Out => (&from, &to),
         };
-        let row = StagedRow {
-            id: id.to_string(),
-            owner: caller.owner.clone(),
-            direction,
-            request,
-            fast_path: fast.text(),
-            slow_path: slow.text(),
-            pinned_until: None,
-            staged_at: None,
-            expires_at: None,
-            evicted_at: None,
-            bytes: 0,
-            is_hit: false,
-        };
+        let paths = (from.text(), to.text());
+        let owner = caller.owner.clone();
+        let row = StagedRow::new(id.to_string(), owner, direction, request, paths);
         let tier = self.tier_of(&row, slow, fast);
         let copies = tier.map_or(1, |tier| 1 + tier.replicas.len());
         if row.request.replicas as usize > copies {
@@ -459,6 +441,27 @@ fn stays(fast: &ApiPath, freed: &Freed, is_dry: bool) -> Result<String> {
         ));
     }
     Ok(words.join("; "))
+}
+
+/// Builds the submission of a copy between two paths of this endpoint. It has no claim on space.
+///
+/// # Errors
+/// `InvalidRequest` if the request is not valid.
+fn submission(
+    id: &TransferId,
+    request: &StagingRequest,
+    (from, to): (&ApiPath, &ApiPath),
+    (owner, principal): (&str, &str),
+) -> Result<Submission> {
+    let moves = transfer(id.clone(), request, from, to)?;
+    Ok(Submission {
+        // Both URLs are paths of this endpoint, so no host name needs to be recognised.
+        route: Route::parse(&moves, |_| false)?,
+        request: moves,
+        owner: owner.to_owned(),
+        principal: principal.to_owned(),
+        claim: None,
+    })
 }
 
 /// Builds the transfer of a staging request: a file that keeps its name, or the contents of a

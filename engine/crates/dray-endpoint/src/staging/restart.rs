@@ -1,10 +1,10 @@
 //! Stages in the version from which an application restarts, and builds the transfers of versions.
 
-use super::{Stager, conflict, refused, transfer};
+use super::{Stager, conflict, refused, submission};
 use crate::actor::actor;
 use dray_access::{Action, Principal};
 use dray_api::api_path::ApiPath;
-use dray_api::{Route, Staged, StagedDirection, StagingRequest, TierVersionState as At};
+use dray_api::{Staged, StagedDirection, StagingRequest, TierVersionState as At};
 use dray_core::{Error, ErrorKind, Result, TransferId};
 use dray_queue::{Refused, StagedRow, Submission, TierChange, TierVersion};
 use serde_json::json;
@@ -64,44 +64,34 @@ fn requested(copy: &Copy<'_>, from: &str, to: &str) -> Result<StagingRequest> {
 /// # Errors
 /// As [`copy`].
 pub fn between(copy: &Copy<'_>, from: &ApiPath, to: &ApiPath) -> Result<Submission> {
-    submission(copy, &requested(copy, &from.text(), &to.text())?, from, to)
+    let request = requested(copy, &from.text(), &to.text())?;
+    submission(copy.id, &request, (from, to), copy.actors())
 }
 
-fn submission(
-    copy: &Copy<'_>,
-    request: &StagingRequest,
-    from: &ApiPath,
-    to: &ApiPath,
-) -> Result<Submission> {
-    let moves = transfer(copy.id.clone(), request, from, to)?;
-    Ok(Submission {
-        // Both URLs are paths of this endpoint, so no host name needs to be recognised.
-        route: Route::parse(&moves, |_| false)?,
-        request: moves,
-        owner: copy.version.owner.clone(),
-        principal: copy.principal.to_owned(),
-        claim: None,
-    })
+impl Copy<'_> {
+    /// Returns the owner and the principal of the transfer.
+    fn actors(&self) -> (&str, &str) {
+        (&self.version.owner, self.principal)
+    }
 }
 
 fn built(copy: &Copy<'_>, request: StagingRequest) -> Result<(Submission, StagedRow)> {
-    let version = copy.version;
     let from = ApiPath::parse(&request.path)?;
     let to = ApiPath::parse(request.to.as_deref().unwrap_or_default())?;
-    let submission = submission(copy, &request, &from, &to)?;
+    let submission = submission(copy.id, &request, (&from, &to), copy.actors())?;
+    let version = copy.version;
+    // The path that a restart reads may be that of a replica. The row names the slow copy.
     let row = StagedRow {
-        id: copy.id.to_string(),
-        owner: version.owner.clone(),
-        direction: copy.direction,
-        request,
         fast_path: version.fast_path.clone(),
         slow_path: version.slow_path.clone(),
-        pinned_until: None,
-        staged_at: None,
-        expires_at: None,
-        evicted_at: None,
         bytes: version.bytes,
-        is_hit: false,
+        ..StagedRow::new(
+            copy.id.to_string(),
+            version.owner.clone(),
+            copy.direction,
+            request,
+            Default::default(),
+        )
     };
     Ok((submission, row))
 }

@@ -5,11 +5,11 @@
 //!
 //! Invariant owned here: a fast copy that differs from its slow copy is not replaced.
 
-use super::{refused, transfer};
+use super::{refused, submission};
 use crate::accounts::Accounts;
 use crate::tier::{SpaceRequest, Tiers};
 use dray_api::api_path::ApiPath;
-use dray_api::{Route, StagedDirection, StagingRequest, TapeFileState, TapeLocality, Timestamp};
+use dray_api::{StagedDirection, StagingRequest, TapeFileState, TapeLocality, Timestamp};
 use dray_config::Tier;
 use dray_config::roots::Roots;
 use dray_core::{End, Error, ErrorKind, Result, Status, TransferId};
@@ -329,28 +329,10 @@ fn build(
     let staging: StagingRequest = serde_json::from_value(staging).map_err(|error| {
         Error::new(ErrorKind::Internal, End::Here, STAGE).cause(error.to_string())
     })?;
-    let moves = transfer(id.clone(), &staging, &pair.slow, &pair.fast)?;
-    let submission = Submission {
-        // Both URLs are paths of this endpoint, so no host name needs to be recognised.
-        route: Route::parse(&moves, |_| false)?,
-        request: moves,
-        owner: request.owner.clone(),
-        principal: request.principal.clone(),
-        claim: None,
-    };
-    let row = StagedRow {
-        id: id.to_string(),
-        owner: request.owner.clone(),
-        direction: StagedDirection::In,
-        request: staging,
-        fast_path: pair.fast.text(),
-        slow_path: pair.slow.text(),
-        pinned_until: None,
-        staged_at: None,
-        expires_at: None,
-        evicted_at: None,
-        bytes: 0,
-        is_hit: false,
-    };
+    let who = (request.owner.as_str(), request.principal.as_str());
+    let submission = submission(&id, &staging, (&pair.slow, &pair.fast), who)?;
+    let paths = (pair.slow.text(), pair.fast.text());
+    let (id, owner) = (id.to_string(), request.owner.clone());
+    let row = StagedRow::new(id, owner, StagedDirection::In, staging, paths);
     Ok((submission, row))
 }

@@ -38,6 +38,38 @@ pub struct StagedRow {
     pub is_hit: bool,
 }
 
+impl StagedRow {
+    /// Returns the row of a copy that is not complete yet. `from` and `to` are the API paths of its
+    /// source and its destination.
+    #[must_use]
+    pub fn new(
+        id: String,
+        owner: String,
+        direction: StagedDirection,
+        request: StagingRequest,
+        (from, to): (String, String),
+    ) -> Self {
+        let (fast_path, slow_path) = match direction {
+            StagedDirection::In => (to, from),
+            StagedDirection::Out => (from, to),
+        };
+        Self {
+            id,
+            owner,
+            direction,
+            request,
+            fast_path,
+            slow_path,
+            pinned_until: None,
+            staged_at: None,
+            expires_at: None,
+            evicted_at: None,
+            bytes: 0,
+            is_hit: false,
+        }
+    }
+}
+
 /// Reads a row, and its sequence number.
 pub(super) fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<(StagedRow, i64)> {
     let from_sql = |error: serde_json::Error| {
