@@ -9,7 +9,8 @@ import pytest
 
 from dray.testing.endpoints import Root
 from integration.endpoint.raw import dray
-from integration.endpoint.test_tier import MIB, buffer, check, fill, states, tier_of, until
+from integration.endpoint.test_tier import buffer, check, fill, states, tier_of
+from integration.endpoint.tier_scene import MIB, until
 
 if TYPE_CHECKING:
     import subprocess

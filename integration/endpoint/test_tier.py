@@ -14,19 +14,16 @@ from dray import DrayError
 from dray.client import StagingRequest
 from dray.testing.endpoints import Root
 from integration.endpoint.raw import ask, dray
+from integration.endpoint.tier_scene import END_SECONDS, MARKER, MIB, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from dray.client import Client, Tier, TierVersion
+    from dray.client import Tier, TierVersion
     from dray.testing.endpoints import Endpoint
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
-
-MIB = 1 << 20
-END_SECONDS = 90.0
-MARKER = "COMPLETE"
 
 
 def tier_of(**changes: Any) -> dict[str, Any]:  # noqa: ANN401 - keys of the configuration
@@ -88,17 +85,6 @@ def check(folder: Path, sums: dict[str, str]) -> None:
     """Fail unless every file has its checksum."""
     for name, wanted in sums.items():
         assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == wanted, folder / name
-
-
-def until(client: Client, what: str, fits: Callable[[Tier], bool]) -> Tier:
-    """Wait until the tier is as wanted."""
-    end = time.monotonic() + END_SECONDS
-    while True:
-        tier = client.tier("burst")
-        if fits(tier):
-            return tier
-        assert time.monotonic() < end, f"not {what}: {tier}"
-        time.sleep(0.2)
 
 
 def metrics_of(endpoint: Endpoint) -> dict[str, float]:

@@ -13,7 +13,8 @@ import pytest
 from dray.client import StagingRequest
 from dray.errors import DrayNotAdmittedError
 from dray.testing.endpoints import Root
-from integration.endpoint.test_tier import MIB, check, fill, tier_of, until
+from integration.endpoint.test_tier import check, fill, tier_of
+from integration.endpoint.tier_scene import MIB, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dray.testing.endpoints import Root
-from integration.endpoint.test_tier import MARKER, MIB, fill, states, tier_of, until
+from integration.endpoint.test_tier import fill, states, tier_of
+from integration.endpoint.tier_scene import MARKER, MIB, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,17 +12,8 @@ from dray import DrayError
 from dray.client import StagingRequest
 from dray.testing.endpoints import Root
 from integration.endpoint.raw import dray
-from integration.endpoint.test_tier import (
-    MIB,
-    check,
-    fill,
-    metrics_of,
-    one,
-    states,
-    tier_of,
-    until,
-    write,
-)
+from integration.endpoint.test_tier import check, fill, metrics_of, one, states, tier_of, write
+from integration.endpoint.tier_scene import MIB, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -181,7 +181,7 @@ def test_a_colder_version_is_written_to_the_slow_root(tier: Callable[..., Endpoi
             client, "known", lambda tier: scene.state_of(tier, "cold", 1) == "slow"
         )
         assert tier_now.versions[0].mtbf_seconds == 3600
-        # Of the same size, a version that fails more often is written to the fast root.
+        # A version of the same size that fails more often is written to the fast root.
         warm = client.request_write("burst", WriteRequest("warm", 1, 16 * MIB, mtbf_seconds=30))
         assert warm.placement == "fast"
         client.delete_write(warm.id)

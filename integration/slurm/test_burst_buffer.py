@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pytest
 
 from dray.testing.endpoints import Root, find_program
-from integration.endpoint.test_tier import MIB, states, tier_of, until, write
+from integration.endpoint.test_tier import states, tier_of, write
+from integration.endpoint.tier_scene import MIB, until
 from integration.harness.program import ROOT
 
 if TYPE_CHECKING:

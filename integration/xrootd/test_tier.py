@@ -12,7 +12,8 @@ import pytest
 from dray import DrayError
 from dray.client import StagingRequest
 from dray.testing.endpoints import Root
-from integration.endpoint.test_tier import MARKER, MIB, check, one, states, tier_of, until, write
+from integration.endpoint.test_tier import check, one, states, tier_of, write
+from integration.endpoint.tier_scene import MARKER, MIB, until
 from integration.xrootd.servers import PATIENCE, SHIM, find, give
 
 if TYPE_CHECKING:
