@@ -295,10 +295,10 @@ def test_a_slow_root_is_known_by_its_copies_without_its_file(
     file = folders.slow / ".dray-tier-burst"
     file.unlink(missing_ok=True)
     endpoint.start()
-    settle(endpoint, folders, sums)
-    assert file.exists()
     with endpoint.client() as client:
-        assert client.tier("burst").error is None
+        tier_now = until(client, "recognised", lambda tier: file.exists() or bool(tier.error))
+    assert tier_now.error is None, tier_now
+    settle(endpoint, folders, sums)
 
 
 # --- the fast device ----------------------------------------------------------------------------
