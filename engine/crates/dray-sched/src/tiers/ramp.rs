@@ -51,7 +51,7 @@ impl fmt::Display for Overflow {
         write!(
             f,
             "{:.0} bytes per period exceed the bound of {:.0} bytes, S / (1 - Brmax/Bwmin) with \
-             S = {:.0} bytes: declare smaller checkpoints or a longer period",
+             S = {:.0} bytes",
             self.dwpp, self.bound, self.capacity
         )
     }
