@@ -61,6 +61,28 @@ class World(NamedTuple):
 
 
 @contextlib.contextmanager
+def connected(world: World, endpoint: Endpoint) -> Iterator[Endpoint]:
+    """Start an endpoint, and give it the connection ``dray_NAME`` in Airflow's database."""
+    name = f"dray_{endpoint.name}"
+    try:
+        endpoint.start()
+        host, _, port = endpoint.address.rpartition(":")
+        fields = {
+            "connection_id": name,
+            "conn_type": "dray",
+            "host": host,
+            "port": int(port),
+            "password": endpoint.token(),
+            "extra": json.dumps({"pin": endpoint.key}),
+        }
+        world.airflow.ask("POST", "connections", fields)
+        yield endpoint
+        world.airflow.ask("DELETE", f"connections/{name}")
+    finally:
+        endpoint.close()
+
+
+@contextlib.contextmanager
 def make_world(
     request: pytest.FixtureRequest,
     begin: Callable[[Airflow], object],

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from typing import TYPE_CHECKING
 
 import pytest
 
 from dray.testing.endpoints import Endpoint, Root
-from integration.airflow.conftest import LIMITS, MIB
+from integration.airflow.conftest import LIMITS, MIB, connected
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,22 +40,8 @@ def buffer(world: World) -> Iterator[Endpoint]:
     roots = (Root("fast", {"tier": "fast"}), Root("slow", {"tier": "slow"}))
     config = {"limits": LIMITS, "tier": [TIER]}
     endpoint = Endpoint(folder, "buffer", roots=roots, program=world.b.program, config=config)
-    try:
-        endpoint.start()
-        host, _, port = endpoint.address.rpartition(":")
-        said = {
-            "connection_id": "dray_buffer",
-            "conn_type": "dray",
-            "host": host,
-            "port": int(port),
-            "password": endpoint.token(),
-            "extra": json.dumps({"pin": endpoint.key}),
-        }
-        world.airflow.ask("POST", "connections", said)
+    with connected(world, endpoint):
         yield endpoint
-        world.airflow.ask("DELETE", "connections/dray_buffer")
-    finally:
-        endpoint.close()
 
 
 def states_of(steps: int) -> list[bytes]:

@@ -5,13 +5,12 @@ docs/how-to/airflow-admit.md describes this behaviour.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pytest
 
 from dray.testing.endpoints import Endpoint
-from integration.airflow.conftest import LIMITS, MIB
+from integration.airflow.conftest import LIMITS, MIB, connected
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,22 +33,8 @@ def rated(world: World) -> Iterator[Endpoint]:
     endpoint = Endpoint(
         folder, "rated", program=world.b.program, config={"limits": LIMITS, "rate": RATE}
     )
-    try:
-        endpoint.start()
-        host, _, port = endpoint.address.rpartition(":")
-        said = {
-            "connection_id": "dray_rated",
-            "conn_type": "dray",
-            "host": host,
-            "port": int(port),
-            "password": endpoint.token(),
-            "extra": json.dumps({"pin": endpoint.key}),
-        }
-        world.airflow.ask("POST", "connections", said)
+    with connected(world, endpoint):
         yield endpoint
-        world.airflow.ask("DELETE", "connections/dray_rated")
-    finally:
-        endpoint.close()
 
 
 def reservations(endpoint: Endpoint, run_id: str) -> list[Transfer]:
