@@ -211,7 +211,7 @@ DATA, OUT = Root(), Root("out")
             (DATA, Root("out", {"write": ["bob"]})),
             {},
             "permission_denied",
-            "the root out does not let alice write",
+            "the root out does not permit alice to write",
         ),
         (
             (DATA, Root("out", {"read_only": True})),

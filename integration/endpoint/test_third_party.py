@@ -92,7 +92,7 @@ def test_clear_data_that_one_end_forbids_is_refused_at_submission(
             assert ended.error is not None
             assert ended.error.kind == "unsupported", words(ended)
             error = ended.error
-        assert "clear" in str(error)
+        assert "unencrypted" in str(error)
         sample = (odd.source / "many-objects").read_bytes()[:SAMPLE]
         kept = [bytes(each.kept_up + each.kept_down) for each in scene.proxy.connections]
         assert not any(sample in each for each in kept), "the content was sent without TLS"

@@ -94,7 +94,7 @@ BAD: dict[str, tuple[Callable[[TokenScene], str], str]] = {
         lambda h: signed(h, "HS256", h.issuer.public("RS256").read_bytes(), alg="RS256"),
         "the token's signature by",
     ),
-    "other-algorithm": (lambda h: signed(h, "RS256", kid="es256"), "not a key for RS256"),
+    "other-algorithm": (lambda h: signed(h, "RS256", kid="es256"), "cannot check signatures of the algorithm RS256"),
     "critical": (lambda h: good(h, header={"crit": ["x"], "x": 1}), "critical"),
     "other-type": (lambda h: good(h, header={"typ": "secevent+jwt"}), "not an access token"),
     "own-keys": (
@@ -187,7 +187,7 @@ def test_only_public_calls_need_no_token(scene: TokenScene) -> None:
     assert ask(scene.endpoint, "GET", "/healthz").code == 200
     for path, methods in document.json["paths"].items():
         for method in methods:
-            if path in ("/v1/openapi.json", "/healthz"):
+            if path in ("/v1/openapi.json", "/healthz", "/.well-known/wlcg-tape-rest-api"):
                 continue
             where = path.replace("{id}", "x")
             answer = ask(scene.endpoint, method.upper(), where, raw=b"{}")

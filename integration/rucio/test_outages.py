@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dray.client import Request
-from integration.rucio.test_rules import LARGE, MIB, SLOW
+from integration.rucio.test_rules import LARGE, MIB
 
 if TYPE_CHECKING:
     from integration.rucio.conftest import Scene
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 WRONG_PIN = "sha256:" + "5a" * 32
+# A copy of `LARGE` bytes lasts longer than a restart of an endpoint on a busy host.
+VERY_SLOW = json.dumps({"dray": {"rate_max": MIB}})
 
 
 def is_whole(scene: Scene, name: str, sum: str) -> bool:
@@ -94,7 +96,7 @@ def test_a_cancellation_is_made_again(scene: Scene) -> None:
     """A rule is deleted while the destination is down: its transfer ends once that is back."""
     dataset, sums = scene.dataset("A-DATA", {"x": LARGE})
     (name,) = sums
-    rule = scene.do("add_rule", name=dataset, rse="B-DATA", meta=SLOW)
+    rule = scene.do("add_rule", name=dataset, rse="B-DATA", meta=VERY_SLOW)
     scene.do("submit")
     (request,) = scene.requests(name)
     scene.await_safe("b", request, MIB)
