@@ -51,6 +51,18 @@ impl std::fmt::Debug for Place {
 }
 
 impl Place {
+    /// Returns the place at `url`, without a ticket.
+    #[must_use]
+    pub fn at(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            ticket: None,
+            key: None,
+            address: None,
+            size: None,
+        }
+    }
+
     pub(crate) fn check(&self, field: &str) -> Result<()> {
         checks::text(&format!("{field}.url"), &self.url, TEXT_BYTES_MAX)?;
         for (name, value) in [

@@ -180,6 +180,45 @@ fn id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<TransferId>, 
 }
 
 impl Request {
+    /// Returns a request that has default values in all other fields.
+    #[must_use]
+    pub fn new(sources: Vec<Place>, destination: Place) -> Self {
+        Self {
+            id: None,
+            sources,
+            replicas: Vec::new(),
+            destination,
+            content: None,
+            selection: Selection::default(),
+            files_min: None,
+            class: None,
+            deadline: None,
+            not_before: None,
+            admission: None,
+            bytes_expected: None,
+            priority: priority_default(),
+            weight: weight_default(),
+            rate_min: None,
+            rate_max: None,
+            activity: None,
+            labels: BTreeMap::new(),
+            scitag: None,
+            durability: Durability::default(),
+            overwrite: Overwrite::default(),
+            verify: false,
+            resume: ResumeMode::default(),
+            xattrs: false,
+            checksum_attributes: false,
+            order: OrderWord::default(),
+            object_size: None,
+            streams: None,
+            clear_data: false,
+            bind: Vec::new(),
+            retry: None,
+            bound_seconds: None,
+        }
+    }
+
     /// Returns the scheduling class, with its default.
     #[must_use]
     pub fn class(&self) -> Class {

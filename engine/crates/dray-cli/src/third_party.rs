@@ -2,7 +2,7 @@
 //! other. The program then only watches the transfer. If the program is killed, the transfer
 //! continues.
 
-use crate::args::{Class, Cp, Owed, What, Who};
+use crate::args::{Cp, Owed, What, Who};
 use crate::exit::{Exit, Stop, usage};
 use crate::peer;
 use crate::storage::split;
@@ -10,19 +10,20 @@ use crate::transfers::{exit_of, line, lines, quoted, tell, wait};
 use crate::units::human;
 use crate::{output, signals};
 use dray_api::{
-    AdmissionAnswer, Admitted, Decision, EndpointAnswer, Entry, EntryType, MintedTicket,
-    STREAMS_MAX, Streams, Transfer,
+    AdmissionAnswer, AdmissionRequest, AdmissionWord, Admitted, Content, Decision, Direction,
+    EndpointAnswer, Entry, EntryType, MintedTicket, OrderWord, Place, Range, Request, STREAMS_MAX,
+    Selection, Streams, TicketRequest, Transfer,
 };
 use dray_client::Client;
 use dray_core::lock::LockExt;
-use dray_core::options::{Durability, Order, Overwrite};
+use dray_core::options::{Order, Overwrite};
 use dray_core::url::Url;
 use dray_core::{Error, Result, Status, TransferId};
 use dray_link::threads;
 use dray_net::Trust;
 use dray_runtime::drive::StreamCount;
 use hyper::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::ffi::OsString;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ScopedJoinHandle};
@@ -40,7 +41,7 @@ pub(crate) fn run(cp: &Cp, transfer: &TransferId) -> Result<Exit, Stop> {
     let (from, to) = (&first.address, &destination.address);
     let who = &cp.peer.who;
     let active = peer::client(who, to)?;
-    let mut places: Vec<Value> = sources.iter().map(place).collect();
+    let mut places: Vec<Place> = sources.iter().map(place).collect();
     let mut minted = Vec::new();
     let mut connected = Ok(());
     if from != to {
@@ -71,8 +72,10 @@ pub(crate) fn run(cp: &Cp, transfer: &TransferId) -> Result<Exit, Stop> {
     }
     let is_sent = connected.is_ok();
     let submitted = connected
-        .and_then(|()| request(cp, transfer, (places, replicas), &destination.to_string()))
-        .and_then(|request| active.ask::<Transfer>(Method::POST, "/v1/transfers", Some(&request)));
+        .and_then(|()| request(cp, transfer, (places, replicas), &destination))
+        .and_then(|request| {
+            active.ask::<Transfer>(Method::POST, "/v1/transfers", Some(&json!(request)))
+        });
     // Revoke the tickets of a refused transfer, because they are unused. After a temporary error
     // the endpoint may have received the request, so the tickets are kept.
     if let Err(error) = &submitted
@@ -140,25 +143,25 @@ fn no_source() -> Error {
     usage("SRC and DST are needed", "give both SRC and DST")
 }
 
-fn place(url: &Url) -> Value {
-    json!({"url": url.to_string()})
+fn place(url: &Url) -> Place {
+    Place::at(url.to_string())
 }
 
 /// Adds the ticket, and the key and the address of its endpoint, to the request's entry for the
 /// source.
-fn show(place: &mut Value, ticket: &MintedTicket) {
-    place["ticket"] = json!(ticket.ticket);
-    place["key"] = json!(ticket.key);
-    place["address"] = json!(ticket.address);
+fn show(place: &mut Place, ticket: &MintedTicket) {
+    place.ticket = Some(ticket.ticket.clone());
+    place.key = Some(ticket.key.clone());
+    place.address = Some(ticket.address.clone());
 }
 
 /// Adds the size of a file to the request's entry for a source, because the endpoint compares the
 /// sizes of replicas.
-fn measure(place: &mut Value, client: &Client, url: &Url) -> Result<()> {
+fn measure(place: &mut Place, client: &Client, url: &Url) -> Result<()> {
     let query = format!("/v1/storage/stat?path={}", quoted(&url.api_path()));
     let entry = client.ask::<Entry>(Method::GET, &query, None)?.read;
     if entry.kind == EntryType::File {
-        place["size"] = json!(entry.size);
+        place.size = Some(entry.size);
     }
     Ok(())
 }
@@ -232,122 +235,103 @@ fn ticket(
     paths: &[String],
     key: &str,
 ) -> Result<MintedTicket> {
-    let body = json!({
-        "transfer": transfer.as_str(),
-        "direction": "read",
-        "paths": paths,
-        "peer_key": key,
-    });
-    let answer = passive.ask(Method::POST, "/v1/tickets", Some(&body))?;
+    let request = TicketRequest {
+        transfer: transfer.as_str().to_owned(),
+        direction: Direction::Read,
+        paths: paths.to_vec(),
+        peer_key: key.to_owned(),
+        lifetime_seconds: None,
+        renewable_seconds: None,
+        overwrite: Overwrite::default(),
+    };
+    let answer = passive.ask(Method::POST, "/v1/tickets", Some(&json!(request)))?;
     Ok(answer.read)
 }
 
 fn request(
     cp: &Cp,
     transfer: &TransferId,
-    (sources, replicas): (Vec<Value>, Vec<Value>),
-    destination: &str,
-) -> Result<Value> {
+    (sources, replicas): (Vec<Place>, Vec<Place>),
+    destination: &Url,
+) -> Result<Request> {
     let what = &cp.what;
     let options = cp.options();
-    let range = what
-        .range
-        .map(|range| json!({"offset": range.offset, "length": range.length}));
-    let mut request = json!({
-        "id": transfer.as_str(),
-        "sources": sources,
-        "replicas": replicas,
-        "destination": {"url": destination},
-        "selection": {
-            "recursive": what.recursive,
-            "include": what.include,
-            "exclude": what.exclude,
-            "links": what.selection().links,
-        },
-        "durability": match options.durability {
-            Durability::None => "none",
-            Durability::File => "file",
-            Durability::Object => "object",
-        },
-        "overwrite": match options.overwrite {
-            Overwrite::Never => "never",
-            Overwrite::IfDifferent => "if-different",
-            Overwrite::Always => "always",
-        },
-        "order": match options.order {
-            Order::Layout => "layout",
-            Order::File => "file",
-            Order::Random { .. } => {
-                return Err(usage(
-                    "endpoints support --order layout and --order file only",
-                    "run the command without --order random",
-                ));
-            }
-        },
-        "object_size": options.object_bytes,
-        "verify": options.verify,
-        "resume": options.resume,
-        "xattrs": options.xattrs,
-        "checksum_attributes": options.checksum_attributes,
-        "clear_data": cp.peer.clear_data,
+    let order = match options.order {
+        Order::Layout => OrderWord::Layout,
+        Order::File => OrderWord::File,
+        Order::Random { .. } => {
+            return Err(usage(
+                "endpoints support --order layout and --order file only",
+                "run the command without --order random",
+            ));
+        }
+    };
+    let streams = cp.streams.map(|streams| match streams {
+        StreamCount::Fixed(count) => Streams::Count(count.min(STREAMS_MAX)),
+        StreamCount::Tuned => Streams::Auto,
     });
-    if cp.allow_empty {
-        request["files_min"] = json!(0);
-    }
-    if let Some(range) = range {
-        request["selection"]["range"] = range;
-    }
-    if let Some(streams) = cp.streams {
-        request["streams"] = json!(match streams {
-            StreamCount::Fixed(count) => Streams::Count(count.min(STREAMS_MAX)),
-            StreamCount::Tuned => Streams::Auto,
-        });
-    }
-    if let Some(rate) = options.rate {
-        request["rate_max"] = json!(rate);
-    }
-    if let Some(checksum) = what.checksum {
-        request["content"] = json!({"checksum": checksum.to_string()});
-    }
-    owe(&mut request, &cp.owed);
-    Ok(request)
+    let content = what.checksum.map(|checksum| Content {
+        checksum: Some(checksum.to_string()),
+        size: None,
+    });
+    let request = Request {
+        id: Some(transfer.clone()),
+        replicas,
+        content,
+        selection: Selection {
+            recursive: what.recursive,
+            include: what.include.clone(),
+            exclude: what.exclude.clone(),
+            range: what.range.map(|range| Range {
+                offset: range.offset,
+                length: range.length,
+            }),
+            links: what.selection().links,
+        },
+        files_min: cp.allow_empty.then_some(0),
+        rate_max: options.rate,
+        durability: options.durability,
+        overwrite: options.overwrite,
+        verify: options.verify,
+        resume: options.resume,
+        xattrs: options.xattrs,
+        checksum_attributes: options.checksum_attributes,
+        order,
+        object_size: Some(options.object_bytes),
+        streams,
+        clear_data: cp.peer.clear_data,
+        ..Request::new(sources, place(destination))
+    };
+    Ok(owe(request, &cp.owed))
 }
 
-/// Adds the deadline and the rate that the user asks for to a request.
-fn owe(request: &mut Value, owed: &Owed) {
-    if let Some(deadline) = owed.deadline {
-        request["deadline"] = json!(deadline);
-    }
-    if let Some(begin) = owed.not_before {
-        request["not_before"] = json!(begin);
-    }
-    if let Some(bytes) = owed.bytes {
-        request["bytes_expected"] = json!(bytes);
-    }
-    if let Some(rate) = owed.rate_min {
-        request["rate_min"] = json!(rate);
-    }
-    if let Some(class) = owed.class {
-        request["class"] = json!(match class {
-            Class::Realtime => "realtime",
-            Class::Deadline => "deadline",
-            Class::Background => "background",
-        });
-    }
-    if owed.best_effort {
-        request["admission"] = json!("best_effort");
+/// Returns the request with the deadline and the rate that the user asks for.
+fn owe(request: Request, owed: &Owed) -> Request {
+    Request {
+        deadline: owed.deadline,
+        not_before: owed.not_before,
+        bytes_expected: owed.bytes,
+        rate_min: owed.rate_min,
+        class: owed.class.map(Into::into),
+        admission: owed.best_effort.then_some(AdmissionWord::BestEffort),
+        ..request
     }
 }
 
 /// Refuses options for promises, which only endpoints make.
 pub(crate) fn refuse_owed(owed: &Owed) -> Result<()> {
-    let mut asked = json!({});
-    owe(&mut asked, owed);
-    let named = asked.as_object().and_then(|asked| asked.keys().next());
-    match named {
+    let given = [
+        ("--deadline", owed.deadline.is_some()),
+        ("--not-before", owed.not_before.is_some()),
+        ("--bytes", owed.bytes.is_some()),
+        ("--rate-min", owed.rate_min.is_some()),
+        ("--class", owed.class.is_some()),
+        ("--best-effort", owed.best_effort),
+    ];
+    match given.into_iter().find(|(_, is_given)| *is_given) {
         None => Ok(()),
-        Some(name) => Err(usage(
-            format!("{name} works only between two endpoints"),
+        Some((option, _)) => Err(usage(
+            format!("{option} works only between two endpoints"),
             "write source and destination as dray://HOST/ROOT/PATH, or omit the option",
         )),
     }
@@ -356,14 +340,21 @@ pub(crate) fn refuse_owed(owed: &Owed) -> Result<()> {
 /// Asks the destination's endpoint if it would accept the transfer. Nothing is changed.
 pub(crate) fn plan(what: &What, owed: &Owed, who: &Who) -> Result<Exit, Stop> {
     let (sources, destination) = ends(what)?;
-    let mut request = json!({
-        "sources": sources.iter().map(place).collect::<Vec<_>>(),
-        "destination": {"url": destination.to_string()},
-        "selection": {"recursive": what.recursive},
-    });
-    owe(&mut request, owed);
+    let request = Request {
+        selection: Selection {
+            recursive: what.recursive,
+            ..Selection::default()
+        },
+        ..owe(
+            Request::new(sources.iter().map(place).collect(), place(&destination)),
+            owed,
+        )
+    };
     let client = peer::client(who, &destination.address)?;
-    let body = json!({"transfers": [request]});
+    let question = AdmissionRequest {
+        transfers: vec![request],
+    };
+    let body = json!(question);
     let answer = client.ask::<AdmissionAnswer>(Method::POST, "/v1/admission", Some(&body))?;
     let is_taken = answer.read.decision == Decision::Accept;
     if what.json {
@@ -409,29 +400,35 @@ mod tests {
     use super::{refuse_owed, request, verdict_lines};
     use crate::args::{Command, Dray, Owed};
     use clap::Parser as _;
-    use dray_api::{Admitted, read_answer};
+    use dray_api::{Admitted, Place, Streams, read_answer};
     use dray_core::TransferId;
+    use dray_core::url::Url;
     use serde_json::{Value, json};
 
     #[test]
     fn the_number_of_streams_is_asked_for_as_it_was_given() {
-        let asked = |more: &[&str]| -> Value {
+        let asked = |more: &[&str]| -> Option<Streams> {
             let words = ["dray", "cp", "dray://a/r/x", "dray://b/r/y"];
             let words = words.iter().chain(more);
             let Command::Cp(cp) = Dray::try_parse_from(words).expect("good").command else {
                 panic!("another command");
             };
             let transfer = TransferId::new("one").expect("good");
-            let source = json!({"url": "dray://a/r/x"});
-            request(&cp, &transfer, (vec![source], Vec::new()), "dray://b/r/y")
-                .expect("good")["streams"]
-                .clone()
+            let destination = Url::parse(b"dray://b/r/y").expect("good");
+            let source = Place::at("dray://a/r/x");
+            request(&cp, &transfer, (vec![source], Vec::new()), &destination)
+                .expect("good")
+                .streams
         };
-        assert_eq!(asked(&[]), json!(null), "the endpoint's to say");
-        assert_eq!(asked(&["--streams", "auto"]), json!("auto"));
-        assert_eq!(asked(&["--streams", "7"]), json!(7));
+        assert_eq!(asked(&[]), None, "the endpoint's to say");
+        assert_eq!(asked(&["--streams", "auto"]), Some(Streams::Auto));
+        assert_eq!(asked(&["--streams", "7"]), Some(Streams::Count(7)));
         let most = asked(&["--streams", "200"]);
-        assert_eq!(most, json!(64), "the most that an endpoint takes");
+        assert_eq!(
+            most,
+            Some(Streams::Count(64)),
+            "the most that an endpoint takes"
+        );
     }
 
     #[test]

@@ -36,7 +36,6 @@ use dray_config::{ManagedTier, Tier};
 use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId};
 use dray_queue::clock;
 use dray_queue::{Queue, Refused, SpaceClaim, StagedRow, Submission, TierChange, TierVersion};
-use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -453,7 +452,7 @@ fn submission(
     (from, to): (&ApiPath, &ApiPath),
     (owner, principal): (&str, &str),
 ) -> Result<Submission> {
-    let moves = transfer(id.clone(), request, from, to)?;
+    let moves = transfer(id.clone(), request, from, to);
     Ok(Submission {
         // Both URLs are paths of this endpoint, so no host name needs to be recognised.
         route: Route::parse(&moves, |_| false)?,
@@ -466,29 +465,17 @@ fn submission(
 
 /// Builds the transfer of a staging request: a file that keeps its name, or the contents of a
 /// folder.
-fn transfer(
-    id: TransferId,
-    request: &StagingRequest,
-    from: &ApiPath,
-    to: &ApiPath,
-) -> Result<Request> {
+fn transfer(id: TransferId, request: &StagingRequest, from: &ApiPath, to: &ApiPath) -> Request {
     let url = |path: &ApiPath| match request.recursive {
         true => format!("{}/", path.text()),
         false => path.text(),
     };
-    let minimal = json!({"sources": [{"url": url(from)}], "destination": {"url": url(to)}});
-    let minimal: Request = serde_json::from_value(minimal).map_err(|error| {
-        Error::new(ErrorKind::Internal, End::Here, "stage").cause(error.to_string())
-    })?;
-    Ok(Request {
+    Request {
         id: Some(id),
         selection: Selection {
             recursive: request.recursive,
             ..Selection::default()
         },
-        sources: vec![Place {
-            ..minimal.sources[0].clone()
-        }],
         priority: request.priority,
         deadline: request.deadline,
         admission: request.admission,
@@ -496,6 +483,6 @@ fn transfer(
         labels: request.labels.clone(),
         activity: request.application.clone(),
         bound_seconds: request.bound_seconds,
-        ..minimal
-    })
+        ..Request::new(vec![Place::at(url(from))], Place::at(url(to)))
+    }
 }

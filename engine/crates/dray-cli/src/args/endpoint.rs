@@ -286,6 +286,16 @@ pub(crate) enum Class {
     Background,
 }
 
+impl From<Class> for dray_core::rate::Class {
+    fn from(class: Class) -> Self {
+        match class {
+            Class::Realtime => Self::Realtime,
+            Class::Deadline => Self::Deadline,
+            Class::Background => Self::Background,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Cancel {
     /// Id of the transfer
