@@ -30,7 +30,7 @@ pub(crate) const fn held_up_by(stage: Stage) -> &'static str {
         Stage::Verdict => "waiting for answers from the other end",
         Stage::Write => "writing the destination",
         Stage::Sync => "syncing the destination",
-        Stage::Publish => "naming files at the destination",
+        Stage::Publish => "giving files their final names at the destination",
     }
 }
 

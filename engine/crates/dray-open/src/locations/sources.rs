@@ -105,8 +105,9 @@ impl ReadSources {
     }
 }
 
-/// Returns the name of a copy of `location`, or `None` if only a folder's contents are copied.
-/// `stored` contains the sources before this one. `count` is the number of all sources.
+/// Returns the name that `location` gets at the destination, or `None` if only the contents of the
+/// folder are copied. `stored` contains the sources before this one. `count` is the number of all
+/// sources.
 fn stored_name(
     location: &dyn Location,
     stored: &[Arc<dyn Location>],

@@ -233,7 +233,7 @@ impl Tape<'_> {
                 .map_err(sql("count the files of tape requests"))?;
             if live + files.len() as u64 > LIVE_FILES_MAX {
                 let cause = format!(
-                    "{live} files of {} are being staged; {LIVE_FILES_MAX} are allowed",
+                    "{live} files of {} are being staged; at most {LIVE_FILES_MAX} are allowed",
                     request.owner
                 );
                 return Err(Error::new(ErrorKind::Busy, End::Here, "stage the files")

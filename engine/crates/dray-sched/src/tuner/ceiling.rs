@@ -26,8 +26,8 @@ pub(super) struct Ceiling {
 }
 
 impl Ceiling {
-    /// Creates a ceiling for a number between `least` and `most`. `clean` must be known to cause no
-    /// errors.
+    /// Creates a ceiling for a tuned setting that lies between `least` and `most`. `clean` is a
+    /// value of the setting that is known to cause no errors.
     pub(super) const fn new((least, most): (u64, u64), clean: u64) -> Self {
         Self {
             least,

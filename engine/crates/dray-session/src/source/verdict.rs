@@ -17,7 +17,7 @@ impl Source {
 
     /// Ends the session because the sink violated the protocol or exceeded an agreed limit.
     pub(super) fn violation(&mut self, kind: ErrorKind, cause: String) {
-        let error = Error::new(kind, End::Sink, "follow the messages of the sink")
+        let error = Error::new(kind, End::Sink, "process the messages of the sink")
             .cause(cause)
             .remedy("use the same version of dray at both ends, and report this error");
         self.break_off(error);
