@@ -109,16 +109,14 @@ impl Fault {
                 Phase::Closing,
             ) => Some("after the verdict no object is read, sent or written"),
             (Self::SyncError, Phase::Syncing) => None,
-            (Self::SyncError, _) => {
-                Some("the sink syncs file content only in the phase of syncing")
-            }
+            (Self::SyncError, _) => Some("the sink syncs file content only in the phase `Syncing`"),
             (Self::WriteBackLost, Phase::Listing | Phase::Closing) => {
                 Some("the page cache has no bytes to write back")
             }
             (Self::LogError, Phase::Logging) => None,
-            (Self::LogError, _) => Some("the sink appends to the log only in the phase of logging"),
+            (Self::LogError, _) => Some("the sink appends to the log only in the phase `Logging`"),
             (Self::BitRot, Phase::Publishing) => None,
-            (Self::BitRot, _) => Some("the sink reads files back only in the phase of publishing"),
+            (Self::BitRot, _) => Some("the sink reads files back only in the phase `Publishing`"),
             (Self::Tampered, Phase::Listing) => None,
             (Self::Tampered, _) => Some("the fault happens between two runs"),
             _ => None,

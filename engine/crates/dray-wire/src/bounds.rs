@@ -121,9 +121,9 @@ pub const fn live_bytes_max(live_entries_max: u32) -> u64 {
     live_entries_max as u64 * LIVE_ENTRY_BYTES + LIVE_BYTES_MORE
 }
 
-/// Returns the number of bytes that an entry counts towards [`live_bytes_max`] until the entry is
-/// closed. `path_bytes` is the length of the full path. For a directory, the path is counted from
-/// its first announcement, and the attributes from its end.
+/// Returns the number of bytes of an entry that count towards [`live_bytes_max`] until the entry is
+/// closed. `path_bytes` is the length of the full path. A directory has two entries: the path counts
+/// with `Directory`, and the attributes count with `DirectoryEnd`.
 #[must_use]
 pub fn entry_bytes(entry: &Entry, path_bytes: usize) -> u64 {
     let xattrs = entry.metadata.xattrs.iter();
