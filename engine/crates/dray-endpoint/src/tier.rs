@@ -19,6 +19,7 @@ mod identity;
 mod io_jobs;
 mod limit;
 mod plan;
+mod progress;
 mod promised;
 mod replicate;
 mod rows;
@@ -36,7 +37,7 @@ use crate::storage::Given;
 use admission::{Lingering, StagedCopy};
 use count::Counters;
 use devices::Devices;
-use dray_api::{TierVersionState as At, Timestamp};
+use dray_api::Timestamp;
 use dray_config::roots::Roots;
 use dray_config::{Config, ManagedTier};
 use dray_core::lock::LockExt;
@@ -54,15 +55,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use watch::{Noticed, Watch};
 
-/// Interval between two rounds.
-const ROUND: Duration = Duration::from_secs(1);
-
-/// Interval between two rounds while a demotion runs. The next demotion starts in the round after its
-/// end, so a long interval would leave the slow root idle.
-const ROUND_BUSY: Duration = Duration::from_millis(200);
-
 /// Shortest interval between two scans of the fast roots.
 const SCAN: Duration = Duration::from_secs(2);
+
+/// Shortest interval between two scans after changes.
+const HINTED: Duration = Duration::from_millis(100);
 
 /// Part of the time that scans may take: one in this number.
 const SCAN_PART: u32 = 10;
@@ -157,8 +154,8 @@ struct Memory {
     known_jobs: BTreeSet<String>,
     /// Fast paths of the granted write jobs. Only the job completes its version.
     granted: BTreeSet<String>,
-    /// True if a demotion runs.
-    is_busy: bool,
+    /// The demotions that run.
+    followed: progress::Followed,
     /// The last rate that a running demotion got, in bytes per second.
     rate: f64,
     /// The last rate of replications that read a fast copy, in bytes per second.
@@ -216,20 +213,11 @@ impl Tiers {
         }))
     }
 
-    /// Runs a round of each tier every second, or more often while a demotion runs, until `sleep`
-    /// returns false. `sleep` waits for the given time, and returns false when the endpoint stops.
+    /// Runs a round of each tier every second, or earlier after an event ([`Tiers::pause`]), until
+    /// `sleep` returns false. `sleep` waits for the given time, and returns false when the endpoint stops.
     pub fn run(&self, given: &Given, sleep: &dyn Fn(Duration) -> bool) {
         let mut memories: Vec<Option<Memory>> = self.tiers.iter().map(|_| None).collect();
-        // Without a tier there is no work, but the end of this function would end the endpoint.
-        let idle = match self.tiers.is_empty() {
-            true => Duration::from_secs(3_600),
-            false => ROUND,
-        };
-        let is_busy = |memories: &[Option<Memory>]| {
-            let mut known = memories.iter().flatten();
-            known.any(|memory| memory.is_busy)
-        };
-        while sleep(if is_busy(&memories) { ROUND_BUSY } else { idle }) {
+        while self.pause(&mut memories, sleep) {
             for (tier, memory) in self.tiers.iter().zip(&mut memories) {
                 if let Err(error) = self.round(tier, memory, given) {
                     let mut seen = tier.seen.lock_unpoisoned();
@@ -288,7 +276,7 @@ impl Memory {
             jobs: JobQueues::new(),
             known_jobs: BTreeSet::new(),
             granted: BTreeSet::new(),
-            is_busy: false,
+            followed: progress::Followed::default(),
             rate: 0.0,
             replica_rate: None,
             paced: BTreeMap::new(),
@@ -345,7 +333,8 @@ impl Round<'_> {
             let scanned = self.scan(&rows);
             let pause = (began.elapsed() * SCAN_PART).max(SCAN);
             self.memory.next_scan = Instant::now() + pause;
-            self.memory.next_hinted = Instant::now() + began.elapsed() * HINTED_PART;
+            let pause = (began.elapsed() * HINTED_PART).max(HINTED);
+            self.memory.next_hinted = Instant::now() + pause;
             self.memory.is_hinted = false;
             if scanned? {
                 rows = self.rows()?;
@@ -366,7 +355,8 @@ impl Round<'_> {
             dwsf: self.memory.estimator.dwsf(),
             dwpp: self.memory.estimator.dwpp(),
             largest: rows.iter().map(|row| row.bytes).max().unwrap_or(0) as f64,
-            backlog: undemoted(&rows) as f64,
+            backlog: self.backlog(&rows) as f64,
+            moved: self.moved(&rows) as f64,
             is_writing: self.memory.is_writing(),
             is_short: short > 0,
         };
@@ -441,12 +431,6 @@ impl Round<'_> {
         }
         Ok(short)
     }
-}
-
-/// Returns the bytes of complete versions without a durable slow copy.
-fn undemoted(rows: &[TierVersion]) -> u64 {
-    let waits = |row: &&TierVersion| matches!(row.state, At::Written | At::Demoting);
-    rows.iter().filter(waits).map(|row| row.bytes).sum()
 }
 
 /// Returns the results of the last round of a tier.

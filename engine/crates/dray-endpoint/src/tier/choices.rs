@@ -6,7 +6,7 @@ use dray_sched::tiers::bypass::BypassRule;
 use dray_sched::tiers::device::DeviceModel;
 use dray_sched::tiers::failures::Prior;
 use dray_sched::tiers::policy::{self, Bbos, DataWarp, EvenBbos, MaxBw, MaxEff, TierPolicy};
-use dray_sched::tiers::ramp::{Overflow, Rates};
+use dray_sched::tiers::ramp::{Overflow, Rates, needed_rate};
 use dray_sched::tiers::victims::Order;
 
 /// State of a tier for which rates are planned.
@@ -18,6 +18,8 @@ pub(super) struct Moment {
     pub(super) largest: f64,
     /// Bytes on the fast roots without a durable slow copy.
     pub(super) backlog: f64,
+    /// Part of `backlog` that running demotions have moved.
+    pub(super) moved: f64,
     pub(super) is_writing: bool,
     /// True if the fast roots hold more than the watermark.
     pub(super) is_short: bool,
@@ -65,7 +67,7 @@ pub(super) fn rates(
     let now = policy::Moment {
         dwsf: moment.dwsf,
         dwpp: moment.dwpp,
-        backlog: moment.backlog,
+        backlog: moment.backlog - moment.moved,
     };
     let policy = policy(tier.policy);
     // A policy that never demotes beside writes stays so while space is short: the writes then end.
@@ -75,7 +77,24 @@ pub(super) fn rates(
     );
     match moment.is_short && !is_apart {
         true => sizes.full_rates(),
-        false => policy.rates(&sizes, &now),
+        false => caught_up(tier, device, policy.rates(&sizes, &now), moment),
+    }
+}
+
+/// Raises the rates of a policy of BBOS to those with which the rest of the period fits, if the policy
+/// demands a demotion. The ramp assumes demotions without pauses, and space that is free with each
+/// demoted byte.
+fn caught_up(tier: &ManagedTier, device: &DeviceModel, rates: Rates, moment: &Moment) -> Rates {
+    let is_bbos = matches!(tier.policy, TierPolicyName::Bbos | TierPolicyName::BbosEven);
+    let free = tier.capacity.0 as f64 - moment.backlog;
+    let remaining = moment.dwpp - moment.dwsf;
+    let needed = needed_rate(device, free, moment.moved, remaining, moment.largest);
+    if !is_bbos || rates.read <= 0.0 || needed <= rates.read {
+        return rates;
+    }
+    Rates {
+        read: needed,
+        write: device.write_beside(needed),
     }
 }
 

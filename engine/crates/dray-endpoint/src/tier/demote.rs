@@ -6,7 +6,7 @@ use super::rows::endpoint;
 use crate::staging::{Copy, copy};
 use dray_access::OWN_PRINCIPAL;
 use dray_api::{Patch, StagedDirection, TierVersionState as At};
-use dray_core::{ErrorKind, Result, TransferId};
+use dray_core::{Error, ErrorKind, Result, TransferId};
 use dray_queue::{TierChange, TierVersion};
 use dray_sched::tiers::victims::{self, Version, VersionState};
 use std::collections::BTreeMap;
@@ -18,12 +18,15 @@ pub(super) const LABEL: &str = "dray.tier";
 /// Lowest rate of a running demotion in bytes per second. A rate of zero would end its session.
 pub(super) const RATE_MIN: f64 = 65_536.0;
 
+/// Most demotions that run at the same time: one moves bytes, and one syncs.
+const RUNNING_MAX: usize = 2;
+
 /// Part by which the rate must differ before a running demotion gets the new rate.
 pub(super) const RATE_CHANGE: f64 = 0.1;
 
 impl Round<'_> {
-    /// Starts a demotion if none runs, or changes the rate of the running one. A running demotion
-    /// gets at least Brmin, the rate that writes leave to it.
+    /// Starts a demotion if none moves bytes, or changes the rate of the running one. A running
+    /// demotion gets at least Brmin, the rate that writes leave to it.
     pub(super) fn demote(
         &mut self,
         rows: &[TierVersion],
@@ -31,16 +34,16 @@ impl Round<'_> {
         planned: &Planned,
     ) -> Result<()> {
         let rate = planned.read.max(self.tier.device.read_min).max(RATE_MIN);
-        let mut running = rows
+        let running: Vec<&TierVersion> = rows
             .iter()
-            .filter(|row| row.state == At::Demoting)
-            .peekable();
-        self.memory.is_busy = running.peek().is_some();
-        if self.memory.is_busy {
+            .filter(|row| row.state == At::Demoting && row.transfer.is_some())
+            .collect();
+        let moving = self.memory.followed.set(&self.all.queue, &running, rate);
+        if !moving.is_empty() || running.len() >= RUNNING_MAX {
             let is_same = (rate / self.memory.rate - 1.0).abs() <= RATE_CHANGE;
             if !is_same {
-                for id in running.filter_map(|row| row.transfer.as_deref()) {
-                    self.change_rate(id, plan::whole(rate))?;
+                for id in moving {
+                    self.change_rate(&id, plan::whole(rate))?;
                 }
                 self.memory.rate = rate;
             }
@@ -62,28 +65,31 @@ impl Round<'_> {
         let Some(row) = next.and_then(|next| rows.get(next.index)) else {
             return Ok(());
         };
-        let submitted = self.submit(row, plan::whole(rate));
-        self.memory.is_busy = true;
         self.memory.rate = rate;
-        if let Err(error) = submitted {
-            let path = &row.fast_path;
-            tracing::warn!(tier = self.name(), "cannot demote {path}: {error}");
-            self.tier.counters.demotion_failed();
-            self.memory
-                .later
-                .insert(path.clone(), Instant::now() + super::AGAIN);
-            let mut new = row.clone();
-            new.error = Some(error.to_string());
-            self.all
-                .queue
-                .tiers()
-                .change(vec![(Some(row.state), new)])?;
+        match self.submit(row, plan::whole(rate)) {
+            Ok(id) => self.memory.followed.add(id, row.bytes, rate),
+            Err(error) => self.refused(row, &error)?,
         }
         Ok(())
     }
 
-    /// Submits the demotion of a version. A failed demotion continues under its id.
-    fn submit(&self, row: &TierVersion, rate: u64) -> Result<()> {
+    /// Notes that the demotion of a version could not be submitted.
+    fn refused(&mut self, row: &TierVersion, error: &Error) -> Result<()> {
+        let path = &row.fast_path;
+        tracing::warn!(tier = self.name(), "cannot demote {path}: {error}");
+        self.tier.counters.demotion_failed();
+        self.memory
+            .later
+            .insert(path.clone(), Instant::now() + super::AGAIN);
+        let mut new = row.clone();
+        new.error = Some(error.to_string());
+        let tiers = self.all.queue.tiers();
+        tiers.change(vec![(Some(row.state), new)])
+    }
+
+    /// Submits the demotion of a version, and returns the id of the transfer. A failed demotion
+    /// continues under its id.
+    fn submit(&self, row: &TierVersion, rate: u64) -> Result<String> {
         let id = match (&row.transfer, &row.error) {
             (Some(id), Some(_)) => TransferId::new(id.as_str())?,
             _ => dray_open::prepare::new_transfer_id()?,
@@ -104,7 +110,8 @@ impl Round<'_> {
         };
         let change = Some(TierChange::Declared(new));
         let submitted = self.all.queue.submit_staged(submission, staged, change);
-        submitted.map(drop).map_err(|refused| refused.error)
+        submitted.map_err(|refused| refused.error)?;
+        Ok(id.to_string())
     }
 
     /// Changes the rate of a transfer that this tier has submitted with a rate. The rate of a staging

@@ -116,6 +116,7 @@ fn the_rate_follows_the_ramp_only_while_applications_write() {
         dwpp: 1_200.0,
         largest: 0.0,
         backlog: 0.0,
+        moved: 0.0,
         is_writing: true,
         is_short: false,
     };
@@ -158,6 +159,7 @@ fn the_policy_of_the_configuration_decides_the_rates_beside_writes() {
             dwpp: 1_200.0,
             largest: 0.0,
             backlog,
+            moved: 0.0,
             is_writing: true,
             is_short,
         };
@@ -176,6 +178,31 @@ fn the_policy_of_the_configuration_decides_the_rates_beside_writes() {
         assert!(read(policy, true, 900.0) <= 0.0, "not beside writes");
     }
     assert!(read(TierPolicyName::Bbos, true, 0.0) >= 160.0);
+}
+
+#[test]
+fn a_demotion_that_lags_gets_a_higher_rate_than_the_ramp() {
+    let place = tempfile::tempdir().expect("a folder");
+    let config = config(place.path());
+    let device = plan::device(&config.tier[0]).expect("good");
+    let read = |backlog, moved| {
+        let moment = Moment {
+            dwsf: 500.0,
+            dwpp: 1_600.0,
+            largest: 80.0,
+            backlog,
+            moved,
+            is_writing: true,
+            is_short: false,
+        };
+        plan::plan(&config.tier[0], &device, 1_000.0, &moment)
+    };
+    let ramp = read(0.0, 0.0);
+    let late = read(400.0, 0.0);
+    assert!(late.read > ramp.read, "{late:?} {ramp:?}");
+    assert!(late.write < ramp.write, "{late:?} {ramp:?}");
+    assert!(read(400.0, 60.0).read < late.read);
+    assert!((read(900.0, 0.0).read - 160.0).abs() < 1e-6);
 }
 
 #[test]

@@ -283,6 +283,29 @@ pub fn even_rates(device: &DeviceModel, free: f64, remaining: f64) -> Rates {
     }
 }
 
+/// Returns the lowest demotion rate in bytes per second with which the remaining bytes of the period
+/// fit, if versions are demoted only after they are complete and their space is free only at the end
+/// of their demotion. `free` is the capacity less the bytes without a durable slow copy, and `moved`
+/// the number of these bytes that the running demotion has moved. `remaining` is DWPP less DWSF, and
+/// `largest` the size of the largest version.
+///
+/// The space of the version whose demotion runs is still taken when all others are moved, so the
+/// rate counts on `largest` bytes less. A demotion that was paused, or started late, has left fewer
+/// free bytes, and the rate makes up for it.
+#[must_use]
+pub fn needed_rate(
+    device: &DeviceModel,
+    free: f64,
+    moved: f64,
+    remaining: f64,
+    largest: f64,
+) -> f64 {
+    if remaining <= free {
+        return 0.0;
+    }
+    even_rates(device, free + moved - largest, remaining).read
+}
+
 /// Returns the rate in bytes per second of the demotion of a version with a deadline: the higher
 /// of the rate of the ramp, and of the remaining bytes divided by the remaining time. It does not
 /// exceed `read_max`.

@@ -1,4 +1,4 @@
-use super::{EquationForm, Pattern, Ramp, demotion_rate, even_rates};
+use super::{EquationForm, Pattern, Ramp, demotion_rate, even_rates, needed_rate};
 use crate::tiers::device::DeviceModel;
 use proptest::prelude::*;
 
@@ -107,11 +107,90 @@ fn versions_are_planned_for_without_the_first() {
     assert!(plan(2.10).is_ok());
 }
 
+#[test]
+fn a_rate_is_needed_only_for_bytes_without_space() {
+    let device = paper();
+    assert_eq!(needed_rate(&device, 0.5, 0.0, 0.5, 0.1), 0.0);
+    let exact = even_rates(&device, 0.4, 0.6).read;
+    assert_eq!(needed_rate(&device, 0.5, 0.0, 0.6, 0.1), exact);
+    // Moved bytes take space until the end of their demotion.
+    assert_eq!(needed_rate(&device, 0.4, 0.1, 0.6, 0.1), exact);
+    // A demotion that lags has left fewer free bytes.
+    assert!(needed_rate(&device, 0.4, 0.0, 0.6, 0.1) > exact);
+    assert_eq!(needed_rate(&device, 0.0, 0.0, 0.6, 0.1), 1.6);
+}
+
+/// A burst of whole versions that are demoted one after the other, in parts of the capacity.
+struct Burst {
+    versions: u32,
+    size: f64,
+    /// Seconds between the end of a demotion and the first byte of the next one.
+    pause: f64,
+    has_feedback: bool,
+}
+
+impl Burst {
+    /// Returns the most space that is taken. Writes run at Bwmin.
+    fn peak(&self, device: &DeviceModel) -> f64 {
+        let dwpp = f64::from(self.versions) * self.size;
+        let ramp = Ramp::plan_versions(device, 1.0, dwpp, self.size, EquationForm::Text);
+        let step = self.size / device.write_min / 64.0;
+        let (mut dwsf, mut moved, mut freed, mut most) = (0.0f64, 0.0f64, 0.0f64, 0.0f64);
+        let mut waits = 0.0;
+        while dwsf < dwpp {
+            dwsf = (dwsf + device.write_min * step).min(dwpp);
+            most = most.max(dwsf - freed);
+            let complete = (dwsf / self.size + 1e-9).floor() * self.size;
+            let planned = ramp
+                .as_ref()
+                .map_or(device.read_max, |ramp| ramp.rates(dwsf).read);
+            let (free, running) = (1.0 - (dwsf - freed), moved - freed);
+            let needed = needed_rate(device, free, running, dwpp - dwsf, self.size);
+            let rate = planned.max(if self.has_feedback { needed } else { 0.0 });
+            if waits > 0.0 || complete <= freed {
+                waits -= step;
+                continue;
+            }
+            moved = (moved + rate * step).min(freed + self.size);
+            if moved >= freed + self.size {
+                freed += self.size;
+                waits = self.pause;
+            }
+        }
+        most
+    }
+
+    /// Returns the most space that a tier needs for this burst: demotions at Brmax, in whole versions.
+    fn least(&self, device: &DeviceModel) -> f64 {
+        let cycle = self.size / device.read_max + self.pause;
+        let written = f64::from(self.versions - 1) * self.size / device.write_min;
+        (f64::from(self.versions) - (written / cycle).floor()) * self.size
+    }
+}
+
 /// Bandwidths of any device, in any unit.
 fn devices() -> impl Strategy<Value = DeviceModel> {
     (0.5..8.0f64, 0.05..1.0f64, 0.1..8.0f64, 0.0..1.0f64).prop_map(|(write, fall, read, rise)| {
         DeviceModel::new(write, write * fall, read, read * rise).expect("valid")
     })
+}
+
+#[test]
+fn without_feedback_pauses_fill_the_tier() {
+    let device = paper();
+    let peak = |has_feedback| {
+        let size = 1.0 / 12.0;
+        let pause = 0.15 * size / device.read_max;
+        Burst {
+            versions: 19,
+            size,
+            pause,
+            has_feedback,
+        }
+        .peak(&device)
+    };
+    assert!(peak(false) > 1.0, "{}", peak(false));
+    assert!(peak(true) <= 1.0, "{}", peak(true));
 }
 
 proptest! {
@@ -176,6 +255,21 @@ proptest! {
             highest = highest.max(used);
         }
         prop_assert!((highest - 1.0).abs() < 1e-6, "{}", highest);
+    }
+
+    #[test]
+    fn a_burst_of_versions_fits_where_demotions_at_brmax_would_fit(
+        versions in 12u32..40,
+        parts in 8.0..30.0f64,
+        pause in 0.0..0.3f64,
+    ) {
+        let size = 1.0 / parts;
+        let device = paper();
+        let burst = Burst { versions, size, pause: pause * size / device.read_max, has_feedback: true };
+        // Two versions of margin: the rate has a limit, so a late increase cannot catch up entirely.
+        prop_assume!(burst.least(&device) + 2.0 * size <= 1.0);
+        let peak = burst.peak(&device);
+        prop_assert!(peak <= 1.0 + 1e-6, "{} of {} versions of {}", peak, versions, size);
     }
 
     #[test]

@@ -1,0 +1,275 @@
+//! Follows the running demotions between two rounds, so that the next round starts as soon as one of
+//! them has moved its bytes or has ended.
+
+use super::{Memory, Round, Tiers};
+use dray_api::TierVersionState as At;
+use dray_core::TransferId;
+use dray_queue::{Counters, Queue, TierVersion};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Longest time between two rounds.
+const ROUND: Duration = Duration::from_secs(1);
+
+/// Longest time between two rounds while a demotion runs.
+const ROUND_BUSY: Duration = Duration::from_millis(200);
+
+/// Time between two looks at the running demotions, and at the events of the fast roots.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The same while a demotion runs.
+const LOOK_BUSY: Duration = Duration::from_millis(20);
+
+/// Interval in seconds in which a session reports its progress. It moves bytes between two reports.
+const REPORT_SECONDS: f64 = 0.1;
+
+/// Seconds from the submission of a demotion to its first byte, as measured. The next demotion is
+/// submitted so many seconds before the running one should be moved.
+const LEAD_SECONDS: f64 = 0.05;
+
+/// Largest part of a version that may still be to move when the next demotion starts: one in this
+/// number.
+const LEAD_PART: f64 = 8.0;
+
+/// Stage of a running demotion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The transfer has no session: it waits, or has ended.
+    Apart,
+    Moving,
+    /// All bytes are moved, and the slow copy becomes durable.
+    Moved,
+}
+
+/// A running demotion.
+#[derive(Debug, Clone, Copy)]
+struct Follow {
+    stage: Stage,
+    /// Rate in bytes per second.
+    rate: f64,
+    /// Number of moved bytes in the last report, and the time of the look that found it.
+    reported: (u64, Instant),
+    /// Bytes that would be left if demotions had followed each other at their rates without a pause.
+    /// It is negative if they are late.
+    due: f64,
+    looked: Instant,
+}
+
+impl Follow {
+    fn new(due: f64, rate: f64, now: Instant) -> Self {
+        Self {
+            stage: Stage::Apart,
+            rate,
+            reported: (0, now),
+            due,
+            looked: now,
+        }
+    }
+
+    /// Updates the stage. Returns true if the demotion has moved its bytes or has lost its session
+    /// since the last look.
+    fn look(&mut self, counters: Option<&Counters>, now: Instant) -> bool {
+        let past = std::mem::replace(&mut self.looked, now);
+        self.due -= self.rate * now.duration_since(past).as_secs_f64();
+        let stage = counters.map_or(Stage::Apart, |counters| {
+            let moved = moved(counters);
+            if self.reported.0 != moved {
+                self.reported = (moved, now);
+            }
+            let listed = counters.bytes.listed;
+            let since = now.duration_since(self.reported.1).as_secs_f64();
+            let left = listed.saturating_sub(moved) as f64 - since.min(REPORT_SECONDS) * self.rate;
+            let is_due = self.due <= LEAD_SECONDS * self.rate;
+            match counters.files.listing_done && is_due && left <= listed as f64 / LEAD_PART {
+                true => Stage::Moved,
+                false => Stage::Moving,
+            }
+        });
+        let before = std::mem::replace(&mut self.stage, stage);
+        before != stage && stage != Stage::Moving
+    }
+}
+
+/// The running demotions, by transfer.
+#[derive(Debug, Default)]
+pub(super) struct Followed(BTreeMap<String, Follow>);
+
+/// Returns the number of bytes of the version that need not be moved any more.
+fn moved(counters: &Counters) -> u64 {
+    let bytes = &counters.bytes;
+    let sent = bytes.sent.saturating_add(bytes.resumed);
+    sent.saturating_add(bytes.adopted).min(bytes.listed)
+}
+
+fn counted(queue: &Queue, id: &str) -> Option<Counters> {
+    queue.counted(&TransferId::new(id).ok()?)
+}
+
+impl Followed {
+    /// Follows these demotions and no others. Returns the transfers that still move bytes, or have
+    /// no session yet.
+    pub(super) fn set(
+        &mut self,
+        queue: &Queue,
+        running: &[&TierVersion],
+        rate: f64,
+    ) -> Vec<String> {
+        let ids = running.iter().filter_map(|row| row.transfer.as_deref());
+        let known = std::mem::take(&mut self.0);
+        self.0 = ids
+            .zip(running)
+            .map(|(id, row)| {
+                let follow = known.get(id).copied();
+                let new = || Follow::new(row.bytes as f64, rate, Instant::now());
+                let follow = follow.unwrap_or_else(new);
+                (id.to_owned(), Follow { rate, ..follow })
+            })
+            .collect();
+        self.look(queue);
+        let moving = self.0.iter().filter(|(_, one)| one.stage != Stage::Moved);
+        moving.map(|(id, _)| id.clone()).collect()
+    }
+
+    /// Follows one more demotion, which has just been submitted. It makes up for the time that the
+    /// one before was late.
+    pub(super) fn add(&mut self, id: String, bytes: u64, rate: f64) {
+        let bytes = bytes as f64;
+        let before = self.0.values().find(|one| one.stage == Stage::Moved);
+        let left = before.map_or(0.0, |one| one.due.max(-bytes / LEAD_PART));
+        let follow = Follow::new(bytes + left, rate, Instant::now());
+        self.0.insert(id, follow);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns true if a demotion has moved its bytes, or has lost its session, since the last look.
+    fn look(&mut self, queue: &Queue) -> bool {
+        let now = Instant::now();
+        let mut has_advanced = false;
+        for (id, follow) in &mut self.0 {
+            has_advanced |= follow.look(counted(queue, id).as_ref(), now);
+        }
+        has_advanced
+    }
+}
+
+impl Memory {
+    /// Returns true if the next round should start now.
+    fn is_awaited(&mut self, queue: &Queue) -> bool {
+        self.is_hinted |= self.watch.noticed() != super::watch::Noticed::Nothing;
+        let is_scan_due = self.is_hinted && Instant::now() >= self.next_hinted;
+        self.followed.look(queue) || is_scan_due
+    }
+}
+
+impl Tiers {
+    /// Waits for the next round: until a demotion advances, a fast root changes, or the longest time
+    /// is over. Returns false if the endpoint stops.
+    pub(super) fn pause(
+        &self,
+        memories: &mut [Option<Memory>],
+        sleep: &dyn Fn(Duration) -> bool,
+    ) -> bool {
+        // Without a tier there is no work, but the end of the thread would end the endpoint.
+        if memories.is_empty() {
+            return sleep(Duration::from_secs(3_600));
+        }
+        let mut known = memories.iter().flatten();
+        let (look, round) = match known.any(|memory| !memory.followed.is_empty()) {
+            true => (LOOK_BUSY, ROUND_BUSY),
+            false => (LOOK, ROUND),
+        };
+        let until = Instant::now() + round;
+        while sleep(look) {
+            let known = memories.iter_mut().flatten();
+            // Each tier is asked, so that none misses an advance.
+            let is_awaited = known.fold(false, |is, memory| is | memory.is_awaited(&self.queue));
+            if is_awaited || Instant::now() >= until {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+impl Round<'_> {
+    /// Returns the number of bytes on the fast roots without a durable slow copy.
+    pub(super) fn backlog(&self, rows: &[TierVersion]) -> u64 {
+        let waits = |row: &&TierVersion| matches!(row.state, At::Written | At::Demoting);
+        let complete: u64 = rows.iter().filter(waits).map(|row| row.bytes).sum();
+        let incomplete = self.memory.incomplete.iter().map(|one| one.bytes);
+        complete + incomplete.sum::<u64>()
+    }
+
+    /// Returns the number of bytes that the running demotions have moved.
+    pub(super) fn moved(&self, rows: &[TierVersion]) -> u64 {
+        rows.iter()
+            .filter(|row| row.state == At::Demoting)
+            .filter_map(|row| counted(&self.all.queue, row.transfer.as_deref()?))
+            .map(|counters| moved(&counters))
+            .sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Follow, Followed, Stage};
+    use dray_queue::Counters;
+    use std::time::{Duration, Instant};
+
+    fn counters(listed: u64, sent: u64) -> Counters {
+        let mut counters = Counters::default();
+        counters.files.listing_done = true;
+        (counters.bytes.listed, counters.bytes.sent) = (listed, sent);
+        counters
+    }
+
+    #[test]
+    fn a_demotion_counts_as_moved_shortly_before_its_last_byte() {
+        let (rate, begin) = (1_000.0, Instant::now());
+        let mut follow = Follow::new(2_000.0, rate, begin);
+        let at = |ms| begin + Duration::from_millis(ms);
+        assert!(!follow.look(None, at(0)), "it has no session yet");
+        assert!(!follow.look(Some(&counters(2_000, 0)), at(20)));
+        assert_eq!(follow.stage, Stage::Moving);
+        assert!(
+            !follow.look(Some(&counters(2_000, 1_860)), at(1_940)),
+            "not due"
+        );
+        assert!(follow.look(Some(&counters(2_000, 1_900)), at(1_950)));
+        assert_eq!(follow.stage, Stage::Moved);
+        assert!(
+            !follow.look(Some(&counters(2_000, 2_000)), at(2_040)),
+            "known"
+        );
+        assert!(follow.look(None, at(2_060)), "it has ended");
+    }
+
+    #[test]
+    fn a_stalled_demotion_and_a_long_listing_are_still_moving() {
+        let begin = Instant::now();
+        let mut follow = Follow::new(2_000.0, 1_000.0, begin);
+        let later = begin + Duration::from_secs(60);
+        assert!(!follow.look(Some(&counters(2_000, 1_600)), begin));
+        assert!(!follow.look(Some(&counters(2_000, 1_600)), later));
+        let mut listing = counters(2_000, 2_000);
+        listing.files.listing_done = false;
+        assert!(!follow.look(Some(&listing), later));
+        assert!(follow.look(Some(&counters(2_000, 2_000)), later));
+    }
+
+    #[test]
+    fn the_next_demotion_makes_up_for_a_late_one() {
+        let mut followed = Followed::default();
+        followed.add("one".to_owned(), 800, 1_000.0);
+        assert_eq!(followed.0["one"].due, 800.0);
+        for (due, wanted) in [(-40.0, 760.0), (-4_000.0, 700.0), (50.0, 850.0)] {
+            let one = followed.0.get_mut("one").expect("known");
+            (one.stage, one.due) = (Stage::Moved, due);
+            followed.add("two".to_owned(), 800, 1_000.0);
+            assert_eq!(followed.0["two"].due, wanted);
+        }
+    }
+}
