@@ -8,7 +8,10 @@ because the number of a loop device is used again.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
+import os
+import struct
 import subprocess
 import tempfile
 from pathlib import Path
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["Disk", "disk", "limits_reason", "reason"]
 
 BLKIO = Path("/sys/fs/cgroup/blkio")
+#: ``EXT4_IOC_SHUTDOWN`` of linux/ext4.h: each further operation fails with EIO
+SHUTDOWN = 0x8004587D
 
 
 def run(*words: str | Path) -> str:
@@ -51,6 +56,14 @@ class Disk:
         """Remove the limits."""
         if BLKIO.is_dir():
             self.limit(0, 0)
+
+    def fail(self) -> None:
+        """Let the device fail: what was written is kept, and each further operation fails."""
+        folder = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.ioctl(folder, SHUTDOWN, struct.pack("I", 0))
+        finally:
+            os.close(folder)
 
     def unmount(self) -> None:
         """Unmount the file system, also if files are open."""

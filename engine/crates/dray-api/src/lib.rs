@@ -67,7 +67,7 @@ pub use tickets::{
 };
 pub use tier_writes::{WriteJob, WritePlacement, WriteRequest, WriteState};
 pub use tiers::{
-    TierAnswer, TierDetail, TierList, TierPattern, TierReplicaAnswer, TierReplicaState,
+    TierAnswer, TierDetail, TierDevice, TierList, TierPattern, TierReplicaAnswer, TierReplicaState,
     TierVersionAnswer, TierVersionState,
 };
 pub use timestamp::Timestamp;

@@ -139,6 +139,19 @@ pub struct TierVersionAnswer {
     pub replicas: Vec<TierReplicaAnswer>,
 }
 
+/// A fast root of a tier, which is one device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TierDevice {
+    /// Name of the root.
+    pub root: String,
+    /// Bytes of the versions and staged copies on the root.
+    pub used: u64,
+    /// Free bytes of the file system of the root.
+    pub free: u64,
+    /// Reason for which the root cannot be reached; null if it can.
+    pub error: Option<String>,
+}
+
 /// State of a tier.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TierAnswer {
@@ -185,6 +198,9 @@ pub struct TierAnswer {
     pub limit_error: Option<String>,
     /// Reason for which a configured TRIM of the fast devices does not work.
     pub trim_error: Option<String>,
+    /// The fast roots, in the order of the configuration; empty before the first round.
+    #[serde(default)]
+    pub devices: Vec<TierDevice>,
     /// Bytes that should be free and are not, because no more fast copies may be deleted.
     pub missing: u64,
     /// Number of restarts that the tier has served.

@@ -6,7 +6,7 @@ use crate::output;
 use crate::peer;
 use crate::transfers::quoted;
 use crate::units::{count, human};
-use dray_api::{TierAnswer, TierDetail, TierList, TierPattern, TierVersionAnswer};
+use dray_api::{TierAnswer, TierDetail, TierDevice, TierList, TierPattern, TierVersionAnswer};
 use hyper::Method;
 
 /// Runs `dray tier`.
@@ -101,6 +101,8 @@ pub(crate) fn lines(tier: &TierAnswer) -> Vec<String> {
     if let Some(why) = &tier.trim_error {
         lines.push(format!("  not trimmed: {}", output::one_line(why)));
     }
+    let is_named = tier.devices.len() > 1 || tier.devices.iter().any(|one| one.error.is_some());
+    lines.extend(tier.devices.iter().filter(|_| is_named).map(device));
     if tier.incoming > 0 {
         lines.push(format!(
             "  {} on their way to the fast roots",
@@ -125,6 +127,19 @@ pub(crate) fn lines(tier: &TierAnswer) -> Vec<String> {
         lines.push(format!("  error: {}", output::one_line(error)));
     }
     lines
+}
+
+/// Describes a fast root in one line.
+fn device(one: &TierDevice) -> String {
+    let root = output::one_line(&one.root);
+    match &one.error {
+        Some(why) => format!("  /{root} cannot be reached: {}", output::one_line(why)),
+        None => format!(
+            "  /{root}: {} used, {} free",
+            human(one.used),
+            human(one.free)
+        ),
+    }
 }
 
 /// Describes a version in one line.

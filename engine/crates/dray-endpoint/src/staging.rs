@@ -168,13 +168,24 @@ impl Stager<'_> {
         self.tiers.iter().filter(|_| is_version).find(fits)
     }
 
-    /// Checks that a path is in the root of the tier. With a bypass, the path for the fast tier
-    /// must instead be in a root that is neither the fast nor the slow root.
+    /// Returns true if the root is the root of the staging tier, or another fast root of a managed
+    /// tier with the same slow root.
+    fn is_of(&self, root: &str, tier: Tier) -> Result<bool> {
+        let own = self.root_of(tier)?.name();
+        let slow = self.root_of(Tier::Slow)?.name();
+        let has = |one: &ManagedTier| {
+            one.slow.as_str() == slow && one.fast.iter().any(|fast| fast.as_str() == root)
+        };
+        Ok(root == own || tier == Tier::Fast && self.tiers.iter().any(has))
+    }
+
+    /// Checks that a path is in a root of the tier. With a bypass, the path for the fast tier
+    /// must instead be in a root that is neither a fast nor the slow root.
     fn check_tier(&self, path: &ApiPath, tier: Tier, field: &str, bypass: bool) -> Result<()> {
         let root = self.root_of(tier)?;
         let (is_fit, wanted, remedy) = match bypass && tier == Tier::Fast {
             true => {
-                let is_fit = path.root != root.name()
+                let is_fit = !self.is_of(&path.root, tier)?
                     && path.root != self.root_of(Tier::Slow)?.name()
                     && self.roots.find(path).is_ok();
                 let wanted = format!(
@@ -189,7 +200,7 @@ impl Stager<'_> {
                 )
             }
             false => (
-                path.root == root.name(),
+                self.is_of(&path.root, tier)?,
                 format!("{} is not in the root /{}", path.text(), root.name()),
                 "direction `in` copies from the slow root to the fast root, and `out` copies \
                     from the fast root to the slow root",

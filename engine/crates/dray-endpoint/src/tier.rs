@@ -15,6 +15,7 @@ mod count;
 mod demote;
 mod devices;
 mod evict;
+mod fast_roots;
 mod identity;
 mod io_jobs;
 mod limit;
@@ -40,14 +41,16 @@ use devices::Devices;
 use dray_api::Timestamp;
 use dray_config::roots::Roots;
 use dray_config::{Config, ManagedTier};
+use dray_core::Result;
 use dray_core::lock::LockExt;
-use dray_core::{RelPath, Result};
 use dray_queue::{Queue, TierVersion, WaitReason, clock};
 use dray_sched::tiers::admission::{Holder, Space};
 use dray_sched::tiers::device::DeviceModel;
 use dray_sched::tiers::io_jobs::JobQueues;
+use dray_sched::tiers::placement::Need;
 use dray_sched::tiers::victims::{Version, VersionState};
 use dray_sched::tiers::written::PeriodEstimator;
+use fast_roots::FastRoot;
 use plan::{Moment, Planned};
 pub(crate) use replicate::is_complete;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -115,6 +118,7 @@ struct Seen {
     /// `None` if the configuration asks for no limit of writes.
     limit: Option<std::result::Result<(), String>>,
     trim_error: Option<String>,
+    fast: Vec<FastRoot>,
     error: Option<String>,
 }
 
@@ -163,6 +167,10 @@ struct Memory {
     /// The last rates of stage-outs with a deadline in bytes per second, by transfer.
     paced: BTreeMap<String, f64>,
     devices: Devices,
+    /// The fast roots, in the order of the configuration.
+    fast: Vec<FastRoot>,
+    /// Second fast copies of known versions at the last scan, with application and version.
+    second: Vec<(String, (String, u64))>,
 }
 
 /// A version that an application still writes.
@@ -281,6 +289,10 @@ impl Memory {
             replica_rate: None,
             paced: BTreeMap::new(),
             devices: Devices::new(tier, roots),
+            fast: (tier.fast.iter())
+                .map(|name| FastRoot::new(name.as_str()))
+                .collect(),
+            second: Vec::new(),
         }
     }
 
@@ -328,7 +340,9 @@ impl Round<'_> {
         }
         let jobs = self.follow_writes()?;
         self.memory.is_hinted |= self.memory.watch.noticed() != Noticed::Nothing;
-        if self.memory.is_scan_due(Instant::now()) {
+        let is_scan = self.memory.is_scan_due(Instant::now());
+        self.reach(&rows, is_scan)?;
+        if is_scan {
             let began = Instant::now();
             let scanned = self.scan(&rows);
             let pause = (began.elapsed() * SCAN_PART).max(SCAN);
@@ -339,6 +353,7 @@ impl Round<'_> {
             if scanned? {
                 rows = self.rows()?;
             }
+            self.free_second_copies(&rows)?;
             self.measure_staged(&rows)?;
             self.memory.scans += 1;
         }
@@ -350,7 +365,8 @@ impl Round<'_> {
         self.claim_writes(&jobs, &mut claims);
         let space = self.space(&rows, &versions, &claims)?;
         let (missing, waits) = self.admit(&space, &claims, &jobs)?;
-        let short = self.shortage(space.used())?.max(missing);
+        let need = self.shortage(space.used()).max(&missing);
+        self.count_devices(&rows)?;
         let moment = Moment {
             dwsf: self.memory.estimator.dwsf(),
             dwpp: self.memory.estimator.dwpp(),
@@ -358,19 +374,19 @@ impl Round<'_> {
             backlog: self.backlog(&rows) as f64,
             moved: self.moved(&rows) as f64,
             is_writing: self.memory.is_writing(),
-            is_short: short > 0,
+            is_short: need.is_any(),
         };
         // The ramp counts on S at the begin of a period, and older versions may still need space.
         let backlog = plan::backlog(config, &rows, self.now);
         let free = config.capacity.0.saturating_sub(backlog) as f64;
         let planned = plan::plan(config, &self.tier.device, free, &moment);
-        let (freed, kept) = self.free(&rows, &versions, short)?;
-        self.demote(&rows, &versions, &planned)?;
+        let freed = self.free(&rows, &versions, need)?;
+        self.demote(&rows, &versions, &planned, &freed.left)?;
         self.pace(&rows, &planned)?;
         self.replicate(&rows, &versions, &planned)?;
-        let (limit, trim_error) = self.memory.devices.round(&planned, freed > 0);
+        let (limit, trim_error) = self.memory.devices.round(&planned, freed.bytes > 0);
         *self.tier.seen.lock_unpoisoned() = Seen {
-            used: data_bytes(&space).saturating_sub(freed),
+            used: data_bytes(&space).saturating_sub(freed.bytes),
             incoming: claims.outstanding.values().sum(),
             waiting: claims.waiting.iter().map(|one| one.bytes).sum(),
             space: Some(space),
@@ -380,13 +396,14 @@ impl Round<'_> {
             dwpp: moment.dwpp,
             is_writing: moment.is_writing,
             planned: Some(planned),
-            missing: short.saturating_sub(freed),
-            kept,
+            missing: freed.left.most(),
+            kept: freed.kept,
             mtbf,
             restarts: restarts.values().map(|one| one.count).sum(),
             hits: restarts.values().map(|one| one.hits).sum(),
             limit,
             trim_error,
+            fast: self.memory.fast.clone(),
             error: None,
         };
         Ok(())
@@ -416,20 +433,21 @@ impl Round<'_> {
         Ok(complete.chain(incomplete).collect())
     }
 
-    /// Returns the bytes to delete so that the fast roots hold no more than the watermark. If a
-    /// device has less free space than its part of the rest, that space counts instead.
-    fn shortage(&self, used: u64) -> Result<u64> {
+    /// Returns the bytes to delete so that the fast roots hold no more than the watermark, and so
+    /// that each device has its part of the rest as free space.
+    fn shortage(&self, used: u64) -> Need {
         let config = &self.tier.config;
         let watermark = watermark(config);
         let roots = config.fast.len().max(1) as u64;
         let reserve = config.capacity.0.saturating_sub(watermark) / roots;
-        let mut short = used.saturating_sub(watermark);
-        for name in &config.fast {
-            let root = self.all.roots.named(name.as_str())?;
-            let free = root.store().free_space(&RelPath::root())?.free_bytes;
-            short = short.max(reserve.saturating_sub(free));
+        let short = |one: &FastRoot| match one.error {
+            None => reserve.saturating_sub(one.free),
+            Some(_) => 0,
+        };
+        Need {
+            total: used.saturating_sub(watermark),
+            devices: self.memory.fast.iter().map(short).collect(),
         }
-        Ok(short)
     }
 }
 

@@ -11,6 +11,7 @@ pub mod calibration;
 pub mod device;
 pub mod failures;
 pub mod io_jobs;
+pub mod placement;
 pub mod policy;
 pub mod ramp;
 pub mod victims;

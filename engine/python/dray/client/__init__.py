@@ -52,7 +52,7 @@ from dray.client._requests import (
 )
 from dray.client._sync import Client
 from dray.client._third_party import AsyncCopy, Copy, copy, copy_async
-from dray.client._tiers import Tier, TierReplica, TierVersion, WriteJob
+from dray.client._tiers import Tier, TierDevice, TierReplica, TierVersion, WriteJob
 from dray.client._tokens import DISCOVER, Discover, TokenSource
 from dray.client._urls import escape, unescape
 
@@ -98,6 +98,7 @@ __all__ = [
     "StagingRequest",
     "Ticket",
     "Tier",
+    "TierDevice",
     "TierReplica",
     "TierVersion",
     "TokenSource",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime  # noqa: TC003 - the reader of answers resolves the types
 
-__all__ = ["Tier", "TierReplica", "TierVersion", "Tiers", "WriteJob"]
+__all__ = ["Tier", "TierDevice", "TierReplica", "TierVersion", "Tiers", "WriteJob"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,21 @@ class TierVersion:
 
 
 @dataclass(frozen=True, slots=True)
+class TierDevice:
+    """A fast root of a tier, which is one device.
+
+    :param used: bytes of the versions and staged copies on the root.
+    :param free: free bytes of the file system of the root.
+    :param error: reason for which the root cannot be reached.
+    """
+
+    root: str
+    used: int = 0
+    free: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Tier:
     """The state of a tier. Sizes are in bytes, rates in bytes per second.
 
@@ -70,6 +85,7 @@ class Tier:
     :param is_write_limited: true if the writes of applications are limited to ``write_rate``.
     :param limit_error: reason for which a configured limit of writes does not work.
     :param trim_error: reason for which a configured TRIM does not work.
+    :param devices: the fast roots.
     :param missing: bytes that should be free and are not.
     :param restarts: number of restarts that the tier has served.
     :param hits: number of restarts that found their fast copy.
@@ -98,6 +114,7 @@ class Tier:
     is_write_limited: bool = False
     limit_error: str | None = None
     trim_error: str | None = None
+    devices: tuple[TierDevice, ...] = ()
     missing: int = 0
     restarts: int = 0
     hits: int = 0

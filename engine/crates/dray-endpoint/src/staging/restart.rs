@@ -103,14 +103,15 @@ impl Stager<'_> {
     /// copy is not complete. Returns the staged copy, and true if it is new.
     ///
     /// # Errors
-    /// `NotFound` if the owner has no such version on a tier. `PermissionDenied`. Also the errors of
+    /// `NotFound` if the owner has no such version on a tier. `Busy` if only a fast root that cannot
+    /// be reached has the version. `PermissionDenied`. Also the errors of
     /// [`dray_queue::Queue::submit`].
     pub(super) fn restart(
         &self,
         caller: &Principal,
         mut request: StagingRequest,
     ) -> std::result::Result<(Staged, bool), Refused> {
-        let version = self.version(caller, &request)?;
+        let version = self.admission.located(self.version(caller, &request)?)?;
         if version.state == At::Deleting {
             let cause = "its fast copy is being deleted".to_owned();
             return Err(conflict(cause, "try again in some seconds").into());

@@ -3,12 +3,14 @@
 //! Invariant owned here: the bytes of an admitted transfer count until its end, and after its end
 //! until a scan has measured its files.
 
+use super::fast_roots::{home, is_within, lost, root_of};
 use super::{Round, Tier, Tiers, plan, rows, scan, seen};
 use dray_api::api_path::ApiPath;
 use dray_api::{TierVersionState as At, Timestamp};
-use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId};
+use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use dray_queue::{ClaimRow, SpaceClaim, TierVersion, TierWrite, WaitReason};
 use dray_sched::tiers::admission::{Holder, Holding, Release, Space, demotion_ends};
+use dray_sched::tiers::placement::{self, Need};
 use dray_sched::tiers::victims::{self, Version};
 use dray_store::FileKind;
 use std::collections::{BTreeMap, HashMap};
@@ -64,19 +66,6 @@ pub(super) struct Lingering {
     pub(super) path: String,
     /// Number of scans at the last round in which the transfer had not ended.
     pub(super) scans: u64,
-}
-
-/// Returns true if `inner` is the path `outer` or an entry below it.
-pub(super) fn is_within(inner: &str, outer: &str) -> bool {
-    let rest = inner.strip_prefix(outer.trim_end_matches('/'));
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
-pub(super) fn root_of(path: &str) -> &str {
-    path.trim_start_matches('/')
-        .split('/')
-        .next()
-        .unwrap_or_default()
 }
 
 impl Tiers {
@@ -239,6 +228,9 @@ impl Round<'_> {
             let (holder, release) = match (row.state, pin, demoted) {
                 (At::Slow, ..) => continue,
                 _ if has_failed => (Holder::Failed, Release::Never),
+                _ if lost(&self.memory.fast, &row.fast_path).is_some() => {
+                    (Holder::Failed, Release::Unknown)
+                }
                 (_, Some(pin), demoted) => {
                     let free = Release::At(pin.max(demoted.unwrap_or(now)));
                     (Holder::Pinned, free)
@@ -300,50 +292,40 @@ impl Round<'_> {
     }
 
     /// Admits the oldest claims that fit, and explains why the others wait. Returns the bytes that
-    /// must be freed for the oldest claim that still waits, and the reasons by id.
+    /// must be freed for the oldest claims that still wait, and the reasons by id.
     pub(super) fn admit(
         &mut self,
         space: &Space,
         claims: &Claims,
         jobs: &[TierWrite],
-    ) -> Result<(u64, HashMap<String, WaitReason>)> {
-        let sizes: Vec<u64> = claims.waiting.iter().map(|one| one.bytes).collect();
-        let fitting = space.admitted(&sizes);
-        let tier = self.tier;
-        let mut free: BTreeMap<&str, u64> = BTreeMap::new();
-        for name in &tier.config.fast {
-            let root = self.all.roots.named(name.as_str())?;
-            let bytes = root.store().free_space(&RelPath::root())?.free_bytes;
-            let outstanding = claims.outstanding.get(name.as_str()).copied().unwrap_or(0);
-            free.insert(name.as_str(), bytes.saturating_sub(outstanding));
+    ) -> Result<(Need, HashMap<String, WaitReason>)> {
+        let mut free: Vec<u64> = Vec::with_capacity(self.memory.fast.len());
+        for one in &self.memory.fast {
+            let outstanding = claims.outstanding.get(&one.name).copied().unwrap_or(0);
+            free.push(one.free.saturating_sub(outstanding));
         }
-        let mut count = 0;
-        for one in claims.waiting.iter().take(fitting) {
-            let left = free.entry(one.root.as_str()).or_default();
-            let Some(rest) = left.checked_sub(one.bytes) else {
-                break;
-            };
-            *left = rest;
-            count += 1;
-        }
-        let (admitted, waiting) = claims.waiting.split_at(count);
-        let taken: u64 = admitted.iter().map(|one| one.bytes).sum();
+        let waiting = claims.waiting.iter().map(|one| placement::Claim {
+            // A claim on a device that cannot be reached reserves no space.
+            device: match lost(&self.memory.fast, &one.root) {
+                Some(_) => usize::MAX,
+                None => home(&self.memory.fast, &one.root),
+            },
+            bytes: one.bytes,
+        });
+        let waiting: Vec<placement::Claim> = waiting.collect();
+        let found = placement::admit(space.free(), &waiting, &free);
+        let all = || claims.waiting.iter().zip(&found.admitted);
+        let taken: u64 = all().filter(|(_, is)| **is).map(|(one, _)| one.bytes).sum();
         let mut reasons = HashMap::new();
         let mut ahead = taken;
-        for one in waiting {
-            reasons.insert(one.id.clone(), self.wait_reason(space, one, ahead, &free));
+        for (one, _) in all().filter(|(_, is_admitted)| !**is_admitted) {
+            let reason = self.wait_reason(space, one, ahead, &free);
+            reasons.insert(one.id.clone(), reason);
             ahead = ahead.saturating_add(one.bytes);
         }
-        let missing = waiting.first().map_or(0, |oldest| {
-            let device = free.get(oldest.root.as_str()).copied().unwrap_or(0);
-            let device = oldest.bytes.saturating_sub(device);
-            space
-                .missing(taken.saturating_add(oldest.bytes))
-                .max(device)
-        });
         let ids = |is_write: bool| -> Vec<String> {
-            let some = admitted.iter().filter(|one| one.is_write == is_write);
-            some.map(|one| one.id.clone()).collect()
+            let some = all().filter(|(one, is)| **is && one.is_write == is_write);
+            some.map(|(one, _)| one.id.clone()).collect()
         };
         self.all.queue.tiers().admit(ids(false))?;
         self.grant(&ids(true), jobs)?;
@@ -351,20 +333,18 @@ impl Round<'_> {
             .queue
             .tiers()
             .explain_waits(self.name(), reasons.clone());
-        Ok((missing, reasons))
+        Ok((found.missing, reasons))
     }
 
-    fn wait_reason(
-        &self,
-        space: &Space,
-        one: &Waiting,
-        ahead: u64,
-        free: &BTreeMap<&str, u64>,
-    ) -> WaitReason {
+    fn wait_reason(&self, space: &Space, one: &Waiting, ahead: u64, free: &[u64]) -> WaitReason {
+        let root = &one.root;
+        if let Some(why) = lost(&self.memory.fast, root) {
+            return (format!("/{root} cannot be reached: {why}"), None);
+        }
         let mut reason = space.shortage_text(ahead, one.bytes);
-        let device = free.get(one.root.as_str()).copied().unwrap_or(0);
+        let device = free.get(home(&self.memory.fast, root)).copied();
+        let device = device.unwrap_or(0);
         if device < one.bytes {
-            let root = &one.root;
             reason.push_str(&format!(
                 ", and the file system of /{root} has {device} free bytes"
             ));
@@ -374,6 +354,34 @@ impl Round<'_> {
         let at = at.filter(|at| at.is_finite());
         let at = at.map(|at| Timestamp::from_ms((at * 1_000.0) as i64));
         (reason, at)
+    }
+
+    /// Counts the bytes on each fast root, and those that may be deleted now.
+    pub(super) fn count_devices(&mut self, rows: &[TierVersion]) -> Result<()> {
+        let pins = self.all.queue.tiers().pins(self.now)?;
+        for one in &mut self.memory.fast {
+            (one.used, one.clean) = (0, 0);
+        }
+        let mut add = |path: &str, bytes: u64, is_clean: bool| {
+            let own = self.memory.fast.iter_mut();
+            if let Some(one) = own.into_iter().find(|one| one.name == root_of(path)) {
+                one.used = one.used.saturating_add(bytes);
+                let clean = if is_clean { bytes } else { 0 };
+                one.clean = one.clean.saturating_add(clean);
+            }
+        };
+        for row in rows.iter().filter(|row| row.state != At::Slow) {
+            let is_clean = matches!(row.state, At::Demoted | At::Deleting)
+                && rows::pin(&pins, &row.fast_path).is_none();
+            add(&row.fast_path, row.bytes, is_clean);
+        }
+        for one in &self.memory.incomplete {
+            add(&one.fast_path, one.bytes, false);
+        }
+        for one in &self.memory.staged {
+            add(&one.fast_path, one.bytes, false);
+        }
+        Ok(())
     }
 
     /// Measures the copies that callers staged in, and that are no versions.

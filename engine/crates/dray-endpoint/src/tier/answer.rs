@@ -1,5 +1,6 @@
 //! Describes the tiers for the API.
 
+use super::fast_roots::FastRoot;
 use super::plan::whole;
 use super::replicate::{is_complete, replica_of};
 use super::{Seen, Tier, Tiers, rows, watermark};
@@ -127,6 +128,7 @@ fn answer(tier: &Tier, seen: &Seen) -> TierAnswer {
         is_write_limited: matches!(seen.limit, Some(Ok(()))),
         limit_error: seen.limit.clone().and_then(Result::err),
         trim_error: seen.trim_error.clone(),
+        devices: seen.fast.iter().map(FastRoot::answer).collect(),
         restarts: seen.restarts,
         hits: seen.hits,
         error: seen.error.clone(),

@@ -1,6 +1,7 @@
 //! Submits the next demotion, and changes the rate of the running one.
 
 use super::Round;
+use super::fast_roots::{home, lost};
 use super::plan::{self, Planned};
 use super::rows::endpoint;
 use crate::staging::{Copy, copy};
@@ -8,6 +9,7 @@ use dray_access::OWN_PRINCIPAL;
 use dray_api::{Patch, StagedDirection, TierVersionState as At};
 use dray_core::{Error, ErrorKind, Result, TransferId};
 use dray_queue::{TierChange, TierVersion};
+use dray_sched::tiers::placement::Need;
 use dray_sched::tiers::victims::{self, Version, VersionState};
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -26,18 +28,22 @@ pub(super) const RATE_CHANGE: f64 = 0.1;
 
 impl Round<'_> {
     /// Starts a demotion if none moves bytes, or changes the rate of the running one. A running
-    /// demotion gets at least Brmin, the rate that writes leave to it.
+    /// demotion gets at least Brmin, the rate that writes leave to it. `need` has the bytes that could
+    /// not be freed: versions on a device without space are demoted first.
     pub(super) fn demote(
         &mut self,
         rows: &[TierVersion],
         versions: &[Version],
         planned: &Planned,
+        need: &Need,
     ) -> Result<()> {
         let rate = planned.read.max(self.tier.device.read_min).max(RATE_MIN);
-        let running: Vec<&TierVersion> = rows
-            .iter()
-            .filter(|row| row.state == At::Demoting && row.transfer.is_some())
-            .collect();
+        // A demotion that cannot read its device must not delay those of other devices.
+        let is_read = |row: &&TierVersion| {
+            let is_running = row.state == At::Demoting && row.transfer.is_some();
+            is_running && lost(&self.memory.fast, &row.fast_path).is_none()
+        };
+        let running: Vec<&TierVersion> = rows.iter().filter(is_read).collect();
         let moving = self.memory.followed.set(&self.all.queue, &running, rate);
         if !moving.is_empty() || running.len() >= RUNNING_MAX {
             let is_same = (rate / self.memory.rate - 1.0).abs() <= RATE_CHANGE;
@@ -55,13 +61,24 @@ impl Round<'_> {
         // A version whose demotion has just failed is no candidate. Its application still has it.
         let mut candidates = versions.to_vec();
         for (version, row) in candidates.iter_mut().zip(rows) {
-            let is_later = self.memory.later.contains_key(&row.fast_path);
+            let is_later = self.memory.later.contains_key(&row.fast_path)
+                || lost(&self.memory.fast, &row.fast_path).is_some();
             // The stamp of a version shows later whether the slow copy is that of the same files.
             if version.state == VersionState::OnFast && (is_later || row.stamp.is_empty()) {
                 version.state = VersionState::Demoting;
             }
         }
-        let next = victims::next_demotion(&candidates, self.tier.order());
+        let mut urgent = candidates.clone();
+        for (version, row) in urgent.iter_mut().zip(rows) {
+            let device = home(&self.memory.fast, &row.fast_path);
+            let is_short = need.devices.get(device).is_some_and(|bytes| *bytes > 0);
+            if version.state == VersionState::OnFast && !is_short {
+                version.state = VersionState::Demoting;
+            }
+        }
+        let order = self.tier.order();
+        let next = victims::next_demotion(&urgent, order)
+            .or_else(|| victims::next_demotion(&candidates, order));
         let Some(row) = next.and_then(|next| rows.get(next.index)) else {
             return Ok(());
         };

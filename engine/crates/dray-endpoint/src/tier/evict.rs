@@ -1,11 +1,13 @@
 //! Deletes fast copies of demoted versions.
 
+use super::fast_roots::{home, lost};
 use super::{AGAIN, Round};
 use crate::staging::{self, Copy, copy};
 use dray_access::OWN_PRINCIPAL;
 use dray_api::{StagedDirection, TierVersionState as At};
 use dray_core::{Error, Result, TransferId};
 use dray_queue::TierVersion;
+use dray_sched::tiers::placement::{Need, deletions};
 use dray_sched::tiers::victims::{self, Version, VersionState};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -14,24 +16,39 @@ use std::time::Instant;
 /// Id of the row that an eviction gets. The eviction does not store it.
 const EVICTION: &str = "tier-eviction";
 
+/// The result of the deletions of a round.
+pub(super) struct Freed {
+    /// Number of freed bytes.
+    pub(super) bytes: u64,
+    /// Bytes that are still needed.
+    pub(super) left: Need,
+    /// Reasons for which other fast copies are kept, by fast path.
+    pub(super) kept: BTreeMap<String, String>,
+}
+
 impl Round<'_> {
-    /// Deletes fast copies for `short` bytes of space, and the fast copies that became useless with
-    /// their demotion. Returns the number of freed bytes, and the reasons for which other fast
-    /// copies are kept, by fast path.
+    /// Deletes fast copies for the bytes that are needed, and the fast copies that became useless
+    /// with their demotion.
     pub(super) fn free(
         &mut self,
         rows: &[TierVersion],
         versions: &[Version],
-        short: u64,
-    ) -> Result<(u64, BTreeMap<String, String>)> {
+        need: Need,
+    ) -> Result<Freed> {
         // Incomplete versions are in no row. Their space is counted, and they are never deleted.
         let mut complete = versions.get(..rows.len()).unwrap_or(versions).to_vec();
-        let mut freed = self.resume_deletions(rows)?;
+        let mut freed = Freed {
+            bytes: 0,
+            left: need,
+            kept: BTreeMap::new(),
+        };
+        for row in rows.iter().filter(|row| row.state == At::Deleting) {
+            self.delete_for(row, "its deletion was interrupted", &mut freed)?;
+        }
         for (row, version) in rows.iter().zip(&mut complete) {
             let is_useless = self.memory.useless.contains(&row.fast_path);
             if is_useless && row.state == At::Demoted && victims::kept_because(version).is_none() {
-                let bytes = self.delete(row, "an older version")?;
-                freed += bytes;
+                let bytes = self.delete_for(row, "an older version", &mut freed)?;
                 // Either the fast copy is deleted, or it must stay for the present.
                 version.state = match bytes {
                     0 if self.memory.failed.contains_key(&row.fast_path) => VersionState::OnFast,
@@ -39,16 +56,28 @@ impl Round<'_> {
                 };
             }
         }
-        let found = victims::deletions(&complete, short.saturating_sub(freed), self.tier.order());
-        for index in &found.indices {
-            if let Some(row) = rows.get(*index) {
-                freed += self.delete(row, "space")?;
+        // A copy that cannot be deleted now must not keep others from being deleted.
+        for (row, version) in rows.iter().zip(&mut complete) {
+            let is_later = self.memory.later.contains_key(&row.fast_path);
+            let is_lost = lost(&self.memory.fast, &row.fast_path).is_some();
+            if version.state == VersionState::Demoted && (is_later || is_lost) {
+                version.state = VersionState::OnFast;
             }
         }
-        let mut kept = BTreeMap::new();
+        let homes: Vec<usize> = rows
+            .iter()
+            .map(|row| home(&self.memory.fast, &row.fast_path))
+            .collect();
+        let found = deletions(&complete, &homes, &freed.left, self.tier.order());
+        for index in &found.indices {
+            if let Some(row) = rows.get(*index) {
+                self.delete_for(row, "space", &mut freed)?;
+            }
+        }
         for (index, reason) in found.kept {
             if let Some(row) = rows.get(index) {
-                kept.insert(row.fast_path.clone(), reason.text().to_owned());
+                let reason = reason.text().to_owned();
+                freed.kept.insert(row.fast_path.clone(), reason);
             }
         }
         let is_there = |path: &String| {
@@ -57,24 +86,24 @@ impl Round<'_> {
             })
         };
         self.memory.failed.retain(|path, _| is_there(path));
-        kept.extend(self.memory.failed.clone());
-        kept.extend(self.memory.unreadable.clone());
-        Ok((freed, kept))
-    }
-
-    /// Deletes the rest of fast copies whose deletion was interrupted. Returns the number of freed
-    /// bytes.
-    fn resume_deletions(&mut self, rows: &[TierVersion]) -> Result<u64> {
-        let mut freed = 0;
-        for row in rows.iter().filter(|row| row.state == At::Deleting) {
-            freed += self.delete(row, "its deletion was interrupted")?;
-        }
+        freed.kept.extend(self.memory.failed.clone());
+        freed.kept.extend(self.memory.unreadable.clone());
         Ok(freed)
     }
 
+    /// Deletes one fast copy, and counts its bytes. Returns the number of freed bytes.
+    fn delete_for(&mut self, row: &TierVersion, reason: &str, freed: &mut Freed) -> Result<u64> {
+        let bytes = self.delete(row, reason)?;
+        freed.bytes += bytes;
+        let device = home(&self.memory.fast, &row.fast_path);
+        freed.left.freed(device, bytes);
+        Ok(bytes)
+    }
+
     /// Deletes one fast copy. Returns the number of freed bytes, which is 0 if the copy must stay.
-    fn delete(&mut self, row: &TierVersion, reason: &str) -> Result<u64> {
-        if self.memory.later.contains_key(&row.fast_path) {
+    pub(super) fn delete(&mut self, row: &TierVersion, reason: &str) -> Result<u64> {
+        let is_lost = lost(&self.memory.fast, &row.fast_path).is_some();
+        if is_lost || self.memory.later.contains_key(&row.fast_path) {
             return Ok(0);
         }
         let id = TransferId::new(EVICTION)?;

@@ -1,8 +1,10 @@
-//! Recognises the slow root of a tier by a file in it.
+//! Recognises the roots of a tier by a file in each.
 //!
 //! If the file system of the slow root is not mounted when the endpoint starts, the root is an empty
 //! folder. Slow copies that were written there would be hidden by the next mount, after their fast
-//! copies were deleted. So the tier does nothing until the root is the right one.
+//! copies were deleted. So the tier does nothing until the root is the right one. If the file system
+//! of a fast root is not mounted, its versions seem to be deleted, and an application would restart
+//! from an older one.
 //!
 //! Not for: roots in other stores than a file system, which have no mount point.
 
@@ -36,26 +38,58 @@ pub(super) fn check(all: &Tiers, tier: &ManagedTier, rows: &[TierVersion]) -> Re
     let root = all.roots.named(tier.slow.as_str())?;
     all.accounts.act_as(owner, || {
         let root = all.accounts.root(root)?;
-        check_root(&root, &format!(".dray-tier-{}", tier.name), &copies)
+        let has_file = check_root(&root, &file_of(tier), &copies, "slow")?;
+        if !has_file && root.path().is_some() {
+            // Demotions report that the root cannot be written to. Without the file, only an
+            // unmounted root is not recognised.
+            tracing::warn!("cannot create {} in /{}", file_of(tier), root.name());
+        }
+        Ok(())
     })
 }
 
-fn check_root(root: &Root, name: &str, copies: &[ApiPath]) -> Result<()> {
+/// Checks with the account of `owner` that a fast root can be read, and has the file of this tier or
+/// one of the fast copies. A missing file is created. Returns true if the root has the file.
+///
+/// # Errors
+/// `NotFound` if there are fast copies, and neither the file nor a fast copy exists. Errors of the
+/// file system.
+pub(super) fn check_fast(
+    all: &Tiers,
+    tier: &ManagedTier,
+    root: &str,
+    owner: &str,
+    copies: &[ApiPath],
+) -> Result<bool> {
+    let root = all.roots.named(root)?;
+    all.accounts.act_as(owner, || {
+        check_root(&*all.accounts.root(root)?, &file_of(tier), copies, "fast")
+    })
+}
+
+fn file_of(tier: &ManagedTier) -> String {
+    format!(".dray-tier-{}", tier.name)
+}
+
+/// Returns true if the root has the file, or false if the file cannot be created.
+fn check_root(root: &Root, name: &str, copies: &[ApiPath], kind: &str) -> Result<bool> {
     // A copy that cannot be opened exists as well.
     let exists = |path: &RelPath| !matches!(root.beneath(path, OFlags::PATH), Err(Errno::NOENT));
     let file = RelPath::parse(name.as_bytes())?;
-    match root.beneath(&file, OFlags::PATH) {
-        Ok(_) | Err(Errno::OPNOTSUPP) => Ok(()),
+    // The file is opened for reading, because a failed device still has names in the memory.
+    match root.beneath(&file, OFlags::RDONLY) {
+        Ok(_) | Err(Errno::ACCESS) => Ok(true),
+        Err(Errno::OPNOTSUPP) => Ok(false),
         Err(Errno::NOENT) if !copies.is_empty() && !copies.iter().any(|at| exists(&at.path)) => {
-            let operation = format!("use the slow root /{}", root.name());
+            let operation = format!("use the {kind} root /{}", root.name());
             Err(Error::new(ErrorKind::NotFound, End::Here, operation)
                 .cause(format!(
-                    "it has neither a file {name} nor a slow copy of the tier"
+                    "it has neither a file {name} nor a {kind} copy of the tier"
                 ))
-                .remedy(
-                    "mount the file system of the slow root and restart the endpoint; if the slow \
-                        copies were moved to this folder, create the file",
-                ))
+                .remedy(format!(
+                    "mount the file system of the {kind} root and restart the endpoint; if the \
+                     {kind} copies were moved to this folder, create the file"
+                )))
         }
         Err(Errno::NOENT) => {
             let top = root.beneath(&RelPath::root(), OFlags::DIRECTORY | OFlags::RDONLY);
@@ -66,15 +100,11 @@ fn check_root(root: &Root, name: &str, copies: &[ApiPath]) -> Result<()> {
                 rustix::fs::fsync(made)?;
                 rustix::fs::fsync(top)
             });
-            made.or_else(|errno| match errno {
-                // Demotions report that the root cannot be written to. Without the file, only an
-                // unmounted root is not recognised.
-                Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOSPC => {
-                    tracing::warn!("cannot create {name} in /{}: {errno}", root.name());
-                    Ok(())
-                }
-                errno => Err(scan::failed(root, &file, errno)),
-            })
+            match made {
+                Ok(()) => Ok(true),
+                Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOSPC) => Ok(false),
+                Err(errno) => Err(scan::failed(root, &file, errno)),
+            }
         }
         Err(errno) => Err(scan::failed(root, &file, errno)),
     }

@@ -6,7 +6,8 @@
 //! endpoint keeps them.
 
 use super::Round;
-use super::admission::{Claims, Waiting, root_of};
+use super::admission::{Claims, Waiting};
+use super::fast_roots::root_of;
 use super::plan::seconds;
 use dray_api::{Timestamp, WritePlacement, WriteState};
 use dray_core::Result;

@@ -1,5 +1,6 @@
 //! Keeps the rows of a tier in agreement with the fast roots and with the transfers.
 
+use super::fast_roots::lost;
 use super::{Incomplete, Round, scan};
 use crate::tier::scan::{Found, Measure};
 use dray_api::api_path::ApiPath;
@@ -339,7 +340,7 @@ impl Round<'_> {
     /// Measures the known versions and the paths that fit the template, as their owners. Also returns
     /// the reasons for which versions could not be read, by fast path: one unreadable version must
     /// not stop the others.
-    fn look<'r>(&self, rows: &'r [TierVersion]) -> Result<(Vec<Look<'r>>, Reasons)> {
+    fn look<'r>(&mut self, rows: &'r [TierVersion]) -> Result<(Vec<Look<'r>>, Reasons)> {
         let config = &self.tier.config;
         let by_path: HashMap<&str, &TierVersion> = rows
             .iter()
@@ -347,8 +348,15 @@ impl Round<'_> {
             .collect();
         let mut taken: HashSet<(String, u64)> = HashSet::new();
         let mut paths: Vec<(Option<&TierVersion>, Found, ApiPath)> = Vec::new();
+        let (mut looks, mut unreadable) = (Vec::new(), Reasons::new());
         for row in rows {
             taken.insert((row.application.clone(), row.version));
+            if let Some(why) = lost(&self.memory.fast, &row.fast_path) {
+                if row.state != At::Slow {
+                    unreadable.insert(row.fast_path.clone(), unreached(why));
+                }
+                continue;
+            }
             let fast = ApiPath::parse(&row.fast_path)?;
             let found = Found {
                 application: row.application.clone(),
@@ -357,12 +365,20 @@ impl Round<'_> {
             };
             paths.push((Some(row), found, fast));
         }
+        self.memory.second.clear();
         if let (Some(template), Some(owner)) = (&config.versions, &config.owner) {
             for name in &config.fast {
+                if lost(&self.memory.fast, name.as_str()).is_some() {
+                    continue;
+                }
                 let root = self.all.roots.named(name.as_str())?;
                 let accounts = &self.all.accounts;
-                let all =
-                    accounts.act_as(owner, || scan::find(&*accounts.root(root)?, template))?;
+                let all = accounts.act_as(owner, || scan::find(&*accounts.root(root)?, template));
+                // The versions on the other fast roots must still be found.
+                let all = all.unwrap_or_else(|error| {
+                    unreadable.insert(format!("/{name}"), error.to_string());
+                    Vec::new()
+                });
                 for found in all {
                     let fast = ApiPath {
                         root: name.to_string(),
@@ -373,18 +389,18 @@ impl Round<'_> {
                         continue;
                     }
                     let key = (found.application.clone(), found.version);
-                    if taken.insert(key) {
+                    if taken.insert(key.clone()) {
                         paths.push((None, found, fast));
                     } else {
                         let path = fast.text();
                         tracing::debug!("{path} is ignored: another path has the same version");
+                        self.memory.second.push((path, key));
                     }
                 }
             }
         }
         let owner = config.owner.as_deref().unwrap_or_default();
         let rule = config.complete.as_ref();
-        let (mut looks, mut unreadable) = (Vec::new(), Reasons::new());
         for (row, found, fast) in paths {
             let accounts = &self.all.accounts;
             let owner = row.map_or(owner, |row| row.owner.as_str());
@@ -407,6 +423,10 @@ impl Round<'_> {
         }
         Ok((looks, unreadable))
     }
+}
+
+fn unreached(why: &str) -> String {
+    format!("its fast root cannot be reached: {why}")
 }
 
 /// Refuses a slow root with which fast copies could never be compared: its server keeps no times,

@@ -37,8 +37,8 @@ fn version_path(tier: &ManagedTier, application: &str, version: u64) -> Result<R
 }
 
 impl Tiers {
-    /// Returns the paths of the version that a request writes. Of several fast roots, the one with
-    /// the fewest requested bytes is chosen.
+    /// Returns the paths of the version that a request writes. Of several fast roots with space, the
+    /// one with the fewest requested bytes is chosen.
     ///
     /// # Errors
     /// `NotFound` if there is no such tier. `InvalidName` if the application gives no valid path.
@@ -50,9 +50,7 @@ impl Tiers {
             let load = loads.entry(root).or_default();
             *load = load.saturating_add(job.bytes);
         }
-        let load = |root: &str| loads.get(root).copied().unwrap_or(0);
-        let roots = config.fast.iter().map(ToString::to_string);
-        let root = roots.min_by_key(|root| load(root)).unwrap_or_default();
+        let root = self.tier(tier)?.place(request.bytes, &loads);
         let path = version_path(config, &request.application, request.version)?;
         let in_root = |root: String| {
             let path = ApiPath {

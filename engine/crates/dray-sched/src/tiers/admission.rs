@@ -4,8 +4,8 @@
 //! of submission, and the tier frees space for the first claim. A claim that can never fit is
 //! refused. The paper has no such rule: its applications stop until the tier has space (5.3.3).
 //!
-//! Invariants owned here: admitted claims and used bytes never exceed the capacity, and no claim is
-//! admitted before an older claim. So the oldest claim gets every byte that becomes free.
+//! [`super::placement`] admits the waiting claims in the order of submission, so the oldest claim
+//! gets every byte that becomes free. Admitted claims and used bytes never exceed the capacity.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -144,20 +144,6 @@ impl Space {
             *sum = sum.saturating_add(one.bytes);
         }
         sums
-    }
-
-    /// Returns the number of claims that are admitted, counted from the oldest. `waiting` has the
-    /// bytes of the waiting claims, the oldest first. The first claim that does not fit keeps all
-    /// later claims waiting, so later claims cannot delay it.
-    #[must_use]
-    pub fn admitted(&self, waiting: &[u64]) -> usize {
-        let mut free = self.free();
-        let fits = |bytes: &&u64| {
-            let left = free.checked_sub(**bytes);
-            free = left.unwrap_or(free);
-            left.is_some()
-        };
-        waiting.iter().take_while(fits).count()
     }
 
     /// Returns the number of bytes that must be freed for the oldest waiting claim.

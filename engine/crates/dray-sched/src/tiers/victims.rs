@@ -197,17 +197,13 @@ pub fn demotion_order(versions: &[Version], order: Order) -> Vec<usize> {
 /// enough, all of them are deleted, and [`Deletions::kept`] tells why the others were not.
 #[must_use]
 pub fn deletions(versions: &[Version], bytes_needed: u64, order: Order) -> Deletions {
-    let ranking = Ranking::new(versions, order);
-    let mut clean = Vec::new();
     let mut found = Deletions::default();
     for (index, version) in versions.iter().enumerate() {
-        match kept_because(version) {
-            Some(reason) => found.kept.push((index, reason)),
-            None if version.state.is_on_fast() => clean.push(index),
-            None => {}
+        if let Some(reason) = kept_because(version) {
+            found.kept.push((index, reason));
         }
     }
-    clean.sort_by(|left, right| ranking.compare(*left, *right));
+    let clean = clean_order(versions, order);
     for index in clean {
         if found.freed >= bytes_needed {
             found.kept.push((index, Reason::EnoughFreed));
@@ -218,6 +214,19 @@ pub fn deletions(versions: &[Version], bytes_needed: u64, order: Order) -> Delet
     }
     found.kept.sort_unstable();
     found
+}
+
+/// Returns the indices of the versions whose fast copy may be deleted, in the order of deletion.
+#[must_use]
+pub(super) fn clean_order(versions: &[Version], order: Order) -> Vec<usize> {
+    let ranking = Ranking::new(versions, order);
+    let is_clean = |index: &usize| {
+        let version = &versions[*index];
+        version.state.is_on_fast() && kept_because(version).is_none()
+    };
+    let mut clean: Vec<usize> = (0..versions.len()).filter(is_clean).collect();
+    clean.sort_by(|left, right| ranking.compare(*left, *right));
+    clean
 }
 
 /// Returns the reason for which the fast copy of a version must not be deleted. Returns `None` if it

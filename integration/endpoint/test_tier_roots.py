@@ -1,0 +1,294 @@
+"""A tier with two fast roots, each of which is a device: one is full, or cannot be reached."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from dray import DrayError
+from dray.client import StagingRequest, TierDevice, WriteRequest
+from dray.testing.endpoints import Root
+from integration.endpoint.raw import dray
+from integration.endpoint.test_tier import fill, settled, states, tier_of
+from integration.endpoint.test_tier_faults import digest
+from integration.endpoint.tier_scene import END_SECONDS, MARKER, MIB, until
+from integration.harness import loop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from dray.client import Client, Staged, Tier
+    from dray.testing.endpoints import Endpoint
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
+
+DISK_BYTES = 64 * MIB
+NAMES = ("fast1", "fast2")
+
+
+class Two(NamedTuple):
+    """The folders of two fast roots and of the slow root."""
+
+    fast1: Path
+    fast2: Path
+    slow: Path
+
+    def start(self, start: Callable[..., Endpoint], **changes: object) -> Endpoint:
+        """Start an endpoint with a tier on the folders."""
+        roots = [
+            Root("fast1", {"tier": "fast", "path": str(self.fast1)}),
+            Root("fast2", {"path": str(self.fast2)}),
+            Root("slow", {"tier": "slow", "path": str(self.slow)}),
+        ]
+        tier = tier_of(fast=list(NAMES), **changes)
+        return start("bb", roots=roots, config={"tier": [tier]})
+
+    def write(self, root: str, application: str, version: int, size: int) -> dict[str, str]:
+        """Write a version to a fast root as an application does; return its checksums."""
+        folder = self._asdict()[root] / application / str(version)
+        sums = fill(folder, size, hash((application, version)))
+        (folder / MARKER).write_bytes(b"")
+        return sums
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Two:
+    """Make folders for the roots."""
+    made = Two(tmp_path / "fast1", tmp_path / "fast2", tmp_path / "slow")
+    for folder in made:
+        folder.mkdir()
+    return made
+
+
+@pytest.fixture
+def disks(tmp_path: Path) -> Iterator[tuple[Two, dict[str, loop.Disk]]]:
+    """Make roots whose fast ones are file systems."""
+    if loop.reason():
+        pytest.skip(loop.reason())
+    (tmp_path / "slow").mkdir()
+    with (
+        loop.disk(tmp_path / "disk1", DISK_BYTES) as one,
+        loop.disk(tmp_path / "disk2", DISK_BYTES) as other,
+    ):
+        folders = []
+        for disk in (one, other):
+            folders.append(disk.folder / "root")
+            folders[-1].mkdir()
+        yield Two(*folders, tmp_path / "slow"), dict(zip(NAMES, (one, other), strict=True))
+
+
+def device(tier: Tier, root: str) -> TierDevice:
+    """Return a fast root of the tier. Before the first round, nothing is known about it."""
+    known = (one for one in tier.devices if one.root == root)
+    return next(known, TierDevice(root))
+
+
+def restart(client: Client, application: str) -> Staged:
+    """Stage in the newest version of an application, and wait until it is there."""
+    staged = client.stage_in(StagingRequest(application=application))
+    if not staged.hit:
+        assert staged.transfer is not None
+        done = client.wait(staged.transfer, timeout_seconds=END_SECONDS)
+        assert done.state == "done", done
+    return staged
+
+
+def is_state(wanted: dict[tuple[str, int], str]) -> Callable[[Tier], bool]:
+    """Return a condition: the versions have these states."""
+    return lambda tier: states(tier) == wanted
+
+
+def check(folder: Path, sums: dict[str, str]) -> None:
+    """Fail unless a version is whole."""
+    for name, wanted in sums.items():
+        assert digest(folder / name) == wanted, folder / name
+
+
+def show(endpoint: Endpoint) -> str:
+    """Return the description of the tier by the command line."""
+    words = ("tier", "show", "burst", "--endpoint", endpoint.address)
+    done = dray(*words, "--peer-key", endpoint.key, DRAY_TOKEN=endpoint.token())
+    assert done.returncode == 0, done
+    return done.stdout
+
+
+def test_a_restart_finds_the_version_on_its_device(
+    start_endpoint: Callable[..., Endpoint], two: Two
+) -> None:
+    endpoint = two.start(start_endpoint, watermark=1.0)
+    two.write("fast1", "a", 1, 3 * MIB)
+    two.write("fast1", "b", 1, 6 * MIB)
+    with endpoint.client() as client:
+        until(client, "demoted", is_state({("a", 1): "demoted", ("b", 1): "demoted"}))
+        # The newer version is on the other device.
+        sums = two.write("fast2", "a", 2, 3 * MIB)
+        wanted = dict.fromkeys([("a", 1), ("a", 2), ("b", 1)], "demoted")
+        tier = until(client, "demoted", is_state(wanted))
+        until(client, "counted", lambda tier: device(tier, "fast2").used == 3 * MIB)
+        assert device(tier, "fast1").error is None
+        hits = {name: restart(client, name) for name in ("a", "b")}
+        assert (hits["a"].hit, hits["a"].to) == (True, "/fast2/a/2")
+        assert (hits["b"].hit, hits["b"].to) == (True, "/fast1/b/1")
+        check(two.fast2 / "a/2", sums)
+        # A staging call may name a path on each device.
+        (two.fast2 / "c/1").mkdir(parents=True)
+        (two.fast2 / "c/1/state").write_bytes(b"c" * MIB)
+        request = StagingRequest("/fast2/c/1", application="c", version=1, recursive=True)
+        staged = client.stage_out(request)
+        assert staged.to == "/slow/c/1"
+        assert staged.transfer is not None
+        assert client.wait(staged.transfer, timeout_seconds=END_SECONDS).state == "done"
+        until(client, "declared", lambda tier: states(tier)["c", 1] == "demoted")
+    assert (two.slow / "c/1/state").read_bytes() == b"c" * MIB
+    shown = show(endpoint)
+    assert "/fast1: 9.0 MiB used" in shown, shown
+    assert "/fast2: 4.0 MiB used" in shown, shown
+
+
+def test_a_full_device_loses_only_its_own_caches(
+    start_endpoint: Callable[..., Endpoint], disks: tuple[Two, dict[str, loop.Disk]]
+) -> None:
+    two, _ = disks
+    # Each device keeps 8 MiB free.
+    endpoint = two.start(start_endpoint, capacity=80 * MIB, watermark=0.8)
+    for root, names in (("fast1", "ab"), ("fast2", "cd")):
+        for name in names:
+            two.write(root, name, 1, 6 * MIB)
+    with endpoint.client() as client:
+        demoted = {(name, 1): "demoted" for name in "abcd"}
+        until(client, "demoted", is_state(demoted))
+        foreign = two.fast1 / "foreign"
+        foreign.write_bytes(b"f" * (shutil.disk_usage(two.fast1).free - 4 * MIB))
+        wanted = {**demoted, ("a", 1): "slow"}
+        until(client, "freed", lambda tier: states(tier) in (wanted, swapped(wanted)))
+        tier = until(client, "counted", lambda tier: device(tier, "fast1").used == 6 * MIB)
+        assert device(tier, "fast2").used == 12 * MIB
+        with foreign.open("ab") as file:
+            file.write(b"f" * 7 * MIB)
+        wanted = {("a", 1): "slow", ("b", 1): "slow", ("c", 1): "demoted", ("d", 1): "demoted"}
+        until(client, "freed again", is_state(wanted))
+        more = two.fast1 / "more"
+        more.write_bytes(b"f" * (shutil.disk_usage(two.fast1).free - 4 * MIB))
+        until(client, "missing", lambda tier: tier.missing > 0)
+        # Data that does not fit on its device goes to the other one.
+        job = client.request_write("burst", WriteRequest("e", 1, 8 * MIB, mtbf_seconds=60))
+        assert job.path == "/fast2/e/1"
+        client.delete_write(job.id)
+        staged = restart(client, "a")
+        assert (staged.hit, staged.to) == (False, "/fast2/a/1")
+        until(client, "restored", lambda tier: states(tier)["a", 1] == "demoted")
+        assert restart(client, "a").hit
+        # With space again, a version is restored to its own device.
+        foreign.unlink()
+        more.unlink()
+        until(client, "empty", lambda tier: device(tier, "fast1").free > 40 * MIB)
+        assert restart(client, "b").to == "/fast1/b/1"
+
+
+def swapped(wanted: dict[tuple[str, int], str]) -> dict[tuple[str, int], str]:
+    """Return the states with the versions a and b exchanged."""
+    return {**wanted, ("a", 1): wanted["b", 1], ("b", 1): wanted["a", 1]}
+
+
+def test_a_transfer_to_a_full_device_delays_only_its_device(
+    start_endpoint: Callable[..., Endpoint], disks: tuple[Two, dict[str, loop.Disk]]
+) -> None:
+    two, _ = disks
+    endpoint = two.start(start_endpoint, capacity=120 * MIB, watermark=1.0)
+    for name in ("one", "two"):
+        (two.slow / name).write_bytes(name.encode() * (4 * MIB))
+    foreign = two.fast1 / "foreign"
+    foreign.write_bytes(b"f" * (shutil.disk_usage(two.fast1).free - 2 * MIB))
+    with endpoint.client() as client:
+        until(client, "known", lambda tier: device(tier, "fast1").free < 3 * MIB)
+        first = client.stage_in(StagingRequest("/slow/one", to="/fast1/one")).transfer
+        second = client.stage_in(StagingRequest("/slow/two", to="/fast2/two")).transfer
+        assert first is not None
+        assert second is not None
+        assert client.wait(second, timeout_seconds=END_SECONDS).state == "done"
+        waits = client.transfer(first)
+        assert waits.state == "queued"
+        assert waits.space is not None
+        assert "the file system of /fast1 has" in (waits.space.reason or "")
+        foreign.unlink()
+        assert client.wait(first, timeout_seconds=END_SECONDS).state == "done"
+
+
+def test_a_device_that_fails_stops_only_its_own_versions(
+    start_endpoint: Callable[..., Endpoint], disks: tuple[Two, dict[str, loop.Disk]]
+) -> None:
+    two, mounted = disks
+    endpoint = two.start(start_endpoint, watermark=1.0, read_max="4MiB", read_min="2MiB")
+    sums = {("a", 1): two.write("fast2", "a", 1, 3 * MIB)}
+    with endpoint.client() as client:
+        until(client, "demoted", is_state({("a", 1): "demoted"}))
+        sums["b", 1] = two.write("fast2", "b", 1, 24 * MIB)
+        until(client, "demoting", lambda tier: states(tier).get(("b", 1)) == "demoting")
+        mounted["fast2"].fail()
+        tier = until(client, "lost", lambda tier: device(tier, "fast2").error is not None)
+        assert "Input/output error" in str(device(tier, "fast2").error)
+        assert tier.error is None
+        # The other device continues.
+        sums["c", 1] = two.write("fast1", "c", 1, 3 * MIB)
+        until(client, "demoted", lambda tier: states(tier).get(("c", 1)) == "demoted")
+        job = client.request_write("burst", WriteRequest("d", 1, MIB, mtbf_seconds=60))
+        assert job.path == "/fast1/d/1"
+        client.delete_write(job.id)
+        # A version with a slow copy is restored to the other device.
+        staged = restart(client, "a")
+        assert (staged.hit, staged.to) == (False, "/fast1/a/1")
+        check(two.fast1 / "a/1", sums["a", 1])
+        # The newest version of b is on the failed device only, so no older one is given instead.
+        with pytest.raises(DrayError, match="only the fast root /fast2 has the version"):
+            client.stage_in(StagingRequest(application="b"))
+        kept = next(one for one in client.tier("burst").versions if one.application == "b")
+        assert kept.state in ("written", "demoting")
+    shown = show(endpoint)
+    assert "/fast2 cannot be reached: " in shown, shown
+    endpoint.stop()
+    mounted["fast2"].unmount()
+    mounted["fast2"].mount()
+    endpoint.start()
+    with endpoint.client() as client:
+        tier = until(client, "settled", lambda tier: len(tier.versions) == 3 and settled(tier))
+        assert device(tier, "fast2").error is None
+        # The copy that the failed device still has is deleted: the restored one replaces it.
+        end = time.monotonic() + END_SECONDS
+        while (two.fast2 / "a/1").exists():
+            assert time.monotonic() < end, client.tier("burst")
+            time.sleep(0.2)
+        assert restart(client, "a").to == "/fast1/a/1"
+        assert restart(client, "b").to == "/fast2/b/1"
+    for (application, version), content in sums.items():
+        check(two.slow / application / str(version), content)
+
+
+def test_a_device_that_is_not_mounted_keeps_its_versions(
+    start_endpoint: Callable[..., Endpoint], disks: tuple[Two, dict[str, loop.Disk]]
+) -> None:
+    two, mounted = disks
+    endpoint = two.start(start_endpoint, watermark=1.0, read_max="1MiB", read_min="1MiB")
+    sums = two.write("fast2", "a", 1, 12 * MIB)
+    with endpoint.client() as client:
+        until(client, "known", lambda tier: ("a", 1) in states(tier))
+    endpoint.stop()
+    mounted["fast2"].unmount()
+    two.fast2.mkdir()
+    endpoint.start()
+    with endpoint.client() as client:
+        tier = until(client, "lost", lambda tier: device(tier, "fast2").error is not None)
+        assert "neither a file .dray-tier-burst nor a fast copy" in str(device(tier, "fast2").error)
+        time.sleep(5.0)
+        assert ("a", 1) in states(client.tier("burst")), "the version was forgotten"
+    assert list(two.fast2.iterdir()) == []
+    endpoint.stop()
+    two.fast2.rmdir()
+    mounted["fast2"].mount()
+    endpoint.start()
+    with endpoint.client() as client:
+        until(client, "demoted", is_state({("a", 1): "demoted"}))
+    check(two.slow / "a/1", sums)
