@@ -220,13 +220,39 @@ class Reader:
 
     def layout(self) -> Fields:
         """Take a layout."""
-        if self.word({1: "single", 2: "striped"}) == "single":
+        kind = self.word({1: "single", 2: "striped", 3: "table", 4: "composite"})
+        if kind == "single":
             return {"single": self.u32()}
-        stripe_bytes = self.integer(8, least=1)
+        if kind == "striped":
+            return {"stripe_bytes": self.integer(8, least=1), "targets": self.targets()}
+        if kind == "table":
+            table = {"stripe_bytes": self.integer(8, least=1), "targets": self.targets()}
+            stripes = self.items(lambda: self.integer(2), 2, 65536)
+            if not stripes or max(stripes) >= len(table["targets"]):
+                raise FrameError("a stripe without a target")
+            return table | {"stripes": stripes}
+        extents = self.items(self.extent, 24, 64)
+        ends = [extent["end"] for extent in extents]
+        if len(ends) < 2 or ends[0] == 0 or any(b <= a for a, b in pairwise(ends)):
+            raise FrameError(f"extents that end at {ends}")
+        if sum(len(extent["targets"]) for extent in extents) > 4096:
+            raise FrameError("too many targets")
+        return {"extents": extents}
+
+    def targets(self) -> list[int]:
+        """Take the targets of a layout."""
         targets = self.items(self.u32, 4, 4096)
         if not targets:
             raise FrameError("a layout without targets")
-        return {"stripe_bytes": stripe_bytes, "targets": targets}
+        return targets
+
+    def extent(self) -> Fields:
+        """Take an extent of a composite layout."""
+        return {
+            "end": self.u64(),
+            "stripe_bytes": self.integer(8, least=1),
+            "targets": self.targets(),
+        }
 
     def options(self) -> Fields:
         """Take options."""
@@ -414,6 +440,13 @@ def _profile(reader: Reader) -> Fields:
     }
 
 
+def _stripes(reader: Reader) -> Fields:
+    def item() -> Fields:
+        return {"index": reader.u64(), "step_bytes": reader.integer(8, least=1)}
+
+    return {"files": reader.items(item, 16)}
+
+
 def _streams(reader: Reader) -> Fields:
     count = reader.u32()
     if count == 0:
@@ -467,6 +500,7 @@ CONTROL: dict[int, tuple[str, Callable[[Reader], Fields]]] = {
     0x36: ("BYE", lambda _: {}),
     0x80: ("PROFILE", _profile),
     0x81: ("STREAMS", _streams),
+    0x82: ("STRIPES", _stripes),
 }
 
 DATA: dict[int, tuple[str, Callable[[Reader], Fields]]] = {

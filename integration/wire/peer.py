@@ -107,7 +107,7 @@ class Peer:
             assert rest == b""
             if frame["type"] == "PING":
                 self.tls.sendall(frame_of(0x31, struct.pack("<Q", frame["fields"]["value"])))
-            elif frame["type"] not in {"CREDIT", "PONG", "PROFILE", "STREAMS", "unknown"}:
+            elif frame["type"] not in PASSED_OVER:
                 return dict(frame)
 
     def expect(self, kind: str) -> dict[str, Any]:

@@ -353,10 +353,7 @@ fn names(store: &dyn Store, layout: &Layout) -> Vec<String> {
         let known = targets.iter().find(|target| target.id == *id);
         known.map_or_else(|| id.to_string(), |target| target.name.clone())
     };
-    match layout {
-        Layout::Single(id) => vec![name(id)],
-        Layout::Striped { targets, .. } => targets.iter().map(name).collect(),
-    }
+    layout.targets().map(|id| name(&id)).collect()
 }
 
 fn file_json(

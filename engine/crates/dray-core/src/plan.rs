@@ -1,5 +1,6 @@
 //! Divides files into objects.
 
+use crate::layout::common_step;
 use crate::range::ByteRange;
 use std::num::NonZeroU64;
 
@@ -95,9 +96,67 @@ pub fn object_bytes_for(size: u64, asked: NonZeroU64, largest: NonZeroU64) -> No
     object
 }
 
+/// Number of objects above which the objects of a file may be larger than its stripes. Both ends
+/// keep fewer separate ranges than objects in memory.
+pub const OBJECTS_PER_STRIPED_FILE_MAX: u64 = 1 << 20;
+
+/// Minimum object size in bytes that follows from stripes. Smaller objects cost more time than they
+/// save. If the request asks for objects of less than sixteen times this size, the minimum is a
+/// sixteenth of the requested size.
+pub const OBJECT_BYTES_STRIPED_MIN: u64 = 64 << 10;
+
+/// Maximum number of divisors that [`object_bytes_within`] tries.
+const DIVISORS_TRIED: u64 = 4096;
+
+/// Returns the object size for a file that is striped at one end or both ends. `source_step` and
+/// `sink_step` are the steps of its layouts ([`crate::Layout::step`]); zero stands for a layout
+/// without borders.
+///
+/// If the result divides a step, no object crosses a border of this layout. The result divides both
+/// steps if [`OBJECT_BYTES_STRIPED_MIN`] and [`OBJECTS_PER_STRIPED_FILE_MAX`] permit this.
+/// Otherwise it divides the sink's step or, if this is not permitted either, the source's step.
+/// Without any permitted step, it is the size of [`object_bytes_for`].
+#[must_use]
+pub fn object_bytes_within(
+    size: u64,
+    asked: NonZeroU64,
+    largest: NonZeroU64,
+    source_step: u64,
+    sink_step: u64,
+) -> NonZeroU64 {
+    let usual = object_bytes_for(size, asked, largest);
+    let least = (asked.get() / 16).clamp(1, OBJECT_BYTES_STRIPED_MIN);
+    let least = least.max(size.div_ceil(OBJECTS_PER_STRIPED_FILE_MAX));
+    let both = common_step(source_step, sink_step);
+    let found = [both, sink_step, source_step]
+        .into_iter()
+        .find_map(|step| divisor(step, least, usual.get()));
+    found.and_then(NonZeroU64::new).unwrap_or(usual)
+}
+
+/// Returns the greatest divisor of `step` from `least` to `most`, or a smaller power of two if the
+/// search takes too long. Returns `None` if there is no such divisor.
+fn divisor(step: u64, least: u64, most: u64) -> Option<u64> {
+    if step == 0 {
+        return None;
+    }
+    let first = step.div_ceil(most);
+    for parts in first..first.saturating_add(DIVISORS_TRIED) {
+        if step / parts < least {
+            return None;
+        }
+        if step.is_multiple_of(parts) {
+            return Some(step / parts);
+        }
+    }
+    let power = 1u64 << step.trailing_zeros().min(most.ilog2());
+    (power >= least).then_some(power)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Grid, object_bytes_for};
+    use super::{Grid, object_bytes_for, object_bytes_within};
+    use crate::Layout;
     use proptest::prelude::*;
     use std::num::NonZeroU64;
 
@@ -125,6 +184,61 @@ mod tests {
                 prop_assert_eq!(grid.count_safe(safe), index);
             }
         }
+    }
+
+    proptest! {
+        #[test]
+        fn objects_of_striped_files_cross_no_border_within_the_bounds(
+            size in 1..1u64 << 40,
+            asked in 1..=64u64,
+            source in (0..=6u32, 0..=6u64),
+            sink in (0..=6u32, 0..=6u64),
+        ) {
+            let asked = nonzero(asked << 20);
+            // Steps from 64 KiB to 24 MiB, and no step.
+            let step = |(power, times): (u32, u64)| times << (16 + power);
+            let (source, sink) = (step(source), step(sink));
+            let object = object_bytes_within(size, asked, asked, source, sink).get();
+            prop_assert!(object <= asked.get());
+            let objects = size.div_ceil(object);
+            prop_assert!(objects <= 1 << 20 || object == asked.get());
+            let least = size.div_ceil(1 << 20).max(64 << 10);
+            for step in [source, sink] {
+                let fits = step == 0 || object.is_multiple_of(step) || step.is_multiple_of(object);
+                prop_assert!(fits || least > 64 << 10, "{object} of {step}");
+            }
+            if least == 64 << 10 {
+                for step in [source, sink] {
+                    prop_assert!(step == 0 || step.is_multiple_of(object), "{object} of {step}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn object_size_follows_the_stripes_of_both_ends() {
+        const MIB: u64 = 1 << 20;
+        let size = |asked: u64, source, sink| {
+            object_bytes_within(1 << 34, nonzero(asked), nonzero(64 * MIB), source, sink).get()
+        };
+        assert_eq!(size(MIB, 0, 0), MIB);
+        assert_eq!(size(MIB, 4 * MIB, 0), MIB);
+        assert_eq!(size(4 * MIB, MIB, 4 * MIB), MIB);
+        assert_eq!(size(4 * MIB, 3 * MIB, 4 * MIB), MIB);
+        assert_eq!(size(2 * MIB, 3 * MIB, 0), MIB + MIB / 2);
+        assert_eq!(size(MIB, 5 << 16, 7 << 16), 1 << 16);
+        // The steps have only small common divisors, so the sink's stripes count.
+        assert_eq!(size(MIB, MIB - 4096, MIB), MIB);
+        // Following stripes of 4 KiB would cost more than it saves.
+        assert_eq!(size(MIB, 0, 4096), MIB);
+        // No divisor is found, so the objects are as usual.
+        assert_eq!(size(MIB, 0, (1 << 61) - 1), MIB);
+        // A file of 8 TiB in stripes of 4 MiB has too many stripes.
+        let long = object_bytes_within(8 << 40, nonzero(MIB), nonzero(64 * MIB), 4 * MIB, 0);
+        assert_eq!(long.get(), 64 * MIB);
+        let long = object_bytes_within(4 << 40, nonzero(MIB), nonzero(64 * MIB), 4 * MIB, 0);
+        assert_eq!(long.get(), 4 * MIB);
+        assert_eq!(Layout::Single(crate::TargetId(3)).step(1 << 40), 0);
     }
 
     #[test]

@@ -147,6 +147,7 @@ impl Outbox {
 fn items(message: &Message) -> usize {
     1 + match message {
         Message::NewFiles(items) => items.len(),
+        Message::Stripes(items) => items.len(),
         Message::ListFailed(items) => items.len(),
         Message::Done { ranges, .. } => ranges.len(),
         Message::FileIds(items) => items.len(),

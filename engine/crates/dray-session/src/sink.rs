@@ -341,6 +341,7 @@ impl Sink {
         let is_work = matches!(
             message,
             Message::NewFiles(_)
+                | Message::Stripes(_)
                 | Message::ListFailed(_)
                 | Message::ListEnd { .. }
                 | Message::FileAbort { .. }
@@ -364,6 +365,7 @@ impl Sink {
         }
         match message {
             Message::NewFiles(entries) => self.on_new_files(peer, entries),
+            Message::Stripes(steps) => self.on_stripes(peer, steps),
             Message::ListFailed(errors) => {
                 for error in errors {
                     self.fail_unlisted(error);

@@ -449,6 +449,7 @@ impl Source {
             | Message::Connect(_)
             | Message::Accept(_)
             | Message::NewFiles(_)
+            | Message::Stripes(_)
             | Message::ListFailed(_)
             | Message::ListEnd { .. }
             | Message::FileAbort { .. }

@@ -26,8 +26,7 @@ pub const XATTR_VALUE_BYTES_MAX: usize = 64 << 10;
 /// Maximum total length in bytes of the names and values of one entry's extended attributes.
 pub const XATTRS_BYTES_MAX: usize = 128 << 10;
 
-/// Maximum number of targets in one layout. Lustre stripes over at most 2 000 OSTs.
-pub const LAYOUT_TARGETS_MAX: usize = 4096;
+pub use dray_core::layout::{LAYOUT_EXTENTS_MAX, LAYOUT_STRIPES_MAX, LAYOUT_TARGETS_MAX};
 
 /// Memory budget in bytes for one entry that is announced and not closed: a path and a few
 /// attributes. The value is estimated, not measured.

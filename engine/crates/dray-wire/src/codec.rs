@@ -15,6 +15,7 @@ mod control;
 mod data;
 mod decoder;
 mod fields;
+mod layouts;
 mod setup;
 
 pub use control::{decode, encode};
@@ -74,6 +75,7 @@ pub mod frame_type {
     pub const BLOCK: u8 = 0x42;
     pub const PROFILE: u8 = 0x80;
     pub const STREAMS: u8 = 0x81;
+    pub const STRIPES: u8 = 0x82;
 }
 
 /// Returns the name of a frame type for the specification and for error messages.
@@ -109,6 +111,7 @@ pub const fn frame_name(number: u8) -> &'static str {
         frame_type::BLOCK => "BLOCK",
         frame_type::PROFILE => "PROFILE",
         frame_type::STREAMS => "STREAMS",
+        frame_type::STRIPES => "STRIPES",
         _ => "unknown",
     }
 }

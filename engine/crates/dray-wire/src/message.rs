@@ -33,6 +33,8 @@ pub mod optional {
     pub const EARLY_ENTRIES: u64 = 1 << 4;
     /// The sink reads the `resume` option in CONNECT.
     pub const RESUME: u64 = 1 << 5;
+    /// The source reads tables of stripes and composite layouts in FILE_IDS.
+    pub const LAYOUTS: u64 = 1 << 6;
 }
 
 /// Numbers of the checksum algorithms in HELLO.
@@ -307,6 +309,10 @@ pub enum Message {
     Ready(Ready),
     /// Announced entries in order (a batch of FT-LADS NEW_FILE messages).
     NewFiles(Vec<Entry>),
+    /// Steps of the layouts of files at the source ([`Layout::step`]), in bytes. Comes before the
+    /// files are announced, and names only files of several stripes. The sink chooses object sizes
+    /// that divide these steps.
+    Stripes(Vec<(FileIndex, u64)>),
     /// Errors of the listing. Each error contains its path.
     ListFailed(Vec<Error>),
     /// The source has announced all entries.

@@ -20,7 +20,8 @@ pub const OPTIONAL_KNOWN: u64 = optional::HOLES
     | optional::CLEAR_DATA
     | optional::NULL_MEANT
     | optional::EARLY_ENTRIES
-    | optional::RESUME;
+    | optional::RESUME
+    | optional::LAYOUTS;
 /// [`checksum_id`]s that this build can compute, in order of preference.
 pub const CHECKSUMS_KNOWN: &[u8] = &[checksum_id::CRC32C_ADLER32];
 

@@ -8,7 +8,7 @@ use crate::message::{
 use dray_core::options::{Durability, Links, Options, Order, Overwrite, ResumeMode};
 use dray_core::profile::{Stage, Times};
 use dray_core::{
-    BlockId, ByteRange, Checksum, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout,
+    BlockId, ByteRange, Checksum, End, Entry, EntryKind, Error, ErrorKind, Extent, FileIndex, Layout,
     Metadata, ModifiedTime, Name, RelPath, Status, StreamId, Sums, TargetId, TransferId,
 };
 use proptest::collection::vec;
@@ -148,7 +148,7 @@ pub fn entry() -> impl Strategy<Value = Entry> {
         })
 }
 
-/// Generates a layout of at most nine targets.
+/// Generates a layout of at most nine targets in each list.
 pub fn layout() -> impl Strategy<Value = Layout> {
     prop_oneof![
         any::<u32>().prop_map(|target| Layout::Single(TargetId(target))),
@@ -158,7 +158,23 @@ pub fn layout() -> impl Strategy<Value = Layout> {
                 targets
             }
         ),
+        (1..=u64::MAX, vec(any::<u32>().prop_map(TargetId), 2..10)).prop_map(
+            |(stripe_bytes, stripes)| Layout::of_stripes(stripe_bytes, stripes)
+        ),
+        vec(extent(), 2..6).prop_map(|mut extents| {
+            extents.sort_by_key(|extent| extent.end);
+            Layout::of_extents(extents)
+        }),
     ]
+}
+
+fn extent() -> impl Strategy<Value = Extent> {
+    let targets = vec(any::<u32>().prop_map(TargetId), 1..10);
+    (1..=u64::MAX, 1..=u64::MAX, targets).prop_map(|(end, stripe_bytes, targets)| Extent {
+        end,
+        stripe_bytes,
+        targets,
+    })
 }
 
 /// Generates limits that an end may declare.
@@ -413,6 +429,7 @@ pub fn message() -> impl Strategy<Value = Message> {
     ];
     let files = prop_oneof![
         vec(entry(), 0..6).prop_map(Message::NewFiles),
+        vec((index(), 1..=u64::MAX), 0..6).prop_map(Message::Stripes),
         vec(error(), 0..6).prop_map(Message::ListFailed),
         any::<u64>().prop_map(|entries| Message::ListEnd { entries }),
         (index(), ascending_ranges()).prop_map(|(index, ranges)| Message::Done { index, ranges }),

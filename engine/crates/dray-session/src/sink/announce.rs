@@ -38,6 +38,31 @@ impl Sink {
         }
     }
 
+    /// Stores the steps of layouts until the source announces their files.
+    pub(super) fn on_stripes(&mut self, peer: PeerId, steps: Vec<(FileIndex, u64)>) {
+        let most = self.config.live_entries_max as usize;
+        let Some(known) = self.peers.get_mut(&peer) else {
+            return;
+        };
+        for (index, step) in steps {
+            if index.0 >= known.announced {
+                known.steps.insert(index, step);
+            }
+        }
+        if known.steps.len() > most {
+            let cause = format!(
+                "the source sent the stripes of more than {most} files that it has not announced"
+            );
+            self.violation(peer, ErrorKind::LimitExceeded, cause);
+        }
+    }
+
+    /// Returns the step of the source's layout of an entry. Zero if the source has sent no step.
+    fn take_step(&mut self, peer: PeerId, told: FileIndex) -> u64 {
+        let known = self.peers.get_mut(&peer);
+        known.and_then(|known| known.steps.remove(&told)).unwrap_or(0)
+    }
+
     fn announce(&mut self, peer: PeerId, mut entry: Entry) -> Result<(), String> {
         entry.metadata.mode &= mode_bits(&entry.kind);
         self.admit_attributes(&mut entry)?;
@@ -55,7 +80,11 @@ impl Sink {
         let index = self.number(peer, told);
         let bytes = entry_bytes(&entry, path.as_bytes().len());
         self.count_bytes(peer, bytes);
-        let (node, task) = self.node_of(entry.kind, entry.metadata);
+        let (mut node, task) = self.node_of(entry.kind, entry.metadata);
+        let step = self.take_step(peer, told);
+        if let Node::File(file) = &mut node {
+            file.source_step = step;
+        }
         if refused.is_none() {
             self.paths.insert(path.clone(), index);
         }
@@ -191,6 +220,7 @@ impl Sink {
                     bytes_resumed: 0,
                     unproven: None,
                     sums: None,
+                    source_step: 0,
                     layout: None,
                     held: VecDeque::new(),
                     next_offset: 0,

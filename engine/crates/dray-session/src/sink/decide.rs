@@ -5,7 +5,7 @@ use super::tree::{Node, Stage};
 use super::{Effect, Existing, Facts, Inspected, Resume, Sink};
 use crate::progress::Event;
 use dray_core::options::Overwrite;
-use dray_core::plan::{Grid, object_bytes_for};
+use dray_core::plan::{Grid, object_bytes_within};
 use dray_core::{
     ByteRange, ContentKey, End, Error, ErrorKind, FileIndex, FileKind, Layout, RangeSet,
     SummedRanges, TargetId, Time,
@@ -93,13 +93,6 @@ pub fn special_file_exists(operation: &str) -> Error {
         .remedy("choose another destination; null: discards all data")
 }
 
-fn targets_of(layout: &Layout) -> Vec<TargetId> {
-    match layout {
-        Layout::Single(target) => vec![*target],
-        Layout::Striped { targets, .. } => targets.clone(),
-    }
-}
-
 impl Sink {
     pub(super) fn on_inspected(&mut self, results: Vec<(FileIndex, Inspected)>, now: Time) {
         self.deciding = self.deciding.saturating_sub(1);
@@ -165,14 +158,17 @@ impl Sink {
         let asked = NonZeroU64::new(asked).unwrap_or(largest);
         let resume = resume.and_then(|resume| self.usable_resume(index, resume, largest));
         let is_resumed = resume.is_some();
-        for target in targets_of(&layout) {
+        for target in layout.targets() {
             self.ledger.add_target(target);
         }
         let Some(file) = self.file(index) else { return };
         let size = file.key.size;
         file.object_bytes = match &resume {
             Some(resume) => resume.object_bytes,
-            None => object_bytes_for(size, asked, largest).get(),
+            None => {
+                let (source, sink) = (file.source_step, layout.step(size));
+                object_bytes_within(size, asked, largest, source, sink).get()
+            }
         };
         file.small = !is_resumed && size <= asked.get();
         file.next_offset = 0;

@@ -21,6 +21,8 @@ const NO_ENTRY: FileIndex = FileIndex(u64::MAX);
 pub(super) struct Peer {
     /// Unclosed entries of the source, from the source's index to the machine's index.
     own: HashMap<FileIndex, FileIndex>,
+    /// Steps of the source's layouts in bytes, for files that the source will announce.
+    pub(super) steps: HashMap<FileIndex, u64>,
     /// Number of entries that the source has announced.
     pub(super) announced: u64,
     /// True if the source has announced all its entries.

@@ -52,6 +52,9 @@ pub(super) struct File {
     /// ranges back before it publishes the file. `None` if the partial file belongs to this run.
     pub(super) unproven: Option<SummedRanges>,
     pub(super) sums: Option<Sums>,
+    /// Step of the file's layout at the source in bytes ([`Layout::step`]); zero if the source has
+    /// sent no step.
+    pub(super) source_step: u64,
     /// Storage targets of the file. `None` after the sink has sent them to the source.
     pub(super) layout: Option<Layout>,
     /// Held blocks with their ranges. The store writes files in order, and these blocks wait for

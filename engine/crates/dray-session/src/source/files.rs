@@ -32,6 +32,7 @@ impl Source {
     pub(super) fn announce_more(&mut self) {
         let bytes_max = live_bytes_max(self.config.live_entries_max);
         let mut announced = Vec::new();
+        let mut steps = Vec::new();
         while let Some(listed) = self.listed.pop_front() {
             let entry = &listed.entry;
             let above = entry.parent.and_then(|parent| self.files.get(&parent));
@@ -53,11 +54,20 @@ impl Source {
                 continue;
             }
             self.live_bytes += bytes;
+            if let EntryKind::File { size, .. } = listed.entry.kind {
+                let step = listed.layout.step(size);
+                steps.extend((step > 0).then_some((listed.entry.index, step)));
+            }
             announced.push(self.take_in(listed, path_bytes, bytes));
         }
         self.progress.listing_done = self.listed_all && self.listed.is_empty();
         if self.progress.listing_done {
             self.objects.set_listing(None);
+        }
+        if !steps.is_empty() {
+            // The sink needs the steps when it decides about the files.
+            self.out
+                .push_back(Effect::Message(Message::Stripes(steps)));
         }
         if !announced.is_empty() {
             self.out

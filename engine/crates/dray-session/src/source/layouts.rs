@@ -20,12 +20,7 @@ impl Source {
 
     /// Records all targets of a layout, as [`Source::knows_target`] does.
     pub(super) fn knows_layout(&mut self, layout: &Layout) -> bool {
-        match layout {
-            Layout::Single(target) => self.knows_target(*target),
-            Layout::Striped { targets, .. } => {
-                targets.iter().all(|target| self.knows_target(*target))
-            }
-        }
+        layout.targets().all(|target| self.knows_target(target))
     }
 }
 
@@ -41,7 +36,7 @@ pub(super) fn bounded(
 ) -> (Layout, Layout, u64) {
     let targets = |layout: &Layout| match layout {
         Layout::Single(_) => 0,
-        Layout::Striped { targets, .. } => targets.len() as u64,
+        several => several.targets().count() as u64,
     };
     let named = targets(source) + targets(&sink);
     if named == 0 {

@@ -2,9 +2,10 @@
 
 use super::bytes::{Reader, put_flag, put_option, put_u8, put_u32, put_u64, refused};
 use super::fields::{
-    ENTRY_BYTES_MIN, ERROR_BYTES_MIN, RANGE_BYTES, put_entry, put_error, put_layout, put_range,
-    put_sums, read_entry, read_error, read_layout, read_range, read_sums,
+    ENTRY_BYTES_MIN, ERROR_BYTES_MIN, RANGE_BYTES, put_entry, put_error, put_range,
+    put_sums, read_entry, read_error, read_range, read_sums,
 };
+use super::layouts::{put_layout, read_layout};
 use super::setup::{
     put_accept, put_connect, put_connect_extension, put_hello, put_ready, read_accept,
     read_connect, read_connect_extension, read_hello, read_ready,
@@ -20,8 +21,8 @@ use std::time::Duration;
 const STAGES_MAX: usize = 255;
 
 /// Appends `message` to `out`, in as many frames as the agreed `limits` require, and returns the
-/// number of frames. NEW_FILES, LIST_FAILED, DONE, FILE_IDS, CREDIT, BLOCK_SYNC, FILE_CLOSE and
-/// STREAM_LOST may be split. Every other message is one frame.
+/// number of frames. NEW_FILES, STRIPES, LIST_FAILED, DONE, FILE_IDS, CREDIT, BLOCK_SYNC, FILE_CLOSE
+/// and STREAM_LOST may be split. Every other message is one frame.
 ///
 /// # Errors
 /// [`ErrorKind::LimitExceeded`] if a field is too long, or a part that cannot be split does not fit
@@ -52,6 +53,11 @@ fn encode_frames(message: &Message, limits: &Limits, out: &mut Vec<u8>) -> Resul
             })
         }
         Message::FileIds(ids) => split(number, limits, out, plain, ids, put_file_id),
+        Message::Stripes(steps) => split(number, limits, out, plain, steps, |out, step| {
+            put_u64(out, step.0.0);
+            put_u64(out, step.1);
+            Ok(())
+        }),
         Message::Credit(credits) => split(number, limits, out, plain, credits, |out, credit| {
             put_u32(out, credit.0.0);
             put_u32(out, credit.1);
@@ -150,6 +156,7 @@ const fn number_of(message: &Message) -> u8 {
         Message::Cancel { .. } => frame_type::CANCEL,
         Message::Profile(_) => frame_type::PROFILE,
         Message::Streams(_) => frame_type::STREAMS,
+        Message::Stripes(_) => frame_type::STRIPES,
         Message::Verdict(_) => frame_type::VERDICT,
         Message::VerdictStored => frame_type::VERDICT_STORED,
         Message::Bye => frame_type::BYE,
@@ -190,6 +197,7 @@ fn put_single(out: &mut Vec<u8>, message: &Message) -> Result<()> {
         | Message::ListFailed(_)
         | Message::Done { .. }
         | Message::FileIds(_)
+        | Message::Stripes(_)
         | Message::Credit(_)
         | Message::BlockSync(_)
         | Message::FileClose(_)
@@ -288,6 +296,12 @@ fn read_message(number: u8, reader: &mut Reader<'_>) -> Result<Message> {
         },
         frame_type::PROFILE => Message::Profile(read_times(reader)?),
         frame_type::STREAMS => Message::Streams(reader.u32_above_zero("streams")?),
+        frame_type::STRIPES => Message::Stripes(reader.list("files", FRAME, 16, |reader| {
+            Ok((
+                FileIndex(reader.u64("file.index")?),
+                reader.u64_above_zero("file.step_bytes")?,
+            ))
+        })?),
         frame_type::VERDICT => Message::Verdict(read_totals(reader)?),
         frame_type::VERDICT_STORED => Message::VerdictStored,
         frame_type::BYE => Message::Bye,

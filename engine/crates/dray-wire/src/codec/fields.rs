@@ -10,8 +10,8 @@ use crate::message::{Limits, Selection};
 use dray_core::options::{Durability, Links, Options, Order, Overwrite, ResumeMode};
 use dray_core::path::{NAME_LENGTH_MAX, PATH_LENGTH_MAX};
 use dray_core::{
-    ByteRange, Checksum, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout, Metadata,
-    ModifiedTime, Name, RelPath, Result, Status, Sums, TargetId,
+    ByteRange, Checksum, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Metadata,
+    ModifiedTime, Name, RelPath, Result, Status, Sums,
 };
 
 /// Minimum length in bytes of an encoded entry: index 8, no parent 1, name 4 + 1, kind 1, mode 4,
@@ -392,54 +392,6 @@ pub(super) fn read_selection(reader: &mut Reader<'_>) -> Result<Selection> {
         rename,
         links,
     })
-}
-
-pub(super) fn put_layout(out: &mut Vec<u8>, layout: &Layout) -> Result<()> {
-    match layout {
-        Layout::Single(target) => {
-            put_u8(out, 1);
-            put_u32(out, target.0);
-            Ok(())
-        }
-        Layout::Striped {
-            stripe_bytes,
-            targets,
-        } => {
-            put_u8(out, 2);
-            put_u64(out, *stripe_bytes);
-            put_list(
-                out,
-                "layout.targets",
-                targets,
-                bounds::LAYOUT_TARGETS_MAX,
-                |out, target| {
-                    put_u32(out, target.0);
-                    Ok(())
-                },
-            )
-        }
-    }
-}
-
-pub(super) fn read_layout(reader: &mut Reader<'_>) -> Result<Layout> {
-    match reader.u8("layout")? {
-        1 => Ok(Layout::Single(TargetId(reader.u32("layout.target")?))),
-        2 => {
-            let stripe_bytes = reader.u64_above_zero("layout.stripe_bytes")?;
-            let targets =
-                reader.list("layout.targets", bounds::LAYOUT_TARGETS_MAX, 4, |reader| {
-                    Ok(TargetId(reader.u32("layout.target")?))
-                })?;
-            if targets.is_empty() {
-                return Err(reader.wrong("layout.targets", "the list has no targets"));
-            }
-            Ok(Layout::Striped {
-                stripe_bytes,
-                targets,
-            })
-        }
-        other => Err(reader.wrong("layout", format_args!("kind {other} is unknown"))),
-    }
 }
 
 pub(super) fn put_limits(out: &mut Vec<u8>, limits: &Limits) {

@@ -7,7 +7,7 @@
 use dray_core::options::{Durability, Links, Options, Order, Overwrite, ResumeMode};
 use dray_core::profile::{Stage, Times};
 use dray_core::{
-    BlockId, ByteRange, Checksum, End, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout,
+    BlockId, ByteRange, Checksum, End, Entry, EntryKind, Error, ErrorKind, Extent, FileIndex, Layout,
     Metadata, ModifiedTime, Name, RelPath, Status, StreamId, Sums, TargetId, TransferId,
 };
 use dray_wire::codec::Challenge;
@@ -259,6 +259,30 @@ fn file_ids() -> Vec<FileId> {
     .collect()
 }
 
+/// Returns decisions with layouts that need the optional bit LAYOUTS.
+fn file_ids_layouts() -> Vec<FileId> {
+    let table = Layout::of_stripes(4 << 20, [8, 2, 8, 8, 5].map(TargetId));
+    let extent = |end, stripe_bytes, targets: &[u32]| Extent {
+        end,
+        stripe_bytes,
+        targets: targets.iter().copied().map(TargetId).collect(),
+    };
+    let composite = Layout::of_extents([
+        extent(4 << 20, 1 << 20, &[6]),
+        extent(256 << 20, 1 << 20, &[1, 2, 3, 4]),
+        extent(u64::MAX, 4 << 20, &[7, 8]),
+    ]);
+    let layouts = [(1, table), (2, composite)].into_iter();
+    let want = |(index, layout)| FileId {
+        index: FileIndex(index),
+        verdict: FileVerdict::Want {
+            object_bytes: 1 << 20,
+            layout,
+        },
+    };
+    layouts.map(want).collect()
+}
+
 /// Returns every control message. Some messages have several examples.
 pub(crate) fn messages() -> Vec<(&'static str, Message)> {
     [
@@ -305,6 +329,10 @@ fn session_messages() -> Vec<(&'static str, Message)> {
             }),
         ),
         ("new_files", Message::NewFiles(new_files())),
+        (
+            "stripes",
+            Message::Stripes(vec![(FileIndex(3), 4 << 20), (FileIndex(9), 1 << 16)]),
+        ),
         ("list_failed", Message::ListFailed(vec![no_permission()])),
         ("list_end", Message::ListEnd { entries: 8 }),
     ]
@@ -341,6 +369,7 @@ fn file_messages() -> Vec<(&'static str, Message)> {
             },
         ),
         ("file_ids", Message::FileIds(file_ids())),
+        ("file_ids_layouts", Message::FileIds(file_ids_layouts())),
         ("file_close", {
             Message::FileClose(vec![
                 closed(3, Ok(sums), 0),

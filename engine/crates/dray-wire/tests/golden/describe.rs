@@ -3,7 +3,7 @@
 use dray_core::options::{Durability, Links, Options, Order, Overwrite, ResumeMode};
 use dray_core::path::escape;
 use dray_core::profile::Stage;
-use dray_core::{ByteRange, Checksum, End, Entry, EntryKind, Error, Layout, Status, Sums};
+use dray_core::{ByteRange, Checksum, End, Entry, EntryKind, Error, Layout, Status, Sums, TargetId};
 use dray_wire::message::{
     BlockHead, BlockState, Connect, FileClosed, FileId, FileVerdict, Hello, Join, Limits, Message,
     Ready, Role, SegmentKind,
@@ -173,6 +173,27 @@ fn ready(ready: &Ready) -> Value {
     })
 }
 
+fn layout_of(layout: &Layout) -> Value {
+    let targets = |targets: &[TargetId]| list(targets, |target| json!(target.0));
+    match layout {
+        Layout::Single(target) => json!({"single": target.0}),
+        Layout::Striped {
+            stripe_bytes,
+            targets: all,
+        } => json!({"stripe_bytes": stripe_bytes, "targets": targets(all)}),
+        Layout::Table(table) => json!({
+            "stripe_bytes": table.stripe_bytes(),
+            "targets": targets(table.targets()),
+            "stripes": table.stripes(),
+        }),
+        Layout::Composite(extents) => json!({"extents": list(extents, |extent| json!({
+            "end": extent.end,
+            "stripe_bytes": extent.stripe_bytes,
+            "targets": targets(&extent.targets),
+        }))}),
+    }
+}
+
 fn file_id(id: &FileId) -> Value {
     match &id.verdict {
         FileVerdict::Want {
@@ -182,13 +203,7 @@ fn file_id(id: &FileId) -> Value {
             "index": id.index.0,
             "verdict": "want",
             "object_bytes": object_bytes,
-            "layout": match layout {
-                Layout::Single(target) => json!({"single": target.0}),
-                Layout::Striped { stripe_bytes, targets } => json!({
-                    "stripe_bytes": stripe_bytes,
-                    "targets": list(targets, |target| json!(target.0)),
-                }),
-            },
+            "layout": layout_of(layout),
         }),
         FileVerdict::Adopted => json!({"index": id.index.0, "verdict": "adopted"}),
         FileVerdict::Skipped => json!({"index": id.index.0, "verdict": "skipped"}),
@@ -228,6 +243,10 @@ pub(crate) fn message(message: &Message) -> Value {
         }),
         Message::Refuse(why) | Message::GoAway(why) => json!({"error": error(why)}),
         Message::Ready(body) => ready(body),
+        Message::Stripes(steps) => json!({"files": list(steps, |(index, step)| json!({
+            "index": index.0,
+            "step_bytes": step,
+        }))}),
         Message::NewFiles(entries) => json!({"entries": list(entries, entry)}),
         Message::ListFailed(errors) => json!({"errors": list(errors, error)}),
         Message::ListEnd { entries } => json!({"entries": entries}),
