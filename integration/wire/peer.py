@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Peer", "connect", "data_of", "decoder", "frame_of", "hello"]
 
+# Frames that may come at any time, and that the scripted peer ignores.
+PASSED_OVER = {"CREDIT", "PONG", "PROFILE", "STREAMS", "STRIPES", "unknown"}
+
 
 def load() -> ModuleType:
     """Import the decoder by its path."""

@@ -36,6 +36,9 @@ pub(super) struct ControlConnection {
     /// next write.
     pub(super) out: Mutex<Vec<u8>>,
     pub(super) limits: Limits,
+    /// True if the peer reads every kind of layout. Otherwise this end sends only single and
+    /// striped layouts.
+    pub(super) peer_reads_layouts: bool,
     pub(super) timing: Timing,
     start: Instant,
     /// Time of the last send, in nanoseconds after `start`.
@@ -60,6 +63,7 @@ impl ControlConnection {
             tls: Mutex::new(tls),
             out: Mutex::new(Vec::new()),
             limits,
+            peer_reads_layouts: false,
             timing,
             start: Instant::now(),
             last_sent: AtomicU64::new(0),
@@ -120,6 +124,11 @@ impl ControlConnection {
 
     pub(super) fn send(&self, message: &Message, frames: &mut Vec<u8>) -> Result<()> {
         frames.clear();
+        let simpler = match self.peer_reads_layouts {
+            true => None,
+            false => message.with_simple_layouts(),
+        };
+        let message = simpler.as_ref().unwrap_or(message);
         let encoded = encode(message, &self.limits, frames).map(|_| ());
         let sent = encoded.and_then(|()| {
             self.transmit(frames)

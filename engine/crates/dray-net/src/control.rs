@@ -76,11 +76,14 @@ pub(super) fn start(
         decoder,
         plain,
         limits,
+        peer_reads_layouts,
     } = greeted;
     socket
         .settle(timing.lost_after)
         .map_err(|error| fail::io_error("set up the connection", &error))?;
-    let connection = Arc::new(ControlConnection::new(socket, tls, limits, timing));
+    let mut connection = ControlConnection::new(socket, tls, limits, timing);
+    connection.peer_reads_layouts = peer_reads_layouts;
+    let connection = Arc::new(connection);
     // At most one PONG is queued. A peer that sends pings faster than it reads gets fewer answers.
     let (pongs, pongs_due) = bounded(1);
     let receiver = ReceiverThread {

@@ -346,7 +346,7 @@ fn greet(
     });
     match agreed {
         Ok(agreed) => {
-            greeting.set_limits(agreed.limits);
+            greeting.agree(&agreed);
             Ok(Greeted {
                 agreed,
                 peer_software: theirs.software,

@@ -6,9 +6,9 @@ use super::fail;
 use super::socket::Socket;
 use dray_core::{ErrorKind, Result};
 use dray_wire::codec::{Decoder, encode};
-use dray_wire::message::{Hello, Limits, Message};
+use dray_wire::message::{Hello, Limits, Message, optional};
 use dray_wire::negotiate::{
-    CHECKSUMS_KNOWN, MANDATORY_USED, OPTIONAL_KNOWN, VERSION_NEWEST, VERSION_OLDEST,
+    Agreed, CHECKSUMS_KNOWN, MANDATORY_USED, OPTIONAL_KNOWN, VERSION_NEWEST, VERSION_OLDEST,
 };
 use rustls::Connection;
 use std::io::Read;
@@ -23,6 +23,7 @@ pub(super) struct Greeting {
     channel: Channel,
     decoder: Decoder,
     limits: Limits,
+    peer_reads_layouts: bool,
     piece: Vec<u8>,
 }
 
@@ -36,6 +37,8 @@ pub(super) struct Greeted {
     /// Plaintext that was not yet passed to the decoder.
     pub(super) plain: Vec<u8>,
     pub(super) limits: Limits,
+    /// True if both ends have set the optional bit LAYOUTS.
+    pub(super) peer_reads_layouts: bool,
 }
 
 impl Greeting {
@@ -44,6 +47,7 @@ impl Greeting {
             channel,
             decoder: Decoder::default(),
             limits: Limits::before_hello(),
+            peer_reads_layouts: false,
             piece: Vec::new(),
         }
     }
@@ -52,10 +56,11 @@ impl Greeting {
         self.channel.socket_mut()
     }
 
-    /// Sets the agreed limits for all later messages.
-    pub(super) fn set_limits(&mut self, limits: Limits) {
-        self.limits = limits;
-        self.decoder.set_limits(limits);
+    /// Applies the agreement to all later messages.
+    pub(super) fn agree(&mut self, agreed: &Agreed) {
+        self.limits = agreed.limits;
+        self.peer_reads_layouts = agreed.has(optional::LAYOUTS);
+        self.decoder.set_limits(agreed.limits);
     }
 
     pub(super) fn send(&mut self, message: &Message) -> Result<()> {
@@ -130,6 +135,7 @@ impl Greeting {
             decoder: self.decoder,
             plain: self.piece,
             limits: self.limits,
+            peer_reads_layouts: self.peer_reads_layouts,
         })
     }
 }

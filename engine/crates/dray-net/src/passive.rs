@@ -86,7 +86,7 @@ impl ListenerState {
             Ok(agreed) => agreed,
             Err(error) => return Err(self.turn_away(greeting, error)),
         };
-        greeting.set_limits(agreed.limits);
+        greeting.agree(&agreed);
         match greeting.receive()? {
             Message::Connect(connect) => Ok(Request {
                 connect,

@@ -400,3 +400,29 @@ pub struct Join {
 
 /// Alias of [`ContentKey`] for code that builds log records from announced entries.
 pub type Content = ContentKey;
+
+impl Message {
+    /// Returns the message with single and striped layouts only ([`Layout::simplified`]), for a
+    /// peer without the optional bit [`optional::LAYOUTS`]. Returns `None` if the message has no
+    /// other layout.
+    #[must_use]
+    pub fn with_simple_layouts(&self) -> Option<Self> {
+        let is_simple = |id: &FileId| match &id.verdict {
+            FileVerdict::Want { layout, .. } => layout.is_simple(),
+            _ => true,
+        };
+        let Self::FileIds(ids) = self else {
+            return None;
+        };
+        if ids.iter().all(is_simple) {
+            return None;
+        }
+        let mut ids = ids.clone();
+        for id in &mut ids {
+            if let FileVerdict::Want { layout, .. } = &mut id.verdict {
+                *layout = layout.simplified();
+            }
+        }
+        Some(Self::FileIds(ids))
+    }
+}

@@ -8,8 +8,8 @@ use crate::message::{
 use dray_core::options::{Durability, Links, Options, Order, Overwrite, ResumeMode};
 use dray_core::profile::{Stage, Times};
 use dray_core::{
-    BlockId, ByteRange, Checksum, End, Entry, EntryKind, Error, ErrorKind, Extent, FileIndex, Layout,
-    Metadata, ModifiedTime, Name, RelPath, Status, StreamId, Sums, TargetId, TransferId,
+    BlockId, ByteRange, Checksum, End, Entry, EntryKind, Error, ErrorKind, Extent, FileIndex,
+    Layout, Metadata, ModifiedTime, Name, RelPath, Status, StreamId, Sums, TargetId, TransferId,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -158,9 +158,8 @@ pub fn layout() -> impl Strategy<Value = Layout> {
                 targets
             }
         ),
-        (1..=u64::MAX, vec(any::<u32>().prop_map(TargetId), 2..10)).prop_map(
-            |(stripe_bytes, stripes)| Layout::of_stripes(stripe_bytes, stripes)
-        ),
+        (1..=u64::MAX, vec(any::<u32>().prop_map(TargetId), 2..10))
+            .prop_map(|(stripe_bytes, stripes)| Layout::of_stripes(stripe_bytes, stripes)),
         vec(extent(), 2..6).prop_map(|mut extents| {
             extents.sort_by_key(|extent| extent.end);
             Layout::of_extents(extents)

@@ -35,7 +35,11 @@ fn stripes_are_dealt_in_turn() {
 fn every_stripe_of_a_table_has_its_own_target() {
     let layout = Layout::of_stripes(2, [5, 5, 8, 5].map(TargetId));
     assert_eq!(targets_of(&layout, 10), [5, 5, 5, 5, 8, 8, 5, 5, 5, 5]);
-    assert_eq!(layout.target_at(2 * 4 + 4), TargetId(8), "the table repeats");
+    assert_eq!(
+        layout.target_at(2 * 4 + 4),
+        TargetId(8),
+        "the table repeats"
+    );
     assert_eq!(
         Layout::of_stripes(2, [TargetId(5); 3]),
         Layout::Single(TargetId(5))
@@ -108,7 +112,10 @@ fn shares_of_a_long_file_are_in_proportion() {
     let layout = Layout::of_stripes(1, [0, 1, 1, 1].map(TargetId));
     let size = 1 << 30;
     let shares = layout.shares(size);
-    assert_eq!(shares, [(TargetId(0), size / 4), (TargetId(1), size / 4 * 3)]);
+    assert_eq!(
+        shares,
+        [(TargetId(0), size / 4), (TargetId(1), size / 4 * 3)]
+    );
 }
 
 fn any_layout() -> impl Strategy<Value = Layout> {

@@ -60,7 +60,9 @@ impl Sink {
     /// Returns the step of the source's layout of an entry. Zero if the source has sent no step.
     fn take_step(&mut self, peer: PeerId, told: FileIndex) -> u64 {
         let known = self.peers.get_mut(&peer);
-        known.and_then(|known| known.steps.remove(&told)).unwrap_or(0)
+        known
+            .and_then(|known| known.steps.remove(&told))
+            .unwrap_or(0)
     }
 
     fn announce(&mut self, peer: PeerId, mut entry: Entry) -> Result<(), String> {

@@ -66,8 +66,7 @@ impl Source {
         }
         if !steps.is_empty() {
             // The sink needs the steps when it decides about the files.
-            self.out
-                .push_back(Effect::Message(Message::Stripes(steps)));
+            self.out.push_back(Effect::Message(Message::Stripes(steps)));
         }
         if !announced.is_empty() {
             self.out

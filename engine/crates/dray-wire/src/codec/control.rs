@@ -2,8 +2,8 @@
 
 use super::bytes::{Reader, put_flag, put_option, put_u8, put_u32, put_u64, refused};
 use super::fields::{
-    ENTRY_BYTES_MIN, ERROR_BYTES_MIN, RANGE_BYTES, put_entry, put_error, put_range,
-    put_sums, read_entry, read_error, read_range, read_sums,
+    ENTRY_BYTES_MIN, ERROR_BYTES_MIN, RANGE_BYTES, put_entry, put_error, put_range, put_sums,
+    read_entry, read_error, read_range, read_sums,
 };
 use super::layouts::{put_layout, read_layout};
 use super::setup::{

@@ -3,8 +3,8 @@
 
 use crate::common::{connect, decoded, file, framed, hello, try_encode};
 use dray_core::{
-    BlockId, ByteRange, Entry, EntryKind, Error, ErrorKind, FileIndex, Layout, Metadata, StreamId,
-    Sums, TargetId,
+    BlockId, ByteRange, Entry, EntryKind, Error, ErrorKind, Extent, FileIndex, Layout, Metadata,
+    StreamId, Sums, TargetId,
 };
 use dray_wire::bounds;
 use dray_wire::codec::{Decoder, PREFIX_BYTES, frame_type};
@@ -366,4 +366,61 @@ fn decoder_holds_at_most_one_frame() {
             "frames that may be ignored are skipped"
         );
     }
+}
+
+#[test]
+fn largest_layouts_fit_in_the_smallest_frame() {
+    let limits = Limits {
+        control_bytes_max: bounds::CONTROL_BYTES_MIN,
+        ..Limits::default()
+    };
+    let want = |layout| {
+        let verdict = FileVerdict::Want {
+            object_bytes: 1,
+            layout,
+        };
+        Message::FileIds(vec![FileId {
+            index: FileIndex(0),
+            verdict,
+        }])
+    };
+    let targets = bounds::LAYOUT_TARGETS_MAX as u32;
+    let stripes = 0..bounds::LAYOUT_STRIPES_MAX as u32;
+    let table = Layout::of_stripes(1, stripes.map(|stripe| TargetId(stripe % targets)));
+    let extents = 1..=bounds::LAYOUT_EXTENTS_MAX as u64;
+    let composite = Layout::of_extents(extents.map(|end| Extent {
+        end,
+        stripe_bytes: 1,
+        targets: vec![TargetId(2); bounds::LAYOUT_TARGETS_MAX / bounds::LAYOUT_EXTENTS_MAX],
+    }));
+    for (layout, bytes) in [(table, 147_494), (composite, 17_690)] {
+        let message = want(layout);
+        let (frame, frames) = try_encode(&message, &limits).expect("fits");
+        assert_eq!((frame.len() - PREFIX_BYTES, frames), (bytes, 1));
+        assert_eq!(decoded(&frame, &limits).expect("good"), Some(message));
+    }
+}
+
+#[test]
+fn older_peers_get_single_and_striped_layouts() {
+    let ids = |layouts: Vec<Layout>| {
+        let layouts = layouts.into_iter().enumerate();
+        let ids = layouts.map(|(index, layout)| FileId {
+            index: FileIndex(index as u64),
+            verdict: FileVerdict::Want {
+                object_bytes: 1,
+                layout,
+            },
+        });
+        Message::FileIds(ids.collect())
+    };
+    let single = Layout::Single(TargetId(4));
+    let table = Layout::of_stripes(2, [1, 1, 9].map(TargetId));
+    let striped = Layout::Striped {
+        stripe_bytes: 2,
+        targets: [1, 1, 9].map(TargetId).to_vec(),
+    };
+    assert_eq!(ids(vec![single.clone()]).with_simple_layouts(), None);
+    let sent = ids(vec![single.clone(), table]).with_simple_layouts();
+    assert_eq!(sent, Some(ids(vec![single, striped])));
 }

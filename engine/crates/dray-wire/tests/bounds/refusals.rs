@@ -3,7 +3,7 @@
 use crate::common::{connect, decoded, file, framed, hello, try_encode};
 use dray_core::options::ResumeMode;
 use dray_core::profile::{Stage, Times};
-use dray_core::{ByteRange, Error, ErrorKind, FileIndex, Layout, TargetId};
+use dray_core::{ByteRange, Error, ErrorKind, Extent, FileIndex, Layout, TargetId};
 use dray_wire::codec::{Decoder, FLAG_EXTENDED, PREFIX_BYTES, Prefix, encode, frame_type};
 use dray_wire::message::{FileId, FileVerdict, Limits, Message};
 use std::time::Duration;
@@ -386,6 +386,48 @@ fn invalid_file_id_fields_are_refused_by_name() {
         ErrorKind::Protocol,
         "layout.targets",
     );
+}
+
+#[test]
+fn invalid_layout_fields_are_refused_by_name() {
+    let want = |layout| {
+        let verdict = FileVerdict::Want {
+            object_bytes: 1,
+            layout,
+        };
+        body_of(&Message::FileIds(vec![FileId {
+            index: FileIndex(0),
+            verdict,
+        }]))
+    };
+    let changes = |body: &[u8], changes: &[(usize, u8, &str)]| {
+        for (at, value, field) in changes {
+            let frame = changed(frame_type::FILE_IDS, body, *at, &[*value]);
+            refused(&frame, ErrorKind::Protocol, field);
+        }
+    };
+    // Kind 21, stripe 22 to 29, two targets 30 to 41, three stripes 42 to 51.
+    let table = want(Layout::of_stripes(1, [1, 2, 1].map(TargetId)));
+    changes(&table, &[(21, 5, "layout"), (22, 0, "layout.stripe_bytes")]);
+    changes(&table, &[(48, 2, "layout.stripes")]);
+    // Kind 21, extents 22 to 25, the first one with end 26, stripe 34, targets 42 to 49, then the
+    // second one with end 50.
+    let extent = |end| Extent {
+        end,
+        stripe_bytes: 1,
+        targets: vec![TargetId(3)],
+    };
+    let composite = want(Layout::of_extents([extent(5), extent(9)]));
+    changes(&composite, &[(26, 0, "layout.end"), (26, 9, "layout.end")]);
+    changes(
+        &composite,
+        &[(34, 0, "layout.stripe_bytes"), (50, 5, "layout.end")],
+    );
+    changes(&composite, &[(42, 0, "layout.targets")]);
+
+    let steps = body_of(&Message::Stripes(vec![(FileIndex(7), 1)]));
+    let frame = changed(frame_type::STRIPES, &steps, 12, &[0]);
+    refused(&frame, ErrorKind::Protocol, "file.step_bytes");
 }
 
 #[test]

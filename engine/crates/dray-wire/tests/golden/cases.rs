@@ -7,8 +7,8 @@
 use dray_core::options::{Durability, Links, Options, Order, Overwrite, ResumeMode};
 use dray_core::profile::{Stage, Times};
 use dray_core::{
-    BlockId, ByteRange, Checksum, End, Entry, EntryKind, Error, ErrorKind, Extent, FileIndex, Layout,
-    Metadata, ModifiedTime, Name, RelPath, Status, StreamId, Sums, TargetId, TransferId,
+    BlockId, ByteRange, Checksum, End, Entry, EntryKind, Error, ErrorKind, Extent, FileIndex,
+    Layout, Metadata, ModifiedTime, Name, RelPath, Status, StreamId, Sums, TargetId, TransferId,
 };
 use dray_wire::codec::Challenge;
 use dray_wire::message::{

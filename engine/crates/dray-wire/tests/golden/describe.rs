@@ -3,7 +3,9 @@
 use dray_core::options::{Durability, Links, Options, Order, Overwrite, ResumeMode};
 use dray_core::path::escape;
 use dray_core::profile::Stage;
-use dray_core::{ByteRange, Checksum, End, Entry, EntryKind, Error, Layout, Status, Sums, TargetId};
+use dray_core::{
+    ByteRange, Checksum, End, Entry, EntryKind, Error, Layout, Status, Sums, TargetId,
+};
 use dray_wire::message::{
     BlockHead, BlockState, Connect, FileClosed, FileId, FileVerdict, Hello, Join, Limits, Message,
     Ready, Role, SegmentKind,
