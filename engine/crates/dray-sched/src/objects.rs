@@ -10,7 +10,9 @@
 mod balance;
 mod baselines;
 mod layout;
+mod pairs;
 mod queues;
+mod window;
 
 use crate::congestion::{Congestion, Moved, Pace};
 use crate::rng::Rng;
@@ -18,7 +20,8 @@ use dray_core::maps::HashMap;
 use dray_core::options::Order;
 use dray_core::plan::Grid;
 use dray_core::{ByteRange, FileIndex, Layout, RangeSet, TargetId, Time};
-use queues::{Left, Queue};
+use pairs::Pairs;
+use queues::Left;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 
@@ -35,6 +38,9 @@ pub struct Limits {
     /// Maximum number of separate ranges, over all files, that random picks may create, because
     /// both ends keep each range in memory. At the maximum, objects are picked in order.
     pub pieces_max: usize,
+    /// Maximum number of objects of striped files in the queues. The other objects of these files
+    /// wait as ranges. Each live file may have a few objects in the queues in any case.
+    pub striped_max: u64,
 }
 
 /// Key of a dataset: a set of files that is useful only when complete.
@@ -94,6 +100,12 @@ struct File {
     open: BTreeMap<Pair, RangeSet>,
     /// Total number of bytes in `open`.
     open_bytes: u64,
+    /// Unsent objects of a striped file that are not in the queues yet.
+    later: RangeSet,
+    /// True if the file has several targets at an end.
+    is_striped: bool,
+    /// Number of the file's objects in [`Objects::striped`].
+    counted: u64,
     dataset: Option<Dataset>,
     is_small: bool,
     ordered_window: Option<u32>,
@@ -135,17 +147,22 @@ pub struct Objects {
     limits: Limits,
     draw: Rng,
     files: HashMap<FileIndex, File>,
-    queues: BTreeMap<Pair, Queue>,
+    queues: Pairs,
+    /// Number of objects of striped files in the queues.
+    striped: u64,
     /// Files with unsent objects, in listing order. Used for [`Order::File`] only.
     listed: BTreeSet<FileIndex>,
     datasets: Left,
     congestion: Congestion,
-    credit: HashMap<TargetId, u32>,
+    /// Sink targets with credit.
+    credit: BTreeMap<TargetId, u32>,
     reading: HashMap<TargetId, u32>,
     /// Maximum number of useful concurrent reads, for source targets whose reads do not block.
     enough: HashMap<TargetId, u32>,
-    /// Pair of targets that was served last.
-    turn: Option<Pair>,
+    /// Source target that was served last.
+    turn: Option<TargetId>,
+    /// For each source target, the sink target that was served last.
+    turns: HashMap<TargetId, TargetId>,
     /// True if the sink writes files in order.
     is_ordered: bool,
 }
@@ -163,14 +180,16 @@ impl Objects {
             limits,
             draw: Rng::new(seed),
             files: HashMap::default(),
-            queues: BTreeMap::new(),
+            queues: Pairs::default(),
+            striped: 0,
             listed: BTreeSet::new(),
             datasets: Left::default(),
             congestion: Congestion::new(limits.reads_max),
-            credit: HashMap::default(),
+            credit: BTreeMap::new(),
             reading: HashMap::default(),
             enough: HashMap::default(),
             turn: None,
+            turns: HashMap::default(),
             is_ordered: false,
         }
     }
@@ -212,6 +231,7 @@ impl Objects {
         // For a sink that writes in order, every file of the queue is examined, so no file waits in
         // a dataset.
         let may_wait = self.order == Order::Layout && work.ordered_window.is_none();
+        let is_striped = !work.source.is_single() || !work.sink.is_single();
         let is_small = whole && work.grid.count() == 1 && size <= self.limits.pack_bytes_max;
         let file = File {
             grid: work.grid,
@@ -219,13 +239,26 @@ impl Objects {
             sink: work.sink,
             open: BTreeMap::new(),
             open_bytes: 0,
+            later: RangeSet::new(),
+            is_striped,
+            counted: 0,
             dataset: work.dataset.filter(|_| may_wait),
             is_small,
             ordered_window: work.ordered_window,
             under_way: 0,
             taken_end: 0,
         };
+        if is_striped && let Some(dataset) = file.dataset {
+            self.datasets.add(dataset, work.wanted.bytes());
+        }
         self.files.insert(work.index, file);
+        if is_striped {
+            if let Some(file) = self.files.get_mut(&work.index) {
+                file.later = work.wanted;
+            }
+            self.refill(work.index);
+            return;
+        }
         for run in work.wanted.iter() {
             self.open(work.index, run);
         }
@@ -252,11 +285,14 @@ impl Objects {
     pub fn remove(&mut self, index: FileIndex) {
         if let Some(file) = self.files.remove(&index) {
             self.listed.remove(&index);
-            self.close(file.dataset, file.open_bytes);
+            self.close(file.dataset, file.unsent_bytes());
+            self.striped = self.striped.saturating_sub(file.counted);
+            self.queues.is_stale |= !file.open.is_empty();
             // `pick` removes other stale entries later, because a striped file may be in many
             // queues.
             if file.open.len() == 1
-                && let Some(queue) = file.open.keys().next().and_then(|p| self.queues.get_mut(p))
+                && let Some(pair) = file.open.keys().next().copied()
+                && let Some(queue) = self.queues.get_mut(pair)
             {
                 let list = if file.is_small {
                     &mut queue.small
@@ -266,6 +302,7 @@ impl Objects {
                 if list.front() == Some(&index) {
                     list.pop_front();
                 }
+                self.queues.drop_if_empty(pair);
             }
         }
     }
@@ -287,7 +324,9 @@ impl Objects {
         let open = std::mem::take(&mut file.open);
         let bytes = std::mem::take(&mut file.open_bytes);
         file.source = source;
+        file.is_striped |= !file.source.is_single();
         let dataset = file.dataset;
+        self.queues.is_stale |= !open.is_empty();
         self.close(dataset, bytes);
         for run in open.values().flat_map(RangeSet::iter) {
             self.open(index, run);
@@ -321,7 +360,9 @@ impl Objects {
         let Some(file) = self.files.get_mut(&index) else {
             return found;
         };
-        for run in file.open.values().flat_map(RangeSet::iter) {
+        let open = file.open.values().flat_map(RangeSet::iter);
+        let later = file.later.run_from(hole.offset);
+        for run in open.chain(later) {
             found.insert(run.intersection(&hole));
         }
         let goes = |run: &ByteRange| file.ordered_window.is_none() || run.offset == hole.offset;
@@ -330,19 +371,21 @@ impl Objects {
         let mut bytes = 0;
         for run in taken {
             set.insert(run);
+            file.later.remove(run);
             bytes += file
                 .open
                 .values_mut()
                 .map(|open| open.remove(run))
                 .sum::<u64>();
         }
+        let pairs = file.open.len();
         file.open.retain(|_, open| !open.is_empty());
+        self.queues.is_stale |= file.open.len() < pairs;
         file.open_bytes = file.open_bytes.saturating_sub(bytes);
         let dataset = file.dataset;
-        if file.open.is_empty() {
-            self.listed.remove(&index);
-        }
-        self.close(dataset, bytes);
+        self.close(dataset, set.bytes());
+        self.refill(index);
+        self.unlist(index);
         set
     }
 
@@ -350,10 +393,9 @@ impl Objects {
     #[must_use]
     pub fn is_open(&self, index: FileIndex, range: ByteRange) -> bool {
         self.files.get(&index).is_some_and(|file| {
-            let open: u64 = file
-                .open
-                .values()
-                .flat_map(RangeSet::iter)
+            let open = file.open.values().flat_map(RangeSet::iter);
+            let open: u64 = open
+                .chain(file.later.iter())
                 .map(|run| run.intersection(&range).length)
                 .sum();
             open == range.length
@@ -382,7 +424,7 @@ impl Objects {
     /// Returns true if there are no unsent objects.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.queues.values().all(Queue::is_empty)
+        self.queues.is_empty()
     }
 
     /// Picks the next object and counts it as in transit. Returns `None` if no object may be sent
@@ -394,26 +436,41 @@ impl Objects {
             Order::File => self.pick_by_file(),
             Order::Random { .. } => self.pick_at_random(),
         }?;
-        let credit = self.credit.entry(assignment.sink).or_default();
-        *credit = credit.saturating_sub(1);
+        if let Some(credit) = self.credit.get_mut(&assignment.sink) {
+            *credit -= 1;
+            if *credit == 0 {
+                self.credit.remove(&assignment.sink);
+            }
+        }
         *self.reading.entry(assignment.source).or_default() += 1;
         self.congestion.began(assignment.source, now);
         for (index, _) in &assignment.parts {
             if let Some(file) = self.files.get_mut(index) {
                 file.under_way += 1;
             }
+            self.refill(*index);
+            self.unlist(*index);
         }
         Some(assignment)
     }
 
+    /// Adds unsent bytes to the queues, and to the remaining size of their dataset.
     fn open(&mut self, index: FileIndex, range: ByteRange) {
+        let bytes = self.insert(index, range);
+        let dataset = self.files.get(&index).and_then(|file| file.dataset);
+        if let Some(dataset) = dataset {
+            self.datasets.add(dataset, bytes);
+        }
+        self.recount(index);
+    }
+
+    /// Adds unsent bytes to the queues of their pairs. Returns the number of bytes.
+    fn insert(&mut self, index: FileIndex, range: ByteRange) -> u64 {
         let Some(file) = self.files.get_mut(&index) else {
-            return;
+            return 0;
         };
-        let single = matches!(
-            (&file.source, &file.sink),
-            (Layout::Single(_), Layout::Single(_))
-        );
+        let single = !file.is_striped;
+        let mut added = 0;
         let step = if single {
             range.length
         } else {
@@ -428,21 +485,20 @@ impl Objects {
             };
             let part = ByteRange::between(at, boundary.min(range.end()));
             let pair = file.pair_at(at);
-            let queue = self.queues.entry(pair).or_default();
             let open = file.open.entry(pair).or_default();
             if open.is_empty() {
+                let queue = self.queues.queue(pair);
                 queue.push(index, file.is_small, file.dataset);
             }
             let bytes = open.insert(part);
             file.open_bytes += bytes;
-            if let Some(dataset) = file.dataset {
-                self.datasets.add(dataset, bytes);
-            }
+            added += bytes;
             at = part.end();
         }
         if self.order == Order::File {
             self.listed.insert(index);
         }
+        added
     }
 
     /// Subtracts bytes that are sent or removed from the remaining size of a dataset.
@@ -461,20 +517,19 @@ impl Objects {
         reading < self.limits.reads_max.min(enough.unwrap_or(u32::MAX))
             && (reading < self.congestion.bound(source)
                 || self.order == Order::File
-                || !self.has_others(source))
-    }
-
-    fn has_others(&self, source: TargetId) -> bool {
-        let mut queues = self.queues.iter();
-        queues.any(|((other, _), queue)| *other != source && !queue.is_empty())
-    }
-
-    fn is_ready(&self, (source, sink): Pair, queue: &Queue) -> bool {
-        !queue.is_empty() && self.has_credit(sink) && self.has_reader(source)
+                || !self.queues.has_other_source(source))
     }
 
     fn has_credit(&self, sink: TargetId) -> bool {
-        self.credit.get(&sink).copied().unwrap_or(0) > 0
+        self.credit.contains_key(&sink)
+    }
+
+    /// Removes a file without objects in the queues from the files in listing order.
+    fn unlist(&mut self, index: FileIndex) {
+        let file = self.files.get(&index);
+        if self.order == Order::File && file.is_none_or(|file| file.open.is_empty()) {
+            self.listed.remove(&index);
+        }
     }
 }
 

@@ -27,7 +27,7 @@ use dray_sched::pace::Pacer;
 use dray_sched::rng::Rng;
 use dray_sched::streams::Streams;
 use dray_sched::tuner::threads::{ThreadTuner, Work};
-use dray_wire::bounds::{BLOCKS_MAX, RUNS_MAX};
+use dray_wire::bounds::{BLOCKS_MAX, RUNS_MAX, STRIPED_MAX};
 use dray_wire::message::{Message, Ready, Totals};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -170,6 +170,7 @@ impl Source {
             segments_max: config.segments_max.max(1) as usize,
             reads_max: readers.count(),
             pieces_max: RUNS_MAX / 2,
+            striped_max: STRIPED_MAX,
         };
         Self {
             phase: Phase::Waiting,
@@ -519,6 +520,7 @@ impl Source {
             segments_max: self.config.segments_max.max(1) as usize,
             reads_max: self.readers.count(),
             pieces_max: RUNS_MAX / 2,
+            striped_max: STRIPED_MAX,
         };
         self.objects.set_limits(limits);
         self.ready = Some(ready);

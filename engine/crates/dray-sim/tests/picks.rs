@@ -16,6 +16,7 @@ fn seconds(targets: u32, objects_each: u64) -> (u64, f64) {
         segments_max: 4096,
         reads_max: 4,
         pieces_max: 1 << 16,
+        striped_max: 1 << 18,
     };
     let mut objects = Objects::new(Order::Layout, limits);
     for target in 0..targets {

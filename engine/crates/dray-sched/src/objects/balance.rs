@@ -1,5 +1,6 @@
 //! Credit for sink targets, and the return of unused credit.
 
+use super::pairs::Span;
 use super::{File, Lack, Objects};
 use dray_core::options::Order;
 use dray_core::{FileIndex, TargetId};
@@ -8,8 +9,10 @@ use std::collections::BTreeSet;
 impl Objects {
     /// Adds credit that the sink has granted for a target.
     pub fn grant(&mut self, target: TargetId, count: u32) {
-        let credit = self.credit.entry(target).or_default();
-        *credit = credit.saturating_add(count);
+        if count > 0 {
+            let credit = self.credit.entry(target).or_default();
+            *credit = credit.saturating_add(count);
+        }
     }
 
     /// Returns one credit to `target`, because the block that `pick` charged does not need it.
@@ -29,18 +32,22 @@ impl Objects {
     /// objects. Stale queue entries count as unsent objects.
     #[must_use]
     pub fn lack(&self) -> Option<Lack> {
-        let queues = self.queues.iter().filter(|(_, queue)| !queue.is_empty());
-        let mut lack = None;
-        for ((source, sink), _) in queues {
-            let of_this = match (self.has_credit(*sink), self.has_reader(*source)) {
-                (true, true) => return Some(Lack::Nothing),
-                (true, false) => Lack::Reader,
-                (false, _) if lack == Some(Lack::Reader) => Lack::Reader,
-                (false, _) => Lack::Credit,
-            };
-            lack = Some(of_this);
+        if self.queues.is_empty() {
+            return None;
         }
-        lack
+        if !self.credit.keys().any(|sink| self.queues.has_sink(*sink)) {
+            return Some(Lack::Credit);
+        }
+        let all = Span::ALL;
+        let mut sources = self.queues.sources(all);
+        let is_ready = sources.any(|source| {
+            self.has_reader(source) && self.queues.next_sink(source, &self.credit, all).is_some()
+        });
+        Some(if is_ready {
+            Lack::Nothing
+        } else {
+            Lack::Reader
+        })
     }
 
     /// Returns the sink targets for which credit is useful. Stale queue entries count as unsent
@@ -56,8 +63,7 @@ impl Objects {
             let files = self.files.values().filter_map(File::first);
             return files.map(|(_, (_, sink))| sink).collect();
         }
-        let queues = self.queues.iter().filter(|(_, queue)| !queue.is_empty());
-        queues.map(|((_, sink), _)| *sink).collect()
+        self.queues.sinks().collect()
     }
 
     /// Takes the credit that no object can use now. The source returns it to the sink.
@@ -66,7 +72,7 @@ impl Objects {
         let busy = self.wanted_sinks();
         let mut idle: Vec<_> = self
             .credit
-            .extract_if(|target, count| *count > 0 && !busy.contains(target))
+            .extract_if(.., |target, _| !busy.contains(target))
             .collect();
         idle.sort_unstable();
         idle
@@ -74,17 +80,20 @@ impl Objects {
 
     /// Removes stale entries from the queues.
     fn sweep(&mut self) {
+        if !std::mem::take(&mut self.queues.is_stale) {
+            return;
+        }
         let files = &self.files;
-        for (pair, queue) in &mut self.queues {
+        self.queues.retain(|pair, queue| {
             let is_open = |index: &FileIndex| {
                 files
                     .get(index)
-                    .is_some_and(|file| file.open.contains_key(pair))
+                    .is_some_and(|file| file.open.contains_key(&pair))
             };
             queue.files.retain(is_open);
             queue.small.retain(is_open);
             queue.files_waiting.retain(is_open);
             queue.small_waiting.retain(is_open);
-        }
+        });
     }
 }

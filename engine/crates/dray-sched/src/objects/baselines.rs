@@ -1,5 +1,6 @@
 //! Two simple orders for comparison: file after file, and random.
 
+use super::pairs::Span;
 use super::{Assignment, Objects, Pair};
 use dray_core::{ByteRange, FileIndex};
 
@@ -19,7 +20,7 @@ impl Objects {
             return None;
         }
         let parts = if file.is_small {
-            let queue = self.queues.get_mut(&pair)?;
+            let queue = self.queues.get_mut(pair)?;
             if let Some(place) = queue.small.iter().position(|other| *other == index) {
                 queue.small.rotate_left(place);
             }
@@ -31,7 +32,7 @@ impl Objects {
                 .get(&index)
                 .is_some_and(|file| file.open.contains_key(&pair))
             {
-                let queue = self.queues.get_mut(&pair)?;
+                let queue = self.queues.get_mut(pair)?;
                 // The file is usually the first one of the queue.
                 match queue.files.front() {
                     Some(first) if *first == index => drop(queue.files.pop_front()),
@@ -40,6 +41,7 @@ impl Objects {
             }
             vec![(index, part)]
         };
+        self.queues.drop_if_empty(pair);
         Some(Assignment {
             source: pair.0,
             sink: pair.1,
@@ -52,7 +54,9 @@ impl Objects {
         while !candidates.is_empty() {
             let choice = self.draw.below(candidates.len() as u64) as usize;
             let pair = candidates.swap_remove(choice);
-            if let Some(parts) = self.take_random(pair) {
+            let taken = self.take_random(pair);
+            self.queues.drop_if_empty(pair);
+            if let Some(parts) = taken {
                 return Some(Assignment {
                     source: pair.0,
                     sink: pair.1,
@@ -64,7 +68,7 @@ impl Objects {
     }
 
     fn take_random(&mut self, pair: Pair) -> Option<Vec<(FileIndex, ByteRange)>> {
-        let queue = self.queues.get_mut(&pair)?;
+        let queue = self.queues.get_mut(pair)?;
         let (files, small) = (queue.files.len() as u64, queue.small.len() as u64);
         let choice = self.draw.below(files + small);
         if choice >= files {
@@ -91,14 +95,15 @@ impl Objects {
             .get(&index)
             .is_some_and(|file| file.open.contains_key(&pair))
         {
-            self.queues.get_mut(&pair)?.files.remove(choice as usize);
+            self.queues.get_mut(pair)?.files.remove(choice as usize);
         }
         Some(vec![(index, part)])
     }
 
     fn ready(&self) -> Vec<Pair> {
-        let queues = self.queues.iter();
-        let ready = queues.filter(|(pair, queue)| self.is_ready(**pair, queue));
-        ready.map(|(pair, _)| *pair).collect()
+        let sources = self.queues.sources(Span::ALL);
+        let sources = sources.filter(|source| self.has_reader(*source));
+        let ready = sources.flat_map(|source| self.queues.with_credit(source, &self.credit));
+        ready.collect()
     }
 }

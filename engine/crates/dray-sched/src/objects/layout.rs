@@ -1,56 +1,84 @@
 //! Order by layout: serves the pairs of targets in rotation, and the files within each pair too.
 
+use super::pairs::Span;
 use super::queues::ACTIVE_FILES;
 use super::{Assignment, Objects, Pair};
-use dray_core::{ByteRange, FileIndex};
-use std::ops::Bound;
+use dray_core::{ByteRange, FileIndex, TargetId};
+
+/// Returns the two spans of a rotation: the targets after `last`, and the targets up to `last`.
+fn rotation(last: Option<TargetId>) -> [Span; 2] {
+    let all = Span::ALL;
+    match last {
+        None => [all, Span::EMPTY],
+        Some(last) => [after(last, all), Span { to: last, ..all }],
+    }
+}
+
+/// Returns the part of `span` after `target`.
+fn after(target: TargetId, span: Span) -> Span {
+    match target.0.checked_add(1) {
+        Some(next) => Span {
+            from: TargetId(next),
+            to: span.to,
+        },
+        None => Span::EMPTY,
+    }
+}
 
 impl Objects {
-    /// Picks an object of the next pair in the rotation that may be served and has unsent objects.
+    /// Picks an object of the next source target in the rotation that has a free reader. The sink
+    /// targets of each source target are served in rotation too.
     pub(super) fn pick_by_layout(&mut self) -> Option<Assignment> {
-        let turn = self.turn;
-        let (mut after, mut is_second) = (turn, false);
-        loop {
-            let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-            let to = match turn {
-                Some(turn) if is_second => Bound::Included(turn),
-                _ => Bound::Unbounded,
-            };
-            let mut queues = self.queues.range((from, to));
-            let ready = queues.find(|(pair, queue)| self.is_ready(**pair, queue));
-            let Some((pair, _)) = ready else {
-                if is_second || turn.is_none() {
-                    return None;
+        for mut span in rotation(self.turn) {
+            loop {
+                let mut sources = self.queues.sources(span);
+                let Some(source) = sources.find(|source| self.has_reader(*source)) else {
+                    break;
+                };
+                drop(sources);
+                if let Some(assignment) = self.pick_of(source) {
+                    self.turn = Some(source);
+                    return Some(assignment);
                 }
-                (after, is_second) = (None, true);
-                continue;
-            };
-            let pair = *pair;
-            if let Some(parts) = self.take_turn(pair) {
-                self.turn = Some(pair);
-                return Some(Assignment {
-                    source: pair.0,
-                    sink: pair.1,
-                    parts,
-                });
+                span = after(source, span);
             }
-            after = Some(pair);
         }
+        None
+    }
+
+    /// Picks an object of `source` for the next sink target in the rotation that has credit.
+    fn pick_of(&mut self, source: TargetId) -> Option<Assignment> {
+        for mut span in rotation(self.turns.get(&source).copied()) {
+            while let Some(sink) = self.queues.next_sink(source, &self.credit, span) {
+                if let Some(parts) = self.take_turn((source, sink)) {
+                    self.turns.insert(source, sink);
+                    return Some(Assignment {
+                        source,
+                        sink,
+                        parts,
+                    });
+                }
+                span = after(sink, span);
+            }
+        }
+        None
     }
 
     fn take_turn(&mut self, pair: Pair) -> Option<Vec<(FileIndex, ByteRange)>> {
-        let queue = self.queues.get_mut(&pair)?;
+        let queue = self.queues.get_mut(pair)?;
         let small_first = !queue.small_last;
         queue.small_last = small_first;
-        if small_first {
+        let parts = if small_first {
             self.take_pack(pair).or_else(|| self.take_object(pair))
         } else {
             self.take_object(pair).or_else(|| self.take_pack(pair))
-        }
+        };
+        self.queues.drop_if_empty(pair);
+        parts
     }
 
     pub(super) fn take_pack(&mut self, pair: Pair) -> Option<Vec<(FileIndex, ByteRange)>> {
-        let queue = self.queues.get_mut(&pair)?;
+        let queue = self.queues.get_mut(pair)?;
         let mut parts = Vec::new();
         let mut closed = Vec::new();
         let mut bytes = 0;
@@ -72,7 +100,6 @@ impl Objects {
             };
             file.open_bytes = file.open_bytes.saturating_sub(open.bytes());
             closed.push((file.dataset, open.bytes()));
-            self.listed.remove(&index);
             bytes += size;
             parts.push((
                 index,
@@ -100,7 +127,7 @@ impl Objects {
         self.call_files(pair);
         for position in 0..places {
             loop {
-                let queue = self.queues.get_mut(&pair)?;
+                let queue = self.queues.get_mut(pair)?;
                 let index = *queue.files.get(position)?;
                 let Some(file) = self.files.get_mut(&index) else {
                     queue.files.remove(position);
@@ -142,9 +169,6 @@ impl Objects {
         }
         file.open_bytes = file.open_bytes.saturating_sub(bytes);
         let dataset = file.dataset;
-        if file.open.is_empty() {
-            self.listed.remove(&index);
-        }
         self.close(dataset, bytes);
         Some(part)
     }
@@ -155,9 +179,9 @@ impl Objects {
         let Some(file) = self.files.get(&index) else {
             return;
         };
-        let is_last = file.open_bytes <= file.grid.object_bytes().get();
+        let is_last = file.unsent_bytes() <= file.grid.object_bytes().get();
         if file.open.contains_key(&pair)
-            && let Some(queue) = self.queues.get_mut(&pair)
+            && let Some(queue) = self.queues.get_mut(pair)
         {
             let place = match is_last {
                 true => 0,

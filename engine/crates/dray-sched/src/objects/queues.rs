@@ -144,7 +144,7 @@ impl Queue {
 impl Objects {
     /// Moves waiting files of datasets to the queue until it has [`ACTIVE_FILES`] files.
     pub(super) fn call_files(&mut self, pair: Pair) {
-        let Some(queue) = self.queues.get_mut(&pair) else {
+        let Some(queue) = self.queues.get_mut(pair) else {
             return;
         };
         while queue.files.len() < ACTIVE_FILES && !queue.files_waiting.is_empty() {

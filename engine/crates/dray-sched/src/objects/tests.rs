@@ -11,6 +11,7 @@ const LIMITS: Limits = Limits {
     segments_max: 4,
     reads_max: 4,
     pieces_max: 1 << 10,
+    striped_max: 64,
 };
 
 fn work(index: u64, size: u64, source: u32, sink: u32) -> Work {

@@ -140,6 +140,7 @@ impl Chooser {
             segments_max: 1,
             reads_max: READERS,
             pieces_max: 1 << 16,
+            striped_max: 1 << 18,
         };
         let mut objects = Objects::new(Order::Layout, limits);
         objects.grant(TargetId(0), u32::MAX);
