@@ -19,6 +19,8 @@ pub mod connections;
 pub mod errno;
 mod ext;
 mod folder_lister;
+pub mod gluster;
+pub mod lustre;
 pub mod memory;
 pub mod null;
 pub mod posix;
