@@ -1,7 +1,7 @@
 //! A partial file that a sink has open.
 
 use dray_core::lock::LockExt;
-use dray_core::{Name, RelPath};
+use dray_core::{Layout, Name, RelPath};
 use dray_log::FileNumber;
 use dray_store::{Partial, PartialId};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +16,8 @@ pub struct OpenFile {
     /// True if the runtime lets one thread at a time write this file, because writers would
     /// otherwise wait for each other in the store.
     pub takes_one_writer: bool,
+    /// Storage targets of the file, if the store chose them when it created the partial file.
+    pub layout: Option<Layout>,
     /// Size of the complete file in bytes.
     pub size: u64,
     /// Name of the partial file.
@@ -46,6 +48,7 @@ impl OpenFile {
             path: path.clone(),
             number,
             takes_one_writer: partial.takes_one_writer(),
+            layout: partial.layout(),
             size,
             name,
             id: partial.id(),

@@ -235,6 +235,7 @@ impl Sink {
                 done,
                 is_moved,
             } => self.on_kept(index, done, is_moved),
+            Input::Placed(index, layout) => self.on_placed(index, layout),
             Input::Prepared(index, result) => self.on_prepared(index, result),
             Input::Written(key, results) => self.on_written(key, &results, now),
             Input::Synced(result) => self.on_synced(result),

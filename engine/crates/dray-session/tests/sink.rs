@@ -279,6 +279,35 @@ fn file_opened_after_a_stop_is_discarded_or_closed() {
 }
 
 #[test]
+fn the_source_gets_the_targets_that_the_store_chose_for_a_partial_file() {
+    let (mut sink, _) = inspected(16, None);
+    let chosen = Layout::Striped {
+        stripe_bytes: 8,
+        targets: vec![TargetId(5), TargetId(6)],
+    };
+    step(&mut sink, Input::Placed(FILE, chosen.clone()));
+    let effects = step(&mut sink, Input::Prepared(FILE, Ok(())));
+    let told = effects.iter().find_map(|effect| match effect {
+        Effect::Message(_, Message::FileIds(ids)) => Some(ids[0].verdict.clone()),
+        _ => None,
+    });
+    let object_bytes = 4;
+    let layout = chosen;
+    assert_eq!(
+        told,
+        Some(FileVerdict::Want {
+            object_bytes,
+            layout
+        })
+    );
+    // A file that is not being prepared ignores a layout.
+    step(
+        &mut sink,
+        Input::Placed(FileIndex(9), Layout::Single(TARGET)),
+    );
+}
+
+#[test]
 fn durable_ranges_survive_a_failed_open() {
     let fails = |mut sink: Sink, kind| {
         let error = Error::new(kind, End::Source, "read the file");

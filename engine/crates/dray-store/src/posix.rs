@@ -9,7 +9,9 @@ mod control;
 mod direct;
 mod file_systems;
 mod folders;
+mod layouts;
 mod list;
+mod mounts;
 mod probe;
 mod read;
 mod resolve;
@@ -30,6 +32,7 @@ use dray_core::{
     ByteRange, End, Error, ErrorKind, Layout, Metadata, ModifiedTime, Name, RelPath, Result, Sums,
 };
 use folders::{Folder, Folders};
+use layouts::Layouts;
 use resolve::Root;
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, Statx, StatxFlags};
@@ -69,6 +72,9 @@ pub struct PosixOptions {
     pub preallocates: bool,
     /// Let copies share blocks with their source files, if the file system supports it.
     pub shares_blocks: bool,
+    /// Extended attribute that is read instead of `lustre.lov`. Each file system then counts as
+    /// Lustre. For tests without Lustre.
+    pub lustre_attribute: Option<String>,
 }
 
 impl Default for PosixOptions {
@@ -81,6 +87,7 @@ impl Default for PosixOptions {
             direct: false,
             preallocates: false,
             shares_blocks: false,
+            lustre_attribute: None,
         }
     }
 }
@@ -92,6 +99,7 @@ pub struct PosixStore {
     end: End,
     folders: Arc<Folders>,
     targets: Arc<Targets>,
+    layouts: Arc<Layouts>,
     capabilities: Capabilities,
     umask: u32,
     is_direct: bool,
@@ -151,12 +159,15 @@ impl PosixStore {
         let capabilities = probe::capabilities(rustix::fd::AsFd::as_fd(&fd), end);
         let root = Arc::new(Root::new(fd, options.links, options.openat2));
         let targets = Arc::new(Targets::new(options.targets));
-        let folders = Arc::new(Folders::new(Arc::clone(&root), Arc::clone(&targets)));
+        let layouts = Layouts::new(Arc::clone(&targets), options.lustre_attribute);
+        let layouts = Arc::new(layouts);
+        let folders = Arc::new(Folders::new(Arc::clone(&root), Arc::clone(&layouts)));
         Ok(Self {
             root,
             end,
             folders,
             targets,
+            layouts,
             capabilities,
             umask: umask(),
             is_direct: options.direct,
@@ -218,12 +229,22 @@ impl Store for PosixStore {
     }
 
     fn layout(&self, path: &RelPath) -> Result<Layout> {
-        let above = resolve::split(path.as_bytes()).0;
+        let (above, name) = resolve::split(path.as_bytes());
         let folder = self.folders.at(above);
-        let target = folder.map(|folder| folder.target);
-        target
-            .map(Layout::Single)
-            .map_err(self.failed("find the storage target of the file", path))
+        let layout = folder.map(|folder| {
+            let single = Layout::Single(folder.target);
+            // At a sink, the existing file will be replaced by another one.
+            if self.end == End::Sink || name.is_empty() {
+                return single;
+            }
+            match rustix::fs::statat(folder.fd(), name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => self
+                    .layouts
+                    .of_file(folder.fd(), name, &stat, folder.target),
+                _ => single,
+            }
+        });
+        layout.map_err(self.failed("find the storage target of the file", path))
     }
 
     fn free_space(&self, path: &RelPath) -> Result<FreeSpace> {

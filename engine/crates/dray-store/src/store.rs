@@ -443,6 +443,12 @@ pub trait Partial: Send + Sync {
         Ok(false)
     }
 
+    /// Returns the targets that hold the bytes of the file, if the store chose them when it created
+    /// the file. Returns `None` if [`Store::layout`] already knew them.
+    fn layout(&self) -> Option<Layout> {
+        None
+    }
+
     /// Returns true if the store executes only one write to a file at a time, as a copy to memory.
     /// A second writer for the same file would only wait.
     fn takes_one_writer(&self) -> bool {

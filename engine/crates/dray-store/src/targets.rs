@@ -56,6 +56,8 @@ pub struct Targets {
     /// Target numbers of the configured folders, in the order of the map.
     mapped: Vec<TargetId>,
     names: RwLock<Vec<String>>,
+    /// Numbers of the targets that [`Targets::part`] has returned.
+    parts: RwLock<HashMap<String, TargetId>>,
     devices: RwLock<HashMap<u64, TargetId>>,
     /// For each target, the first device that was seen.
     first_devices: RwLock<HashMap<TargetId, u64>>,
@@ -75,6 +77,7 @@ impl Targets {
             map,
             mapped,
             names: RwLock::new(names),
+            parts: RwLock::default(),
             devices: RwLock::default(),
             first_devices: RwLock::default(),
         }
@@ -116,6 +119,39 @@ impl Targets {
     pub fn named(&self, name: &str) -> TargetId {
         let mut names = self.names.write_unpoisoned();
         number(&mut names, name)
+    }
+
+    /// Returns the number of the target named `name`. An unknown name gets a new number, if the
+    /// store has less than `names_max` targets.
+    #[must_use]
+    pub fn part(&self, name: &str, names_max: usize) -> Option<TargetId> {
+        {
+            let numbers = self.parts.read_unpoisoned();
+            if let Some(id) = numbers.get(name) {
+                return Some(*id);
+            }
+        }
+        let mut names = self.names.write_unpoisoned();
+        if names.len() >= names_max && !names.iter().any(|known| known == name) {
+            return None;
+        }
+        let id = number(&mut names, name);
+        drop(names);
+        self.parts.write_unpoisoned().insert(name.to_owned(), id);
+        Some(id)
+    }
+
+    /// Gives the target of a device a name, if the device has no target yet.
+    pub fn name_device(&self, device: u64, name: &str) {
+        let id = self.named(name);
+        self.meet(id, device);
+        self.devices.write_unpoisoned().entry(device).or_insert(id);
+    }
+
+    /// Returns true if a folder is configured to belong to this target.
+    #[must_use]
+    pub fn is_configured(&self, target: TargetId) -> bool {
+        self.mapped.contains(&target)
     }
 
     /// Returns all targets seen so far.

@@ -162,12 +162,13 @@ fn inspect(space: &Space, items: Vec<InspectItem>) -> Input {
     inspected.map_or_else(Input::LeaseLost, Input::Inspected)
 }
 
-/// Returns the events that report a prepared file. The ranges of an earlier run come first.
+/// Returns the events that report a prepared file. The ranges of an earlier run and the layout come
+/// first.
 fn prepared(
     index: FileIndex,
     result: Result<(Arc<OpenFile>, Option<Kept>), Error>,
 ) -> Vec<SinkEvent> {
-    let mut events = Vec::with_capacity(2);
+    let mut events = Vec::with_capacity(3);
     let result = result.map(|(open, kept)| {
         if let Some(Kept { done, is_moved }) = kept {
             events.push(SinkEvent::Input(Input::Kept {
@@ -175,6 +176,9 @@ fn prepared(
                 done,
                 is_moved,
             }));
+        }
+        if let Some(layout) = open.layout.clone() {
+            events.push(SinkEvent::Input(Input::Placed(index, layout)));
         }
         open
     });

@@ -229,6 +229,9 @@ pub enum Input {
         /// adds to that file need no read-back.
         is_moved: bool,
     },
+    /// Storage targets of a file, which the store chose when it created the partial file. Precedes
+    /// [`Input::Prepared`] and replaces the layout of the [`Facts`].
+    Placed(FileIndex, Layout),
     /// Answer to [`Effect::Prepare`].
     Prepared(FileIndex, Result<(), Error>),
     /// Answer to [`Effect::Write`], one result for each part.

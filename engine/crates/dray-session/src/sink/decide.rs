@@ -235,6 +235,19 @@ impl Sink {
         self.runs + resume.done.run_count() <= RUNS_MAX
     }
 
+    /// Handles the layout of a partial file. The source gets it with the verdict.
+    pub(super) fn on_placed(&mut self, index: FileIndex, layout: Layout) {
+        if !self.preparing.contains_key(&index) || self.file(index).is_none() {
+            return;
+        }
+        for target in layout.targets() {
+            self.ledger.add_target(target);
+        }
+        if let Some(file) = self.file(index) {
+            file.layout = Some(layout);
+        }
+    }
+
     /// Handles the result of opening a partial file. If the file does not accept data any more,
     /// closes the partial file and keeps its durable ranges, or discards it if it has none.
     pub(super) fn on_prepared(&mut self, index: FileIndex, result: Result<(), Error>) {

@@ -5,7 +5,7 @@ use super::{mode_of, size_of, time_of};
 use crate::types::Attributes;
 use dray_core::attribute::{AttributeRule, attribute_rule};
 use dray_core::path::escape;
-use dray_core::{End, Error, ErrorKind, Metadata, ModifiedTime, Sums};
+use dray_core::{End, EntryKind, Error, ErrorKind, Metadata, ModifiedTime, Sums};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::fs::{FileType, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT, XattrFlags};
 use rustix::io::{Errno, Result};
@@ -186,6 +186,16 @@ pub(super) fn metadata(stat: &Stat) -> Metadata {
         mode: mode_of(stat),
         modified: time_of(stat),
         xattrs: Vec::new(),
+    }
+}
+
+/// Returns the kind of a regular file for a listing.
+pub(super) fn file_kind(stat: &Stat) -> EntryKind {
+    let size = size_of(stat);
+    EntryKind::File {
+        size,
+        // `st_blocks` counts units of 512 bytes on every file system.
+        sparse: u64::try_from(stat.st_blocks).unwrap_or(0) * 512 < size,
     }
 }
 

@@ -1,8 +1,8 @@
 //! A cache of open folders. With an open folder, a look-up of a file does not start at the root.
 
 use super::file_systems::{FileSystem, FileSystems};
+use super::layouts::Layouts;
 use super::resolve::{Root, split};
-use crate::targets::Targets;
 use dray_core::TargetId;
 use dray_core::lock::LockExt;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -45,7 +45,7 @@ impl Folder {
         let device = super::device_of(&rustix::fs::fstat(&fd)?);
         Ok(Self {
             device,
-            target: folders.targets.of(path, device),
+            target: folders.layouts.of_folder(fd.as_fd(), path, device),
             is_readable,
             system: folders.file_systems.of(fd.as_fd(), device),
             fd,
@@ -84,7 +84,7 @@ type Shard = Mutex<HashMap<Box<[u8]>, Slot>>;
 #[derive(Debug)]
 pub(super) struct Folders {
     root: Arc<Root>,
-    targets: Arc<Targets>,
+    layouts: Arc<Layouts>,
     file_systems: FileSystems,
     hasher: RandomState,
     shards: [Shard; SHARDS],
@@ -93,10 +93,10 @@ pub(super) struct Folders {
 }
 
 impl Folders {
-    pub(super) fn new(root: Arc<Root>, targets: Arc<Targets>) -> Self {
+    pub(super) fn new(root: Arc<Root>, layouts: Arc<Layouts>) -> Self {
         Self {
             root,
-            targets,
+            layouts,
             file_systems: FileSystems::default(),
             hasher: RandomState::new(),
             shards: std::array::from_fn(|_| Shard::default()),

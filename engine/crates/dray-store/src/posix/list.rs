@@ -4,11 +4,11 @@
 //! is roughly the order on the disk, returns the batch sorted by name, and then lists its folders.
 //! Memory holds only one batch of a large folder, and a small folder is returned sorted as a whole.
 
+use super::layouts::Layouts;
 use super::read::special;
 use super::resolve::{FOLDER, Root, split};
 use super::{ErrorContext, LinkScope, PosixStore, attributes, device_of, size_of};
 use crate::store::Lister;
-use crate::targets::Targets;
 use crate::types::{ListOptions, Listed};
 use dray_core::options::Links;
 use dray_core::path::{PATH_LENGTH_MAX, RESERVED_PREFIX};
@@ -49,7 +49,7 @@ impl PosixStore {
         }
         let mut lister = PosixLister {
             root: Arc::clone(&self.root),
-            targets: Arc::clone(&self.targets),
+            layouts: Arc::clone(&self.layouts),
             end: self.end,
             options: *options,
             path: Vec::new(),
@@ -111,7 +111,7 @@ struct Frame {
 /// A listing in progress.
 pub(super) struct PosixLister {
     root: Arc<Root>,
-    targets: Arc<Targets>,
+    layouts: Arc<Layouts>,
     end: End,
     options: ListOptions,
     /// Path of the folder of the last frame.
@@ -142,7 +142,7 @@ impl PosixLister {
         let stat = rustix::fs::statat(&folder, name.as_bytes(), flags).map_err(failed)?;
         self.path.extend_from_slice(above);
         let device = device_of(&stat);
-        let target = self.targets.of(above, device);
+        let target = self.layouts.of_folder(folder.as_fd(), above, device);
         let kind = FileType::from_raw_mode(stat.st_mode);
         let is_link = kind == FileType::Symlink;
         if kind == FileType::Directory || (is_link && self.options.links == Links::Follow) {
@@ -185,12 +185,13 @@ impl PosixLister {
         if self.options.xattrs {
             metadata.xattrs = attributes::xattrs(fd.as_fd()).unwrap_or_default();
         }
+        let target = self.layouts.of_folder(fd.as_fd(), &self.path, device);
         self.frames.push(Frame {
             fd: Some(fd),
             position: 0,
             device,
             inode: stat.st_ino,
-            target: self.targets.of(&self.path, device),
+            target,
             metadata,
             name,
             parent_length,
@@ -362,7 +363,7 @@ impl PosixLister {
                 if self.options.xattrs {
                     metadata.xattrs = self.xattrs(folder, &name)?;
                 }
-                file_kind(stat)
+                attributes::file_kind(stat)
             }
             FileType::Symlink if self.options.links == Links::Keep => {
                 let text = rustix::fs::readlinkat(folder, name.as_bytes(), Vec::new())
@@ -384,12 +385,19 @@ impl PosixLister {
                 });
             }
         };
+        let layout = match kind {
+            EntryKind::File { .. } => {
+                self.layouts
+                    .of_file(folder.as_fd(), name.as_bytes(), stat, target)
+            }
+            _ => Layout::Single(target),
+        };
         Ok(Listed {
             depth,
             name,
             kind,
             metadata,
-            layout: Layout::Single(target),
+            layout,
             identity: Vec::new(),
         })
     }
@@ -501,7 +509,7 @@ impl PosixLister {
         Ok(Listed {
             depth: above.map_or(0, |frame| frame.depth),
             name,
-            kind: file_kind(stat),
+            kind: attributes::file_kind(stat),
             metadata,
             layout: Layout::Single(above.map_or(TargetId(0), |frame| frame.target)),
             identity: Vec::new(),
@@ -586,13 +594,4 @@ impl Lister for PosixLister {
 
 fn name_in(item: &Result<Listed>) -> Option<&Name> {
     item.as_ref().ok().map(|listed| &listed.name)
-}
-
-fn file_kind(stat: &Stat) -> EntryKind {
-    let size = size_of(stat);
-    EntryKind::File {
-        size,
-        // `st_blocks` counts units of 512 bytes on every file system.
-        sparse: u64::try_from(stat.st_blocks).unwrap_or(0) * 512 < size,
-    }
 }

@@ -4,10 +4,10 @@ use super::attributes::{self, Refused};
 use super::direct::Direct;
 use super::folders::{Folder, Folders};
 use super::read::{read_at, write_all_at};
-use super::{ErrorContext, PosixStore, birth_of, share, size_of};
+use super::{ErrorContext, PosixStore, birth_of, resolve, share, size_of};
 use crate::store::Partial;
 use crate::types::{Attributes, PartialId, PartialRequest, Publish};
-use dray_core::{ByteRange, Error, ErrorKind, Metadata, Name, RelPath, Result, Status};
+use dray_core::{ByteRange, Error, ErrorKind, Layout, Metadata, Name, RelPath, Result, Status};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, StatxFlags};
 use rustix::io::Errno;
@@ -51,6 +51,10 @@ impl PosixStore {
             direct,
             may_share: AtomicBool::new(may_share),
             preallocates: self.preallocates,
+            layout: self.layouts.of_partial(fd.as_fd(), id, size_bytes, || {
+                let above = resolve::split(path.as_bytes()).0;
+                self.folders.at(above).ok().map(|folder| folder.target)
+            }),
             fd,
             id,
             name: request.name.clone(),
@@ -226,6 +230,7 @@ pub(super) struct PosixPartial {
     /// True until the file system refuses to share blocks.
     may_share: AtomicBool,
     preallocates: bool,
+    layout: Option<Layout>,
     name: Name,
     folders: Arc<Folders>,
     place: ErrorContext,
@@ -304,6 +309,10 @@ impl Partial for PosixPartial {
 
     fn takes_one_writer(&self) -> bool {
         self.takes_one_writer
+    }
+
+    fn layout(&self) -> Option<Layout> {
+        self.layout.clone()
     }
 
     fn punch_hole(&self, range: ByteRange) -> Result<()> {

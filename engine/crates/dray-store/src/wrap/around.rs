@@ -201,11 +201,8 @@ impl<H: Hook> Around<H> {
         length: usize,
         work: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        let layout = if H::WANTS_LAYOUT && length > 0 {
-            self.inner.layout(path).ok()
-        } else {
-            None
-        };
+        let wants_layout = H::WANTS_LAYOUT && length > 0;
+        let layout = wants_layout.then(|| self.inner.layout(path).ok()).flatten();
         let call = Call {
             operation,
             path,
@@ -219,11 +216,8 @@ impl<H: Hook> Around<H> {
     }
 
     fn handle<T: ?Sized>(&self, path: &RelPath, inner: Box<T>) -> Handle<T, H> {
-        let layout = if H::WANTS_LAYOUT {
-            self.inner.layout(path).ok()
-        } else {
-            None
-        };
+        let layout = H::WANTS_LAYOUT.then(|| self.inner.layout(path).ok());
+        let layout = layout.flatten();
         Handle {
             inner,
             hook: Arc::clone(&self.hook),
@@ -340,8 +334,9 @@ impl<H: Hook> Store for Around<H> {
         request: &PartialRequest,
     ) -> Result<Box<dyn Partial>> {
         let begin = || self.inner.begin(path, size_bytes, request);
-        let inner = self.call(Operation::Begin, path, begin)?;
-        Ok(Box::new(self.handle(path, inner)))
+        let mut handle = self.handle(path, self.call(Operation::Begin, path, begin)?);
+        handle.layout = handle.inner.layout().or(handle.layout);
+        Ok(Box::new(handle))
     }
 
     fn write_small(
@@ -557,6 +552,10 @@ impl<H: Hook> Partial for Handle<dyn Partial, H> {
 
     fn take_space(&self, size_bytes: u64) -> Result<bool> {
         self.inner.take_space(size_bytes)
+    }
+
+    fn layout(&self) -> Option<Layout> {
+        self.inner.layout()
     }
 
     fn takes_one_writer(&self) -> bool {
