@@ -55,6 +55,7 @@ const OPEN_USES: &[&str] = &[
     "dray-session",
     "dray-store",
     "dray-store-http",
+    "dray-store-rados",
     "dray-store-xrootd",
     CORE,
     "dray-wire",
@@ -167,6 +168,11 @@ pub const ROOMS: &[Room] = &[
     },
     Room {
         name: "dray-store-http",
+        is_pure: false,
+        may_use: STORE,
+    },
+    Room {
+        name: "dray-store-rados",
         is_pure: false,
         may_use: STORE,
     },
