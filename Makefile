@@ -26,7 +26,7 @@ SEEDS ?= 2000
 WORKERS ?= 5
 
 .PHONY: help setup setup-build setup-demo setup-celery build unit test test-full test-docker
-.PHONY: test-celery check integration sim fuzz demo demo-down demo-engine bench bench-peers wheel
+.PHONY: test-celery test-storage check integration sim fuzz demo demo-down demo-engine bench bench-peers wheel
 .PHONY: setup-xrootd setup-bench build-xrootd build-sim develop develop-release fmt clean
 .PHONY: experiments-bbos tier-run
 
@@ -110,6 +110,10 @@ test-full: setup build build-xrootd build-sim develop ## Faults in full: 20 mome
 		-n $(WORKERS) --dist loadfile -rA $(ARGS)
 	$(PYTEST) integration/faults/test_soak.py integration/endpoint/test_load.py -s -rA $(ARGS)
 	$(MAKE) fuzz SECONDS=10
+
+# The programs are those of `integration`. One worker: several clusters share two cores badly.
+test-storage: setup build build-xrootd develop ## Real storage clusters (Ceph) with faults and stock clients: ten minutes; a part is in `make test`
+	$(PYTEST) -m "(slow or server or full) and not bench" integration/storage $(ARGS)
 
 test-docker: ## Two endpoints and a client in containers, with docker or podman; KEEP=1 keeps the images
 	@tools/container.sh

@@ -154,6 +154,19 @@ find_missing() {
         has_library libXrdAccSciTokens-5.so || missing+=(xrootd-scitokens-plugins)
         has gfal-copy || missing+=(gfal2-util-scripts gfal2-plugin-http gfal2-plugin-xrootd)
         has curl || missing+=(curl)
+        # The tests of storage systems start clusters of plain processes.
+        has ceph-mon || missing+=(ceph-mon)
+        has ceph-mgr || missing+=(ceph-mgr)
+        has ceph-osd || missing+=(ceph-osd)
+        has rados || missing+=(ceph-common)
+        has_header rados/librados.h || missing+=(librados-dev)
+        has_header radosstriper/libradosstriper.h || missing+=(libradosstriper-dev)
+        # Debian's Python loads Debian's bindings.
+        compgen -G "$system/usr/lib/python3/dist-packages/rados.*.so" >/dev/null ||
+            missing+=(python3-rados)
+        has_library libXrdCeph-5.so || missing+=(xrootd-ceph-plugins)
+        has_by_root glusterd || missing+=(glusterfs-server)
+        has_by_root glusterfs || missing+=(glusterfs-client)
         # Rucio's client tells kinds of files by it.
         has_library libmagic.so.1 || missing+=(libmagic1)
         # What plain TCP carries, beside what is measured over a path.

@@ -33,6 +33,8 @@ HEADERS = [
     "xrootd/private/XrdHttp/XrdHttpExtHandler.hh",
     "nlohmann/json.hpp",
     "openssl/ssl.h",
+    "rados/librados.h",
+    "radosstriper/libradosstriper.h",
 ]
 
 
@@ -78,13 +80,15 @@ class Host:
         self.rust("99.1.0")
         for name in ("c++", "rsync", "strace", "openssl", "valgrind", "xrootd", "xrdcp"):
             self.program(name, "exit 0")
-        for name in ("gfal-copy", "curl", "iperf3"):
+        for name in ("gfal-copy", "curl", "iperf3", "ceph-mon", "ceph-mgr", "ceph-osd", "rados"):
             self.program(name, "exit 0")
-        for library in ("libXrdAccSciTokens-5.so", "libmagic.so.1"):
-            path = self.system / "usr" / "lib" / "any-linux" / library
+        libraries = ["libXrdAccSciTokens-5.so", "libXrdCeph-5.so", "libmagic.so.1"]
+        libraries = [f"any-linux/{library}" for library in libraries]
+        for library in (*libraries, "python3/dist-packages/rados.any.so"):
+            path = self.system / "usr" / "lib" / library
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
-        for name in ("mkfs.xfs", "nginx"):
+        for name in ("mkfs.xfs", "nginx", "glusterd", "glusterfs"):
             (self.system / "usr" / "sbin").mkdir(parents=True, exist_ok=True)
             self.program(name, "exit 0", self.system / "usr" / "sbin")
         for header in HEADERS:
@@ -165,6 +169,16 @@ def test_a_bare_host_gets_one_list_of_all_packages(host: Host) -> None:
         "gfal2-plugin-http",
         "gfal2-plugin-xrootd",
         "curl",
+        "ceph-mon",
+        "ceph-mgr",
+        "ceph-osd",
+        "ceph-common",
+        "librados-dev",
+        "libradosstriper-dev",
+        "python3-rados",
+        "xrootd-ceph-plugins",
+        "glusterfs-server",
+        "glusterfs-client",
         "libmagic1",
         "iperf3",
         "libxrootd-client-dev",

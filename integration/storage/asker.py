@@ -1,0 +1,129 @@
+"""Sends commands to a Ceph cluster by Debian's Python bindings of librados.
+
+As a program, ``asker.py CONFIGURATION`` reads one JSON request per line and writes one JSON answer
+per line. Debian's bindings belong to Debian's Python, so this is a separate process.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: the Python for which Debian builds its bindings
+PYTHON = "/usr/bin/python3"
+
+
+def is_installed() -> bool:
+    """Return whether Debian's Python has the bindings."""
+    words = [PYTHON, "-c", "import rados"]
+    return Path(PYTHON).exists() and subprocess.run(words, check=False).returncode == 0
+
+
+class Asker:
+    """A connection to a cluster, in its own process."""
+
+    def __init__(self, configuration: Path, user: str = "admin") -> None:
+        """Start the process and connect."""
+        words: list[str | Path] = [PYTHON, Path(__file__), configuration, user]
+        self._popen = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self._turn = threading.Lock()
+
+    def ask(self, **request: object) -> Any:  # noqa: ANN401 - JSON or bindings without types
+        """Send one request, and return its answer.
+
+        :raises RuntimeError: if the cluster refuses the request.
+        """
+        assert self._popen.stdin is not None
+        assert self._popen.stdout is not None
+        with self._turn:
+            self._popen.stdin.write(json.dumps(request) + "\n")
+            self._popen.stdin.flush()
+            line = self._popen.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the connection to the cluster ended at {request}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise RuntimeError(f"{request}: {answer['error']}")
+        return answer["value"]
+
+    def close(self) -> None:
+        """End the process."""
+        self._popen.kill()
+        self._popen.wait()
+
+
+def _answer(cluster: Any, request: dict[str, Any]) -> object:  # noqa: ANN401 - JSON or bindings without types
+    """Carry out a request."""
+    to = request["to"]
+    if to == "map":
+        return [
+            _command(
+                cluster.mon_command,
+                {
+                    "prefix": "osd map",
+                    "pool": request["pool"],
+                    "object": name,
+                    **({"nspace": request["namespace"]} if request["namespace"] else {}),
+                },
+            )
+            for name in request["names"]
+        ]
+    if to in ("names", "attributes", "read", "write", "remove"):
+        with cluster.open_ioctx(request["pool"]) as pool:
+            return _of_objects(pool, to, request)
+    if to == "osd":
+        return _command(lambda text, data: cluster.osd_command(request["osd"], text, data), request)
+    return _command(cluster.mon_command if to == "mon" else cluster.mgr_command, request)
+
+
+def _of_objects(pool: Any, to: str, request: dict[str, Any]) -> object:  # noqa: ANN401 - JSON or bindings without types
+    """Carry out a request about objects of a pool."""
+    pool.set_namespace(request.get("namespace", ""))
+    if to == "names":
+        return sorted(each.key for each in pool.list_objects())
+    name = request["name"]
+    if to == "attributes":
+        return {key: value.decode("latin-1") for key, value in pool.get_xattrs(name)}
+    if to == "read":
+        return pool.read(name, request["bytes"]).decode("latin-1")
+    if to == "write":
+        return pool.write_full(name, request["text"].encode("latin-1"))
+    return pool.remove_object(name)
+
+
+def _command(call: Callable[[str, bytes], Any], request: dict[str, Any]) -> object:
+    """Send a command; parse its answer."""
+    words = {key: value for key, value in request.items() if key not in ("to", "osd")}
+    code, out, status = call(json.dumps({**words, "format": "json"}), b"")
+    if code != 0:
+        raise RuntimeError(f"{code} {status}")
+    try:
+        return json.loads(out)
+    except ValueError:
+        return out.decode("latin-1")
+
+
+def _run(configuration: str, user: str) -> None:
+    import rados  # type: ignore[import-not-found]
+
+    cluster = rados.Rados(conffile=configuration, name=f"client.{user}")
+    cluster.connect(timeout=30)
+    for line in sys.stdin:
+        try:
+            answer = {"value": _answer(cluster, json.loads(line))}
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    _run(sys.argv[1], sys.argv[2])

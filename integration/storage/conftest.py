@@ -1,0 +1,55 @@
+"""Fixtures for tests with real storage clusters."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.conftest import OUT
+from integration.storage.ceph import Cluster, find_missing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def _cluster(name: str, store: str, auth: str) -> Iterator[Cluster]:
+    reason = find_missing()
+    if reason:
+        pytest.skip(reason)
+    # Not pytest's own folder: the data may be gigabytes, and other users read the configuration.
+    folder = Path(tempfile.mkdtemp(prefix="dray-test-", dir=os.environ.get("DRAY_TEST_DIR")))
+    folder.chmod(0o755)
+    cluster = Cluster(folder, store=store, auth=auth)
+    try:
+        yield cluster.start()
+    finally:
+        cluster.close()
+        # Small: the clusters log on the usual level.
+        kept = OUT / f"ceph-{name}"
+        shutil.rmtree(kept, ignore_errors=True)
+        if (folder / "log").exists():
+            shutil.copytree(folder / "log", kept)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def ceph() -> Iterator[Cluster]:
+    """Yield a cluster that keeps its data in memory. Its OSDs must not be restarted."""
+    yield from _cluster("memory", "memstore", "none")
+
+
+@pytest.fixture(scope="session")
+def ceph_on_disk() -> Iterator[Cluster]:
+    """Yield a cluster whose data survives a restart of its OSDs."""
+    yield from _cluster("disk", "bluestore", "none")
+
+
+@pytest.fixture(scope="session")
+def ceph_with_keys() -> Iterator[Cluster]:
+    """Yield a cluster in memory that authenticates its users (``cephx``)."""
+    yield from _cluster("keys", "memstore", "cephx")
