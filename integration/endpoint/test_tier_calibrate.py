@@ -64,7 +64,7 @@ def test_the_measured_rates_are_those_of_the_devices(disks: tuple[loop.Disk, loo
         keys = re.findall(r'^(\w+) = "\d+[KM]iB/s"$', done.stdout, re.MULTILINE)
         assert keys == ["write_max", "write_min", "read_max", "read_min"], done
     else:
-        assert "writes do not slow down beside reads" in done.stderr
+        assert "reads do not slow down the writes" in done.stderr
         assert "set write_max and write_min to" in done.stderr
     assert names(fast.folder) == names(slow.folder) == []
 

@@ -202,8 +202,8 @@ impl Scopes {
         let cause = match self.missing(action, resource) {
             Some(missing) => format!("the token has no scope {missing}"),
             None => format!(
-                "{resource} is not below the folder in which this endpoint lets the token's \
-                    issuer grant rights: {}",
+                "{resource} is outside the folder for which the token's issuer may grant rights at \
+                    this endpoint: {}",
                 Resource::folder(self.base.clone())
             ),
         };

@@ -155,7 +155,7 @@ impl Trust {
                         revocation lists"
                 }
                 webpki::Error::UnsupportedIndirectCrl => {
-                    "the revocation list covers authorities that differ from its signer"
+                    "the revocation list covers certificates that its signer has not issued"
                 }
                 _ => "malformed",
             };
@@ -324,10 +324,7 @@ impl Trust {
                 RENEW,
             ),
             E::RequiredEkuNotFoundContext(_) => refused(
-                format!(
-                    "the extended key usage of {whose} does not allow the use of this \
-                        certificate for authentication"
-                ),
+                format!("the extended key usage of {whose} does not allow authentication"),
                 RENEW,
             ),
             E::NameConstraintViolation | E::PathLenConstraintViolated | E::EndEntityUsedAsCa => {

@@ -116,11 +116,11 @@ fn no_model(error: &ModelError, samples: &[Sample]) -> Error {
     let write = samples.iter().map(|sample| sample.write).sum::<f64>() / samples.len() as f64;
     let remedy = match error {
         ModelError::TooFewSamples { .. } => {
-            "give a longer --time: nothing was read beside the writes".to_owned()
+            "use a longer --time: no data was read during the writes".to_owned()
         }
         _ => format!(
             "measure again while nothing else uses the devices, with a longer --time or more \
-                --rounds. If writes still do not slow down, set write_max and write_min to \
+                --rounds. If the error remains, set write_max and write_min to \
                 \"{}\", read_max to \"{}\" and read_min to \"{}\"",
             rate(write),
             rate(fastest),
@@ -138,8 +138,8 @@ fn note_deviation(model: &DeviceModel, samples: &[Sample]) {
     if off > DEVIATION_MAX {
         let percent = whole(off * 100.0);
         output::note(&format!(
-            "note: a sample differs from the line by {percent} %; measure again while nothing else \
-                uses the devices, with a longer --time or more --rounds"
+            "note: a sample differs from the fitted line by {percent} %; measure again while \
+                nothing else uses the devices, with a longer --time or more --rounds"
         ));
     }
 }
@@ -157,7 +157,7 @@ fn lines(measured: &Measured) -> Vec<String> {
             human(whole(measured.slow_write))
         ),
         format!(
-            "# fast device ({}), written beside reads:",
+            "# fast device ({}), written during reads:",
             how(measured.fast_is_direct)
         ),
     ];

@@ -137,12 +137,12 @@ fn configuration(init: &Init, name: &str, folder: &Path, state: &Path) -> Result
         given => given.to_vec(),
     };
     let mut text = format!(
-        "# An endpoint of dray. Every key there is: {EXAMPLE_FILE} beside this file.\n\n\
+        "# A dray endpoint. The file {EXAMPLE_FILE} in this folder explains every key.\n\n\
          name = {name:?}\n\
          state = {}\n\
          identity = {}\n\
          listen = {listen:?}\n\n\
-         # Tokens of `dray token mint` are believed here.\n\
+         # The endpoint accepts tokens of `dray token mint`.\n\
          [issuer_local]\n\
          key = {}\n",
         quoted(state)?,

@@ -25,7 +25,7 @@ pub(crate) const fn held_up_by(stage: Stage) -> &'static str {
         Stage::Rate => "the rate limit of the transfer",
         Stage::Read => "reading the source",
         Stage::Network | Stage::Arrival => "waiting for the network",
-        Stage::Credit => "too few buffers for this path (--pool)",
+        Stage::Credit => "too few buffers for this network path (--pool)",
         Stage::Retry => "waiting to try again",
         Stage::Verdict => "waiting for answers from the other end",
         Stage::Write => "writing the destination",

@@ -67,13 +67,13 @@ pub(crate) fn lines(tier: &TierAnswer) -> Vec<String> {
     let pattern = match tier.pattern {
         Some(TierPattern::WhenIdle) => "demotes while no application writes".to_owned(),
         Some(TierPattern::FromThreshold) => {
-            format!("demotes beside writes from {}", human(tier.start))
+            format!("demotes during writes above {}", human(tier.start))
         }
         Some(TierPattern::FromStart) => format!(
             "demotes from the first byte, fully from {}",
             human(tier.full)
         ),
-        None => "more is expected than the tier can take".to_owned(),
+        None => "applications write more per period than the tier can demote".to_owned(),
     };
     let bound = tier
         .dwpp_max
@@ -105,7 +105,7 @@ pub(crate) fn lines(tier: &TierAnswer) -> Vec<String> {
     lines.extend(tier.devices.iter().filter(|_| is_named).map(device));
     if tier.incoming > 0 {
         lines.push(format!(
-            "  {} on their way to the fast roots",
+            "  {} in running transfers to the fast roots",
             human(tier.incoming)
         ));
     }

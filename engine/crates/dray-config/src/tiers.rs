@@ -275,7 +275,7 @@ impl Config {
             for root in &tier.fast {
                 self.check_tier_root("fast", tier, root)?;
                 if !fast.insert(root) {
-                    return Err(("fast", format!("root {root} is fast twice")));
+                    return Err(("fast", format!("root {root} is named twice as a fast root")));
                 }
             }
             self.check_tier_root("slow", tier, &tier.slow)?;
@@ -283,7 +283,8 @@ impl Config {
             for root in &tier.replicas {
                 self.check_tier_root("replicas", tier, root)?;
                 if !group.insert(root) {
-                    let cause = format!("tier {name}: root {root} would receive two copies");
+                    let cause =
+                        format!("tier {name}: root {root} is named twice in slow and replicas");
                     return Err(("replicas", cause));
                 }
             }
@@ -291,10 +292,13 @@ impl Config {
         }
         for tier in &self.tier {
             if fast.contains(&tier.slow) {
-                return Err(("slow", format!("root {} is also a fast root", tier.slow)));
+                return Err((
+                    "slow",
+                    format!("the slow root {} is also a fast root", tier.slow),
+                ));
             }
             if let Some(root) = tier.replicas.iter().find(|root| fast.contains(root)) {
-                return Err(("replicas", format!("root {root} is also a fast root")));
+                return Err(("replicas", format!("the root {root} is also a fast root")));
             }
         }
         Ok(())
@@ -311,12 +315,10 @@ impl Config {
             None => format!("tier {}: no root is called {name}", tier.name),
             Some(root) if root.path.is_none() && key == "fast" => {
                 let tier = &tier.name;
-                format!(
-                    "tier {tier}: root {name} is a store, and a fast root is a folder of this host"
-                )
+                format!("tier {tier}: the fast root {name} is a store, not a folder of this host")
             }
             Some(root) if root.read_only => {
-                format!("tier {}: the root {name} may only be read", tier.name)
+                format!("tier {}: the root {name} is read-only", tier.name)
             }
             Some(_) => return Ok(()),
         };
@@ -328,14 +330,14 @@ impl ManagedTier {
     fn check(&self) -> Result<(), (&'static str, String)> {
         let name = &self.name;
         if self.capacity.0 == 0 {
-            return Err(("capacity", format!("tier {name} would hold nothing")));
+            return Err(("capacity", format!("tier {name}: capacity is 0")));
         }
         if !(1..=PERIOD_MAX).contains(&self.period) {
-            let cause = format!("tier {name}: a period has 1 to {PERIOD_MAX} seconds");
+            let cause = format!("tier {name}: the period must have 1 to {PERIOD_MAX} seconds");
             return Err(("period", cause));
         }
         if !(self.watermark > 0.0 && self.watermark <= 1.0) {
-            let cause = format!("tier {name}: a watermark is above 0 and at most 1");
+            let cause = format!("tier {name}: the watermark must be above 0 and at most 1");
             return Err(("watermark", cause));
         }
         for (key, high, low) in [
@@ -343,7 +345,7 @@ impl ManagedTier {
             ("read_min", self.read_max, self.read_min),
         ] {
             if low > high {
-                let cause = format!("tier {name}: {key} is above the highest rate");
+                let cause = format!("tier {name}: {key} is greater than the matching maximum");
                 return Err((key, cause));
             }
         }

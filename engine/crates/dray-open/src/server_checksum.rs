@@ -118,7 +118,8 @@ impl FinalCheck for Offer {
         Err(error
             .status(Status::Permanent)
             .cause(format!(
-                "the source's server has {known}, but the bytes read have {copied}"
+                "the source's server reports the checksum {known}, but the bytes read have the \
+                    checksum {copied}"
             ))
             .remedy(
                 "let the source's server compute the checksum again, or use the address of one \

@@ -84,7 +84,7 @@ fn check_root(root: &Root, name: &str, copies: &[ApiPath], kind: &str) -> Result
             let operation = format!("use the {kind} root /{}", root.name());
             Err(Error::new(ErrorKind::NotFound, End::Here, operation)
                 .cause(format!(
-                    "it has neither a file {name} nor a {kind} copy of the tier"
+                    "the root has neither a file {name} nor a {kind} copy of the tier"
                 ))
                 .remedy(format!(
                     "mount the file system of the {kind} root and restart the endpoint; if the \

@@ -126,7 +126,7 @@ impl Round<'_> {
             let (tier, id) = (self.name(), job.id.as_str());
             tracing::info!(
                 tier,
-                "{} may write {}: job {id}",
+                "the application {} may write {} (job {id})",
                 job.application,
                 job.fast_path
             );

@@ -115,7 +115,7 @@ impl Drop for WriteLimit {
         if self.written.is_some()
             && let Err(error) = self.write(None)
         {
-            tracing::warn!("{error}; the limit stays");
+            tracing::warn!("{error}; the write limit stays in force");
         }
     }
 }
@@ -129,14 +129,15 @@ fn disks_of(tier: &ManagedTier, roots: &Roots, devices: &Path) -> Result<Vec<Str
             .map_err(|error| error.to_string())?;
         let path = root
             .path()
-            .ok_or_else(|| format!("the root {name} is no folder"))?;
+            .ok_or_else(|| format!("the root {name} is not a folder of this host"))?;
         let found =
             std::fs::metadata(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let device = found.dev();
         let number = (rustix::fs::major(device), rustix::fs::minor(device));
         let disk = disk_of(number, devices).ok_or_else(|| {
             format!(
-                "the root {name} is on a file system without a block device, which has no limit"
+                "the root {name} is on a file system without a block device, so its writes \
+                    cannot be limited"
             )
         })?;
         if !disks.contains(&disk) {

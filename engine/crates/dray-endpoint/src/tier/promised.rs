@@ -82,7 +82,7 @@ impl Round<'_> {
                     ) =>
                 {
                     let tier = self.name();
-                    tracing::debug!(tier, "{id} keeps its rate: {}", refused.error);
+                    tracing::debug!(tier, "the rate of transfer {id} stays: {}", refused.error);
                 }
                 Err(refused) => return Err(refused.error),
             }

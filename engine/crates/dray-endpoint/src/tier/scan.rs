@@ -83,7 +83,7 @@ impl Measure {
 }
 
 pub(super) fn failed(root: &Root, path: &RelPath, errno: Errno) -> Error {
-    let operation = format!("look at /{}/{path}", root.name());
+    let operation = format!("inspect /{}/{path}", root.name());
     dray_store::errno::error(End::Here, &operation, path, errno)
 }
 

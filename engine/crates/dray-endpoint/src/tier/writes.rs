@@ -349,7 +349,7 @@ fn answer(seen: &Seen, job: TierWrite) -> WriteJob {
         (WriteState::Waiting, _) => waits,
         (WriteState::Expired, _) => "no call about the job came within its lease".to_owned(),
         (_, WritePlacement::Slow) => {
-            "the version is colder than those on the fast roots".to_owned()
+            "a restart is less likely to read this version than those on the fast roots".to_owned()
         }
         _ => String::new(),
     };

@@ -77,7 +77,7 @@ impl fmt::Display for ModelError {
             ),
             Self::NotFalling { slope } => write!(
                 f,
-                "writes do not slow down beside reads (slope {slope}): the tier needs no ramp"
+                "reads do not slow down the writes (slope {slope}), so the tier needs no ramp"
             ),
         }
     }

@@ -38,7 +38,7 @@ impl Claims {
         }
         Err(
             Error::new(ErrorKind::PathEscapes, End::Sink, "accept the name")
-                .cause("the transfer has not claimed the path of the entry")
+                .cause("the entry is outside the paths that the transfer may write")
                 .remedy("use the same version of dray at both ends, and report this error"),
         )
     }
