@@ -233,7 +233,7 @@ impl Tiers {
             WriteState::Granted => {}
             state => {
                 let cause = format!("the job is {}", state.word());
-                let remedy = "wait until the job is granted, or request the write again";
+                let remedy = "wait until the job is granted, or request a new write job";
                 return Err(refused(ErrorKind::AlreadyExists, cause, remedy));
             }
         }
@@ -345,7 +345,7 @@ fn answer(seen: &Seen, job: TierWrite) -> WriteJob {
         .filter(|_| job.state == WriteState::Waiting);
     let (waits, starts_at) = wait.cloned().unwrap_or_default();
     let reason = match (job.state, job.placement) {
-        (WriteState::Waiting, _) if waits.is_empty() => "waits for the tier".to_owned(),
+        (WriteState::Waiting, _) if waits.is_empty() => "waits until the tier examines the job".to_owned(),
         (WriteState::Waiting, _) => waits,
         (WriteState::Expired, _) => "no call about the job came within its lease".to_owned(),
         (_, WritePlacement::Slow) => {

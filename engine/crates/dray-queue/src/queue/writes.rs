@@ -260,7 +260,7 @@ impl Tiers<'_> {
             }
             if !update(connection, WriteState::Granted, &job)? {
                 let cause = "the job is not granted any more";
-                return Err(refused(cause, "request the write again"));
+                return Err(refused(cause, "request a new write job"));
             }
             tiers::put(connection, &version)
         })

@@ -38,9 +38,9 @@ impl Holder {
             Self::NotDemoted => "not yet demoted",
             Self::Failed => "kept because of an error",
             Self::Pinned => "pinned",
-            Self::Staged => "staged in",
+            Self::Staged => "in staged copies",
             Self::Incomplete => "still being written",
-            Self::Admitted => "admitted for others",
+            Self::Admitted => "reserved for other transfers",
         }
     }
 }
