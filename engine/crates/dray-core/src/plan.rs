@@ -115,7 +115,8 @@ const DIVISORS_TRIED: u64 = 4096;
 /// If the result divides a step, no object crosses a border of this layout. The result divides both
 /// steps if [`OBJECT_BYTES_STRIPED_MIN`] and [`OBJECTS_PER_STRIPED_FILE_MAX`] permit this.
 /// Otherwise it divides the sink's step or, if this is not permitted either, the source's step.
-/// Without any permitted step, it is the size of [`object_bytes_for`].
+/// Without any permitted step, it is the size of [`object_bytes_for`]. A file of at most `asked`
+/// bytes is one object in any case.
 #[must_use]
 pub fn object_bytes_within(
     size: u64,
@@ -125,6 +126,9 @@ pub fn object_bytes_within(
     sink_step: u64,
 ) -> NonZeroU64 {
     let usual = object_bytes_for(size, asked, largest);
+    if size <= usual.get() {
+        return usual;
+    }
     let least = (asked.get() / 16).clamp(1, OBJECT_BYTES_STRIPED_MIN);
     let least = least.max(size.div_ceil(OBJECTS_PER_STRIPED_FILE_MAX));
     let both = common_step(source_step, sink_step);
@@ -199,6 +203,7 @@ mod tests {
             let step = |(power, times): (u32, u64)| times << (16 + power);
             let (source, sink) = (step(source), step(sink));
             let object = object_bytes_within(size, asked, asked, source, sink).get();
+            prop_assume!(size > asked.get());
             prop_assert!(object <= asked.get());
             let objects = size.div_ceil(object);
             prop_assert!(objects <= 1 << 20 || object == asked.get());
@@ -222,6 +227,8 @@ mod tests {
             object_bytes_within(1 << 34, nonzero(asked), nonzero(64 * MIB), source, sink).get()
         };
         assert_eq!(size(MIB, 0, 0), MIB);
+        let small = object_bytes_within(MIB, nonzero(MIB), nonzero(MIB), 1 << 16, 1 << 16);
+        assert_eq!(small.get(), MIB, "a small file is one object");
         assert_eq!(size(MIB, 4 * MIB, 0), MIB);
         assert_eq!(size(4 * MIB, MIB, 4 * MIB), MIB);
         assert_eq!(size(4 * MIB, 3 * MIB, 4 * MIB), MIB);

@@ -72,6 +72,21 @@ pub enum Pace {
     Stuck,
 }
 
+/// State of one target, for reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Load {
+    /// The target.
+    pub target: TargetId,
+    /// Number of operations under way.
+    pub under_way: u32,
+    /// Average duration of an operation. `None` if no operation has ended yet.
+    pub service: Option<Duration>,
+    /// Maximum number of concurrent operations. `None` if the target is not congested.
+    pub bound: Option<u32>,
+    /// Speed compared with the other targets.
+    pub pace: Pace,
+}
+
 /// Moving averages of the cost of an operation.
 #[derive(Debug, Clone, Copy)]
 struct Cost {
@@ -256,6 +271,19 @@ impl Congestion {
         } else {
             Pace::Fair
         }
+    }
+
+    /// Returns the state of each target that has had operations.
+    #[must_use]
+    pub fn loads(&self, now: Time) -> Vec<Load> {
+        let load = |(target, state): (&TargetId, &TargetState)| Load {
+            target: *target,
+            under_way: state.count,
+            service: state.cost.map(|cost| Duration::from_nanos(cost.whole)),
+            bound: state.bound,
+            pace: self.pace(*target, now),
+        };
+        self.targets.iter().map(load).collect()
     }
 
     /// Checks for operations that should have ended long ago. Cheap enough to call often.

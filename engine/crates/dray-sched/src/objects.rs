@@ -14,7 +14,7 @@ mod pairs;
 mod queues;
 mod window;
 
-use crate::congestion::{Congestion, Moved, Pace};
+use crate::congestion::{Congestion, Load, Moved, Pace};
 use crate::rng::Rng;
 use dray_core::maps::HashMap;
 use dray_core::options::Order;
@@ -337,6 +337,12 @@ impl Objects {
     #[must_use]
     pub fn pace(&self, source: TargetId, now: Time) -> Pace {
         self.congestion.pace(source, now)
+    }
+
+    /// Returns the state of each source target that has had reads.
+    #[must_use]
+    pub fn loads(&self, now: Time) -> Vec<Load> {
+        self.congestion.loads(now)
     }
 
     /// Excludes a small file from packs from now on, because its pack failed.

@@ -22,13 +22,14 @@ use dray_core::{
     BlockId, BufferId, ByteRange, Error, FileIndex, Layout, ModifiedTime, RangeSet, RelPath,
     StreamId, TargetId, Time,
 };
-use dray_sched::objects::{Dataset, Limits, Objects};
+use dray_sched::objects::{Dataset, Objects};
 use dray_sched::pace::Pacer;
 use dray_sched::rng::Rng;
 use dray_sched::streams::Streams;
 use dray_sched::tuner::threads::{ThreadTuner, Work};
-use dray_wire::bounds::{BLOCKS_MAX, RUNS_MAX, STRIPED_MAX};
+use dray_wire::bounds::BLOCKS_MAX;
 use dray_wire::message::{Message, Ready, Totals};
+use layouts::limits;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -62,8 +63,8 @@ struct File {
     /// Ranges that the sink has reported as durable, before it decided about the file.
     done: RangeSet,
     is_decided: bool,
-    /// Contribution of this file to [`Source::striped`].
-    striped: u64,
+    /// Contribution of this file to [`Source::layout_bytes`].
+    layout_bytes: u64,
     bytes_durable: u64,
     /// Number of bytes in blocks that were passed to a stream and have no final state yet.
     bytes_on_the_way: u64,
@@ -145,9 +146,9 @@ pub struct Source {
     tries: BTreeMap<(FileIndex, u64), u32>,
     later: BTreeMap<Time, Vec<(FileIndex, ByteRange)>>,
     sink_targets: HashSet<TargetId>,
-    /// Number of tracked objects and targets over all unclosed files that are striped over several
-    /// targets. At most [`STRIPED_MAX`](dray_wire::bounds::STRIPED_MAX).
-    striped: u64,
+    /// Memory in bytes of the layouts of all unclosed files. At most
+    /// [`LAYOUT_BYTES_MAX`](dray_wire::bounds::LAYOUT_BYTES_MAX).
+    layout_bytes: u64,
     pace_wake: Option<Time>,
     /// Time at which the source checks whether reads that did not block have begun to block.
     look_again: Option<Time>,
@@ -165,13 +166,8 @@ impl Source {
     #[must_use]
     pub fn new(config: Config) -> Self {
         let readers = ThreadTuner::new(Work::Reading, config.readers);
-        let limits = Limits {
-            pack_bytes_max: config.options.object_bytes.min(config.buffer_bytes),
-            segments_max: config.segments_max.max(1) as usize,
-            reads_max: readers.count(),
-            pieces_max: RUNS_MAX / 2,
-            striped_max: STRIPED_MAX,
-        };
+        let pack_bytes_max = config.options.object_bytes.min(config.buffer_bytes);
+        let limits = limits(pack_bytes_max, config.segments_max, readers.count());
         Self {
             phase: Phase::Waiting,
             ready: None,
@@ -206,7 +202,7 @@ impl Source {
             tries: BTreeMap::new(),
             later: BTreeMap::new(),
             sink_targets: HashSet::default(),
-            striped: 0,
+            layout_bytes: 0,
             pace_wake: None,
             look_again: None,
             progress: Progress::default(),
@@ -515,13 +511,9 @@ impl Source {
             .min(ready.live_entries_max)
             .max(1);
         self.config.buffer_bytes = self.config.buffer_bytes.min(ready.object_bytes_max).max(1);
-        let limits = Limits {
-            pack_bytes_max: ready.pack_bytes_max.min(self.config.buffer_bytes),
-            segments_max: self.config.segments_max.max(1) as usize,
-            reads_max: self.readers.count(),
-            pieces_max: RUNS_MAX / 2,
-            striped_max: STRIPED_MAX,
-        };
+        let pack_bytes_max = ready.pack_bytes_max.min(self.config.buffer_bytes);
+        let segments_max = self.config.segments_max;
+        let limits = limits(pack_bytes_max, segments_max, self.readers.count());
         self.objects.set_limits(limits);
         self.ready = Some(ready);
         self.phase = Phase::Moving;

@@ -3,7 +3,8 @@
 use dray_core::options::{Durability, Options, Order, Overwrite};
 use dray_core::{ByteRange, Error, Result};
 use dray_core::{
-    Entry, EntryKind, FileIndex, Layout, Metadata, ModifiedTime, Name, RangeSet, RelPath, TargetId,
+    Entry, EntryKind, Extent, FileIndex, Layout, Metadata, ModifiedTime, Name, RangeSet, RelPath,
+    TargetId,
 };
 use dray_sched::rng::Rng;
 use dray_session::source::Listed;
@@ -152,11 +153,29 @@ impl Setup {
             return Layout::Single(TargetId(first));
         }
         let count = 2 + draw.below(u64::from(targets) - 1) as u32;
-        Layout::Striped {
-            stripe_bytes: self.options.object_bytes * (1 + draw.below(3)),
-            targets: (0..count)
-                .map(|n| TargetId((first + n) % targets))
-                .collect(),
+        let stripe_bytes = (self.options.object_bytes * (1 + draw.below(6)) / 2).max(1);
+        let dealt: Vec<TargetId> = (0..count)
+            .map(|n| TargetId((first + n) % targets))
+            .collect();
+        match draw.below(3) {
+            0 => Layout::Striped {
+                stripe_bytes,
+                targets: dealt,
+            },
+            1 => {
+                let stripes = 2 + draw.below(20);
+                let stripe = |_| TargetId(draw.below(u64::from(targets)) as u32);
+                Layout::of_stripes(stripe_bytes, (0..stripes).map(stripe).collect::<Vec<_>>())
+            }
+            _ => {
+                let extent = |end, targets: &[TargetId]| Extent {
+                    end,
+                    stripe_bytes,
+                    targets: targets.to_vec(),
+                };
+                let border = stripe_bytes * (1 + draw.below(3));
+                Layout::of_extents([extent(border, &dealt[..1]), extent(u64::MAX, &dealt)])
+            }
         }
     }
 }

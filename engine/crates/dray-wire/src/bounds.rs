@@ -52,10 +52,13 @@ pub const HOLE_BLOCKS_MAX: u32 = 4096;
 /// session. The source has a queue for each target. Lustre has up to 2 000 OSTs.
 pub const SINK_TARGETS_MAX: usize = 1 << 14;
 
-/// Limit on the sum of objects and targets that the source tracks for unclosed files striped over
-/// several targets. If a file would exceed the limit, the source treats it as if it were on one
-/// target.
+/// Maximum number of objects of striped files in the queues of the source. The other unsent objects
+/// of these files wait as ranges.
 pub const STRIPED_MAX: u64 = 1 << 18;
+
+/// Maximum memory in bytes of the layouts of all unclosed files at a source. If a layout would
+/// exceed the limit, the source handles its file as if all bytes were on one target.
+pub const LAYOUT_BYTES_MAX: u64 = 64 << 20;
 
 /// Maximum number of blocks without a final state, together with ranges that wait for another
 /// attempt, at one source. Such blocks and ranges take memory even without a buffer, so the buffer

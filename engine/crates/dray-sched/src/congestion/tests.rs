@@ -273,3 +273,36 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn loads_report_service_times_and_the_congested_target() {
+    let mut congestion = Congestion::new(8);
+    let millis = |count: u64| Time::ZERO + Duration::from_millis(count);
+    let moved = Some(Moved {
+        bytes: 1 << 20,
+        files: 1,
+    });
+    for round in 0..20u64 {
+        for (target, took) in [(0, 10), (1, 10), (2, 100)] {
+            let began = millis(round * 200);
+            congestion.began(TargetId(target), began);
+            congestion.ended(TargetId(target), began, moved, millis(round * 200 + took));
+        }
+    }
+    congestion.began(TargetId(2), millis(4000));
+    let loads = congestion.loads(millis(4001));
+    let service: Vec<_> = loads.iter().map(|load| load.service).collect();
+    let close = |at: usize, millis: u64| {
+        let found = service[at].expect("measured").as_micros() as u64;
+        assert!(found.abs_diff(millis * 1000) < 10, "{found}");
+    };
+    close(0, 10);
+    close(2, 100);
+    let states: Vec<_> = loads
+        .iter()
+        .map(|load| (load.under_way, load.pace))
+        .collect();
+    let (fair, slow) = (Pace::Fair, Pace::Congested);
+    assert_eq!(states, [(0, fair), (0, fair), (1, slow)]);
+    assert_eq!(loads[2].bound, Some(1));
+}

@@ -23,9 +23,18 @@ impl Objects {
     /// Returns the sink targets that have unsent objects and no credit.
     #[must_use]
     pub fn starving(&self) -> BTreeSet<TargetId> {
+        if self.order != Order::File && !self.is_ordered {
+            let sinks = self.queues.sinks();
+            return sinks.filter(|sink| !self.has_credit(*sink)).collect();
+        }
         let mut sinks = self.wanted_sinks();
         sinks.retain(|sink| !self.has_credit(*sink));
         sinks
+    }
+
+    /// Returns true if a sink target has both unsent objects and credit.
+    pub(super) fn has_useful_credit(&self) -> bool {
+        self.credit.keys().any(|sink| self.queues.has_sink(*sink))
     }
 
     /// Returns the reason why no object can be picked. Returns `None` if there are no unsent
@@ -35,7 +44,7 @@ impl Objects {
         if self.queues.is_empty() {
             return None;
         }
-        if !self.credit.keys().any(|sink| self.queues.has_sink(*sink)) {
+        if !self.has_useful_credit() {
             return Some(Lack::Credit);
         }
         let all = Span::ALL;

@@ -29,6 +29,9 @@ impl Objects {
     /// Picks an object of the next source target in the rotation that has a free reader. The sink
     /// targets of each source target are served in rotation too.
     pub(super) fn pick_by_layout(&mut self) -> Option<Assignment> {
+        if !self.has_useful_credit() {
+            return None;
+        }
         for mut span in rotation(self.turn) {
             loop {
                 let mut sources = self.queues.sources(span);

@@ -404,8 +404,9 @@ proptest! {
         order in orders(),
         files in prop::collection::vec((0..120u64, 0..3u32, 0..3u32, any::<bool>(), 0..4u64), 1..12),
         fail in prop::collection::vec(any::<bool>(), 64),
+        striped_max in 0..200u64,
     ) {
-        let mut objects = Objects::new(order, LIMITS);
+        let mut objects = Objects::new(order, Limits { striped_max, ..LIMITS });
         let mut missing = BTreeMap::new();
         for (index, (size, source, sink, striped, dataset)) in files.iter().enumerate() {
             let mut work = work(index as u64, *size, *source, *sink);
@@ -415,6 +416,7 @@ proptest! {
                     stripe_bytes: 20,
                     targets: vec![TargetId(*sink), TargetId(1), TargetId(2)],
                 };
+                work.source = Layout::of_stripes(10, [*source, 2, 0, 2, 1].map(TargetId));
             }
             missing.insert(FileIndex(index as u64), work.wanted.clone());
             objects.add(work);
@@ -427,6 +429,7 @@ proptest! {
         loop {
             while let Some(assignment) = objects.pick(Time::ZERO) {
                 prop_assert!(!assignment.parts.is_empty());
+                prop_assert!(objects.striped <= striped_max + 4 * files.len() as u64 + 16);
                 reading.push(assignment);
             }
             prop_assert!(reading.len() <= 3 * LIMITS.reads_max as usize);
@@ -445,7 +448,71 @@ proptest! {
         }
         prop_assert!(missing.values().all(RangeSet::is_empty), "left over: {missing:?}");
         prop_assert!(objects.is_idle());
+        prop_assert_eq!(objects.striped, 0);
     }
+}
+
+#[test]
+fn a_striped_file_waits_in_a_window_of_objects() {
+    let mut objects = Objects::new(
+        Order::Layout,
+        Limits {
+            striped_max: 160,
+            ..LIMITS
+        },
+    );
+    let stripes = (0..100_000u32).map(|stripe| TargetId(stripe % 7));
+    objects.add(Work {
+        sink: Layout::of_stripes(10, stripes),
+        ..work(0, 1_000_000, 0, 0)
+    });
+    assert_eq!(objects.striped, 10, "a sixteenth of the maximum");
+    for target in 0..7 {
+        objects.grant(TargetId(target), 1 << 20);
+    }
+    let hole = ByteRange::between(500_000, 700_000);
+    let taken = objects.take_open(FileIndex(0), hole, 9);
+    assert_eq!(taken.bytes(), 200_000, "also beyond the window");
+    assert!(objects.is_open(FileIndex(0), ByteRange::between(0, 500_000)));
+    let mut sent = taken;
+    for assignment in std::iter::from_fn(|| {
+        let next = objects.pick(Time::ZERO)?;
+        objects.read_ended(next.source, Time::ZERO, ten_bytes(), Time::ZERO);
+        assert!(objects.striped <= 10);
+        Some(next)
+    }) {
+        for (_, range) in assignment.parts {
+            assert_eq!(sent.insert(range), range.length);
+        }
+    }
+    assert_eq!(sent, RangeSet::full(1_000_000));
+    assert!(objects.is_idle());
+}
+
+#[test]
+fn picks_go_round_the_source_targets_and_the_sink_targets() {
+    let mut objects = Objects::new(Order::Layout, LIMITS);
+    for pair in 0..6 {
+        objects.add(work(pair, 1000, pair as u32 % 3, pair as u32 / 3));
+    }
+    objects.grant(TargetId(0), 5);
+    objects.grant(TargetId(1), 100);
+    let pairs: Vec<(u32, u32)> = (0..9)
+        .map(|_| objects.pick(Time::ZERO).expect("an object"))
+        .map(|taken| (taken.source.0, taken.sink.0))
+        .collect();
+    let expected = [
+        (0, 0),
+        (1, 0),
+        (2, 0),
+        (0, 1),
+        (1, 1),
+        (2, 1),
+        (0, 0),
+        (1, 0),
+        (2, 1),
+    ];
+    assert_eq!(pairs, expected);
 }
 
 #[test]

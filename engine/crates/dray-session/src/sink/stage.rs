@@ -3,6 +3,7 @@
 use super::{Effect, Phase, Sink};
 use dray_core::profile::{Profile, Stage, Times};
 use dray_core::{PeerId, Time};
+use dray_sched::congestion::Load;
 use dray_wire::message::Message;
 
 impl Sink {
@@ -12,6 +13,12 @@ impl Sink {
         let profile = self.progress.profile;
         let sink = self.account.at(profile.sink, now);
         Profile { sink, ..profile }
+    }
+
+    /// Returns the state of each storage target of this end that has had writes.
+    #[must_use]
+    pub fn loads(&self, now: Time) -> Vec<Load> {
+        self.congestion.loads(now)
     }
 
     /// Sets the current stage, and sends the profile if it is due.

@@ -1,6 +1,6 @@
 //! Files at the source. A file is listed, announced and decided, and then closed or failed.
 
-use super::{Effect, File, Listed, Source, layouts};
+use super::{Effect, File, Listed, Source};
 use crate::mutants::Mutant;
 use crate::progress::{Event, Failure, Outcome};
 use dray_core::plan::Grid;
@@ -33,7 +33,7 @@ impl Source {
         let bytes_max = live_bytes_max(self.config.live_entries_max);
         let mut announced = Vec::new();
         let mut steps = Vec::new();
-        while let Some(listed) = self.listed.pop_front() {
+        while let Some(mut listed) = self.listed.pop_front() {
             let entry = &listed.entry;
             let above = entry.parent.and_then(|parent| self.files.get(&parent));
             let path_bytes =
@@ -54,11 +54,12 @@ impl Source {
                 continue;
             }
             self.live_bytes += bytes;
+            let layout_bytes = self.admit_layout(&mut listed.layout);
             if let EntryKind::File { size, .. } = listed.entry.kind {
                 let step = listed.layout.step(size);
                 steps.extend((step > 0).then_some((listed.entry.index, step)));
             }
-            announced.push(self.take_in(listed, path_bytes, bytes));
+            announced.push(self.take_in(listed, path_bytes, bytes, layout_bytes));
         }
         self.progress.listing_done = self.listed_all && self.listed.is_empty();
         if self.progress.listing_done {
@@ -77,7 +78,13 @@ impl Source {
         }
     }
 
-    fn take_in(&mut self, listed: Listed, path_bytes: usize, live_bytes: u64) -> Entry {
+    fn take_in(
+        &mut self,
+        listed: Listed,
+        path_bytes: usize,
+        live_bytes: u64,
+        layout_bytes: u64,
+    ) -> Entry {
         let mut entry = listed.entry;
         self.progress.entries_listed += 1;
         let (size, sparse, is_file) = match entry.kind {
@@ -121,7 +128,7 @@ impl Source {
             dataset,
             done: RangeSet::new(),
             is_decided: false,
-            striped: 0,
+            layout_bytes,
             bytes_durable: 0,
             bytes_on_the_way: 0,
             aborted: false,
@@ -183,7 +190,7 @@ impl Source {
         }
         self.runs = self.runs.saturating_sub(file.done.run_count());
         self.live_bytes = self.live_bytes.saturating_sub(file.live_bytes);
-        self.striped = self.striped.saturating_sub(file.striped);
+        self.layout_bytes = self.layout_bytes.saturating_sub(file.layout_bytes);
         self.objects.remove(index);
         let tried = self.tries.range((index, 0)..=(index, u64::MAX));
         let tried: Vec<_> = tried.map(|(range, _)| *range).collect();
@@ -237,7 +244,7 @@ impl Source {
     }
 
     /// Schedules the objects of a file that the sink has requested, except its durable ranges.
-    fn on_wanted(&mut self, index: FileIndex, object_bytes: u64, layout: Layout) {
+    fn on_wanted(&mut self, index: FileIndex, object_bytes: u64, mut layout: Layout) {
         if !self.knows_layout(&layout) {
             return;
         }
@@ -273,14 +280,16 @@ impl Source {
         if wanted.is_empty() {
             return;
         }
-        let (source, sink, striped) = layouts::bounded(&grid, &file.layout, layout, self.striped);
-        file.striped = striped;
-        self.striped += striped;
+        let layout_bytes = self.admit_layout(&mut layout);
+        let Some(file) = self.files.get_mut(&index) else {
+            return;
+        };
+        file.layout_bytes += layout_bytes;
         self.objects.add(Work {
             index,
             grid,
-            source,
-            sink,
+            source: file.layout.clone(),
+            sink: layout,
             wanted,
             ordered_window: self.ready.and_then(|ready| ready.ordered_window),
             dataset: file.dataset,

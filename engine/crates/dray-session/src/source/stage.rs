@@ -4,6 +4,7 @@
 use super::{Effect, Phase, Source};
 use dray_core::Time;
 use dray_core::profile::{Profile, Stage};
+use dray_sched::congestion::Load;
 use dray_sched::objects::Lack;
 use dray_wire::message::Message;
 
@@ -14,6 +15,12 @@ impl Source {
         let profile = self.progress.profile;
         let source = self.account.at(profile.source, now);
         Profile { source, ..profile }
+    }
+
+    /// Returns the state of each storage target of this end that has had reads.
+    #[must_use]
+    pub fn loads(&self, now: Time) -> Vec<Load> {
+        self.objects.loads(now)
     }
 
     /// Sets the current stage, and sends the profile if it is due.
