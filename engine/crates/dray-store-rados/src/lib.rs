@@ -7,8 +7,32 @@
 //! `/a/b`, which is `root://HOST//a/b`. Object number N of the file has the name of the file, a
 //! dot, and N as 16 hexadecimal digits.
 
+#[expect(unsafe_code, reason = "librados is reached by its C interface")]
+mod cluster;
+mod control;
+mod errors;
+mod files;
+mod layout;
+#[expect(unsafe_code, reason = "librados is reached by its C interface")]
+mod library;
+mod list;
+#[expect(unsafe_code, reason = "librados is reached by its C interface")]
+mod lock;
+mod names;
+mod note;
+mod partial;
 mod placement;
+#[expect(unsafe_code, reason = "librados is reached by its C interface")]
+mod pool;
+mod publish;
+mod read;
+mod slots;
+mod small;
+mod store;
+mod targets;
 mod url;
 
+pub use library::{LIBRARY_VARIABLE, is_loaded};
 pub use placement::{OsdId, Placement};
+pub use store::RadosStore;
 pub use url::{Access, FileLayout, OBJECT_BYTES_MAX, SCHEME, Url};

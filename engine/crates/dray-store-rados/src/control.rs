@@ -1,0 +1,171 @@
+//! Object logs and leases in the state namespace.
+
+use crate::errors::{Answer, Errno};
+use crate::files::{Files, absent, folder_of};
+use crate::lock::Lock;
+use crate::names::State;
+use crate::note::Generation;
+use crate::pool::{Got, Job, Query, Step};
+use dray_core::lock::LockExt;
+use dray_core::{ErrorKind, RelPath, Result};
+use dray_store::{ControlFile, ControlMode};
+use std::ffi::CString;
+use std::sync::{Arc, Mutex};
+
+/// A control file. An answered write is durable.
+pub(crate) struct RadosControl {
+    files: Arc<Files>,
+    path: RelPath,
+    object: CString,
+    cookie: CString,
+    lock: Mutex<Option<Lock>>,
+    /// Length of the file, if this handle has read or written it. An append writes at this offset,
+    /// so a repeated append does not write twice.
+    length: Mutex<Option<u64>>,
+}
+
+impl RadosControl {
+    pub(crate) fn open(files: &Arc<Files>, path: &RelPath, mode: ControlMode) -> Result<Self> {
+        const OPERATION: &str = "open the control file";
+        let object = State::Control.object(&files.full(path)?);
+        files.check_above(path)?;
+        let found = match mode {
+            ControlMode::Existing | ControlMode::ReadOnly => {
+                files.state.one(Job::look(object.clone()))
+            }
+            ControlMode::Create | ControlMode::CreateNew => {
+                files.make_control_folder(&folder_of(path))?;
+                let step = match mode {
+                    ControlMode::Create => Step::Touch,
+                    _ => Step::CreateNew,
+                };
+                files.state.one(Job::write(object.clone(), vec![step]))
+            }
+        };
+        found.map_err(|errno| {
+            let error = errno.at(files.end, OPERATION, path);
+            match errno {
+                Errno::NOT_FOUND => error.cause("the file does not exist"),
+                _ => error,
+            }
+        })?;
+        Ok(Self {
+            files: Arc::clone(files),
+            path: path.clone(),
+            object,
+            cookie: CString::new(Generation::random().text()).unwrap_or_default(),
+            lock: Mutex::default(),
+            length: Mutex::default(),
+        })
+    }
+
+    fn about<T>(&self, answer: Answer<T>, operation: &str) -> Result<T> {
+        self.files.about(answer, operation, &self.path)
+    }
+
+    fn look(&self) -> Result<Got> {
+        let found = self.files.state.one(Job::look(self.object.clone()));
+        self.about(found, "read the control file")
+    }
+
+    fn write(&self, steps: Vec<Step<'_>>) -> Result<()> {
+        let steps = [&[Step::Exists], steps.as_slice()].concat();
+        let written = self.files.state.one(Job::write(self.object.clone(), steps));
+        self.about(written, "write the control file").map(drop)
+    }
+}
+
+impl ControlFile for RadosControl {
+    fn len(&self) -> Result<u64> {
+        Ok(self.look()?.size)
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        let query = Query {
+            data: Some((offset, buffer)),
+            ..Query::default()
+        };
+        let read = self.files.state.one(Job::read(self.object.clone(), query));
+        Ok(self.about(read, "read the control file")?.read)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let mut length = self.length.lock_unpoisoned();
+        *length = None;
+        self.write(vec![Step::Write(offset, bytes)])
+    }
+
+    fn append(&self, bytes: &[u8]) -> Result<()> {
+        let mut length = self.length.lock_unpoisoned();
+        let end = match *length {
+            Some(end) => end,
+            None => self.look()?.size,
+        };
+        *length = None;
+        self.write(vec![Step::Write(end, bytes)])?;
+        *length = Some(end + bytes.len() as u64);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn truncate(&self, size_bytes: u64) -> Result<()> {
+        let mut length = self.length.lock_unpoisoned();
+        *length = None;
+        self.write(vec![Step::Truncate(size_bytes)])
+    }
+
+    fn replace(&self, bytes: &[u8]) -> Result<()> {
+        let mut length = self.length.lock_unpoisoned();
+        *length = None;
+        self.write(vec![Step::WriteFull(bytes)])
+    }
+
+    fn try_lock(&self) -> Result<bool> {
+        const OPERATION: &str = "lock the control file";
+        let mut lock = self.lock.lock_unpoisoned();
+        if let Some(held) = &*lock
+            && self.about(held.is_held(), OPERATION)?
+        {
+            return Ok(true);
+        }
+        *lock = None;
+        // The former holder may have deleted the file.
+        if self
+            .about(
+                absent(self.files.state.one(Job::look(self.object.clone()))),
+                OPERATION,
+            )?
+            .is_none()
+        {
+            return Ok(false);
+        }
+        let taken = Lock::take(&self.files.state, &self.object, &self.cookie);
+        *lock = self.about(taken, OPERATION)?;
+        Ok(lock.is_some())
+    }
+
+    fn unlock(&self) -> Result<()> {
+        *self.lock.lock_unpoisoned() = None;
+        Ok(())
+    }
+}
+
+impl Files {
+    /// Creates a folder for control files, and its missing parents.
+    fn make_control_folder(self: &Arc<Self>, folder: &RelPath) -> Result<()> {
+        if folder.is_root() || self.is_folder(folder)? {
+            return Ok(());
+        }
+        self.make_control_folder(&folder_of(folder))?;
+        match self.make_dir(folder) {
+            Err(error) if error.kind != ErrorKind::AlreadyExists => Err(error),
+            _ => Ok(()),
+        }
+    }
+}

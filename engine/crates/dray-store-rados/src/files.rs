@@ -1,0 +1,329 @@
+//! What both ends of a transfer share: the pool, the names, and the state of files and folders.
+
+use crate::cluster::Cluster;
+use crate::errors::{Answer, Errno};
+use crate::layout::{OBJECT_SIZE, SIZE, STRIPE_COUNT, STRIPE_UNIT};
+use crate::names::{self, Names, State};
+use crate::note::{GENERATION, Generation, NOTE, Note, USER_PREFIX};
+use crate::pool::{Got, Job, Pool};
+use crate::small::Kept;
+use crate::url::{FileLayout, Url};
+use dray_core::lock::LockExt;
+use dray_core::{End, Error, ErrorKind, ModifiedTime, Name, RelPath, Result};
+use dray_store::{FileKind, FileState};
+use std::collections::HashSet;
+use std::ffi::CStr;
+use std::sync::{Arc, Mutex};
+
+/// Suffix of the namespace that holds the objects which are not files.
+const STATE_SUFFIX: &str = ".dray";
+
+/// Maximum number of folders that are remembered as existing.
+const FOLDERS_MAX: usize = 65_536;
+
+/// Mode of entries that other programs have made.
+pub(crate) const FILE_MODE: u32 = 0o644;
+pub(crate) const FOLDER_MODE: u32 = 0o755;
+
+/// A folder of a namespace, with all that its calls need.
+pub(crate) struct Files {
+    pub(crate) url: Url,
+    pub(crate) end: End,
+    pub(crate) names: Names,
+    /// The namespace with the objects of files.
+    pub(crate) data: Pool,
+    /// The namespace with all other objects.
+    pub(crate) state: Arc<Pool>,
+    /// Contents of small files that are written and not yet published.
+    pub(crate) kept: Mutex<Kept>,
+    /// Full names of folders that are known to exist.
+    folders: Mutex<HashSet<Vec<u8>>>,
+}
+
+/// The attributes of the first object of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) size: u64,
+    pub(crate) layout: FileLayout,
+    /// Number of the file; `None` for a file of another program.
+    pub(crate) generation: Option<Generation>,
+    pub(crate) note: Option<Note>,
+    /// Attributes of users, with their names.
+    pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Found {
+    /// Parses the attributes of a first object. Returns `None` if one is missing or malformed.
+    pub(crate) fn of(got: &Got) -> Option<Self> {
+        let number = |name: &CStr| -> Option<u64> {
+            std::str::from_utf8(got.attribute(name)?).ok()?.parse().ok()
+        };
+        let layout = FileLayout {
+            object_size: number(OBJECT_SIZE)?,
+            stripe_unit: number(STRIPE_UNIT)?,
+            stripe_count: number(STRIPE_COUNT)?,
+        };
+        let is_usable = layout.stripe_unit > 0
+            && layout.stripe_count > 0
+            && layout.object_size >= layout.stripe_unit
+            && layout.object_size.is_multiple_of(layout.stripe_unit);
+        let mut xattrs: Vec<_> = got
+            .attributes
+            .iter()
+            .filter_map(|(name, value)| {
+                Some((name.strip_prefix(USER_PREFIX)?.to_vec(), value.clone()))
+            })
+            .collect();
+        xattrs.sort();
+        let size = number(SIZE)?;
+        // A note for another size is left from a file that another program has changed.
+        let note = got.attribute(NOTE).and_then(Note::parse);
+        is_usable.then_some(Self {
+            size,
+            layout,
+            generation: got.attribute(GENERATION).and_then(Generation::parse),
+            note: note.filter(|note| note.size == size),
+            xattrs,
+        })
+    }
+
+    pub(crate) fn objects(&self) -> u64 {
+        self.layout.objects(self.size)
+    }
+}
+
+/// An entry of the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Entry {
+    File(Found, ModifiedTime),
+    Folder(Option<Note>),
+}
+
+impl Entry {
+    pub(crate) fn state(&self, pool: i64) -> FileState {
+        let device = u64::try_from(pool).unwrap_or(0);
+        match self {
+            Self::File(found, modified) => FileState {
+                kind: FileKind::File,
+                size: found.size,
+                modified: *modified,
+                mode: found.note.map_or(FILE_MODE, |note| note.mode),
+                inode: found.generation.map_or(0, |generation| generation.0),
+                device,
+            },
+            Self::Folder(note) => FileState {
+                kind: FileKind::Directory,
+                size: 0,
+                modified: note.map_or_else(ModifiedTime::default, |note| note.modified),
+                mode: note.map_or(FOLDER_MODE, |note| note.mode),
+                inode: 0,
+                device,
+            },
+        }
+    }
+}
+
+/// Returns the folder of an entry.
+pub(crate) fn folder_of(path: &RelPath) -> RelPath {
+    path.parent().unwrap_or_else(RelPath::root)
+}
+
+/// Returns true if a component of the path is one of dray's own names.
+pub(crate) fn is_own(path: &RelPath) -> bool {
+    let mut components = path.as_bytes().split(|byte| *byte == b'/');
+    components.any(|name| Name::new(name).is_ok_and(|name| name.is_reserved()))
+}
+
+impl Files {
+    pub(crate) fn open(url: Url, end: End) -> Result<Self> {
+        let cluster = Cluster::of(&url.access).map_err(|error| error.at(end))?;
+        let open = |namespace: &str| {
+            Pool::open(&cluster, &url.pool, namespace).map_err(|error| error.at(end))
+        };
+        Ok(Self {
+            data: open(&url.namespace)?,
+            state: Arc::new(open(&format!("{}{STATE_SUFFIX}", url.namespace))?),
+            names: Names {
+                is_absolute: url.is_absolute,
+                root: url.path.clone(),
+            },
+            end,
+            url,
+            kept: Mutex::default(),
+            folders: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn error(&self, kind: ErrorKind, operation: &str, path: &RelPath) -> Error {
+        Error::new(kind, self.end, operation).file(path)
+    }
+
+    /// Converts the result of an operation on the entry at `path`.
+    pub(crate) fn about<T>(&self, answer: Answer<T>, operation: &str, path: &RelPath) -> Result<T> {
+        answer.map_err(|errno| errno.at(self.end, operation, path))
+    }
+
+    pub(crate) fn full(&self, path: &RelPath) -> Result<Vec<u8>> {
+        self.names.full(self.end, path)
+    }
+
+    /// Returns the first objects of the files at `fulls`. An item is `None` if the file is missing.
+    pub(crate) fn firsts(&self, fulls: &[&[u8]]) -> Vec<Answer<Option<Got>>> {
+        let jobs = fulls.iter().map(|full| {
+            let object = names::object(full, 0);
+            let osd = self.osd(&object);
+            Job::look(object).on(osd)
+        });
+        let found = self.data.run(jobs.collect()).into_iter();
+        found.map(absent).collect()
+    }
+
+    /// Returns the attributes of the file at `path`, if it exists.
+    pub(crate) fn find(&self, path: &RelPath) -> Result<Option<Found>> {
+        let full = self.full(path)?;
+        if full.is_empty() {
+            return Ok(None);
+        }
+        let got = self.firsts(&[&full]).pop().unwrap_or(Ok(None));
+        match self.about(got, "look up the file", path)? {
+            None => Ok(None),
+            Some(got) => self.parse(&got, path).map(Some),
+        }
+    }
+
+    pub(crate) fn parse(&self, got: &Got, path: &RelPath) -> Result<Found> {
+        Found::of(got).ok_or_else(|| {
+            self.error(ErrorKind::Unsupported, "look up the file", path)
+                .cause("the first object has no complete set of attributes of libradosstriper")
+                .remedy("write the file again, or exclude it")
+        })
+    }
+
+    /// Returns the modification time of a file. A file of another program has the time of its last
+    /// object, or the time 0 if it has one object: a reader of XrdCeph locks the first object and
+    /// so changes the time of this object.
+    pub(crate) fn modified(&self, full: &[u8], found: &Found) -> Answer<ModifiedTime> {
+        if let Some(note) = &found.note {
+            return Ok(note.modified);
+        }
+        let last = found.objects() - 1;
+        if last == 0 {
+            return Ok(ModifiedTime::default());
+        }
+        let object = names::object(full, last);
+        let osd = self.osd(&object);
+        let got = absent(self.data.one(Job::look(object).on(osd)))?;
+        Ok(ModifiedTime {
+            seconds: got.map_or(0, |got| got.time),
+            nanoseconds: 0,
+        })
+    }
+
+    /// Returns the note of the folder with this full name: `None` if the folder is missing.
+    pub(crate) fn folder(&self, full: &[u8]) -> Answer<Option<Option<Note>>> {
+        if full.is_empty() {
+            return Ok(Some(None));
+        }
+        let got = absent(self.state.one(Job::look(State::Folder.object(full))))?;
+        Ok(got.map(|got| {
+            let time = ModifiedTime {
+                seconds: got.time,
+                nanoseconds: 0,
+            };
+            let made = Note {
+                size: 0,
+                modified: time,
+                mode: FOLDER_MODE,
+                sums: None,
+            };
+            Some(got.attribute(NOTE).and_then(Note::parse).unwrap_or(made))
+        }))
+    }
+
+    /// Returns the entry at `path`: a file, or a folder that dray has made.
+    pub(crate) fn entry(&self, path: &RelPath) -> Result<Option<Entry>> {
+        const OPERATION: &str = "look up the entry";
+        let full = self.full(path)?;
+        if let Some(found) = self.find(path)? {
+            let modified = self.about(self.modified(&full, &found), OPERATION, path)?;
+            return Ok(Some(Entry::File(found, modified)));
+        }
+        let folder = self.about(self.folder(&full), OPERATION, path)?;
+        if let Some(note) = folder {
+            self.remember(&full);
+            return Ok(Some(Entry::Folder(note)));
+        }
+        self.check_above(path)?;
+        Ok(None)
+    }
+
+    pub(crate) fn remember(&self, full: &[u8]) {
+        let mut folders = self.folders.lock_unpoisoned();
+        if folders.len() < FOLDERS_MAX {
+            folders.insert(full.to_vec());
+        }
+    }
+
+    pub(crate) fn forget(&self, full: &[u8]) {
+        self.folders.lock_unpoisoned().remove(full);
+    }
+
+    fn is_remembered(&self, full: &[u8]) -> bool {
+        full.is_empty() || self.folders.lock_unpoisoned().contains(full)
+    }
+
+    /// Fails if one of the folders above `path` is a file. Missing folders are permitted.
+    pub(crate) fn check_above(&self, path: &RelPath) -> Result<()> {
+        let mut above = path.parent();
+        while let Some(folder) = above.filter(|folder| !folder.is_root()) {
+            match self.is_folder(&folder) {
+                Ok(true) => return Ok(()),
+                Ok(false) => above = folder.parent(),
+                Err(error) => return Err(error.file(path)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns true if dray has made a folder at `path`. Fails if a file is there.
+    pub(crate) fn is_folder(&self, path: &RelPath) -> Result<bool> {
+        let full = self.full(path)?;
+        if path.is_root() || self.is_remembered(&full) {
+            return Ok(true);
+        }
+        let note = self.about(self.folder(&full), "look up the folder", path)?;
+        if note.is_some() {
+            self.remember(&full);
+            return Ok(true);
+        }
+        let file = self.firsts(&[&full]).pop().unwrap_or(Ok(None));
+        match self.about(file, "look up the folder", path)? {
+            None => Ok(false),
+            Some(_) => Err(self
+                .error(ErrorKind::NotADirectory, "look up the folder", path)
+                .cause("a file with this name exists")
+                .remedy("move the existing file away, or choose another destination")),
+        }
+    }
+
+    /// Fails if the folder of `path` does not exist.
+    pub(crate) fn need_folder(&self, path: &RelPath, operation: &str) -> Result<()> {
+        let folder = folder_of(path);
+        match self.is_folder(&folder) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(self
+                .error(ErrorKind::NotFound, operation, path)
+                .cause("the folder does not exist")),
+            Err(error) => Err(error.file(path)),
+        }
+    }
+}
+
+/// Returns `None` for a missing object.
+pub(crate) fn absent(answer: Answer<Got>) -> Answer<Option<Got>> {
+    match answer {
+        Ok(got) => Ok(Some(got)),
+        Err(Errno::NOT_FOUND) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}

@@ -1,0 +1,152 @@
+//! Attributes of the objects of a file that dray has written.
+
+use dray_core::{ModifiedTime, Sums};
+use std::ffi::CStr;
+
+/// Attribute of each object with a random number of its file. Readers and writers of a file compare
+/// the number in each operation, so they never mix two files of one name.
+pub(crate) const GENERATION: &CStr = c"dray.generation";
+
+/// Attribute of the first object, and of a folder, with a [`Note`].
+pub(crate) const NOTE: &CStr = c"dray.note";
+
+/// Attribute with the checksum that XrdCeph reads.
+pub(crate) const XRDCKS: &CStr = c"XrdCks.adler32";
+
+/// Prefix that XrdCeph gives to the names of users' attributes.
+pub(crate) const USER_PREFIX: &[u8] = b"U.";
+
+const FORM: &str = "1";
+
+/// A random number that identifies a file. Its text is the value of [`GENERATION`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Generation(pub(crate) u64);
+
+impl Generation {
+    /// Draws a number that is not zero.
+    pub(crate) fn random() -> Self {
+        use std::hash::{BuildHasher, Hasher};
+        // The state has random keys of the operating system, different for each call.
+        let state = std::collections::hash_map::RandomState::new();
+        let mut hasher = state.build_hasher();
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        hasher.write_u128(now.map_or(0, |now| now.as_nanos()));
+        hasher.write_u32(std::process::id());
+        Self(hasher.finish().max(1))
+    }
+
+    pub(crate) fn text(self) -> String {
+        format!("{:016x}", self.0)
+    }
+
+    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(text).ok()?;
+        u64::from_str_radix(text, 16).ok().map(Self)
+    }
+}
+
+/// Properties of a file or a folder that Ceph does not store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Note {
+    pub(crate) size: u64,
+    pub(crate) modified: ModifiedTime,
+    pub(crate) mode: u32,
+    pub(crate) sums: Option<Sums>,
+}
+
+impl Note {
+    pub(crate) fn text(&self) -> String {
+        let (crc32c, adler32) = match self.sums {
+            Some(sums) => (
+                format!("{:08x}", sums.crc32c),
+                format!("{:08x}", sums.adler32),
+            ),
+            None => ("-".to_owned(), "-".to_owned()),
+        };
+        let ModifiedTime {
+            seconds,
+            nanoseconds,
+        } = self.modified;
+        let (size, mode) = (self.size, self.mode);
+        format!("{FORM} {size} {seconds} {nanoseconds} {mode:o} {crc32c} {adler32}")
+    }
+
+    /// Parses a note. Returns `None` if the text is not a note.
+    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(text).ok()?;
+        let words: Vec<&str> = text.split(' ').collect();
+        let [FORM, size, seconds, nanoseconds, mode, crc32c, adler32] = words.as_slice() else {
+            return None;
+        };
+        let sum = |digits: &str| u32::from_str_radix(digits, 16).ok();
+        let nanoseconds = nanoseconds.parse().ok()?;
+        Some(Self {
+            size: size.parse().ok()?,
+            modified: ModifiedTime {
+                seconds: seconds.parse().ok()?,
+                nanoseconds: (nanoseconds < 1_000_000_000).then_some(nanoseconds)?,
+            },
+            mode: u32::from_str_radix(mode, 8).ok()? & 0o7777,
+            sums: sum(crc32c)
+                .zip(sum(adler32))
+                .map(|(crc32c, adler32)| Sums { crc32c, adler32 }),
+        })
+    }
+}
+
+/// Returns the value of [`XRDCKS`]: the structure `XrdCksData` of XRootD, big endian. XrdCeph uses
+/// the checksum while the first object has the modification time `time`.
+pub(crate) fn xrdcks(sums: &Sums, time: i64) -> [u8; 96] {
+    const LENGTH: usize = 4;
+    let mut value = [0; 96];
+    let mut put = |at: usize, bytes: &[u8]| value[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, b"adler32");
+    put(16, &time.to_be_bytes());
+    // The seconds from the file's time to the checksum's time, two reserved fields, the length.
+    put(24, &0i32.to_be_bytes());
+    put(31, &[LENGTH as u8]);
+    put(32, &sums.adler32.to_be_bytes());
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Generation, Note, xrdcks};
+    use dray_core::{ModifiedTime, Sums};
+
+    #[test]
+    fn notes_and_generations_are_read_as_written() {
+        let note = Note {
+            size: 9,
+            modified: ModifiedTime {
+                seconds: -2,
+                nanoseconds: 999_999_999,
+            },
+            mode: 0o4711,
+            sums: Some(Sums::of(b"123456789")),
+        };
+        assert_eq!(Note::parse(note.text().as_bytes()), Some(note));
+        let bare = Note { sums: None, ..note };
+        assert_eq!(Note::parse(bare.text().as_bytes()), Some(bare));
+        for bad in [
+            "",
+            "2 9 0 0 644 - -",
+            "1 9 0 1000000000 644 - -",
+            "1 9 0 0 9 - -",
+        ] {
+            assert_eq!(Note::parse(bad.as_bytes()), None, "{bad}");
+        }
+        let one = Generation::random();
+        assert_ne!(one, Generation::random());
+        assert_eq!(Generation::parse(one.text().as_bytes()), Some(one));
+    }
+
+    #[test]
+    fn the_checksum_has_the_form_of_xrootd() {
+        let value = xrdcks(&Sums::of(b"123456789"), 0x0102_0304);
+        assert_eq!(&value[..8], b"adler32\0");
+        assert_eq!(&value[16..24], &[0, 0, 0, 0, 1, 2, 3, 4]);
+        assert_eq!(&value[24..32], &[0, 0, 0, 0, 0, 0, 0, 4]);
+        assert_eq!(&value[32..36], &[0x09, 0x1e, 0x01, 0xde]);
+    }
+}

@@ -1,0 +1,506 @@
+//! Partial files.
+//!
+//! The state object of a partial file has the bytes of the first object and all attributes. The
+//! further objects of a *direct* partial file already have their final names. A reader does not
+//! see them, because a file exists only if its first object exists. If a file of several objects
+//! has the final name, or another partial file has claimed it, the further objects are *staged* in
+//! the state namespace, and publishing copies them.
+
+use crate::errors::{Answer, Errno};
+use crate::files::{Files, Found, folder_of};
+use crate::layout::{OBJECT_SIZE, SIZE, STRIPE_COUNT, STRIPE_UNIT};
+use crate::names::{self, State};
+use crate::note::{GENERATION, Generation};
+use crate::pool::{Action, Got, Job, Pool, Query, Step};
+use crate::read::split;
+use crate::url::FileLayout;
+use dray_core::lock::LockExt;
+use dray_core::{ByteRange, Error, ErrorKind, Name, RelPath, Result};
+use dray_store::{Attributes, Partial, PartialId, Publish};
+use std::collections::{BTreeMap, HashSet};
+use std::ffi::{CStr, CString};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Attribute of a state object: the full name of the final file.
+pub(crate) const FINAL: &CStr = c"dray.final";
+/// Attribute of a state object, with the value [`DIRECT`] or `staged`.
+pub(crate) const PLACE: &CStr = c"dray.place";
+pub(crate) const DIRECT: &[u8] = b"direct";
+pub(crate) const STAGED: &[u8] = b"staged";
+/// Attribute of a state object that is about to replace a file of several objects: the number of
+/// these objects, as decimal text.
+pub(crate) const OLD: &CStr = c"dray.old";
+/// Attribute of a claim: the full name of the partial file that holds the claim.
+const HOLDER: &CStr = c"dray.holder";
+
+/// Number of operations that a loop over the objects of a file starts together.
+pub(crate) const BATCH: usize = 64;
+
+/// Number of zeros in one write, in bytes.
+const ZEROS_BYTES: u64 = 1 << 20;
+
+const WRITE: &str = "write the file";
+
+/// The fixed properties of a partial file.
+#[derive(Debug, Clone)]
+pub(crate) struct Part {
+    pub(crate) path: RelPath,
+    /// Full names of the final file and of the partial file.
+    pub(crate) full: Vec<u8>,
+    pub(crate) partial: Vec<u8>,
+    pub(crate) generation: Generation,
+    pub(crate) layout: FileLayout,
+    pub(crate) is_direct: bool,
+}
+
+impl Part {
+    /// Returns the state object.
+    pub(crate) fn state(&self) -> CString {
+        State::Partial.object(&self.partial)
+    }
+
+    /// Returns the name of an object other than the first, where it is while the file is partial.
+    pub(crate) fn object(&self, number: u64) -> CString {
+        match self.is_direct {
+            true => names::object(&self.full, number),
+            false => names::staged(&self.partial, number),
+        }
+    }
+
+    /// Returns the namespace of [`Self::object`].
+    pub(crate) fn pool<'a>(&self, files: &'a Files) -> &'a Pool {
+        match self.is_direct {
+            true => &files.data,
+            false => &files.state,
+        }
+    }
+
+    pub(crate) fn id(&self, files: &Files) -> PartialId {
+        id(files, self.generation)
+    }
+}
+
+/// Returns the identity of the file with this generation.
+pub(crate) fn id(files: &Files, generation: Generation) -> PartialId {
+    PartialId {
+        inode: generation.0,
+        device: u64::try_from(files.data.number).unwrap_or(0),
+        born: 0,
+    }
+}
+
+/// A partial file open for writing.
+pub(crate) struct RadosPartial {
+    files: Arc<Files>,
+    part: Part,
+    size: AtomicU64,
+    /// Objects that are known to have the generation of this file.
+    made: Mutex<HashSet<u64>>,
+}
+
+/// Returns the texts of the attributes of libradosstriper, in the order size, object size, stripe
+/// unit, stripe count.
+pub(crate) fn striper_texts(layout: &FileLayout, size: u64) -> [String; 4] {
+    [
+        size,
+        layout.object_size,
+        layout.stripe_unit,
+        layout.stripe_count,
+    ]
+    .map(|one| one.to_string())
+}
+
+/// Returns the steps that set the attributes of libradosstriper.
+pub(crate) fn striper_steps(texts: &[String; 4]) -> [Step<'_>; 4] {
+    let names = [SIZE, OBJECT_SIZE, STRIPE_UNIT, STRIPE_COUNT];
+    let mut pairs = names.into_iter().zip(texts);
+    std::array::from_fn(|_| match pairs.next() {
+        Some((name, text)) => Step::Set(name, text.as_bytes()),
+        None => Step::Touch,
+    })
+}
+
+impl Files {
+    /// Returns the full name of the partial file `partial` of the file at `path`.
+    pub(crate) fn beside(&self, path: &RelPath, partial: &Name) -> Result<Vec<u8>> {
+        self.full(&folder_of(path).join(partial)?)
+    }
+
+    /// Creates a partial file.
+    pub(crate) fn create(
+        self: &Arc<Self>,
+        path: &RelPath,
+        partial: &Name,
+        size: u64,
+    ) -> Result<RadosPartial> {
+        const OPERATION: &str = "create the partial file";
+        let mut part = Part {
+            path: path.clone(),
+            full: self.full(path)?,
+            partial: self.beside(path, partial)?,
+            generation: Generation::random(),
+            layout: self.url.layout,
+            is_direct: false,
+        };
+        self.need_folder(path, OPERATION)?;
+        if part.layout.objects(size) > 1 {
+            let old = self.firsts(&[&part.full]).pop().unwrap_or(Ok(None));
+            let old = self.about(old, OPERATION, path)?;
+            let is_free =
+                old.is_none_or(|old| Found::of(&old).is_some_and(|old| old.objects() == 1));
+            part.is_direct = is_free && self.claim(&part)?;
+        }
+        let (generation, texts) = (part.generation.text(), striper_texts(&part.layout, size));
+        let mut steps = vec![
+            Step::CreateNew,
+            Step::Truncate(part.layout.object_bytes(size, 0)),
+            Step::Set(GENERATION, generation.as_bytes()),
+            Step::Set(FINAL, &part.full),
+            Step::Set(PLACE, if part.is_direct { DIRECT } else { STAGED }),
+        ];
+        steps.extend(striper_steps(&texts));
+        let made = self.state.one(Job::write(part.state(), steps));
+        if made.is_err() && part.is_direct {
+            self.release_claim(&part);
+        }
+        self.about(made, OPERATION, path)?;
+        Ok(RadosPartial::new(self, part, size))
+    }
+
+    /// Opens a partial file of an earlier run.
+    pub(crate) fn reopen(
+        self: &Arc<Self>,
+        path: &RelPath,
+        partial: &Name,
+        id: PartialId,
+    ) -> Result<RadosPartial> {
+        const OPERATION: &str = "resume the file";
+        let full = self.beside(path, partial)?;
+        let got = self.state.one(Job::look(State::Partial.object(&full)));
+        let got = self.about(got, OPERATION, path)?;
+        let (part, size) = self.part_of(&got, path, full)?;
+        if !part.id(self).is(&id) {
+            return Err(self
+                .error(ErrorKind::NotFound, OPERATION, path)
+                .cause("another file already has the name of the partial file"));
+        }
+        Ok(RadosPartial::new(self, part, size))
+    }
+
+    /// Parses the attributes of a state object. Returns the partial file and its size.
+    pub(crate) fn part_of(
+        &self,
+        got: &Got,
+        path: &RelPath,
+        partial: Vec<u8>,
+    ) -> Result<(Part, u64)> {
+        let found = Found::of(got);
+        let (Some(found), Some(full)) = (found, got.attribute(FINAL)) else {
+            return Err(self
+                .error(ErrorKind::Io, "open the partial file", path)
+                .cause("the partial file has no complete set of attributes"));
+        };
+        let generation = found.generation.unwrap_or(Generation(0));
+        let part = Part {
+            path: path.clone(),
+            full: full.to_vec(),
+            partial,
+            generation,
+            layout: found.layout,
+            is_direct: got.attribute(PLACE) == Some(DIRECT),
+        };
+        Ok((part, found.size))
+    }
+
+    /// Claims the final name for the further objects of `part`. Returns false if another partial
+    /// file that still exists holds the claim.
+    pub(crate) fn claim(&self, part: &Part) -> Result<bool> {
+        let object = State::Claim.object(&part.full);
+        let generation = part.generation.text();
+        let set = [
+            Step::Set(GENERATION, generation.as_bytes()),
+            Step::Set(HOLDER, &part.partial),
+        ];
+        let made = [&[Step::CreateNew], &set[..]].concat();
+        match self.state.one(Job::write(object.clone(), made)) {
+            Err(Errno::EXISTS) => {}
+            made => return self.about(made, WRITE, &part.path).map(|_| true),
+        }
+        let Some(claim) = self.about(
+            crate::files::absent(self.state.one(Job::look(object.clone()))),
+            WRITE,
+            &part.path,
+        )?
+        else {
+            return Ok(false);
+        };
+        let of = claim.attribute(GENERATION).unwrap_or_default();
+        if of == generation.as_bytes() {
+            return Ok(true);
+        }
+        let holder = State::Partial.object(claim.attribute(HOLDER).unwrap_or_default());
+        let query = Query {
+            equals: Some((GENERATION, of)),
+            ..Query::default()
+        };
+        match self.state.one(Job::read(holder, query)) {
+            Ok(_) => return Ok(false),
+            Err(Errno::NOT_FOUND | Errno::CANCELED) => {}
+            Err(errno) => return Err(errno.at(self.end, WRITE, &part.path)),
+        }
+        // The holder does not exist any more, so take the claim, unless another writer is faster.
+        let taken = [&[Step::Equals(GENERATION, of)], &set[..]].concat();
+        match self.state.one(Job::write(object, taken)) {
+            Err(Errno::CANCELED | Errno::NOT_FOUND) => Ok(false),
+            taken => self.about(taken, WRITE, &part.path).map(|_| true),
+        }
+    }
+
+    /// Deletes the claim of `part`, if `part` holds it. An error leaves a claim without a holder,
+    /// which the next writer takes.
+    pub(crate) fn release_claim(&self, part: &Part) {
+        let generation = part.generation.text();
+        let steps = vec![
+            Step::Equals(GENERATION, generation.as_bytes()),
+            Step::Remove,
+        ];
+        let _ = self
+            .state
+            .one(Job::write(State::Claim.object(&part.full), steps));
+    }
+
+    /// Writes to an object of a direct partial file that has another generation: it is left from an
+    /// abandoned transfer, or belongs to a transfer that has the claim.
+    fn take_over(&self, part: &Part, number: u64, writes: &[Step<'_>]) -> Answer<Got> {
+        let claim = State::Claim.object(&part.full);
+        let generation = part.generation.text();
+        let query = Query {
+            equals: Some((GENERATION, generation.as_bytes())),
+            ..Query::default()
+        };
+        if part.is_direct {
+            self.state.one(Job::read(claim, query))?;
+        }
+        let object = part.object(number);
+        let pool = part.pool(self);
+        let got = pool.one(Job::look(object.clone()))?;
+        let before = got.attribute(GENERATION).unwrap_or_default();
+        let mut steps = match before.is_empty() {
+            true => vec![Step::Exists],
+            false => vec![Step::Equals(GENERATION, before)],
+        };
+        if before != generation.as_bytes() {
+            steps.extend([
+                Step::Remove,
+                Step::Touch,
+                Step::Set(GENERATION, generation.as_bytes()),
+            ]);
+        }
+        steps.extend_from_slice(writes);
+        pool.one(Job::write(object, steps))
+    }
+}
+
+impl RadosPartial {
+    fn new(files: &Arc<Files>, part: Part, size: u64) -> Self {
+        Self {
+            files: Arc::clone(files),
+            part,
+            size: AtomicU64::new(size),
+            made: Mutex::default(),
+        }
+    }
+
+    fn gone(&self) -> Error {
+        self.files
+            .error(ErrorKind::NotFound, WRITE, &self.part.path)
+            .cause("the partial file was removed or replaced")
+            .remedy("run the same command again")
+    }
+
+    fn error(&self, errno: Errno) -> Error {
+        match errno {
+            Errno::CANCELED | Errno::NOT_FOUND => self.gone(),
+            _ => errno.at(self.files.end, WRITE, &self.part.path),
+        }
+    }
+
+    /// Executes writes, given for each object with the offsets in it.
+    fn write(&self, writes: &BTreeMap<u64, Vec<Step<'_>>>) -> Result<()> {
+        let generation = self.part.generation.text();
+        let equals = Step::Equals(GENERATION, generation.as_bytes());
+        let create = [
+            Step::CreateNew,
+            Step::Set(GENERATION, generation.as_bytes()),
+        ];
+        let further: Vec<(u64, &Vec<Step<'_>>, bool)> = {
+            let made = self.made.lock_unpoisoned();
+            let further = writes.iter().filter(|(number, _)| **number > 0);
+            further
+                .map(|(number, steps)| (*number, steps, made.contains(number)))
+                .collect()
+        };
+        let jobs = further.iter().map(|(number, steps, is_made)| {
+            let begin = if *is_made { &[equals][..] } else { &create };
+            self.job(*number, [begin, steps].concat())
+        });
+        let answers = self.part.pool(&self.files).run(jobs.collect());
+        for ((number, steps, is_made), answer) in further.into_iter().zip(answers) {
+            let answer = match answer {
+                // The object is left from an earlier run, or another thread has just created it.
+                Err(Errno::EXISTS) if !is_made => {
+                    let steps = [&[equals][..], steps].concat();
+                    self.part.pool(&self.files).one(self.job(number, steps))
+                }
+                other => other,
+            };
+            let answer = match answer {
+                Err(Errno::CANCELED) => self.files.take_over(&self.part, number, steps),
+                other => other,
+            };
+            answer.map_err(|errno| self.error(errno))?;
+            if !is_made {
+                self.made.lock_unpoisoned().insert(number);
+            }
+        }
+        if let Some(steps) = writes.get(&0) {
+            let steps = [&[equals][..], steps].concat();
+            let first = Job::write(self.part.state(), steps);
+            self.files
+                .state
+                .one(first)
+                .map_err(|errno| self.error(errno))?;
+        }
+        Ok(())
+    }
+
+    fn job<'a>(&self, number: u64, steps: Vec<Step<'a>>) -> Job<'a> {
+        let object = self.part.object(number);
+        let osd = self
+            .part
+            .is_direct
+            .then(|| self.files.osd(&object))
+            .flatten();
+        Job::write(object, steps).on(osd)
+    }
+}
+
+impl Partial for RadosPartial {
+    fn id(&self) -> PartialId {
+        self.part.id(&self.files)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let end = offset.saturating_add(bytes.len() as u64);
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let mut writes: BTreeMap<u64, Vec<Step<'_>>> = BTreeMap::new();
+        for piece in self.part.layout.pieces(ByteRange::between(offset, end)) {
+            let start = usize::try_from(piece.range.offset - offset).unwrap_or(usize::MAX);
+            let length = usize::try_from(piece.range.length).unwrap_or(usize::MAX);
+            let data = bytes
+                .get(start..start.saturating_add(length))
+                .unwrap_or_default();
+            let step = Step::Write(piece.offset, data);
+            writes.entry(piece.object).or_default().push(step);
+        }
+        self.write(&writes)?;
+        self.size.fetch_max(end, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn punch_hole(&self, range: ByteRange) -> Result<()> {
+        let zeros = vec![0; usize::try_from(range.length.min(ZEROS_BYTES)).unwrap_or(0)];
+        let mut at = range.offset;
+        while at < range.end() {
+            let length = (range.end() - at).min(ZEROS_BYTES);
+            self.write_at(at, &zeros[..usize::try_from(length).unwrap_or(zeros.len())])?;
+            at += length;
+        }
+        Ok(())
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let size = self.size.load(Ordering::SeqCst);
+        let end = size.min(offset.saturating_add(buffer.len() as u64));
+        if offset >= end {
+            return Ok(0);
+        }
+        let count = usize::try_from(end - offset).unwrap_or(usize::MAX);
+        // Bytes that were not written are zeros, and the library fills only bytes that exist.
+        buffer[..count].fill(0);
+        let pieces = self.part.layout.pieces(ByteRange::between(offset, end));
+        let parts = split(buffer, pieces.iter().map(|piece| piece.range.length));
+        let generation = self.part.generation.text();
+        for (piece, part) in pieces.iter().zip(parts) {
+            let query = Query {
+                equals: Some((GENERATION, generation.as_bytes())),
+                data: Some((piece.offset, part)),
+                ..Query::default()
+            };
+            let (pool, object) = match piece.object {
+                0 => (&*self.files.state, self.part.state()),
+                number => (self.part.pool(&self.files), self.part.object(number)),
+            };
+            let job = Job {
+                object,
+                osd: None,
+                action: Action::Read(query),
+                time: None,
+            };
+            match pool.one(job) {
+                Ok(_) => {}
+                Err(Errno::NOT_FOUND | Errno::CANCELED) if piece.object > 0 => {}
+                Err(errno) => return Err(self.error(errno)),
+            }
+        }
+        Ok(count)
+    }
+
+    fn set_len(&self, size_bytes: u64) -> Result<()> {
+        let before = self.size.load(Ordering::SeqCst);
+        let layout = &self.part.layout;
+        let mut writes: BTreeMap<u64, Vec<Step<'_>>> = BTreeMap::new();
+        for number in 1..layout.objects(before).min(layout.objects(size_bytes)) {
+            let length = layout.object_bytes(size_bytes, number);
+            if length < layout.object_bytes(before, number) {
+                writes.insert(number, vec![Step::Truncate(length)]);
+            }
+        }
+        let texts = striper_texts(layout, size_bytes);
+        let mut first = vec![Step::Truncate(layout.object_bytes(size_bytes, 0))];
+        first.extend(striper_steps(&texts));
+        writes.insert(0, first);
+        self.write(&writes)?;
+        let beyond = layout.objects(size_bytes)..layout.objects(before);
+        self.files.remove_objects(&self.part, beyond.clone())?;
+        let mut made = self.made.lock_unpoisoned();
+        made.retain(|number| !beyond.contains(number));
+        drop(made);
+        self.size.store(size_bytes, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Checks that the partial file still exists. An answered write is durable.
+    fn sync(&self) -> Result<()> {
+        let generation = self.part.generation.text();
+        let query = Query {
+            equals: Some((GENERATION, generation.as_bytes())),
+            ..Query::default()
+        };
+        let found = self.files.state.one(Job::read(self.part.state(), query));
+        found.map(drop).map_err(|errno| self.error(errno))
+    }
+
+    fn publish(&self, how: Publish, attributes: &Attributes<'_>) -> Result<()> {
+        let size = self.size.load(Ordering::SeqCst);
+        self.files.publish(&self.part, size, how, Some(attributes))
+    }
+
+    fn abort(&self) -> Result<()> {
+        self.files
+            .discard_part(&self.part, self.size.load(Ordering::SeqCst))
+    }
+}

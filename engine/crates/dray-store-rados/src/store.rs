@@ -1,0 +1,465 @@
+//! The store: a folder in a namespace of a pool.
+
+use crate::control::RadosControl;
+use crate::errors::Errno;
+use crate::files::{Entry, Files, is_own};
+use crate::names::State;
+use crate::note::{GENERATION, NOTE, Note, USER_PREFIX};
+use crate::partial::Part;
+use crate::pool::{Job, Step};
+use crate::read::RadosFile;
+use crate::url::Url;
+use dray_core::lock::LockExt;
+use dray_core::{
+    ByteRange, End, ErrorKind, Layout, Metadata, ModifiedTime, Name, RelPath, Result, Sums,
+};
+use dray_store::{
+    Attributes, CONTROL_NAMES_MAX, Capabilities, ControlFile, ControlMode, FileKind, FileState,
+    FreeSpace, ListOptions, Lister, MadeDir, Partial, PartialId, PartialRequest, Publish,
+    ReadHandle, ReadPurpose, SmallFile, SmallName, Store, SyncItem, Target, unsupported,
+};
+use std::ffi::CString;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A folder in a pool, open for reading and writing.
+pub struct RadosStore(Arc<Files>);
+
+/// Time for which a client that was put on the blocklist may still change a name: none, because the
+/// OSDs refuse its calls before the next call of the new holder. The value is not zero, because
+/// callers recognise a remote store by it.
+const LATE_CALLS: Duration = Duration::from_secs(1);
+
+impl RadosStore {
+    /// Opens the folder of `url` for the end `end`. The folder need not exist.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] if librados cannot be loaded; errors of the cluster.
+    pub fn open(url: Url, end: End) -> Result<Self> {
+        Files::open(url, end).map(|files| Self(Arc::new(files)))
+    }
+
+    /// Creates the folder and its missing parents.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotADirectory`] if a file has one of the names; errors of the cluster.
+    pub fn make_root(&self) -> Result<()> {
+        let url = Url {
+            path: RelPath::root(),
+            ..self.0.url.clone()
+        };
+        let above = Files::open(url, self.0.end)?;
+        let mut folder = RelPath::root();
+        for name in self.0.url.path.components() {
+            folder = folder.join(&name)?;
+            above.make_dir(&folder)?;
+        }
+        Ok(())
+    }
+
+    /// Opens another folder of the same namespace.
+    ///
+    /// # Errors
+    /// The errors of [`Self::open`].
+    pub fn elsewhere(&self, folder: &RelPath) -> Result<Self> {
+        Self::open(self.0.url.with_path(folder), self.0.end)
+    }
+}
+
+impl Files {
+    pub(crate) fn make_dir(&self, path: &RelPath) -> Result<MadeDir> {
+        const OPERATION: &str = "create the folder";
+        if path.is_root() || self.is_folder(path)? {
+            return Ok(MadeDir::Existed);
+        }
+        self.need_folder(path, OPERATION)?;
+        let full = self.full(path)?;
+        let made = self.state.one(Job::write(
+            State::Folder.object(&full),
+            vec![Step::CreateNew],
+        ));
+        let made = match made {
+            Err(Errno::EXISTS) => Ok(MadeDir::Existed),
+            made => made.map(|_| MadeDir::Created),
+        };
+        let made = self.about(made, OPERATION, path)?;
+        self.remember(&full);
+        Ok(made)
+    }
+
+    /// Returns the state of one of dray's own files: a control file or a partial file.
+    fn own_state(&self, path: &RelPath) -> Result<Option<FileState>> {
+        if !is_own(path) {
+            return Ok(None);
+        }
+        let full = self.full(path)?;
+        let jobs = [State::Control, State::Partial].map(|kind| Job::look(kind.object(&full)));
+        for answer in self.state.run(jobs.into()) {
+            let got = match answer {
+                Err(Errno::NOT_FOUND) => continue,
+                answer => self.about(answer, "look up the file", path)?,
+            };
+            let generation = got
+                .attribute(GENERATION)
+                .and_then(crate::note::Generation::parse);
+            return Ok(Some(FileState {
+                kind: FileKind::File,
+                size: got.size,
+                modified: ModifiedTime {
+                    seconds: got.time,
+                    nanoseconds: 0,
+                },
+                mode: 0o600,
+                inode: generation.map_or(0, |generation| generation.0),
+                device: u64::try_from(self.data.number).unwrap_or(0),
+            }));
+        }
+        Ok(None)
+    }
+
+    fn discard(&self, path: &RelPath, partial: Vec<u8>, only: Option<PartialId>) -> Result<()> {
+        self.kept.lock_unpoisoned().take(&partial);
+        let got = self.about(self.state_of(&partial), "delete the partial file", path)?;
+        let Some(got) = got else {
+            return Ok(());
+        };
+        let (part, size) = self.part_of(&got, path, partial)?;
+        if only.is_some_and(|only| !part.id(self).is(&only)) {
+            return Ok(());
+        }
+        self.discard_part(&part, size)
+    }
+
+    fn remove(&self, path: &RelPath) -> Result<()> {
+        const OPERATION: &str = "delete the entry";
+        let full = self.full(path)?;
+        let first = self.about(
+            self.firsts(&[&full]).pop().unwrap_or(Ok(None)),
+            OPERATION,
+            path,
+        )?;
+        if let Some(first) = first {
+            let part = Part {
+                path: path.clone(),
+                partial: Vec::new(),
+                full,
+                generation: crate::note::Generation(0),
+                layout: self.url.layout,
+                is_direct: true,
+            };
+            return self.remove_file(&part, &first);
+        }
+        if is_own(path) {
+            self.discard(path, full.clone(), None)?;
+            self.remove_object(State::Control.object(&full), path)?;
+        }
+        if self.about(self.folder(&full), OPERATION, path)?.is_none() || full.is_empty() {
+            return Ok(());
+        }
+        if self.has_entries(path)? {
+            return Err(self
+                .error(ErrorKind::AlreadyExists, OPERATION, path)
+                .cause("the folder is not empty"));
+        }
+        self.forget(&full);
+        self.remove_object(State::Folder.object(&full), path)
+    }
+
+    fn remove_object(&self, object: CString, path: &RelPath) -> Result<()> {
+        match self.state.one(Job::write(object, vec![Step::Remove])) {
+            Err(Errno::NOT_FOUND) => Ok(()),
+            removed => self.about(removed, "delete the entry", path).map(drop),
+        }
+    }
+
+    fn sync_each(&self, items: &[SyncItem<'_>]) -> Result<Vec<Result<()>>> {
+        let mut results = Vec::with_capacity(items.len());
+        for chunk in items.chunks(crate::partial::BATCH) {
+            let mut data = Vec::new();
+            let mut state = Vec::new();
+            for item in chunk {
+                match item {
+                    SyncItem::File(path) => {
+                        data.push(Job::look(crate::names::object(&self.full(path)?, 0)));
+                    }
+                    SyncItem::Partial { path, name } => {
+                        let partial = self.beside(path, name)?;
+                        state.push(Job::look(State::Partial.object(&partial)));
+                    }
+                    SyncItem::Folder(_) => {}
+                }
+            }
+            let mut data = self.data.run(data).into_iter();
+            let mut state = self.state.run(state).into_iter();
+            for item in chunk {
+                let (path, answer) = match item {
+                    SyncItem::File(path) => (path, data.next()),
+                    SyncItem::Partial { path, .. } => (path, state.next()),
+                    SyncItem::Folder(_) => {
+                        results.push(Ok(()));
+                        continue;
+                    }
+                };
+                let answer = answer.unwrap_or(Err(Errno::NOT_FOUND));
+                let result = self.about(answer, "sync", path).map(drop);
+                match result {
+                    Err(error) if error.kind != ErrorKind::NotFound => return Err(error),
+                    Err(error) => results.push(Err(error.cause("another program has removed it"))),
+                    Ok(()) => results.push(Ok(())),
+                }
+            }
+        }
+        Ok(results)
+    }
+
+    /// Sets the mode and the attributes of a file.
+    fn set_file(&self, path: &RelPath, metadata: &Metadata) -> Result<bool> {
+        const OPERATION: &str = "set the attributes of the file";
+        let found = self.find(path)?.ok_or_else(|| {
+            self.error(ErrorKind::NotFound, OPERATION, path)
+                .cause("the file does not exist")
+        })?;
+        let full = self.full(path)?;
+        let modified = self.about(self.modified(&full, &found), OPERATION, path)?;
+        let before = found.note.unwrap_or(Note {
+            size: found.size,
+            modified,
+            mode: crate::files::FILE_MODE,
+            sums: None,
+        });
+        let note = Note {
+            mode: metadata.mode & 0o777,
+            ..before
+        };
+        let changed = metadata
+            .xattrs
+            .iter()
+            .filter(|one| !found.xattrs.contains(one));
+        let changed: Vec<(CString, &Vec<u8>)> = changed
+            .filter_map(|(name, value)| {
+                Some((CString::new([USER_PREFIX, name].concat()).ok()?, value))
+            })
+            .collect();
+        if (before.mode & 0o777) == note.mode && changed.is_empty() {
+            return Ok(false);
+        }
+        let (text, generation) = (note.text(), found.generation.map(|one| one.text()));
+        let mut steps = vec![Step::Exists];
+        steps.extend(
+            generation
+                .iter()
+                .map(|text| Step::Equals(GENERATION, text.as_bytes())),
+        );
+        steps.push(Step::Set(NOTE, text.as_bytes()));
+        steps.extend(changed.iter().map(|(name, value)| Step::Set(name, value)));
+        let set = self
+            .data
+            .one(Job::write(crate::names::object(&full, 0), steps));
+        self.about(set, OPERATION, path).map(|_| true)
+    }
+}
+
+impl Store for RadosStore {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            random_write: true,
+            atomic_rename: true,
+            publish_if_absent: true,
+            publish_replace: true,
+            can_hold_log: true,
+            sets_times: true,
+            time_precision_nanoseconds: 1,
+            xattrs: true,
+            mode: true,
+            takes_many: true,
+            late_calls: LATE_CALLS,
+            ..Capabilities::MINIMAL
+        }
+    }
+
+    fn targets(&self) -> Vec<Target> {
+        self.0.targets()
+    }
+
+    fn layout(&self, path: &RelPath) -> Result<Layout> {
+        let found = self.0.find(path)?;
+        Ok(self.0.layout_of(&self.0.full(path)?, found.as_ref()))
+    }
+
+    fn free_space(&self, path: &RelPath) -> Result<FreeSpace> {
+        self.0
+            .about(self.0.space(), "read the free space of the pool", path)
+    }
+
+    fn list(&self, top: &RelPath, options: &ListOptions) -> Result<Box<dyn Lister>> {
+        self.0.list(top, options)
+    }
+
+    fn open_read(&self, path: &RelPath, _purpose: ReadPurpose) -> Result<Box<dyn ReadHandle>> {
+        const OPERATION: &str = "open the file";
+        match self.0.entry(path)? {
+            Some(Entry::File(found, modified)) => {
+                Ok(Box::new(RadosFile::new(&self.0, path, found, modified)?))
+            }
+            Some(Entry::Folder(_)) => Err(self
+                .0
+                .error(ErrorKind::IsADirectory, OPERATION, path)
+                .cause("a folder with this name exists")),
+            None => Err(self
+                .0
+                .error(ErrorKind::NotFound, OPERATION, path)
+                .cause("no file with this name exists")),
+        }
+    }
+
+    fn stat(&self, path: &RelPath) -> Result<Option<FileState>> {
+        match self.0.entry(path)? {
+            Some(entry) => Ok(Some(entry.state(self.0.data.number))),
+            None => self.0.own_state(path),
+        }
+    }
+
+    fn known_sums(&self, path: &RelPath) -> Result<Option<Sums>> {
+        let found = self.0.find(path)?.ok_or_else(|| {
+            self.0
+                .error(ErrorKind::NotFound, "read the checksums of the file", path)
+                .cause("the file does not exist")
+        })?;
+        Ok(found.note.and_then(|note| note.sums))
+    }
+
+    fn make_dir(&self, path: &RelPath) -> Result<MadeDir> {
+        self.0.make_dir(path)
+    }
+
+    fn set_directory(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {
+        let full = self.0.full(path)?;
+        if full.is_empty() {
+            return Ok(());
+        }
+        let note = Note {
+            size: 0,
+            modified: metadata.modified,
+            mode: metadata.mode & 0o7777,
+            sums: None,
+        };
+        let text = note.text();
+        let steps = vec![Step::Touch, Step::Set(NOTE, text.as_bytes())];
+        let set = self
+            .0
+            .state
+            .one(Job::write(State::Folder.object(&full), steps));
+        self.0
+            .about(set, "set the attributes of the folder", path)
+            .map(drop)
+    }
+
+    fn set_file(&self, path: &RelPath, metadata: &Metadata) -> Result<bool> {
+        self.0.set_file(path, metadata)
+    }
+
+    fn make_symlink(
+        &self,
+        path: &RelPath,
+        _partial: &Name,
+        _text: &[u8],
+        _metadata: &Metadata,
+        _how: Publish,
+    ) -> Result<()> {
+        let cause = "a pool has no symbolic links";
+        Err(unsupported(self.0.end, "create the link", path, cause)
+            .remedy("copy the targets of links with --links follow, or exclude links"))
+    }
+
+    fn begin(
+        &self,
+        path: &RelPath,
+        size_bytes: u64,
+        request: &PartialRequest,
+    ) -> Result<Box<dyn Partial>> {
+        let partial = match request.reuse {
+            None => self.0.create(path, &request.name, size_bytes)?,
+            Some(id) => self.0.reopen(path, &request.name, id)?,
+        };
+        Ok(Box::new(partial))
+    }
+
+    fn write_small(
+        &self,
+        path: &RelPath,
+        partial: &Name,
+        bytes: &[u8],
+        holes: &[ByteRange],
+        attributes: &Attributes<'_>,
+    ) -> Result<PartialId> {
+        let file = SmallFile {
+            path,
+            partial,
+            bytes,
+            holes,
+            attributes: *attributes,
+        };
+        self.only(path, self.0.write_small(&[file]))
+    }
+
+    fn write_small_each(&self, files: &[SmallFile<'_>]) -> Vec<Result<PartialId>> {
+        self.0.write_small(files)
+    }
+
+    fn publish_small(
+        &self,
+        path: &RelPath,
+        partial: &Name,
+        id: PartialId,
+        how: Publish,
+    ) -> Result<()> {
+        let file = SmallName {
+            path,
+            partial,
+            id,
+            how,
+        };
+        self.only(path, self.0.publish_small(&[file]))
+    }
+
+    fn publish_small_each(&self, files: &[SmallName<'_>]) -> Vec<Result<()>> {
+        self.0.publish_small(files)
+    }
+
+    fn discard(&self, path: &RelPath, partial: &Name, only: Option<PartialId>) -> Result<()> {
+        let partial = self.0.beside(path, partial)?;
+        self.0.discard(path, partial, only)
+    }
+
+    fn sync_each(&self, items: &[SyncItem<'_>]) -> Result<Vec<Result<()>>> {
+        self.0.sync_each(items)
+    }
+
+    fn remove(&self, path: &RelPath) -> Result<()> {
+        self.0.remove(path)
+    }
+
+    fn open_control(&self, path: &RelPath, mode: ControlMode) -> Result<Box<dyn ControlFile>> {
+        Ok(Box::new(RadosControl::open(&self.0, path, mode)?))
+    }
+
+    fn remove_control(&self, path: &RelPath) -> Result<()> {
+        self.0
+            .remove_object(State::Control.object(&self.0.full(path)?), path)
+    }
+
+    fn list_control(&self, folder: &RelPath) -> Result<Vec<Name>> {
+        self.0.names_in(folder, CONTROL_NAMES_MAX)
+    }
+}
+
+impl RadosStore {
+    fn only<T>(&self, path: &RelPath, results: Vec<Result<T>>) -> Result<T> {
+        let none = || {
+            Err(self
+                .0
+                .error(ErrorKind::Internal, "write the small file", path))
+        };
+        results.into_iter().next().unwrap_or_else(none)
+    }
+}
