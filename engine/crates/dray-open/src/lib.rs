@@ -10,6 +10,7 @@ pub mod locations;
 pub mod null;
 pub mod null_export;
 pub mod prepare;
+pub mod rados;
 pub mod registry;
 mod server_checksum;
 pub mod store_kind;

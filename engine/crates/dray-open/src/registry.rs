@@ -2,6 +2,7 @@
 //! entry in [`STORES`].
 
 use crate::null::NullEnds;
+use crate::rados::RadosPools;
 use crate::store_kind::{Location, StoreKind};
 use crate::web::WebServers;
 use crate::xrootd::XrootdServers;
@@ -9,7 +10,7 @@ use dray_core::Result;
 use std::sync::Arc;
 
 /// All kinds of stores that a URL can name.
-static STORES: [&dyn StoreKind; 3] = [&WebServers, &XrootdServers, &NullEnds];
+static STORES: [&dyn StoreKind; 4] = [&WebServers, &XrootdServers, &RadosPools, &NullEnds];
 
 /// A list of kinds of stores, to find the kind that a URL names.
 #[derive(Clone)]

@@ -26,7 +26,7 @@ impl StoredRoot {
         let location = Registry::default().keeping().parse(url.as_bytes())?;
         let location = location.ok_or_else(|| {
             wrong("dray supports no storage system with URLs of this form")
-                .remedy("write root://HOST//PATH, or https://HOST/PATH with read_only = true")
+                .remedy("write root://HOST//PATH or rados://POOL/PATH, or https://HOST/PATH with read_only = true")
         })?;
         let writable = match is_read_only {
             true => None,

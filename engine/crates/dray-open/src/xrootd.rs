@@ -4,13 +4,21 @@ use crate::store_kind::{Location, OpenedSink, OpenedSource, StoreKind, Writable}
 use dray_core::options::{Durability, Options};
 use dray_core::{Checksum, End, Error, ErrorKind, RelPath, Result};
 use dray_store::ReadOnly;
-pub use dray_store_xrootd::end_process;
 use dray_store_xrootd::{SinkOptions, Url, XrootdOptions, XrootdSink, XrootdStore};
 use std::sync::Arc;
 
 /// Owner that is recorded in logs at an XRootD server. User numbers of this host have no meaning at
 /// the server. Any caller whose credentials can open the log may resume the transfer.
 pub const OWNER: &[u8] = b"xrootd";
+
+/// Ends the process. If a client library was loaded, no exit handlers run, because the handlers
+/// destroy objects that the threads of the library still use.
+pub fn end_process(code: u8) -> ! {
+    if dray_store_rados::is_loaded() {
+        dray_store_rados::end_process(code);
+    }
+    dray_store_xrootd::end_process(code)
+}
 
 /// The kind of store of servers that speak XRootD.
 pub(crate) struct XrootdServers;

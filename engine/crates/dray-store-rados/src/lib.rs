@@ -32,7 +32,7 @@ mod store;
 mod targets;
 mod url;
 
-pub use library::{LIBRARY_VARIABLE, is_loaded};
+pub use library::{LIBRARY_VARIABLE, end_process, is_loaded};
 pub use placement::{OsdId, Placement};
 pub use store::RadosStore;
 pub use url::{Access, FileLayout, OBJECT_BYTES_MAX, SCHEME, Url};

@@ -6,6 +6,7 @@
 use dray_core::{End, Error, ErrorKind, Result};
 use libloading::Library as Loaded;
 use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::io::Write;
 use std::sync::OnceLock;
 
 /// Environment variable with the path of librados, if it is not in a library folder of the system.
@@ -157,6 +158,19 @@ pub(crate) fn library() -> Result<&'static Library> {
 #[must_use]
 pub fn is_loaded() -> bool {
     LOADED.get().is_some_and(Result::is_ok)
+}
+
+unsafe extern "C" {
+    /// The system call `_exit(2)`. It is safe, because it has no preconditions.
+    safe fn _exit(status: c_int) -> !;
+}
+
+/// Ends the process without exit handlers, because the handlers of librados destroy objects that
+/// its threads still use.
+pub fn end_process(code: u8) -> ! {
+    // Ignore an error, because no later code could write the output either.
+    let _ = std::io::stdout().flush();
+    _exit(code.into())
 }
 
 fn load() -> Result<Library> {

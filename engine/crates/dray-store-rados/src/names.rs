@@ -122,7 +122,7 @@ impl Names {
     /// `None` for files outside of this folder.
     pub(crate) fn below<'a>(&self, top: &[u8], full: &'a [u8]) -> Option<&'a [u8]> {
         let rest = match (top.is_empty(), self.is_absolute) {
-            (true, false) => full,
+            (true, false) => Some(full).filter(|full| !full.starts_with(b"/"))?,
             (true, true) => full.strip_prefix(b"/")?,
             (false, _) => full.strip_prefix(top)?.strip_prefix(b"/")?,
         };
@@ -167,6 +167,9 @@ mod tests {
         assert_eq!(names.below(b"/d", b"/de/f"), None);
         assert_eq!(names.below(b"", b"/de/f"), Some(&b"de/f"[..]));
         assert_eq!(names.below(b"", b"de/f"), None);
+        let names = Names { is_absolute: false, root: path("") };
+        assert_eq!(names.below(b"", b"de/f"), Some(&b"de/f"[..]));
+        assert_eq!(names.below(b"", b"/de/f"), None);
         let long = path(&"x".repeat(255)).as_bytes().to_vec();
         let long = path(&String::from_utf8(vec![long; 8].join(&b'/')).expect("text"));
         assert!(names.full(End::Sink, &long).is_err());
