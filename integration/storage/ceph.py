@@ -224,6 +224,25 @@ class Cluster:
             self.write(name, f"probe{number}", "", namespace="probe")
             self.remove(name, f"probe{number}", namespace="probe")
 
+    def groups(self) -> list[dict[str, Any]]:
+        """Return the placement groups as the manager knows them."""
+        answer = self.manager("pg dump", dumpcontents=["pgs_brief"])
+        found: list[dict[str, Any]] = answer["pg_stats"]
+        return found
+
+    def await_groups(self, pool: str, seconds: float = 60) -> None:
+        """Wait until the manager knows the OSDs of all placement groups of a pool."""
+        pools = self.mon("osd dump")["pools"]
+        begin = next(f"{each['pool']}." for each in pools if each["pool_name"] == pool)
+        until = time.monotonic() + seconds
+        while True:
+            ours = [each for each in self.groups() if each["pgid"].startswith(begin)]
+            if ours and all(each["acting_primary"] >= 0 for each in ours):
+                return
+            if time.monotonic() > until:
+                raise TimeoutError(f"the manager does not know the groups of {pool}")
+            time.sleep(0.1)
+
     def remove_pool(self, name: str) -> None:
         """Remove a pool with all its objects."""
         sure = {"yes_i_really_really_mean_it": True}

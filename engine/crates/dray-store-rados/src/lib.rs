@@ -33,6 +33,6 @@ mod targets;
 mod url;
 
 pub use library::{LIBRARY_VARIABLE, end_process, is_loaded};
-pub use placement::{OsdId, Placement};
+pub use placement::{Commands, OsdId, Placement, Refresher};
 pub use store::RadosStore;
 pub use url::{Access, FileLayout, OBJECT_BYTES_MAX, SCHEME, Url};
