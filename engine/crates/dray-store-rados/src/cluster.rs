@@ -3,6 +3,7 @@
 use crate::errors::{Answer, Errno};
 use crate::library::{ClusterStat, Command, Handle, Library, library};
 use crate::placement::OsdId;
+use crate::places::Places;
 use crate::slots::Slots;
 use crate::url::Access;
 use dray_core::lock::LockExt;
@@ -42,6 +43,8 @@ pub(crate) struct Cluster {
     /// True if the cluster has blocklisted this client, so that every further call fails.
     pub(crate) is_lost: AtomicBool,
     slots: Mutex<HashMap<Option<OsdId>, Arc<Slots>>>,
+    /// Placements by the names of their pools.
+    places: Mutex<HashMap<String, Arc<Places>>>,
 }
 
 // SAFETY: librados permits calls with one cluster handle from any thread.
@@ -97,6 +100,7 @@ impl Cluster {
             client: 0,
             is_lost: AtomicBool::new(false),
             slots: Mutex::default(),
+            places: Mutex::default(),
         };
         cluster.configure(access)?;
         // SAFETY: the handle is configured and not connected.
@@ -168,6 +172,13 @@ impl Cluster {
     /// Returns the bound of the operations in flight to an OSD.
     pub(crate) fn slots(&self, osd: Option<OsdId>) -> Arc<Slots> {
         Arc::clone(self.slots.lock_unpoisoned().entry(osd).or_default())
+    }
+
+    /// Returns the placement of a pool.
+    pub(crate) fn places(&self, pool: &str) -> Arc<Places> {
+        let mut places = self.places.lock_unpoisoned();
+        let found = places.entry(pool.to_owned());
+        Arc::clone(found.or_insert_with(|| Arc::new(Places::new(pool))))
     }
 
     /// Records that the cluster has blocklisted this client.

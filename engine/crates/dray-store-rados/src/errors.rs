@@ -28,6 +28,11 @@ impl Errno {
         }
     }
 
+    /// Returns true if an OSD or a monitor could not be reached.
+    pub(crate) const fn is_of_the_connection(self) -> bool {
+        matches!(self.0, 107 | 110)
+    }
+
     const fn kind(self) -> ErrorKind {
         match self.0 {
             1 | 13 => ErrorKind::PermissionDenied,

@@ -5,6 +5,7 @@ use crate::errors::{Answer, Errno};
 use crate::layout::{OBJECT_SIZE, SIZE, STRIPE_COUNT, STRIPE_UNIT};
 use crate::names::{self, Names, State};
 use crate::note::{GENERATION, Generation, NOTE, Note, USER_PREFIX};
+use crate::places::Places;
 use crate::pool::{Got, Job, Pool};
 use crate::small::Kept;
 use crate::url::{FileLayout, Url};
@@ -21,6 +22,12 @@ const STATE_SUFFIX: &str = ".dray";
 /// Maximum number of folders that are remembered as existing.
 const FOLDERS_MAX: usize = 65_536;
 
+/// Bounds on the attributes of a file, so that arithmetic with them does not overflow. Ceph has
+/// smaller bounds.
+const STRIPES_MAX: u64 = 1 << 16;
+const OBJECT_BYTES_MAX: u64 = 1 << 40;
+const FILE_BYTES_MAX: u64 = 1 << 62;
+
 /// Mode of entries that other programs have made.
 pub(crate) const FILE_MODE: u32 = 0o644;
 pub(crate) const FOLDER_MODE: u32 = 0o755;
@@ -34,6 +41,8 @@ pub(crate) struct Files {
     pub(crate) data: Pool,
     /// The namespace with all other objects.
     pub(crate) state: Arc<Pool>,
+    /// The OSDs of the objects of files.
+    pub(crate) places: Arc<Places>,
     /// Contents of small files that are written and not yet published.
     pub(crate) kept: Mutex<Kept>,
     /// Full names of folders that are known to exist.
@@ -64,7 +73,8 @@ impl Found {
             stripe_count: number(STRIPE_COUNT)?,
         };
         let is_usable = layout.stripe_unit > 0
-            && layout.stripe_count > 0
+            && (1..=STRIPES_MAX).contains(&layout.stripe_count)
+            && layout.object_size <= OBJECT_BYTES_MAX
             && layout.object_size >= layout.stripe_unit
             && layout.object_size.is_multiple_of(layout.stripe_unit);
         let mut xattrs: Vec<_> = got
@@ -78,7 +88,7 @@ impl Found {
         let size = number(SIZE)?;
         // A note for another size is left from a file that another program has changed.
         let note = got.attribute(NOTE).and_then(Note::parse);
-        is_usable.then_some(Self {
+        (is_usable && size <= FILE_BYTES_MAX).then_some(Self {
             size,
             layout,
             generation: got.attribute(GENERATION).and_then(Generation::parse),
@@ -147,6 +157,7 @@ impl Files {
                 is_absolute: url.is_absolute,
                 root: url.path.clone(),
             },
+            places: cluster.places(&url.pool),
             end,
             url,
             kept: Mutex::default(),
@@ -158,9 +169,15 @@ impl Files {
         Error::new(kind, self.end, operation).file(path)
     }
 
+    /// Returns the error of an operation on the entry at `path`.
+    pub(crate) fn failed(&self, errno: Errno, operation: &str, path: &RelPath) -> Error {
+        self.places.doubt(errno);
+        errno.at(self.end, operation, path)
+    }
+
     /// Converts the result of an operation on the entry at `path`.
     pub(crate) fn about<T>(&self, answer: Answer<T>, operation: &str, path: &RelPath) -> Result<T> {
-        answer.map_err(|errno| errno.at(self.end, operation, path))
+        answer.map_err(|errno| self.failed(errno, operation, path))
     }
 
     pub(crate) fn full(&self, path: &RelPath) -> Result<Vec<u8>> {

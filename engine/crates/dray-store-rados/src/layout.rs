@@ -37,6 +37,11 @@ impl FileLayout {
         (set * count + column, row * self.stripe_unit)
     }
 
+    /// Returns the number of the object that holds the byte at `offset`.
+    pub(crate) fn object_at(&self, offset: u64) -> u64 {
+        self.unit_at(offset / self.stripe_unit.max(1)).0
+    }
+
     /// Returns the parts of a range, in the order of the file. Neighbouring parts of one object are
     /// joined.
     pub(crate) fn pieces(&self, range: ByteRange) -> Vec<Piece> {

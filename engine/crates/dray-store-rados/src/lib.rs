@@ -22,6 +22,7 @@ mod names;
 mod note;
 mod partial;
 mod placement;
+mod places;
 #[expect(unsafe_code, reason = "librados is reached by its C interface")]
 mod pool;
 mod publish;

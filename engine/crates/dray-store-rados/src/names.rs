@@ -167,7 +167,10 @@ mod tests {
         assert_eq!(names.below(b"/d", b"/de/f"), None);
         assert_eq!(names.below(b"", b"/de/f"), Some(&b"de/f"[..]));
         assert_eq!(names.below(b"", b"de/f"), None);
-        let names = Names { is_absolute: false, root: path("") };
+        let names = Names {
+            is_absolute: false,
+            root: path(""),
+        };
         assert_eq!(names.below(b"", b"de/f"), Some(&b"de/f"[..]));
         assert_eq!(names.below(b"", b"/de/f"), None);
         let long = path(&"x".repeat(255)).as_bytes().to_vec();

@@ -15,7 +15,7 @@ use crate::pool::{Action, Got, Job, Pool, Query, Step};
 use crate::read::split;
 use crate::url::FileLayout;
 use dray_core::lock::LockExt;
-use dray_core::{ByteRange, Error, ErrorKind, Name, RelPath, Result};
+use dray_core::{ByteRange, Error, ErrorKind, Layout, Name, RelPath, Result};
 use dray_store::{Attributes, Partial, PartialId, Publish};
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::{CStr, CString};
@@ -322,7 +322,7 @@ impl RadosPartial {
     fn error(&self, errno: Errno) -> Error {
         match errno {
             Errno::CANCELED | Errno::NOT_FOUND => self.gone(),
-            _ => errno.at(self.files.end, WRITE, &self.part.path),
+            _ => self.files.failed(errno, WRITE, &self.part.path),
         }
     }
 
@@ -409,6 +409,14 @@ impl Partial for RadosPartial {
         self.write(&writes)?;
         self.size.fetch_max(end, Ordering::SeqCst);
         Ok(())
+    }
+
+    fn layout(&self) -> Option<Layout> {
+        let size = self.size.load(Ordering::SeqCst);
+        Some(
+            self.files
+                .layout_for(&self.part.full, &self.part.layout, size),
+        )
     }
 
     fn punch_hole(&self, range: ByteRange) -> Result<()> {

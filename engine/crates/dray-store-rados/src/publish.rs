@@ -185,7 +185,7 @@ impl Files {
                 .one(Job::write(names::object(&part.full, 0), steps))
             {
                 Ok(_) | Err(Errno::NOT_FOUND) => {}
-                Err(errno) => return Err(errno.at(self.end, PUBLISH, &part.path)),
+                Err(errno) => return Err(self.failed(errno, PUBLISH, &part.path)),
             }
             self.copy_staged(part, first.size)?;
             return Ok(first.commit(self, &[Step::CreateNew]));
@@ -233,7 +233,7 @@ impl Files {
             Ok(got) if got.read as u64 == length => Ok((got, bytes)),
             Ok(_) => Err(self.lost(part, 0)),
             Err(Errno::NOT_FOUND | Errno::CANCELED) => Err(self.gone(part)),
-            Err(errno) => Err(errno.at(self.end, PUBLISH, &part.path)),
+            Err(errno) => Err(self.failed(errno, PUBLISH, &part.path)),
         }
     }
 
@@ -265,7 +265,7 @@ impl Files {
                     Ok(_) | Err(Errno::NOT_FOUND | Errno::CANCELED) => {
                         return Err(self.lost(part, number));
                     }
-                    Err(errno) => return Err(errno.at(self.end, PUBLISH, &part.path)),
+                    Err(errno) => return Err(self.failed(errno, PUBLISH, &part.path)),
                 }
             }
             Ok(())
@@ -416,7 +416,7 @@ impl Files {
             .one(Job::write(names::object(&part.full, 0), steps))
         {
             Ok(_) | Err(Errno::NOT_FOUND) => {}
-            Err(errno) => return Err(errno.at(self.end, OPERATION, &part.path)),
+            Err(errno) => return Err(self.failed(errno, OPERATION, &part.path)),
         }
         let objects = Found::of(got).map_or(1, |found| found.objects());
         let full = |number| names::object(&part.full, number);

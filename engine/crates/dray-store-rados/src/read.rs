@@ -115,7 +115,7 @@ impl ReadHandle for RadosFile {
                 Ok(got) if got.read as u64 == piece.range.length => {}
                 Ok(_) | Err(Errno::NOT_FOUND) => return Err(self.lost(piece.object)),
                 Err(Errno::CANCELED) => return Err(self.changed()),
-                Err(errno) => return Err(errno.at(self.files.end, READ, &self.path)),
+                Err(errno) => return Err(self.files.failed(errno, READ, &self.path)),
             }
         }
         Ok(usize::try_from(end - offset).unwrap_or(usize::MAX))

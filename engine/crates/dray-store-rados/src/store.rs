@@ -102,9 +102,11 @@ impl Files {
             let generation = got
                 .attribute(GENERATION)
                 .and_then(crate::note::Generation::parse);
+            // The state object of a partial file has only the bytes of the first object.
+            let size = crate::files::Found::of(&got).map_or(got.size, |found| found.size);
             return Ok(Some(FileState {
                 kind: FileKind::File,
-                size: got.size,
+                size,
                 modified: ModifiedTime {
                     seconds: got.time,
                     nanoseconds: 0,

@@ -2,29 +2,78 @@
 
 use crate::errors::Answer;
 use crate::files::{Files, Found};
-use crate::placement::OsdId;
+use crate::names;
+use crate::placement::{OsdId, Placement};
+use crate::url::{FileLayout, Url};
+use dray_core::layout::LAYOUT_STRIPES_MAX;
 use dray_core::{Layout, TargetId};
 use dray_store::{FreeSpace, Target};
 use serde_json::{Value, json};
 use std::ffi::CStr;
+use std::sync::Arc;
 
 impl Files {
-    /// Returns the OSD that serves an object of a file, if it is known.
-    pub(crate) fn osd(&self, _object: &CStr) -> Option<OsdId> {
-        None
+    fn placement(&self) -> Arc<Placement> {
+        self.places.now(&self.data.cluster)
     }
 
+    /// Returns the OSD that serves an object of a file, if it is known.
+    pub(crate) fn osd(&self, object: &CStr) -> Option<OsdId> {
+        let Url {
+            pool, namespace, ..
+        } = &self.url;
+        self.placement()
+            .primary_of(pool, namespace, object.to_bytes())
+    }
+
+    /// Returns one target for each OSD number up to the largest OSD of the pool.
     pub(crate) fn targets(&self) -> Vec<Target> {
-        vec![Target {
-            id: TargetId(0),
-            name: format!("pool {}", self.url.pool),
+        let osds = self.placement().osds_of(&self.url.pool);
+        let last = osds.last().map_or(0, |osd| osd.0);
+        let targets = (0..=last).map(|number| Target {
+            id: TargetId(number),
+            name: format!("osd.{number}"),
             device: None,
-        }]
+        });
+        targets.collect()
     }
 
     /// Returns the targets of a file: of all its bytes if it exists, else of its first object.
-    pub(crate) fn layout_of(&self, _full: &[u8], _found: Option<&Found>) -> Layout {
-        Layout::Single(TargetId(0))
+    pub(crate) fn layout_of(&self, full: &[u8], found: Option<&Found>) -> Layout {
+        match found {
+            Some(found) => self.layout_for(full, &found.layout, found.size),
+            None => self.layout_for(full, &self.url.layout, 1),
+        }
+    }
+
+    /// Returns the targets of the bytes of a file with this layout and size.
+    pub(crate) fn layout_for(&self, full: &[u8], layout: &FileLayout, size: u64) -> Layout {
+        let Url {
+            pool, namespace, ..
+        } = &self.url;
+        let placement = self.placement();
+        // A layout describes a bounded number of stripes, and no more objects.
+        let count = layout.objects(size).min(LAYOUT_STRIPES_MAX as u64);
+        let objects: Vec<TargetId> = (0..count)
+            .map(|number| {
+                let object = names::object(full, number);
+                let osd = placement.primary_of(pool, namespace, object.to_bytes());
+                TargetId(osd.map_or(0, |osd| osd.0))
+            })
+            .collect();
+        // Without striping, consecutive units of one object have one target.
+        let stripe_bytes = match layout.stripe_count {
+            1 => layout.object_size,
+            _ => layout.stripe_unit,
+        };
+        let stripes = (0..size.div_ceil(stripe_bytes).max(1)).map(|stripe| {
+            let object = layout.object_at(stripe * stripe_bytes);
+            let target = usize::try_from(object)
+                .ok()
+                .and_then(|object| objects.get(object));
+            target.copied().unwrap_or(TargetId(0))
+        });
+        Layout::of_stripes(stripe_bytes, stripes)
     }
 
     /// Returns the space of the pool, bounded by its quota.

@@ -1,0 +1,98 @@
+//! The placement of a pool, which all stores of a connection share.
+
+use crate::cluster::Cluster;
+use crate::errors::Errno;
+use crate::placement::{Commands, Placement, Refresher};
+use dray_core::lock::{LockExt, RwLockExt};
+use dray_core::{End, Result};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, RwLock, TryLockError};
+use std::time::{Duration, Instant};
+
+/// Pause after a failed refresh. A command to a stopped monitor blocks until its timeout.
+const AFTER_FAILURE: Duration = Duration::from_secs(60);
+
+/// The placement of one pool. A call that finds it out of date refreshes it, and the calls of other
+/// threads meanwhile use the former placement.
+pub(crate) struct Places {
+    current: RwLock<Arc<Placement>>,
+    refreshing: Mutex<Refreshing>,
+    is_doubted: AtomicBool,
+    begun: Instant,
+}
+
+struct Refreshing {
+    refresher: Refresher,
+    /// Time before which no refresh begins.
+    not_before: Duration,
+}
+
+impl Commands for Cluster {
+    fn monitor(&self, command: &str) -> Result<Vec<u8>> {
+        let answer = self.ask_monitors(command);
+        answer.map_err(|errno| errno.error(End::Here, "read the OSD map"))
+    }
+
+    fn manager(&self, command: &str) -> Result<Vec<u8>> {
+        let answer = self.ask_manager(command);
+        answer.map_err(|errno| errno.error(End::Here, "read the placement groups"))
+    }
+}
+
+impl Places {
+    pub(crate) fn new(pool: &str) -> Self {
+        Self {
+            current: RwLock::default(),
+            refreshing: Mutex::new(Refreshing {
+                refresher: Refresher::new(pool),
+                not_before: Duration::ZERO,
+            }),
+            is_doubted: AtomicBool::new(false),
+            begun: Instant::now(),
+        }
+    }
+
+    /// Records that an OSD did not answer, so that the next call refreshes the placement.
+    pub(crate) fn doubt(&self, errno: Errno) {
+        if errno.is_of_the_connection() {
+            self.is_doubted.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the placement. If the cluster does not answer, the placement may be out of date or
+    /// empty.
+    pub(crate) fn now(&self, cluster: &Cluster) -> Arc<Placement> {
+        let refreshing = match self.refreshing.try_lock() {
+            Ok(refreshing) => Some(refreshing),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            // Wait only for the first placement.
+            Err(TryLockError::WouldBlock) if self.current.read_unpoisoned().epoch() == 0 => {
+                Some(self.refreshing.lock_unpoisoned())
+            }
+            Err(TryLockError::WouldBlock) => None,
+        };
+        if let Some(mut refreshing) = refreshing {
+            self.refresh(&mut refreshing, cluster);
+        }
+        Arc::clone(&self.current.read_unpoisoned())
+    }
+
+    fn refresh(&self, refreshing: &mut Refreshing, cluster: &Cluster) {
+        let now = self.begun.elapsed();
+        if now < refreshing.not_before {
+            return;
+        }
+        if self.is_doubted.swap(false, Ordering::Relaxed) {
+            refreshing.refresher.doubt();
+        }
+        match refreshing.refresher.refresh(now, cluster) {
+            Ok(false) => {}
+            Ok(true) => {
+                let placement = Arc::new(refreshing.refresher.placement().clone());
+                *self.current.write_unpoisoned() = placement;
+            }
+            // Without a placement all objects belong to one target, and librados finds the OSDs.
+            Err(_) => refreshing.not_before = self.begun.elapsed() + AFTER_FAILURE,
+        }
+    }
+}
