@@ -5,6 +5,7 @@ use dray_api::STREAMS_MAX;
 use dray_core::{End, Error, ErrorKind, Result};
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::path::PathBuf;
 
 /// Maximum size of the file in bytes. A configuration with a thousand roots is smaller. The value
 /// is estimated, not measured.
@@ -107,7 +108,10 @@ impl Config {
             }
             self.check_location(root)?;
             for limit in &root.limit_targets {
-                if !root.targets.iter().any(|t| t.target == limit.target) {
+                let is_disk = |dir: &PathBuf| dir.display().to_string() == limit.target;
+                if !root.targets.iter().any(|t| t.target == limit.target)
+                    && !root.dirs.iter().any(is_disk)
+                {
                     let cause = format!("root {} has no target {}", root.name, limit.target);
                     return Err(("limit_targets", cause));
                 }
@@ -127,14 +131,15 @@ impl Config {
     /// Checks that a root is either a folder of this host or a folder in a store that a URL names.
     fn check_location(&self, root: &super::Root) -> Result<(), (&'static str, String)> {
         let name = &root.name;
-        match (&root.path, &root.store) {
-            (Some(path), None) if path.is_absolute() => return Ok(()),
-            (Some(_), None) => {
+        match (&root.path, &root.store, root.dirs.is_empty()) {
+            (Some(path), None, true) if path.is_absolute() => return Ok(()),
+            (Some(_), None, true) => {
                 return Err(("path", format!("the path of root {name} is not absolute")));
             }
-            (None, Some(_)) => {}
-            (None, None) | (Some(_), Some(_)) => {
-                let cause = format!("root {name} needs either a path or a store");
+            (None, None, false) => return self.check_disks(root),
+            (None, Some(_), true) => {}
+            _ => {
+                let cause = format!("root {name} needs either a path, a store or dirs");
                 return Err(("path", cause));
             }
         }
@@ -163,6 +168,29 @@ impl Config {
                     remove setuid, or give the root a path"
             );
             return Err(("setuid", cause));
+        }
+        Ok(())
+    }
+
+    /// Checks a root of several disks.
+    fn check_disks(&self, root: &super::Root) -> Result<(), (&'static str, String)> {
+        let name = &root.name;
+        if let Some(dir) = root.dirs.iter().find(|dir| !dir.is_absolute()) {
+            let cause = format!("root {name}: {} is not an absolute path", dir.display());
+            return Err(("dirs", cause));
+        }
+        for (key, what, is_set) in [
+            ("tier", "tier = \"fast\"", root.tier == Some(Tier::Fast)),
+            ("targets", "targets", !root.targets.is_empty()),
+            ("setuid", "setuid", self.setuid),
+        ] {
+            if is_set {
+                let cause = format!(
+                    "root {name} has several folders (dirs), and {what} needs a root with one \
+                        folder: remove {key}, or give the root a path"
+                );
+                return Err((key, cause));
+            }
         }
         Ok(())
     }

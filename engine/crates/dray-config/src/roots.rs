@@ -9,7 +9,7 @@ use dray_open::prepare::Targets;
 use dray_store::Store;
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// An open exported root.
@@ -101,6 +101,7 @@ impl Roots {
             let export = match (&root.path, &root.store) {
                 (_, Some(url)) => open_store(root, url)?,
                 (Some(path), None) => open_folder(root, path, &roots)?,
+                (None, None) if !root.dirs.is_empty() => open_disks(root, &roots)?,
                 // The check of the configuration excludes this case.
                 (None, None) => {
                     return Err(wrong(
@@ -193,9 +194,34 @@ fn open_folder(root: &crate::Root, path: &Path, others: &[Arc<Root>]) -> Result<
         let cause = format!("{}: {error}", path.display());
         wrong(name, cause, "create the folder, or choose another folder")
     })?;
+    refuse_overlap(name, &path, others)?;
+    Export::open(path.clone(), targets_of(root, &path))
+}
+
+/// Opens a root of several folders of this host, one on each disk.
+fn open_disks(root: &crate::Root, others: &[Arc<Root>]) -> Result<Export> {
+    let name = root.name.as_str();
+    for dir in &root.dirs {
+        let real = dir.canonicalize().map_err(|error| {
+            let cause = format!("{}: {error}", dir.display());
+            wrong(name, cause, "mount the disk, or create the folder")
+        })?;
+        refuse_overlap(name, &real, others)?;
+    }
+    let targets = targets_of(root, Path::new("/"));
+    Export::open_disks(&root.dirs, root.read_only, targets).map_err(|error| Error {
+        operation: format!("open the root {name:?}"),
+        ..error
+    })
+}
+
+/// Refuses a folder that overlaps with a folder of another root.
+fn refuse_overlap(name: &str, path: &Path, others: &[Arc<Root>]) -> Result<()> {
     let overlaps = |other: &&Arc<Root>| {
-        let other = other.path();
-        other.is_some_and(|other| path.starts_with(other) || other.starts_with(&path))
+        let folders = other.export.folders();
+        let real = |other: PathBuf| other.canonicalize().unwrap_or(other);
+        let mut folders = folders.into_iter().map(real);
+        folders.any(|other| path.starts_with(&other) || other.starts_with(path))
     };
     if let Some(other) = others.iter().find(overlaps) {
         // A path in two overlapping roots would be subject to two sets of rules, and a caller could
@@ -207,21 +233,25 @@ fn open_folder(root: &crate::Root, path: &Path, others: &[Arc<Root>]) -> Result<
         );
         return Err(wrong(name, cause, "give each root a separate folder"));
     }
+    Ok(())
+}
+
+/// Returns the storage targets of a root on this host. The folder of the root is `path`.
+fn targets_of(root: &crate::Root, path: &Path) -> Targets {
     let folder = |target: &crate::TargetFolder| {
         // `join` leaves an absolute folder unchanged.
         (path.join(&target.folder), target.target.clone())
     };
     let limit =
         |limit: &crate::TargetLimit| (limit.target.clone(), BytesPerSecond(limit.rate).into());
-    let targets = Targets {
+    Targets {
         folders: root.targets.iter().map(folder).collect(),
         limits: root.limit_targets.iter().map(limit).collect(),
         direct: root.direct_io,
         preallocates: root.preallocate,
         shares_blocks: false,
         threads: root.threads.0,
-    };
-    Export::open(path, targets)
+    }
 }
 
 /// Opens a root that is a folder in a store that a URL names.

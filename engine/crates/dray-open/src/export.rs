@@ -4,6 +4,7 @@
 //! folder. No link on the way to a destination is followed, not even a link that appears during the
 //! call.
 
+use crate::disks::{self, DisksLocation};
 use crate::locations;
 use crate::prepare::{self, Targets};
 use crate::stored_root::StoredRoot;
@@ -113,6 +114,21 @@ impl Export {
         })
     }
 
+    /// Opens folders of this host, one on each disk, as one root.
+    ///
+    /// # Errors
+    /// If a folder cannot be opened or a disk is missing, or a rate limit names an unknown disk.
+    pub fn open_disks(dirs: &[PathBuf], is_read_only: bool, targets: Targets) -> Result<Self> {
+        let options = disks::options_of(&targets);
+        let location = Arc::new(DisksLocation::new(dirs.to_vec(), options));
+        let stored = StoredRoot::open_at(location, is_read_only, targets.clone())?;
+        Ok(Self {
+            opened: Opened::Stored(stored),
+            targets,
+            top: "/".into(),
+        })
+    }
+
     /// Opens the same folder again under the account of the calling thread. A handle that another
     /// account opened must not be used, because it has the rights of that account.
     ///
@@ -143,6 +159,15 @@ impl Export {
         match &self.opened {
             Opened::Folder(folder) => Some(&folder.root),
             Opened::Stored(_) => None,
+        }
+    }
+
+    /// Returns the folders of this host in which the root has its files.
+    #[must_use]
+    pub fn folders(&self) -> Vec<PathBuf> {
+        match &self.opened {
+            Opened::Folder(folder) => vec![folder.root.clone()],
+            Opened::Stored(stored) => stored.folders(),
         }
     }
 

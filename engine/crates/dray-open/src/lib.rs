@@ -5,6 +5,7 @@
 //! opens both ends of a copy on this host. [`export`] opens the root of a server or an endpoint.
 //! [`dray_runtime`] moves the bytes.
 
+mod disks;
 pub mod export;
 pub mod locations;
 pub mod null;

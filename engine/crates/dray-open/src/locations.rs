@@ -77,7 +77,9 @@ impl Sources {
     #[must_use]
     pub fn are_served(&self) -> bool {
         match self {
-            Self::Stored(stored) => stored.iter().all(|one| !one.keeps_nothing()),
+            Self::Stored(stored) => stored
+                .iter()
+                .all(|one| !one.keeps_nothing() && one.folders().is_empty()),
             Self::Local(_) | Self::Remote(..) => false,
         }
     }

@@ -206,6 +206,8 @@ fn open_stored(
     (transfer, selection): (&TransferId, &Selection),
     options: &Options,
 ) -> Result<(Destination, Capabilities)> {
+    let on_host = location.on_host(targets);
+    let location = on_host.as_ref().unwrap_or(location);
     let writable = location.writable()?;
     writable.refuse_options(options)?;
     let OpenedSink {
@@ -243,10 +245,11 @@ fn stored_roots(
     let Some(first) = stored.first() else {
         return Ok((Vec::new(), Box::new(|| false)));
     };
+    let on_host = first.on_host(targets);
     let OpenedSource {
         store,
         needs_checksum,
-    } = first.open_source(is_compared)?;
+    } = on_host.as_ref().unwrap_or(first).open_source(is_compared)?;
     let store = targets.limit(store);
     let root = |location: &Arc<dyn Location>| Root {
         store: Arc::clone(&store),

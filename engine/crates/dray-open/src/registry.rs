@@ -1,6 +1,7 @@
 //! The table of the kinds of stores that a URL can name. A new kind needs its own crate and one
 //! entry in [`STORES`].
 
+use crate::disks::Disks;
 use crate::null::NullEnds;
 use crate::rados::RadosPools;
 use crate::store_kind::{Location, StoreKind};
@@ -10,7 +11,7 @@ use dray_core::Result;
 use std::sync::Arc;
 
 /// All kinds of stores that a URL can name.
-static STORES: [&dyn StoreKind; 4] = [&WebServers, &XrootdServers, &RadosPools, &NullEnds];
+static STORES: [&dyn StoreKind; 5] = [&WebServers, &XrootdServers, &RadosPools, &Disks, &NullEnds];
 
 /// A list of kinds of stores, to find the kind that a URL names.
 #[derive(Clone)]

@@ -4,10 +4,12 @@
 //! All other modules ask a [`Location`] for its properties, such as its checksum, or whether it can
 //! be written. These modules do not depend on the kind of store.
 
+use crate::prepare::Targets;
 use dray_core::options::Options;
 use dray_core::{Checksum, End, Error, ErrorKind, RelPath, Result};
 use dray_store::Store;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A kind of store: the form of its URLs, and their parser.
@@ -68,6 +70,19 @@ pub trait Location: fmt::Debug + Send + Sync {
     /// Returns a key that is equal for all locations that can be read from one store. Returns
     /// `None` if the location needs a store of its own.
     fn shared_store(&self) -> Option<String> {
+        None
+    }
+
+    /// Returns the folders of this host in which the store has its files. Returns an empty list if
+    /// the files are not on this host.
+    fn folders(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
+    /// Returns the same location with the settings of `targets`, if its store is on this host.
+    /// Returns `None` if the settings do not apply to the store.
+    fn on_host(&self, targets: &Targets) -> Option<Arc<dyn Location>> {
+        let _ = targets;
         None
     }
 

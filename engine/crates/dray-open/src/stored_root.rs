@@ -4,11 +4,12 @@ use crate::prepare::Targets;
 use crate::registry::Registry;
 use crate::store_kind::{Location, OpenedSource, Writable};
 use dray_core::options::Options;
-use dray_core::{End, Error, ErrorKind, RelPath, Result};
+use dray_core::{End, Error, ErrorKind, Layout, RelPath, Result};
 use dray_store::{
     Capabilities, FileKind, FileState, ListOptions, Lister, ReadHandle, ReadOnly, ReadPurpose,
     ReadState, Readable, Store, Target,
 };
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A folder in a store. Calls of the API use `store`. Each transfer opens the store again.
@@ -28,6 +29,19 @@ impl StoredRoot {
             wrong("dray supports no storage system with URLs of this form")
                 .remedy("write root://HOST//PATH or rados://POOL/PATH, or https://HOST/PATH with read_only = true")
         })?;
+        if !location.folders().is_empty() {
+            return Err(wrong("a root names folders of this host by a URL")
+                .remedy("write the folders as dirs = [...]"));
+        }
+        Self::open_at(location, is_read_only, targets)
+    }
+
+    /// Opens the folder at `location`.
+    pub(crate) fn open_at(
+        location: Arc<dyn Location>,
+        is_read_only: bool,
+        targets: Targets,
+    ) -> Result<Self> {
         let writable = match is_read_only {
             true => None,
             false => {
@@ -60,6 +74,11 @@ impl StoredRoot {
             is_read_only,
             targets,
         })
+    }
+
+    /// Returns the folders of this host in which the store has its files.
+    pub(crate) fn folders(&self) -> Vec<PathBuf> {
+        self.location.folders()
     }
 
     /// Returns the URL, without secrets.
@@ -150,6 +169,10 @@ impl Readable for Beneath {
 
     fn targets(&self) -> Vec<Target> {
         self.store.targets()
+    }
+
+    fn layout(&self, path: &RelPath) -> Result<Layout> {
+        self.store.layout(&below(&self.top, path)?)
     }
 
     fn list(&self, top: &RelPath, options: &ListOptions) -> Result<Box<dyn Lister>> {

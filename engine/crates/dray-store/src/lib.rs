@@ -3,7 +3,8 @@
 //! The crate contains:
 //!
 //! - the [`Store`] trait, which every backend implements, with declared [`Capabilities`];
-//! - the backends that every build has: [`PosixStore`], [`MemoryStore`], [`NullStore`];
+//! - the backends that every build has: [`PosixStore`], [`DisksStore`],
+//!   [`MemoryStore`], [`NullStore`];
 //! - wrappers that are stores themselves ([`mod@wrap`]: limit, trace, chaos);
 //! - one [`conformance`] suite for all backends;
 //! - pools of [`connections`] for backends that use several connections to one server.
@@ -16,6 +17,7 @@
 
 pub mod conformance;
 pub mod connections;
+pub mod disks;
 pub mod errno;
 mod ext;
 mod folder_lister;
@@ -30,6 +32,7 @@ mod targets;
 mod types;
 pub mod wrap;
 
+pub use disks::{DisksOptions, DisksStore};
 pub use ext::{ReadExt, StoreExt};
 pub use folder_lister::{EntryState, FolderEntries, FolderEntry, FolderLister, FolderSource};
 pub use memory::MemoryStore;

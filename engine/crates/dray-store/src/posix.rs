@@ -5,12 +5,13 @@
 //! look-up starts at an open folder and not at the root. No look-up leaves the root (`resolve.rs`).
 
 mod attributes;
+mod below;
 mod control;
 mod direct;
 mod file_systems;
 mod folders;
 mod layouts;
-mod list;
+pub(crate) mod list;
 mod mounts;
 mod probe;
 mod read;

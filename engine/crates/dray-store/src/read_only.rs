@@ -21,6 +21,15 @@ pub trait Readable: Send + Sync {
     /// Returns the storage targets of this store.
     fn targets(&self) -> Vec<Target>;
 
+    /// As [`Store::layout`].
+    ///
+    /// # Errors
+    /// The errors of [`Store::layout`].
+    fn layout(&self, path: &RelPath) -> Result<Layout> {
+        let _ = path;
+        Ok(Layout::Single(TargetId(0)))
+    }
+
     /// As [`Store::list`].
     ///
     /// # Errors
@@ -71,8 +80,8 @@ impl<R: Readable> Store for ReadOnly<R> {
         self.0.targets()
     }
 
-    fn layout(&self, _path: &RelPath) -> Result<Layout> {
-        Ok(Layout::Single(TargetId(0)))
+    fn layout(&self, path: &RelPath) -> Result<Layout> {
+        self.0.layout(path)
     }
 
     fn free_space(&self, _path: &RelPath) -> Result<FreeSpace> {

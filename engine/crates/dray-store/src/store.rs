@@ -48,6 +48,16 @@ pub trait Store: Send + Sync {
     /// `NotFound` if the folder does not exist.
     fn layout(&self, path: &RelPath) -> Result<Layout>;
 
+    /// As [`Store::layout`], for a file of `size_bytes`. If the file does not exist yet, a store that
+    /// spreads files over several targets uses the size to choose the target.
+    ///
+    /// # Errors
+    /// The errors of [`Store::layout`].
+    fn layout_for(&self, path: &RelPath, size_bytes: u64) -> Result<Layout> {
+        let _ = size_bytes;
+        self.layout(path)
+    }
+
     /// Returns the free space of the storage that holds `path`. `path` need not exist.
     ///
     /// # Errors

@@ -1,11 +1,14 @@
 //! Runs the conformance suite on every backend of this crate, without and with wrappers.
 
-use dray_core::End;
 use dray_core::rate::BytesPerSecond;
+use dray_core::{End, RelPath};
 use dray_store::wrap::chaos::{ChaosOptions, Fault, Rule};
 use dray_store::wrap::limit::LimitOptions;
 use dray_store::wrap::{Operation, trace};
-use dray_store::{MemoryStore, PosixOptions, PosixStore, WrapOptions, conformance, wrap};
+use dray_store::{
+    DisksOptions, DisksStore, MemoryStore, PosixOptions, PosixStore, StoreExt, WrapOptions,
+    conformance, wrap,
+};
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -57,6 +60,72 @@ fn posix_passes_with_space_taken_at_the_beginning() {
         preallocates: true,
         ..PosixOptions::default()
     });
+}
+
+/// Runs the suite with `count` new folders for each case. Each store is the folder `below` of the
+/// disks.
+fn disks(count: usize, below: &str, asked: DisksOptions, left_out: &[&str]) {
+    let folders = RefCell::new(Vec::new());
+    let make = || {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dirs: Vec<_> = (0..count)
+            .map(|at| folder.path().join(at.to_string()))
+            .collect();
+        for dir in &dirs {
+            std::fs::create_dir(dir).expect("made");
+        }
+        let store = DisksStore::open(&dirs, End::Sink, &asked).expect("opens");
+        let below = RelPath::parse(below.as_bytes()).expect("a path");
+        store.make_dirs(&below, 0o755).expect("made");
+        let store = store.open_folder(&below).expect("opened");
+        folders.borrow_mut().push(folder);
+        let chaos = ChaosOptions {
+            seed: 3,
+            end: End::Sink,
+            rules: vec![Rule {
+                operations: vec![Operation::Read],
+                pattern: b"*".to_vec(),
+                probability: 0.5,
+                fault: Fault::ShortRead,
+            }],
+        };
+        let options = WrapOptions {
+            chaos: Some(chaos),
+            ..WrapOptions::default()
+        };
+        wrap(Arc::new(store), options)
+    };
+    let report = conformance::run_without(&make, left_out);
+    assert!(report.is_passed(), "{report}");
+    assert_eq!(report.skipped.len(), left_out.len(), "{report}");
+}
+
+/// The slowest case. It runs once for several disks.
+const MANY: &str = "100 000 entries are listed as they are found";
+
+#[test]
+fn disks_pass() {
+    disks(3, "", DisksOptions::default(), &[]);
+}
+
+#[test]
+fn disks_pass_below_their_root() {
+    disks(4, "a/b", DisksOptions::default(), &[MANY]);
+}
+
+#[test]
+fn one_disk_passes() {
+    disks(1, "", DisksOptions::default(), &[MANY]);
+}
+
+#[test]
+fn disks_pass_with_direct_io_and_preallocation() {
+    let options = DisksOptions {
+        direct: true,
+        preallocates: true,
+        ..DisksOptions::default()
+    };
+    disks(2, "", options, &[MANY]);
 }
 
 #[test]

@@ -20,9 +20,9 @@ fn a_root_is_a_folder_or_a_store() {
     let config = Config::parse("drayd.toml", &store).expect("a store");
     assert_eq!(config.root[0].store.as_deref(), Some("root://h//d"));
     let both = SMALL.replace("read =", "store = \"root://h//d\"\nread =");
-    assert!(fails(&both).contains("either a path or a store"));
+    assert!(fails(&both).contains("either a path, a store or dirs"));
     let neither = SMALL.replace("path = \"/data\"\n", "");
-    assert!(fails(&neither).contains("either a path or a store"));
+    assert!(fails(&neither).contains("either a path, a store or dirs"));
     for (key, line) in [
         ("tier", "tier = \"fast\""),
         ("targets", "targets = [\"a=b\"]"),
@@ -68,6 +68,7 @@ fn the_example_is_read_and_names_every_section() {
         "events_behind",
         "rate_min",
         "store",
+        "dirs",
         "[[tier]]",
         "capacity",
         "watermark",
@@ -338,4 +339,36 @@ fn a_tier_names_its_roots_and_its_bandwidths() {
             .replace("\nname", "[[tier]]\nname")
     ));
     assert!(error.contains("two tiers"), "{error}");
+}
+
+#[test]
+fn a_root_of_several_folders_takes_only_what_it_can_do() {
+    let with = |more: &str| {
+        let text = format!(
+            "name = \"a\"\nstate = \"/state\"\n[[root]]\nname = \"data\"\n\
+             dirs = [\"/mnt/a\", \"/mnt/b\"]\n{more}\n"
+        );
+        Config::parse("test", &text).map(|config| config.root[0].dirs.len())
+    };
+    for good in [
+        "",
+        "tier = \"slow\"",
+        "direct_io = true\npreallocate = true",
+        "limit_targets = [\"/mnt/b=1MiB/s\"]",
+    ] {
+        assert_eq!(with(good).expect(good), 2);
+    }
+    for (wrong, expected) in [
+        ("path = \"/mnt\"", "either a path, a store or dirs"),
+        (
+            "store = \"root://host//x\"",
+            "either a path, a store or dirs",
+        ),
+        ("tier = \"fast\"", "one folder"),
+        ("targets = [\"x=y\"]", "one folder"),
+        ("limit_targets = [\"/mnt/c=1MiB/s\"]", "no target /mnt/c"),
+    ] {
+        let error = with(wrong).expect_err(wrong).to_string();
+        assert!(error.contains(expected), "{error}");
+    }
 }

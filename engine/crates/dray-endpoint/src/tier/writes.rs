@@ -345,7 +345,9 @@ fn answer(seen: &Seen, job: TierWrite) -> WriteJob {
         .filter(|_| job.state == WriteState::Waiting);
     let (waits, starts_at) = wait.cloned().unwrap_or_default();
     let reason = match (job.state, job.placement) {
-        (WriteState::Waiting, _) if waits.is_empty() => "waits until the tier examines the job".to_owned(),
+        (WriteState::Waiting, _) if waits.is_empty() => {
+            "waits until the tier examines the job".to_owned()
+        }
         (WriteState::Waiting, _) => waits,
         (WriteState::Expired, _) => "no call about the job came within its lease".to_owned(),
         (_, WritePlacement::Slow) => {

@@ -134,7 +134,7 @@ impl Space {
         Ok(Facts {
             existing,
             resume: self.resume(path, key)?,
-            layout: self.store.layout(path)?,
+            layout: self.store.layout_for(path, key.size)?,
         })
     }
 

@@ -4,10 +4,14 @@
 //! is roughly the order on the disk, returns the batch sorted by name, and then lists its folders.
 //! Memory holds only one batch of a large folder, and a small folder is returned sorted as a whole.
 
+mod flat;
+
+pub(crate) use flat::Flat;
+
 use super::layouts::Layouts;
 use super::read::special;
 use super::resolve::{FOLDER, Root, split};
-use super::{ErrorContext, LinkScope, PosixStore, attributes, device_of, size_of};
+use super::{ErrorContext, LinkScope, PosixStore, attributes, device_of};
 use crate::store::Lister;
 use crate::types::{ListOptions, Listed};
 use dray_core::options::Links;
@@ -39,7 +43,7 @@ const OPEN_FOLDERS_MAX: usize = 64;
 const BUFFER_BYTES: usize = 32 * 1024;
 
 impl PosixStore {
-    pub(super) fn lister(&self, top: &RelPath, options: &ListOptions) -> Result<PosixLister> {
+    pub(crate) fn lister(&self, top: &RelPath, options: &ListOptions) -> Result<PosixLister> {
         let place = self.place(top);
         if options.links == Links::Follow && *self.root.scope() == LinkScope::Never {
             return Err(Error::new(ErrorKind::InvalidRequest, self.end, "list")
@@ -78,7 +82,7 @@ impl PosixStore {
 /// debugfs, tracefs and securityfs (`linux/magic.h`).
 const SIZELESS: [u64; 6] = [
     0x9fa0,
-    0x0027_e0eb,
+    0x27_e0eb,
     0x6367_7270,
     0x6462_6720,
     0x7472_6163,
@@ -109,7 +113,7 @@ struct Frame {
 }
 
 /// A listing in progress.
-pub(super) struct PosixLister {
+pub(crate) struct PosixLister {
     root: Arc<Root>,
     layouts: Arc<Layouts>,
     end: End,
@@ -412,11 +416,7 @@ impl PosixLister {
     /// Opens a folder of the last frame, or the target of a link there, and makes it the new last
     /// frame.
     fn enter(&mut self, name: Name, is_link: bool) -> Result<Listed> {
-        let operation = if is_link {
-            "follow the link"
-        } else {
-            "list the folder"
-        };
+        let operation = ["list the folder", "follow the link"][usize::from(is_link)];
         let (fd, stat) = match self.open_child(&name, is_link) {
             Ok(opened) => opened,
             Err(errno) => {

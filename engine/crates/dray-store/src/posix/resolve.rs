@@ -51,6 +51,10 @@ impl Root {
         self.fd.as_fd()
     }
 
+    pub(super) fn uses_openat2(&self) -> bool {
+        self.has_openat2.load(Ordering::Relaxed)
+    }
+
     pub(super) const fn scope(&self) -> &LinkScope {
         &self.scope
     }

@@ -251,6 +251,12 @@ impl<H: Hook> Store for Around<H> {
         self.call(Operation::Layout, path, || self.inner.layout(path))
     }
 
+    fn layout_for(&self, path: &RelPath, size: u64) -> Result<Layout> {
+        self.call(Operation::Layout, path, || {
+            self.inner.layout_for(path, size)
+        })
+    }
+
     fn free_space(&self, path: &RelPath) -> Result<FreeSpace> {
         self.call(Operation::FreeSpace, path, || self.inner.free_space(path))
     }

@@ -1,0 +1,66 @@
+//! Publishes a file on one disk, and removes files with the same path from the other disks.
+
+use super::Set;
+use crate::store::Store;
+use crate::types::{FileKind, Publish};
+use dray_core::{Error, ErrorKind, RelPath, Result};
+
+impl Set {
+    /// Calls `publish`, which gives a file on `disk` its final name. Holds the lock of the folder
+    /// on the first disk, so that no other publication in this folder happens at the same time.
+    ///
+    /// If another disk has a file with this path, the file is removed after `publish`. If the
+    /// process ends between the two steps, both files exist, and the new file is the file of the
+    /// store, because its inode changed last.
+    ///
+    /// # Errors
+    /// `AlreadyExists` with [`Publish::IfAbsent`], and `IsADirectory` if a folder has the name.
+    pub(super) fn publish_on(
+        &self,
+        disk: usize,
+        path: &RelPath,
+        how: Publish,
+        publish: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        if self.disks.len() == 1 {
+            return publish();
+        }
+        let folder = path.parent().unwrap_or_else(RelPath::root);
+        let first = &self.disks[0].store;
+        let _lock = match first.lock_folder(&folder) {
+            Err(error) if error.kind == ErrorKind::NotFound => {
+                self.make_folder_on(0, &folder)?;
+                first.lock_folder(&folder)
+            }
+            other => other,
+        }?;
+        let mut replaced = Vec::new();
+        for (at, other) in self.disks.iter().enumerate() {
+            if at == disk {
+                continue;
+            }
+            let found = other.store.look(path).map_err(|error| self.on(at, error))?;
+            let Some((state, _)) = found else { continue };
+            let refused = match (state.kind, how) {
+                (FileKind::Directory, _) => (ErrorKind::IsADirectory, "a folder has this name"),
+                (_, Publish::IfAbsent) => (ErrorKind::AlreadyExists, "a file has this name"),
+                (_, Publish::Replace) => {
+                    replaced.push(at);
+                    continue;
+                }
+            };
+            let (kind, cause) = refused;
+            let cause = format!("{cause} (disk {})", other.name);
+            return Err(Error::new(kind, self.end, "publish the file")
+                .file(path)
+                .cause(cause));
+        }
+        publish()?;
+        self.placer.note((&self.top, path), disk);
+        for at in replaced {
+            let removed = self.disks[at].store.remove(path);
+            removed.map_err(|error| self.on(at, error))?;
+        }
+        Ok(())
+    }
+}

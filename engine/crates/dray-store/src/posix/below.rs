@@ -1,0 +1,94 @@
+//! Functions for a store that combines several folders ([`crate::disks`]).
+
+use super::folders::Folders;
+use super::resolve::{FOLDER, Root};
+use super::{ErrorContext, LinkScope, PosixStore, changed_of, device_of, place_of, state_of};
+use crate::types::FileState;
+use dray_core::{Error, ErrorKind, ModifiedTime, RelPath, Result};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use std::sync::Arc;
+
+/// Number of attempts to lock a folder that another program replaces at the same time. The value is
+/// estimated, not measured.
+const LOCK_TRIES: u32 = 100;
+
+impl PosixStore {
+    /// Opens the folder at `path` as a separate store with the same options. The new store follows
+    /// no links.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotADirectory`, `PathEscapes`, `PermissionDenied`.
+    pub(crate) fn open_below(&self, path: &RelPath) -> Result<Self> {
+        let fd = self.root.open(path.as_bytes(), FOLDER);
+        let fd = fd.map_err(|errno| self.place(path).error("open the folder", errno))?;
+        let opened_at = place_of(fd.as_fd());
+        let root = Arc::new(Root::new(fd, LinkScope::Never, self.root.uses_openat2()));
+        let layouts = Arc::clone(&self.layouts);
+        Ok(Self {
+            folders: Arc::new(Folders::new(Arc::clone(&root), Arc::clone(&layouts))),
+            root,
+            targets: Arc::clone(&self.targets),
+            layouts,
+            opened_at,
+            ..*self
+        })
+    }
+
+    /// Returns the device number and the inode number of the root.
+    ///
+    /// # Errors
+    /// Errors of the system.
+    pub(crate) fn root_identity(&self) -> Result<(u64, u64)> {
+        let stat = rustix::fs::fstat(self.root.fd());
+        let stat = stat.map_err(|errno| {
+            let root = RelPath::root();
+            self.place(&root)
+                .error("read the attributes of the folder", errno)
+        })?;
+        Ok((device_of(&stat), stat.st_ino))
+    }
+
+    /// Returns the state of the entry at `path` and the time of the last change of its inode
+    /// (ctime). A rename changes this time, and no program can set it back. Does not follow links.
+    ///
+    /// # Errors
+    /// The errors of [`crate::Store::stat`].
+    pub(crate) fn look(&self, path: &RelPath) -> Result<Option<(FileState, ModifiedTime)>> {
+        let stat = self.stat_of(path);
+        let stat = stat.map_err(self.failed("read the attributes of the file", path))?;
+        Ok(stat.map(|stat| (state_of(&stat), changed_of(&stat))))
+    }
+
+    /// Takes the exclusive lock of the folder at `path`. Waits while another thread or process
+    /// holds the lock. The lock is released when the returned descriptor is closed. If the file
+    /// system has no such locks, the lock has no effect.
+    ///
+    /// # Errors
+    /// `NotFound` if the folder does not exist.
+    pub(crate) fn lock_folder(&self, path: &RelPath) -> Result<OwnedFd> {
+        let operation = "lock the folder";
+        for _ in 0..LOCK_TRIES {
+            // Open a new descriptor, because threads that share a descriptor share its lock.
+            let opened = self.root.open_folder(path.as_bytes());
+            let fd = opened.map_err(self.failed(operation, path))?.0;
+            let locked =
+                rustix::io::retry_on_intr(|| rustix::fs::flock(&fd, FlockOperation::LockExclusive));
+            match locked {
+                // A descriptor that is open only for look-ups cannot be locked.
+                Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOLCK | Errno::BADF) => {}
+                Err(errno) => return Err(self.failed(operation, path)(errno)),
+            }
+            let links = rustix::fs::fstat(&fd).map(|stat| super::wide(stat.st_nlink));
+            if links.map_err(self.failed(operation, path))? > 0 {
+                return Ok(fd);
+            }
+        }
+        let place: ErrorContext = self.place(path);
+        Err(Error::new(ErrorKind::Busy, place.end, operation)
+            .file(path)
+            .cause("another program removes and creates the folder all the time")
+            .remedy("stop the other program, and try again"))
+    }
+}
