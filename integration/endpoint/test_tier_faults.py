@@ -10,6 +10,7 @@ import pwd
 import shutil
 import subprocess
 import time
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -221,6 +222,44 @@ def test_nothing_is_deleted_while_the_slow_tier_is_full(
     # A failed demotion is tried again after a minute, and after a restart at once.
     endpoint.restart()
     settle(endpoint, folders, sums)
+
+
+def test_a_stage_out_that_failed_keeps_its_deadline(
+    start_endpoint: Callable[..., Endpoint], small_slow: tuple[Folders, loop.Disk]
+) -> None:
+    folders, _ = small_slow
+    filler = folders.slow / "foreign"
+    fill_disk(filler)
+    config = {"tier": [tier_of(capacity=16 * MIB, watermark=0.5)]}
+    endpoint = start_endpoint("bb", roots=folders.roots(), config=config)
+    sums = fill(folders.fast / "a" / "1", 6 * MIB, 1)
+    deadline = datetime.now(timezone.utc).replace(microsecond=0) + timedelta(minutes=10)
+    with endpoint.client() as client:
+        request = StagingRequest(
+            "/fast/a/1",
+            recursive=True,
+            application="a",
+            version=1,
+            deadline=deadline,
+            labels={"experiment": "e1"},
+        )
+        staged = client.stage_out(request)
+        assert staged.transfer is not None
+        until(client, "failed", lambda tier: any(each.error for each in tier.versions))
+    filler.unlink()
+    # A failed demotion is tried again after a minute, and after a restart at once.
+    endpoint.restart()
+    with endpoint.client() as client:
+        tier = until(client, "demoted", lambda tier: tier.versions[0].state != "written")
+        assert tier.versions[0].transfer == staged.transfer
+        done = client.wait(staged.transfer, timeout_seconds=60)
+        assert done.state == "done", done
+        kept = datetime.fromisoformat(done.request["deadline"].replace("Z", "+00:00"))
+        assert (kept, done.request["labels"]) == (deadline, {"experiment": "e1"})
+        assert not [notice for notice in done.notices if "promise" in notice], done.notices
+        assert done.miss is None
+    for name, wanted in sums.items():
+        assert digest(folders.slow / "a" / "1" / name) == wanted
 
 
 def test_a_slow_tier_that_is_slow_delays_demotions_only(

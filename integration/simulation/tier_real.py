@@ -2,8 +2,8 @@
 
 ``python -m integration.simulation.tier_real`` mounts a fast and a slow ext4 on loop devices, limits
 them by blkio (cgroup v1), and starts an endpoint with a tier. It writes ``tier-real.json`` and
-``tier-real.md`` into docs/explanation/experiments. It needs root, and takes eleven minutes. The
-program is that of this tree, or ``DRAY_PROGRAM``.
+``tier-real.md`` into docs/explanation/experiments. It needs root and 16 GB of disk space, and takes
+18 minutes. The program is that of this tree, or ``DRAY_PROGRAM``.
 
 Each load has two periods. In the first one, versions are written at even intervals. In the second
 one, they are written in one burst without idle time. Each application declares its first version
@@ -16,14 +16,16 @@ import contextlib
 import hashlib
 import itertools
 import json
+import math
 import os
 import random
 import shutil
+import statistics
 import tempfile
 import textwrap
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,20 +42,62 @@ if TYPE_CHECKING:
     from dray.client import Tier
 
 MIB = 1 << 20
-#: the paper's 2.2 TB, 80 GB checkpoints and bandwidths; sizes 1 : 8600, rates 1 : 127
-CAPACITY = 256 * MIB
-VERSION = CAPACITY // 12
-WRITE_MAX = 26 * MIB + 700 * 1024
-WRITE_MIN = 22 * MIB + 512 * 1024
-READ_MAX = 12 * MIB
-READ_MIN = 615 * 1024
-#: the slow device: above the fastest demotion, which ends with a sync
-SLOW_WRITE = 3 * READ_MAX
-PERIOD = 60
+MB = 1_000_000
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The sizes in bytes, the rates in bytes per second, and the period in seconds."""
+
+    capacity: int
+    version: int
+    write_max: int
+    write_min: int
+    read_max: int
+    read_min: int
+    period: int
+    #: seconds before the end of a period at which its versions are counted and checked
+    margin: int
+    #: space of the fast file system beside S, for its journal and its tables
+    reserve: int
+    #: bytes of one write of an application
+    chunk: int
+
+    @property
+    def slow_write(self) -> int:
+        """Return the limit of the slow device, which is above the fastest demotion."""
+        return 3 * self.read_max
+
+
+#: the paper's 2.2 TB, 80 GB checkpoints and bandwidths; sizes 1 : 1000, rates 1 : 25
+PAPER = Scale(
+    capacity=2200 * MB,
+    version=80 * MB,
+    write_max=142_400_000,
+    write_min=120 * MB,
+    read_max=64 * MB,
+    read_min=3_200_000,
+    period=88,
+    margin=12,
+    reserve=136 * MIB,
+    chunk=4 * MIB,
+)
+#: for the tests: versions of a twelfth of S
+SMALL = Scale(
+    capacity=256 * MIB,
+    version=256 * MIB // 12,
+    write_max=26 * MIB + 700 * 1024,
+    write_min=22 * MIB + 512 * 1024,
+    read_max=12 * MIB,
+    read_min=615 * 1024,
+    period=60,
+    margin=2,
+    reserve=34 * MIB,
+    chunk=MIB,
+)
 LOADS = (1.0, 1.3, 1.6, 1.9, 2.1)
 APPLICATIONS = ("ocean", "air", "ice")
 MARKER = "COMPLETE"
-CHUNK = MIB
 #: longest time that one write of a chunk may take: the limit of the device, and a margin
 BLOCKED_SECONDS = 3.0
 AGAIN_SECONDS = 0.25
@@ -71,6 +115,8 @@ class Written:
     refused: int = 0
     longest: float = 0.0
     sums: Sums = field(default_factory=dict)
+    #: times at which the versions were complete
+    complete: dict[tuple[str, int], float] = field(default_factory=dict)
 
 
 class Watch:
@@ -80,9 +126,10 @@ class Watch:
     limits reads and writes separately.
     """
 
-    def __init__(self, endpoint: Endpoint, fast: loop.Disk) -> None:
+    def __init__(self, endpoint: Endpoint, fast: loop.Disk, scale: Scale) -> None:
         """Start the thread."""
         self._endpoint = endpoint
+        self._scale = scale
         self._fast = fast
         self._free = shutil.disk_usage(fast.folder).free
         self._stop = threading.Event()
@@ -102,7 +149,8 @@ class Watch:
                         tier = client.tier("burst")
                         self.tiers.append(tier)
                         is_demoting = any(each.state == "demoting" for each in tier.versions)
-                        self._fast.limit(WRITE_MIN if is_demoting else WRITE_MAX)
+                        scale = self._scale
+                        self._fast.limit(scale.write_min if is_demoting else scale.write_max)
                     if self._stop.wait(0.1):
                         return
         except BaseException as error:
@@ -121,17 +169,18 @@ class Watch:
             raise self.error
 
 
-def write_version(folder: Path, seed: int, written: Written) -> str:
+def write_version(folder: Path, seed: int, scale: Scale, written: Written) -> str:
     """Write a version as an application does; return its checksum."""
+    chunk, size = scale.chunk, scale.version
     folder.mkdir(parents=True)
     chance = random.Random(seed)
-    block = chance.randbytes(CHUNK)
+    block = chance.randbytes(chunk)
     digest = hashlib.sha256()
     descriptor = os.open(folder / "state", os.O_WRONLY | os.O_CREAT, 0o644)
     try:
         done = 0
-        while done < VERSION:
-            data = (block[done % 4096 :] + block[: done % 4096])[: min(CHUNK, VERSION - done)]
+        while done < size:
+            data = (block[done % 4096 :] + block[: done % 4096])[: min(chunk, size - done)]
             begun = time.monotonic()
             try:
                 count = os.write(descriptor, data)
@@ -156,13 +205,14 @@ def write_version(folder: Path, seed: int, written: Written) -> str:
             written.refused += 1
             time.sleep(AGAIN_SECONDS)
     written.versions += 1
-    written.bytes += VERSION
+    written.bytes += size
     return digest.hexdigest()
 
 
 def write_period(
     endpoint: Endpoint,
     fast: Path,
+    scale: Scale,
     count: int,
     numbers: Iterator[int],
     begun: float,
@@ -175,20 +225,22 @@ def write_period(
     for index in range(count):
         if not is_burst:
             # Even intervals, with an end before that of the period.
-            wait = begun + index * (PERIOD - 5.0) / count - time.time()
+            length = scale.period - scale.margin - 3.0
+            wait = begun + index * length / count - time.time()
             time.sleep(max(0.0, wait))
         application, number = APPLICATIONS[index % len(APPLICATIONS)], next(numbers)
         folder = fast / application / str(number)
-        written.sums[application, number] = write_version(folder, number, written)
+        written.sums[application, number] = write_version(folder, number, scale, written)
+        written.complete[application, number] = time.time()
         if number <= len(APPLICATIONS):
-            declare(endpoint, application, number, count)
+            declare(endpoint, application, number, scale.period / count)
     written.seconds = time.monotonic() - writing
     return written
 
 
-def declare(endpoint: Endpoint, application: str, number: int, count: int) -> None:
-    """Declare the version of an application, and the time between two of its versions."""
-    every = round(PERIOD * len(APPLICATIONS) / count)
+def declare(endpoint: Endpoint, application: str, number: int, interval: float) -> None:
+    """Declare the version of an application. ``interval`` is that of all applications."""
+    every = round(interval * len(APPLICATIONS))
     with endpoint.client() as client:
         client.stage_out(
             StagingRequest(
@@ -201,9 +253,9 @@ def declare(endpoint: Endpoint, application: str, number: int, count: int) -> No
         )
 
 
-def await_period() -> float:
+def await_period(scale: Scale) -> float:
     """Wait until a period of the endpoint begins: they are counted from 1970."""
-    begin = (time.time() // PERIOD + 1) * PERIOD
+    begin = (time.time() // scale.period + 1) * scale.period
     time.sleep(begin - time.time())
     return begin
 
@@ -213,7 +265,7 @@ def digest(path: Path) -> str:
     try:
         with path.open("rb") as file:
             found = hashlib.sha256()
-            while data := file.read(CHUNK):
+            while data := file.read(4 * MIB):
                 found.update(data)
             return found.hexdigest()
     except FileNotFoundError:
@@ -263,7 +315,56 @@ def orders(tiers: list[Tier]) -> tuple[int, int]:
     return len(older), len(newest - older)
 
 
-def one_more(endpoint: Endpoint) -> str:
+@dataclass(frozen=True)
+class Burst:
+    """The measured numbers of a burst, and the bound that follows from them."""
+
+    scale: Scale
+    #: rate of the writes in bytes per second
+    write: float
+    #: seconds until a complete version was found
+    found: float
+    #: seconds from the end of a demotion to the end of the next one
+    cycle: float
+
+    def freed(self, count: int) -> int:
+        """Return the number of versions demoted before the last of ``count`` is written."""
+        last = (count - 1) * self.scale.version / self.write - self.found
+        return max(0, math.floor(last / self.cycle))
+
+    def largest(self) -> int:
+        """Return the largest number of versions of which a burst never fills the fast root."""
+        most = self.scale.capacity // self.scale.version
+        count = most
+        while (count + 1 - self.freed(count + 1)) * self.scale.version <= self.scale.capacity:
+            count += 1
+            if count > 8 * most:
+                break
+        return count
+
+
+def ideal(scale: Scale) -> Burst:
+    """Return a burst without any delay."""
+    return Burst(scale, scale.write_min, 0.0, scale.version / scale.read_max)
+
+
+def measured(scale: Scale, written: Written, tier: Tier, ended: float) -> Burst:
+    """Return the numbers of a burst whose writes ended at this time."""
+    found, ends = [], []
+    for each in tier.versions:
+        complete = written.complete.get((each.application, each.version))
+        if complete is None:
+            continue
+        found.append(each.written_at.timestamp() - complete)
+        if each.demoted_at is not None:
+            ends.append(each.demoted_at.timestamp())
+    # Demotions follow each other without a pause only while versions wait.
+    ends = sorted(end for end in ends if end <= ended + 2 * scale.version / scale.read_max)
+    cycle = (ends[-1] - ends[0]) / (len(ends) - 1) if len(ends) > 1 else math.inf
+    return Burst(scale, written.bytes / written.seconds, statistics.median(found), cycle)
+
+
+def one_more(endpoint: Endpoint, scale: Scale) -> str:
     """Declare an application that writes S in each period; return the reason if it is refused."""
     request = StagingRequest(
         f"/slow/{APPLICATIONS[0]}/1",
@@ -271,8 +372,8 @@ def one_more(endpoint: Endpoint) -> str:
         recursive=True,
         application="more",
         version=1,
-        period_seconds=PERIOD * VERSION // CAPACITY,
-        bytes_expected=VERSION,
+        period_seconds=scale.period * scale.version // scale.capacity,
+        bytes_expected=scale.version,
     )
     try:
         with endpoint.client() as client:
@@ -282,97 +383,105 @@ def one_more(endpoint: Endpoint) -> str:
     return ""
 
 
-def run_load(load: float, folder: Path, program: Path) -> list[dict[str, Any]]:
-    """Run both periods of a load on fresh file systems; return their results."""
-    count = round(load * CAPACITY / VERSION)
-    tier = {
+def tier_of(scale: Scale) -> dict[str, Any]:
+    """Return the configuration of the tier."""
+    return {
         "name": "burst",
         "fast": ["fast"],
         "slow": "slow",
-        "capacity": CAPACITY,
+        "capacity": scale.capacity,
         "watermark": 0.75,
-        "period": PERIOD,
-        "write_max": WRITE_MAX,
-        "write_min": WRITE_MIN,
-        "read_max": READ_MAX,
-        "read_min": READ_MIN,
+        "period": scale.period,
+        "write_max": scale.write_max,
+        "write_min": scale.write_min,
+        "read_max": scale.read_max,
+        "read_min": scale.read_min,
         "versions": "{application}/{version}",
         "complete": f"marker:{MARKER}",
         "owner": "alice",
     }
+
+
+def run_load(
+    load: float, folder: Path, program: Path, scale: Scale = SMALL
+) -> list[dict[str, Any]]:
+    """Run both periods of a load on fresh file systems; return their results."""
+    count = round(load * scale.capacity / scale.version)
     with contextlib.ExitStack() as stack:
         # The journal and the tables of ext4 need some space beside S.
-        fast = stack.enter_context(loop.disk(folder / "fast", CAPACITY + 24 * MIB))
-        slow = stack.enter_context(loop.disk(folder / "slow", 6 * CAPACITY))
-        fast.limit(WRITE_MAX)
-        slow.limit(SLOW_WRITE)
+        size = scale.capacity + scale.reserve
+        fast = stack.enter_context(loop.disk(folder / "fast", size))
+        slow = stack.enter_context(loop.disk(folder / "slow", 6 * scale.capacity))
+        fast.limit(scale.write_max)
+        slow.limit(scale.slow_write)
         roots = [
             Root(name, {"tier": name, "path": str(disk.folder)})
             for name, disk in (("fast", fast), ("slow", slow))
         ]
-        endpoint = Endpoint(
-            folder / "endpoint", "bb", roots=roots, config={"tier": [tier]}, program=program
-        )
+        config = {"tier": [tier_of(scale)]}
+        endpoint = Endpoint(folder / "endpoint", "bb", roots=roots, config=config, program=program)
         stack.callback(endpoint.close)
         endpoint.start()
-        watch = Watch(endpoint, fast)
+        watch = Watch(endpoint, fast, scale)
         stack.callback(watch.close)
         numbers = itertools.count(1)
         results = []
         sums: Sums = {}
         for is_burst in (False, True):
-            begun = await_period()
+            begun = await_period(scale)
             watch.take_peak()
             watch.tiers.clear()
-            written = write_period(endpoint, fast.folder, count, numbers, begun, is_burst=is_burst)
-            time.sleep(max(0.0, begun + PERIOD - 2.0 - time.time()))
+            written = write_period(
+                endpoint, fast.folder, scale, count, numbers, begun, is_burst=is_burst
+            )
+            ended = time.time()
+            time.sleep(max(0.0, begun + scale.period - scale.margin - time.time()))
             sums.update(written.sums)
             older, newest = orders(watch.tiers)
             last = watch.tiers[-1]
             states = [each.state for each in last.versions]
+            burst = measured(scale, written, last, ended)
+            capacity = scale.capacity
             results.append(
                 {
                     "load": load,
                     "burst": is_burst,
-                    "written": written.bytes / CAPACITY,
+                    "versions": count,
+                    "written": written.bytes / capacity,
                     "seconds": round(written.seconds, 1),
-                    "bound": None if last.dwpp_max is None else last.dwpp_max / CAPACITY,
-                    "expected": watch.tiers[-1].dwpp / CAPACITY,
-                    "pattern": watch.tiers[-1].pattern,
-                    "peak": watch.take_peak() / CAPACITY,
+                    "bound": None if last.dwpp_max is None else last.dwpp_max / capacity,
+                    "expected": last.dwpp / capacity,
+                    "pattern": last.pattern,
+                    "peak": watch.take_peak() / capacity,
                     "refused": written.refused,
                     "longest_seconds": round(written.longest, 2),
                     "left": sum(state in ("written", "demoting") for state in states),
                     "older": older,
                     "newest": newest,
+                    "write_rate": round(burst.write),
+                    "found_seconds": round(burst.found, 3),
+                    "cycle_seconds": round(burst.cycle, 3),
+                    "largest": burst.largest(),
+                    "load_average": round(os.getloadavg()[0], 1),
                     "wrong": check(endpoint, fast.folder, slow.folder, sums),
                 }
             )
             print(json.dumps(results[-1]), flush=True)
-        results[-1]["refusal"] = one_more(endpoint)
+        results[-1]["refusal"] = one_more(endpoint, scale)
         print(results[-1]["refusal"], flush=True)
         return results
 
 
-def run(loads: tuple[float, ...] = LOADS) -> dict[str, Any]:
+def run(loads: tuple[float, ...] = LOADS, scale: Scale = PAPER) -> dict[str, Any]:
     """Run all loads."""
     named = os.environ.get("DRAY_PROGRAM")
     program = Path(named) if named else find_program()
     results = []
     for load in loads:
         with tempfile.TemporaryDirectory(prefix="dray-tier-") as folder:
-            results += run_load(load, Path(folder), program)
-    return {
-        "capacity_bytes": CAPACITY,
-        "version_bytes": VERSION,
-        "period_seconds": PERIOD,
-        "write_max": WRITE_MAX,
-        "write_min": WRITE_MIN,
-        "read_max": READ_MAX,
-        "read_min": READ_MIN,
-        "slow_write": SLOW_WRITE,
-        "periods": results,
-    }
+            results += run_load(load, Path(folder), program, scale)
+    build = "debug" if "debug" in program.parts else "release"
+    return {**asdict(scale), "slow_write": scale.slow_write, "build": build, "periods": results}
 
 
 def rows_of(results: dict[str, Any]) -> str:
@@ -403,40 +512,67 @@ def rows_of(results: dict[str, Any]) -> str:
     return simulator.table(head, rows)
 
 
+def bursts_of(results: dict[str, Any]) -> str:
+    """Return the table of the bursts, with the bound of each."""
+    head = ["burst", "versions", "w, MB/s", "d, s", "v / Brmax + g, s", "g, s", "at most", "peak"]
+    head += ["blocked"]
+    least = results["version"] / results["read_max"]
+    rows = [
+        [
+            f"{each['written']:.2f} S",
+            str(each["versions"]),
+            f"{each['write_rate'] / MB:.1f}",
+            f"{each['found_seconds']:.2f}",
+            f"{each['cycle_seconds']:.2f}",
+            f"{each['cycle_seconds'] - least:.2f}",
+            str(each["largest"]),
+            f"{each['peak']:.2f} S",
+            str(each["refused"]),
+        ]
+        for each in results["periods"]
+        if each["burst"]
+    ]
+    return simulator.table(head, rows)
+
+
 def page(results: dict[str, Any]) -> str:
     """Write the page."""
-    rates = (results[name] / MIB for name in ("write_max", "write_min", "read_max", "read_min"))
-    write_max, write_min, read_max, read_min = rates
-    bound = 1.0 / (1.0 - results["read_max"] / results["write_min"])
-    part = results["version_bytes"] / results["capacity_bytes"]
-    lower = bound * (1.0 - part * results["read_max"] / results["write_min"])
+    scale = Scale(**{each.name: results[each.name] for each in fields(Scale)})
+    bound = 1.0 / (1.0 - scale.read_max / scale.write_min)
+    part = scale.version / scale.capacity
+    lower = bound * (1.0 - part * scale.read_max / scale.write_min)
     whole = sum(each["wrong"] for each in results["periods"])
+    most = ideal(scale).largest()
+    averages = [each["load_average"] for each in results["periods"]]
     return f"""\
 <!-- Written by `python -m integration.simulation.tier_real`; edit that. -->
 
 # A tier with real file systems
 
-Three applications write versions to a tier of a real endpoint, with 1.0 to 2.1 S in each period.
-The page shows at which load the fast file system was full. [Tiers](../../design/tiers.md) explains
-the terms, and [a burst buffer](bbos.md) has the same question in the simulator.
+Three applications write versions to a tier of a real endpoint, with 1.0 to 2.1 S in each of ten
+periods. The page shows at which load the fast file system was full. [Tiers](../../design/tiers.md)
+explains the terms, and [a burst buffer](bbos.md) has the same question in the simulator.
 
 ## Set-up
 
-- The fast root is an ext4 on a loop device, with 24 MiB beside S for its journal. S is
-  {results["capacity_bytes"] / MIB:.0f} MiB. The slow root is another ext4.
-- Bwmax is {write_max:.1f} MiB/s, Bwmin {write_min:.1f} MiB/s, Brmax {read_max:.1f} MiB/s and Brmin
-  {read_min:.1f} MiB/s: the paper's numbers, 1 : 127. A version has
-  {results["version_bytes"] / MIB:.1f} MiB, and a period {results["period_seconds"]} s.
+- The fast root is an ext4 on a loop device with S = {scale.capacity / MB:.0f} MB, and
+  {scale.reserve / MIB:.0f} MiB beside S for its journal and its tables. The slow root is another
+  ext4.
+- Bwmax is {scale.write_max / MB:.1f} MB/s, Bwmin {scale.write_min / MB:.0f} MB/s, Brmax
+  {scale.read_max / MB:.0f} MB/s and Brmin {scale.read_min / MB:.1f} MB/s: the paper's numbers,
+  1 : 25. A version has v = {scale.version / MB:.0f} MB, so sizes are the paper's, 1 : 1000. A
+  period has {scale.period} s.
 - blkio (cgroup v1) limits writes to the fast device to Bwmax, and to Bwmin while a demotion runs.
   A disk has this relation (equation 5.1), but blkio limits reads and writes separately. It limits
-  writes to the slow device to {results["slow_write"] / MIB:.0f} MiB/s. The endpoint limits a
-  demotion to Brmax.
+  writes to the slow device to {scale.slow_write / MB:.0f} MB/s. The endpoint limits a demotion to
+  Brmax.
 - Each load begins with empty file systems and has two periods. Versions are written at even
   intervals in the first period, and in one burst without idle time in the second period.
-- Applications write one after the other. Each one declares its first version with its period
-  (`POST /v1/staging/out`), and writes the other versions without a call.
-- The stored results are those of a debug build on two cores that had other work. A full file system
-  shows a peak of 0.97 S, because the journal and the tables of ext4 take the rest.
+- Applications write one after the other, and sync each {scale.chunk / MIB:.0f} MiB. Each one
+  declares its first version with its period (`POST /v1/staging/out`), and writes the other versions
+  without a call.
+- The stored results are those of a {results["build"]} build on two cores that had other work: the
+  load average was {min(averages):.1f} to {max(averages):.1f}.
 
 The bound of the tier is {bound:.2f} S. A version of this size is demoted only after it is complete,
 which lowers the bound to {lower:.2f} S.
@@ -450,11 +586,30 @@ which lowers the bound to {lower:.2f} S.
   a second.
 - *E-order* is the number of demotions that took an older version, and *V-order* the number that
   took the newest version of its application.
-- *Left* is the number of versions without a slow copy two seconds before the end of the period.
+- *Left* is the number of versions without a slow copy {scale.margin} seconds before the end of the
+  period.
 - *Wrong* is the number of versions whose content differs (sha256) on a root that has the version
   according to the catalog. The sum is {whole}.
 
 {conclusion(results)}
+
+## The largest burst
+
+The space of a version is free only at the end of its demotion. A burst of n versions that are
+written at the rate w without idle time therefore fits only if
+
+    n v - v ⌊((n - 1) v / w - d) / (v / Brmax + g)⌋ ≤ S
+
+where d is the time until the endpoint has found a complete version, and g the pause between two
+demotions. Without d and g, and at w = Bwmin, {most} versions fit, which are {most * part:.2f} S.
+A larger burst is impossible at these bandwidths, whatever the endpoint does: it arrives faster than
+Brmax drains. The bound of {bound:.2f} S assumes that space is free with each demoted byte.
+
+{bursts_of(results)}
+
+*At most* is the largest n that fits with the measured w, d and g of the burst.
+
+## Refused applications
 
 At the end of each load, one more application declares S bytes in each period. The endpoint refuses
 it from {refused_from(results):.1f} S:
@@ -486,11 +641,8 @@ def conclusion(results: dict[str, Any]) -> str:
     }
     return f"""\
 Without a blocked write, the tier took {free["even"]:.2f} S at even intervals and
-{free["burst"]:.2f} S in a burst. The bound assumes that demotions follow each other without a
-pause. Each demotion is a transfer of its own: it starts in the first round after the end of the one
-before, and ends with a sync. This time has no transferred bytes, so the mean rate of demotions is
-below Brmax. An application whose write fails does not lose data: the tier deletes a fast copy as
-soon as it has a slow copy, and a repeated write then succeeds."""
+{free["burst"]:.2f} S in a burst. An application whose write fails does not lose data: the tier
+deletes a fast copy as soon as it has a slow copy, and a repeated write then succeeds."""
 
 
 def files(text: str) -> dict[str, str]:

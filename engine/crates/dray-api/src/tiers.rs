@@ -165,6 +165,10 @@ pub struct TierAnswer {
     pub capacity: u64,
     /// Bytes above which fast copies are deleted.
     pub watermark: u64,
+    /// Number of rounds since the start of the endpoint. Before the first one, the bytes, the
+    /// thresholds and the rates of the tier are not known, and are 0.
+    #[serde(default)]
+    pub rounds: u64,
     /// Bytes of all versions on the fast roots, complete or not.
     pub used: u64,
     /// Bytes that running transfers will still write to the fast roots.

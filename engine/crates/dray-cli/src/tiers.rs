@@ -56,14 +56,34 @@ pub(crate) fn lines(tier: &TierAnswer) -> Vec<String> {
     let name = output::one_line(&tier.name);
     let fast = tier.fast.iter().map(|root| output::one_line(root));
     let fast: Vec<_> = fast.collect();
-    let mut lines = vec![format!(
-        "{name}: {} -> {}, {} of {} used, deletions above {}",
+    let place = format!(
+        "{name}: {} -> {}",
         fast.join(", "),
-        output::one_line(&tier.slow),
+        output::one_line(&tier.slow)
+    );
+    if tier.rounds == 0 {
+        let capacity = human(tier.capacity);
+        let mut lines = vec![
+            format!("{place}, {capacity}"),
+            "  no round has run yet: the used space and the rates are not known".to_owned(),
+        ];
+        lines.extend(error_of(tier));
+        return lines;
+    }
+    let mut lines = vec![format!(
+        "{place}, {} of {} used, deletions above {}",
         human(tier.used),
         human(tier.capacity),
         human(tier.watermark),
     )];
+    lines.extend(rates(tier));
+    lines.extend(space(tier));
+    lines.extend(error_of(tier));
+    lines
+}
+
+/// Describes the written bytes against the thresholds, and the rates.
+fn rates(tier: &TierAnswer) -> Vec<String> {
     let pattern = match tier.pattern {
         Some(TierPattern::WhenIdle) => "demotes while no application writes".to_owned(),
         Some(TierPattern::FromThreshold) => {
@@ -78,12 +98,12 @@ pub(crate) fn lines(tier: &TierAnswer) -> Vec<String> {
     let bound = tier
         .dwpp_max
         .map_or_else(String::new, |bound| format!(", at most {}", human(bound)));
-    lines.push(format!(
+    let mut lines = vec![format!(
         "  period of {} s: {} written, {} expected{bound}; {pattern}",
         tier.period_seconds,
         human(tier.dwsf),
         human(tier.dwpp),
-    ));
+    )];
     let writing = match tier.is_writing {
         true => "an application writes",
         false => "no application writes",
@@ -103,6 +123,12 @@ pub(crate) fn lines(tier: &TierAnswer) -> Vec<String> {
     }
     let is_named = tier.devices.len() > 1 || tier.devices.iter().any(|one| one.error.is_some());
     lines.extend(tier.devices.iter().filter(|_| is_named).map(device));
+    lines
+}
+
+/// Describes the space that is claimed or missing, and the restarts.
+fn space(tier: &TierAnswer) -> Vec<String> {
+    let mut lines = Vec::new();
     if tier.incoming > 0 {
         lines.push(format!(
             "  {} in running transfers to the fast roots",
@@ -123,9 +149,6 @@ pub(crate) fn lines(tier: &TierAnswer) -> Vec<String> {
     if tier.missing > 0 {
         lines.push(format!("  {} could not be freed", human(tier.missing)));
     }
-    if let Some(error) = &tier.error {
-        lines.push(format!("  error: {}", output::one_line(error)));
-    }
     lines
 }
 
@@ -140,6 +163,11 @@ fn device(one: &TierDevice) -> String {
             human(one.free)
         ),
     }
+}
+
+fn error_of(tier: &TierAnswer) -> Option<String> {
+    let error = tier.error.as_ref()?;
+    Some(format!("  error: {}", output::one_line(error)))
 }
 
 /// Describes a version in one line.
@@ -176,4 +204,34 @@ fn version(version: &TierVersionAnswer) -> String {
         line.push_str(&reason);
     }
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lines;
+    use dray_api::TierAnswer;
+    use serde_json::json;
+
+    fn answer(rounds: u64, error: Option<&str>) -> TierAnswer {
+        let answer = json!({
+            "name": "burst", "fast": ["fast"], "slow": "slow", "capacity": 1000, "watermark": 800,
+            "rounds": rounds, "used": 100, "incoming": 0, "period_seconds": 60, "dwsf": 10,
+            "dwpp": 900, "dwpp_max": 2000, "pattern": "when_idle", "start": 900, "full": 900,
+            "is_writing": false, "demotion_rate": 160, "write_rate": 356,
+            "is_write_limited": false, "limit_error": null, "trim_error": null, "missing": 0,
+            "restarts": 0, "hits": 0, "error": error,
+        });
+        serde_json::from_value(answer).expect("an answer")
+    }
+
+    #[test]
+    fn no_rates_are_shown_before_the_first_round() {
+        let shown = lines(&answer(0, Some("not mounted"))).join("\n");
+        assert!(shown.contains("no round has run yet"), "{shown}");
+        assert!(shown.contains("error: not mounted"), "{shown}");
+        assert!(!shown.contains("/s"), "{shown}");
+        let shown = lines(&answer(1, None)).join("\n");
+        assert!(shown.contains("demotions at 160 B/s"), "{shown}");
+        assert!(!shown.contains("no round"), "{shown}");
+    }
 }

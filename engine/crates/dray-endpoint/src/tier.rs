@@ -96,6 +96,8 @@ struct Tier {
 /// Results of the last round, for the API.
 #[derive(Debug, Clone, Default)]
 struct Seen {
+    /// Number of complete rounds.
+    rounds: u64,
     used: u64,
     incoming: u64,
     /// Bytes of transfers that wait for space.
@@ -225,7 +227,7 @@ impl Tiers {
     /// `sleep` returns false. `sleep` waits for the given time, and returns false when the endpoint stops.
     pub fn run(&self, given: &Given, sleep: &dyn Fn(Duration) -> bool) {
         let mut memories: Vec<Option<Memory>> = self.tiers.iter().map(|_| None).collect();
-        while self.pause(&mut memories, sleep) {
+        loop {
             for (tier, memory) in self.tiers.iter().zip(&mut memories) {
                 if let Err(error) = self.round(tier, memory, given) {
                     let mut seen = tier.seen.lock_unpoisoned();
@@ -235,6 +237,9 @@ impl Tiers {
                     }
                     seen.error = Some(said);
                 }
+            }
+            if !self.pause(&mut memories, sleep) {
+                return;
             }
         }
     }
@@ -385,7 +390,9 @@ impl Round<'_> {
         self.pace(&rows, &planned)?;
         self.replicate(&rows, &versions, &planned)?;
         let (limit, trim_error) = self.memory.devices.round(&planned, freed.bytes > 0);
-        *self.tier.seen.lock_unpoisoned() = Seen {
+        let mut seen = self.tier.seen.lock_unpoisoned();
+        *seen = Seen {
+            rounds: seen.rounds.saturating_add(1),
             used: data_bytes(&space).saturating_sub(freed.bytes),
             incoming: claims.outstanding.values().sum(),
             waiting: claims.waiting.iter().map(|one| one.bytes).sum(),

@@ -73,6 +73,8 @@ class Tier:
     """The state of a tier. Sizes are in bytes, rates in bytes per second.
 
     :param watermark: bytes above which fast copies are deleted.
+    :param rounds: number of rounds since the start of the endpoint. Before the first one, bytes,
+        thresholds and rates are not known, and are 0.
     :param used: bytes of all versions on the fast roots.
     :param incoming: bytes that running transfers will still write to the fast roots.
     :param waiting: bytes of requests that wait for space.
@@ -98,6 +100,7 @@ class Tier:
     slow: str = ""
     capacity: int = 0
     watermark: int = 0
+    rounds: int = 0
     used: int = 0
     incoming: int = 0
     period_seconds: int = 0

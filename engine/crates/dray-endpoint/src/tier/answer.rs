@@ -111,6 +111,7 @@ fn answer(tier: &Tier, seen: &Seen) -> TierAnswer {
         slow: config.slow.to_string(),
         capacity: config.capacity.0,
         watermark: watermark(config),
+        rounds: seen.rounds,
         used: seen.used,
         incoming: seen.incoming,
         waiting: seen.waiting,

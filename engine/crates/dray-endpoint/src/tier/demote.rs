@@ -6,7 +6,9 @@ use super::plan::{self, Planned};
 use super::rows::endpoint;
 use crate::staging::{Copy, copy};
 use dray_access::OWN_PRINCIPAL;
-use dray_api::{Patch, StagedDirection, TierVersionState as At};
+use dray_api::{
+    AdmissionWord, Patch, Request, StagedDirection, StagingRequest, TierVersionState as At,
+};
 use dray_core::{Error, ErrorKind, Result, TransferId};
 use dray_queue::{TierChange, TierVersion};
 use dray_sched::tiers::placement::Need;
@@ -107,11 +109,13 @@ impl Round<'_> {
     /// Submits the demotion of a version, and returns the id of the transfer. A failed demotion
     /// continues under its id.
     fn submit(&self, row: &TierVersion, rate: u64) -> Result<String> {
-        let id = match (&row.transfer, &row.error) {
-            (Some(id), Some(_)) => TransferId::new(id.as_str())?,
-            _ => dray_open::prepare::new_transfer_id()?,
+        let failed = row.transfer.as_ref().filter(|_| row.error.is_some());
+        let is_again = failed.is_some();
+        let id = match failed {
+            Some(id) => TransferId::new(id.as_str())?,
+            None => dray_open::prepare::new_transfer_id()?,
         };
-        let (mut submission, staged) = copy(&Copy {
+        let (mut submission, mut staged) = copy(&Copy {
             id: &id,
             version: row,
             direction: StagedDirection::Out,
@@ -119,6 +123,10 @@ impl Round<'_> {
             labels: BTreeMap::from([(LABEL.to_owned(), row.tier.clone())]),
         })?;
         submission.request.rate_max = Some(rate);
+        if is_again && let Some(former) = self.promised(&id) {
+            submission.request.bytes_expected = Some(row.bytes);
+            again(&mut submission.request, &mut staged.request, &former);
+        }
         let new = TierVersion {
             state: At::Demoting,
             transfer: Some(id.to_string()),
@@ -129,6 +137,13 @@ impl Round<'_> {
         let submitted = self.all.queue.submit_staged(submission, staged, change);
         submitted.map_err(|refused| refused.error)?;
         Ok(id.to_string())
+    }
+
+    /// Returns the request of the stage-out `id` if it has a deadline.
+    fn promised(&self, id: &TransferId) -> Option<StagingRequest> {
+        let staging = self.all.queue.staging();
+        let (row, _) = staging.show(&endpoint(), id.as_str()).ok()?;
+        Some(row.request).filter(|request| request.deadline.is_some())
     }
 
     /// Changes the rate of a transfer that this tier has submitted with a rate. The rate of a staging
@@ -154,4 +169,23 @@ impl Round<'_> {
             Err(refused) => Err(refused.error),
         }
     }
+}
+
+/// Gives the next attempt of a stage-out the deadline of the one that failed. If the deadline cannot
+/// be promised any more, the attempt runs without a promise: its version still needs a slow copy.
+fn again(request: &mut Request, staged: &mut StagingRequest, former: &StagingRequest) {
+    request.deadline = former.deadline;
+    request.bytes_expected = former.bytes_expected.or(request.bytes_expected);
+    request.priority = former.priority;
+    request.bound_seconds = former.bound_seconds;
+    request.labels.clone_from(&former.labels);
+    request.admission = Some(AdmissionWord::BestEffort);
+    // The rate follows the deadline.
+    request.rate_max = None;
+    *staged = StagingRequest {
+        path: staged.path.clone(),
+        to: staged.to.clone(),
+        recursive: staged.recursive,
+        ..former.clone()
+    };
 }
