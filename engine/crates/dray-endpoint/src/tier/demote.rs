@@ -86,7 +86,10 @@ impl Round<'_> {
         };
         self.memory.rate = rate;
         match self.submit(row, plan::whole(rate)) {
-            Ok(id) => self.memory.followed.add(id, row.bytes, rate),
+            Ok(id) => {
+                let now = Instant::now();
+                self.memory.followed.add(id, row.bytes, rate, now);
+            }
             Err(error) => self.refused(row, &error)?,
         }
         Ok(())

@@ -90,9 +90,13 @@ impl Follow {
     }
 }
 
-/// The running demotions, by transfer.
+/// The running demotions.
 #[derive(Debug, Default)]
-pub(super) struct Followed(BTreeMap<String, Follow>);
+pub(super) struct Followed {
+    by_transfer: BTreeMap<String, Follow>,
+    /// The demotion that ended last.
+    ended: Option<Follow>,
+}
 
 /// Returns the number of bytes of the version that need not be moved any more.
 fn moved(counters: &Counters) -> u64 {
@@ -115,40 +119,46 @@ impl Followed {
         rate: f64,
     ) -> Vec<String> {
         let ids = running.iter().filter_map(|row| row.transfer.as_deref());
-        let known = std::mem::take(&mut self.0);
-        self.0 = ids
+        let mut known = std::mem::take(&mut self.by_transfer);
+        self.by_transfer = ids
             .zip(running)
             .map(|(id, row)| {
-                let follow = known.get(id).copied();
+                let follow = known.remove(id);
                 let new = || Follow::new(row.bytes as f64, rate, Instant::now());
                 let follow = follow.unwrap_or_else(new);
                 (id.to_owned(), Follow { rate, ..follow })
             })
             .collect();
+        self.ended = known.into_values().last().or(self.ended);
         self.look(queue);
-        let moving = self.0.iter().filter(|(_, one)| one.stage != Stage::Moved);
+        let all = self.by_transfer.iter();
+        let moving = all.filter(|(_, one)| one.stage != Stage::Moved);
         moving.map(|(id, _)| id.clone()).collect()
     }
 
-    /// Follows one more demotion, which has just been submitted. It makes up for the time that the
-    /// one before was late.
-    pub(super) fn add(&mut self, id: String, bytes: u64, rate: f64) {
+    /// Follows one more demotion, which was submitted at the time `now`. It makes up for the time
+    /// that the one before was late or early.
+    pub(super) fn add(&mut self, id: String, bytes: u64, rate: f64, now: Instant) {
         let bytes = bytes as f64;
-        let before = self.0.values().find(|one| one.stage == Stage::Moved);
-        let left = before.map_or(0.0, |one| one.due.max(-bytes / LEAD_PART));
-        let follow = Follow::new(bytes + left, rate, Instant::now());
-        self.0.insert(id, follow);
+        let mut running = self.by_transfer.values();
+        let before = running.find(|one| one.stage == Stage::Moved).copied();
+        let left = before.or(self.ended).map_or(0.0, |one| {
+            let past = now.duration_since(one.looked).as_secs_f64();
+            (one.due - rate * past).clamp(-bytes / LEAD_PART, bytes / LEAD_PART)
+        });
+        self.by_transfer
+            .insert(id, Follow::new(bytes + left, rate, now));
     }
 
     fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.by_transfer.is_empty()
     }
 
     /// Returns true if a demotion has moved its bytes, or has lost its session, since the last look.
     fn look(&mut self, queue: &Queue) -> bool {
         let now = Instant::now();
         let mut has_advanced = false;
-        for (id, follow) in &mut self.0 {
+        for (id, follow) in &mut self.by_transfer {
             has_advanced |= follow.look(counted(queue, id).as_ref(), now);
         }
         has_advanced
@@ -261,15 +271,28 @@ mod tests {
     }
 
     #[test]
-    fn the_next_demotion_makes_up_for_a_late_one() {
+    fn the_next_demotion_makes_up_for_a_late_or_early_one() {
+        let begin = Instant::now();
         let mut followed = Followed::default();
-        followed.add("one".to_owned(), 800, 1_000.0);
-        assert_eq!(followed.0["one"].due, 800.0);
-        for (due, wanted) in [(-40.0, 760.0), (-4_000.0, 700.0), (50.0, 850.0)] {
-            let one = followed.0.get_mut("one").expect("known");
-            (one.stage, one.due) = (Stage::Moved, due);
-            followed.add("two".to_owned(), 800, 1_000.0);
-            assert_eq!(followed.0["two"].due, wanted);
+        followed.add("one".to_owned(), 800, 1_000.0, begin);
+        assert_eq!(followed.by_transfer["one"].due, 800.0);
+        let mut after = |due, seconds, is_running| {
+            let mut one = Follow::new(due, 1_000.0, begin);
+            one.stage = Stage::Moved;
+            followed.by_transfer.clear();
+            match is_running {
+                true => drop(followed.by_transfer.insert("one".to_owned(), one)),
+                false => followed.ended = Some(one),
+            }
+            let now = begin + Duration::from_millis(seconds);
+            followed.add("two".to_owned(), 800, 1_000.0, now);
+            followed.by_transfer["two"].due
+        };
+        for is_running in [true, false] {
+            assert_eq!(after(-40.0, 0, is_running), 760.0);
+            assert_eq!(after(-4_000.0, 0, is_running), 700.0);
+            assert_eq!(after(50.0, 0, is_running), 850.0);
+            assert_eq!(after(50.0, 70, is_running), 780.0);
         }
     }
 }
