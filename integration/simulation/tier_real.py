@@ -101,6 +101,8 @@ MARKER = "COMPLETE"
 #: longest time that one write of a chunk may take: the limit of the device, and a margin
 BLOCKED_SECONDS = 3.0
 AGAIN_SECONDS = 0.25
+#: demotions at Brmax from which their mean interval is measured
+MEASURED = 4
 Sums = dict[tuple[str, int], str]
 
 
@@ -134,6 +136,8 @@ class Watch:
         self._free = shutil.disk_usage(fast.folder).free
         self._stop = threading.Event()
         self.peak = 0
+        #: the last time at which the tier wanted to demote at less than Brmax
+        self.slower = 0.0
         self.tiers: list[Tier] = []
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run)
@@ -148,6 +152,8 @@ class Watch:
                     if number % 5 == 0:
                         tier = client.tier("burst")
                         self.tiers.append(tier)
+                        if tier.demotion_rate < 0.99 * self._scale.read_max:
+                            self.slower = time.time()
                         is_demoting = any(each.state == "demoting" for each in tier.versions)
                         scale = self._scale
                         self._fast.limit(scale.write_min if is_demoting else scale.write_max)
@@ -324,13 +330,14 @@ class Burst:
     write: float
     #: seconds until a complete version was found
     found: float
-    #: seconds from the end of a demotion to the end of the next one
-    cycle: float
+    #: seconds from the end of a demotion to the end of the next one, if they were measured
+    cycle: float | None = None
 
     def freed(self, count: int) -> int:
         """Return the number of versions demoted before the last of ``count`` is written."""
         last = (count - 1) * self.scale.version / self.write - self.found
-        return max(0, math.floor(last / self.cycle))
+        cycle = self.cycle or self.scale.version / self.scale.read_max
+        return max(0, math.floor(last / cycle))
 
     def largest(self) -> int:
         """Return the largest number of versions of which a burst never fills the fast root."""
@@ -345,11 +352,11 @@ class Burst:
 
 def ideal(scale: Scale) -> Burst:
     """Return a burst without any delay."""
-    return Burst(scale, scale.write_min, 0.0, scale.version / scale.read_max)
+    return Burst(scale, scale.write_min, 0.0)
 
 
-def measured(scale: Scale, written: Written, tier: Tier, ended: float) -> Burst:
-    """Return the numbers of a burst whose writes ended at this time."""
+def measured(scale: Scale, written: Written, tier: Tier, since: float) -> Burst:
+    """Return the numbers of a burst. Since this time, the tier has demoted at Brmax."""
     found, ends = [], []
     for each in tier.versions:
         complete = written.complete.get((each.application, each.version))
@@ -358,9 +365,9 @@ def measured(scale: Scale, written: Written, tier: Tier, ended: float) -> Burst:
         found.append(each.written_at.timestamp() - complete)
         if each.demoted_at is not None:
             ends.append(each.demoted_at.timestamp())
-    # Demotions follow each other without a pause only while versions wait.
-    ends = sorted(end for end in ends if end <= ended + 2 * scale.version / scale.read_max)
-    cycle = (ends[-1] - ends[0]) / (len(ends) - 1) if len(ends) > 1 else math.inf
+    # Versions wait until the last one is demoted, so demotions follow each other.
+    ends = sorted(end for end in ends if end > since)
+    cycle = (ends[-1] - ends[0]) / (len(ends) - 1) if len(ends) > MEASURED else None
     return Burst(scale, written.bytes / written.seconds, statistics.median(found), cycle)
 
 
@@ -434,13 +441,12 @@ def run_load(
             written = write_period(
                 endpoint, fast.folder, scale, count, numbers, begun, is_burst=is_burst
             )
-            ended = time.time()
             time.sleep(max(0.0, begun + scale.period - scale.margin - time.time()))
             sums.update(written.sums)
             older, newest = orders(watch.tiers)
             last = watch.tiers[-1]
             states = [each.state for each in last.versions]
-            burst = measured(scale, written, last, ended)
+            burst = measured(scale, written, last, watch.slower)
             capacity = scale.capacity
             results.append(
                 {
@@ -460,7 +466,7 @@ def run_load(
                     "newest": newest,
                     "write_rate": round(burst.write),
                     "found_seconds": round(burst.found, 3),
-                    "cycle_seconds": round(burst.cycle, 3),
+                    "cycle_seconds": burst.cycle and round(burst.cycle, 3),
                     "largest": burst.largest(),
                     "load_average": round(os.getloadavg()[0], 1),
                     "wrong": check(endpoint, fast.folder, slow.folder, sums),
@@ -517,14 +523,18 @@ def bursts_of(results: dict[str, Any]) -> str:
     head = ["burst", "versions", "w, MB/s", "d, s", "v / Brmax + g, s", "g, s", "at most", "peak"]
     head += ["blocked"]
     least = results["version"] / results["read_max"]
+
+    def seconds(value: float | None) -> str:
+        return "-" if value is None else f"{value:.2f}"
+
     rows = [
         [
             f"{each['written']:.2f} S",
             str(each["versions"]),
             f"{each['write_rate'] / MB:.1f}",
-            f"{each['found_seconds']:.2f}",
-            f"{each['cycle_seconds']:.2f}",
-            f"{each['cycle_seconds'] - least:.2f}",
+            seconds(each["found_seconds"]),
+            seconds(each["cycle_seconds"]),
+            seconds(each["cycle_seconds"] and each["cycle_seconds"] - least),
             str(each["largest"]),
             f"{each['peak']:.2f} S",
             str(each["refused"]),
@@ -607,7 +617,9 @@ Brmax drains. The bound of {bound:.2f} S assumes that space is free with each de
 
 {bursts_of(results)}
 
-*At most* is the largest n that fits with the measured w, d and g of the burst.
+The mean of v / Brmax + g counts the demotions from the moment at which the tier wants to demote at
+Brmax; "-" means that it did not. *At most* is the largest n that fits with the measured w, d and g
+of the burst, or with g = 0.
 
 ## Refused applications
 
