@@ -14,6 +14,7 @@ import pytest
 
 from dray.testing.endpoints import Root
 from integration.harness.program import ROOT
+from integration.xrootd import tokens
 from integration.xrootd.servers import copy_programs, exported, find, give
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 #: As ``make build-xrootd`` names it; in the configuration it has no number.
 PLUGIN = "libDrayXrdPrepare-5.so"
 END_SECONDS = 90.0
+#: the issuer of the endpoint itself
+OWN = "https://beside"
 
 
 @pytest.fixture(scope="module")
@@ -276,6 +279,64 @@ def test_an_endpoint_that_is_away_is_named_in_the_log_only(
     site.server.start()
     assert site.xrdfs("prepare", "-s", "/slow/a").code != 0
     assert "is not the configured peer_key" in site.server.said()
+
+
+def test_a_client_stages_as_the_owner_of_its_token(
+    bare: Scene, certificates: Path, plugin: Path, start_endpoint: Callable[..., Endpoint]
+) -> None:
+    """With ``client_tokens yes``, the endpoint sees the token of each client."""
+    realm = tokens.make(bare, certificates)
+    site = Site(
+        bare,
+        plugin,
+        start_endpoint,
+        settings=["client_tokens yes"],
+        lines=realm.lines(),
+        env=realm.env,
+        issuer=[realm.issuer.config()],
+        map={"rules": [rule(url, name) for url in (tokens.URL, OWN) for name in ("alice", "bob")]},
+    )
+    site.write("a", b"a" * 1000)
+    site.write("b", b"b" * 1000)
+
+    def xrdfs(token: str, *words: str) -> Ended:
+        url = f"roots://localhost:{site.server.port}"
+        return bare.run("xrdfs", url, *words, env=realm.person(token))
+
+    rights = (tokens.READ, "storage.stage:/")
+    alice, bob = (realm.issuer.token(*rights, sub=name) for name in ("alice", "bob"))
+    request = xrdfs(alice, "prepare", "-s", "/slow/a").expect(0).out.strip()
+    end = time.monotonic() + END_SECONDS
+    while True:
+        said = json.loads(xrdfs(alice, "query", "prepare", request, "/slow/a").expect(0).out)
+        (one,) = said["responses"]
+        if one["online"]:
+            break
+        assert time.monotonic() < end, said
+        time.sleep(0.2)
+    assert one["has_reqid"]
+    assert (site.server.data / "fast/a").read_bytes() == b"a" * 1000
+    for name, count in (("alice", 1), ("bob", 0)):
+        with site.endpoint.client(subject=name) as client:
+            assert len(list(client.stagings())) == count
+    # Another client neither sees the request nor cancels it.
+    said = json.loads(xrdfs(bob, "query", "prepare", request, "/slow/a").expect(0).out)
+    assert not said["responses"][0]["has_reqid"]
+    refused = xrdfs(bob, "prepare", "-a", request)
+    assert refused.code != 0
+    assert "belongs to another owner" in refused.out + refused.words
+    # The server lets the client read, and the endpoint does not let it stage.
+    reader = realm.issuer.token(tokens.READ, sub="alice")
+    refused = xrdfs(reader, "prepare", "-s", "/slow/b")
+    assert refused.code != 0
+    assert not (site.server.data / "fast/b").exists()
+    for token in (alice, bob, reader):
+        assert token not in site.server.said()
+
+
+def rule(issuer: str, name: str) -> dict[str, str]:
+    """Return the rule of an endpoint that maps a subject of an issuer to an owner."""
+    return {"issuer": issuer, "subject": name, "owner": name}
 
 
 @pytest.mark.parametrize(
