@@ -91,7 +91,7 @@ check: setup ## Format, lints, types, house and layer rules, dependency audit
 
 integration: setup build build-xrootd build-sim develop ## Tests that need more than one part, real servers included
 	$(CARGO) build --locked -p dray-store-xrootd --example conformance
-	$(CARGO) build --locked -p dray-store-rados --example placement
+	$(CARGO) build --locked -p dray-store-rados --examples
 	$(PYTEST) -m "(slow or server) and not full and not bench and not celery" \
 		-n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
@@ -114,7 +114,7 @@ test-full: setup build build-xrootd build-sim develop ## Faults in full: 20 mome
 
 # The programs are those of `integration`. One worker: several clusters share two cores badly.
 test-storage: setup build build-xrootd develop ## Real storage clusters (Ceph) with faults and stock clients: ten minutes; a part is in `make test`
-	$(CARGO) build --locked -p dray-store-rados --example placement
+	$(CARGO) build --locked -p dray-store-rados --examples
 	$(PYTEST) -m "(slow or server or full) and not bench" integration/storage $(ARGS)
 
 test-docker: ## Two endpoints and a client in containers, with docker or podman; KEEP=1 keeps the images

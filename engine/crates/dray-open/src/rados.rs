@@ -3,7 +3,6 @@
 use crate::store_kind::{Location, OpenedSink, OpenedSource, StoreKind, Writable};
 use dray_core::options::{Durability, Options};
 use dray_core::{Checksum, End, Error, ErrorKind, RelPath, Result};
-use dray_store::Store;
 use dray_store_rados::{RadosStore, SCHEME, Url};
 use std::sync::Arc;
 
@@ -97,8 +96,7 @@ impl Location for RadosLocation {
 
     fn checksum(&self) -> Result<Option<Checksum>> {
         let store = RadosStore::open(self.above(), End::Source)?;
-        let sums = store.known_sums(&self.url.path)?;
-        Ok(sums.map(|sums| Checksum::Crc32c(sums.crc32c)))
+        store.checksum(&self.url.path)
     }
 
     fn writable(&self) -> Result<&dyn Writable> {

@@ -4,7 +4,7 @@ use crate::cluster::Cluster;
 use crate::errors::{Answer, Errno};
 use crate::layout::{OBJECT_SIZE, SIZE, STRIPE_COUNT, STRIPE_UNIT};
 use crate::names::{self, Names, State};
-use crate::note::{GENERATION, Generation, NOTE, Note, USER_PREFIX};
+use crate::note::{GENERATION, Generation, NOTE, Note, USER_PREFIX, XRDCKS, xrdcks_of};
 use crate::places::Places;
 use crate::pool::{Got, Job, Pool};
 use crate::small::Kept;
@@ -57,6 +57,8 @@ pub(crate) struct Found {
     /// Number of the file; `None` for a file of another program.
     pub(crate) generation: Option<Generation>,
     pub(crate) note: Option<Note>,
+    /// Checksum of XrdCeph, if it is of this version of the first object.
+    pub(crate) xrdcks: Option<u32>,
     /// Attributes of users, with their names.
     pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
@@ -93,6 +95,9 @@ impl Found {
             layout,
             generation: got.attribute(GENERATION).and_then(Generation::parse),
             note: note.filter(|note| note.size == size),
+            xrdcks: got
+                .attribute(XRDCKS)
+                .and_then(|value| xrdcks_of(value, got.time)),
             xattrs,
         })
     }

@@ -109,9 +109,22 @@ pub(crate) fn xrdcks(sums: &Sums, time: i64) -> [u8; 96] {
     value
 }
 
+/// Returns the adler32 in a value of [`XRDCKS`], if it was computed of an object with this
+/// modification time.
+pub(crate) fn xrdcks_of(value: &[u8], time: i64) -> Option<u32> {
+    let zero = Sums {
+        crc32c: 0,
+        adler32: 0,
+    };
+    let expected = xrdcks(&zero, time);
+    let adler32 = u32::from_be_bytes(value.get(32..36)?.try_into().ok()?);
+    let is_named = value.get(..24)? == &expected[..24] && value.get(31) == Some(&expected[31]);
+    is_named.then_some(adler32)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Generation, Note, xrdcks};
+    use super::{Generation, Note, xrdcks, xrdcks_of};
     use dray_core::{ModifiedTime, Sums};
 
     #[test]
@@ -148,5 +161,8 @@ mod tests {
         assert_eq!(&value[16..24], &[0, 0, 0, 0, 1, 2, 3, 4]);
         assert_eq!(&value[24..32], &[0, 0, 0, 0, 0, 0, 0, 4]);
         assert_eq!(&value[32..36], &[0x09, 0x1e, 0x01, 0xde]);
+        assert_eq!(xrdcks_of(&value, 0x0102_0304), Some(0x091e_01de));
+        assert_eq!(xrdcks_of(&value, 5), None);
+        assert_eq!(xrdcks_of(&value[..35], 0x0102_0304), None);
     }
 }

@@ -52,7 +52,7 @@ impl RadosFile {
     fn lost(&self, object: u64) -> Error {
         // A reader cannot tell a removed file from a lost object, so ask for the first object.
         if object == 0
-            || !matches!(self.files.find(&self.path), Ok(Some(found)) if found == self.found)
+            || !matches!(self.files.find(&self.path), Ok(Some(found)) if found.size == self.found.size && found.generation == self.found.generation)
         {
             return self.changed();
         }

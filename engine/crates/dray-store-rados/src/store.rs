@@ -2,16 +2,17 @@
 
 use crate::control::RadosControl;
 use crate::errors::Errno;
-use crate::files::{Entry, Files, is_own};
+use crate::files::{Entry, Files, Found, is_own};
 use crate::names::State;
 use crate::note::{GENERATION, NOTE, Note, USER_PREFIX};
 use crate::partial::Part;
 use crate::pool::{Job, Step};
 use crate::read::RadosFile;
 use crate::url::Url;
-use dray_core::lock::LockExt;
+use dray_core::lock::{LockExt, RwLockExt};
 use dray_core::{
-    ByteRange, End, ErrorKind, Layout, Metadata, ModifiedTime, Name, RelPath, Result, Sums,
+    ByteRange, Checksum, End, ErrorKind, Layout, Metadata, ModifiedTime, Name, RelPath, Result,
+    Sums,
 };
 use dray_store::{
     Attributes, CONTROL_NAMES_MAX, Capabilities, ControlFile, ControlMode, FileKind, FileState,
@@ -19,11 +20,15 @@ use dray_store::{
     ReadHandle, ReadPurpose, SmallFile, SmallName, Store, SyncItem, Target, unsupported,
 };
 use std::ffi::CString;
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 /// A folder in a pool, open for reading and writing.
-pub struct RadosStore(Arc<Files>);
+///
+/// If the cluster puts this process on its blocklist, the next call opens a new connection. Handles
+/// that were opened before stay on the former connection, so all their calls fail.
+pub struct RadosStore(RwLock<Arc<Files>>);
 
 /// Time for which a client that was put on the blocklist may still change a name: none, because the
 /// OSDs refuse its calls before the next call of the new holder. The value is not zero, because
@@ -36,7 +41,45 @@ impl RadosStore {
     /// # Errors
     /// [`ErrorKind::Unsupported`] if librados cannot be loaded; errors of the cluster.
     pub fn open(url: Url, end: End) -> Result<Self> {
-        Files::open(url, end).map(|files| Self(Arc::new(files)))
+        Files::open(url, end).map(|files| Self(RwLock::new(Arc::new(files))))
+    }
+
+    /// Returns the present connection.
+    fn files(&self) -> Arc<Files> {
+        let files = Arc::clone(&self.0.read_unpoisoned());
+        if !files.data.cluster.is_lost.load(Ordering::SeqCst) {
+            return files;
+        }
+        match Files::open(files.url.clone(), files.end) {
+            Ok(opened) => {
+                let opened = Arc::new(opened);
+                *self.0.write_unpoisoned() = Arc::clone(&opened);
+                opened
+            }
+            // The calls report the error of the former connection.
+            Err(_) => files,
+        }
+    }
+
+    /// Returns a checksum that is stored with the file: one of dray, or one of XrdCeph.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if the file does not exist; errors of the cluster.
+    pub fn checksum(&self, path: &RelPath) -> Result<Option<Checksum>> {
+        let found = self.found(path)?;
+        let own = found.note.and_then(|note| note.sums);
+        let own = own.map(|sums| Checksum::Crc32c(sums.crc32c));
+        Ok(own.or(found.xrdcks.map(Checksum::Adler32)))
+    }
+
+    fn found(&self, path: &RelPath) -> Result<Found> {
+        let files = self.files();
+        files.find(path)?.ok_or_else(|| {
+            let operation = "read the checksums of the file";
+            files
+                .error(ErrorKind::NotFound, operation, path)
+                .cause("the file does not exist")
+        })
     }
 
     /// Creates the folder and its missing parents.
@@ -46,11 +89,11 @@ impl RadosStore {
     pub fn make_root(&self) -> Result<()> {
         let url = Url {
             path: RelPath::root(),
-            ..self.0.url.clone()
+            ..self.files().url.clone()
         };
-        let above = Files::open(url, self.0.end)?;
+        let above = Files::open(url, self.files().end)?;
         let mut folder = RelPath::root();
-        for name in self.0.url.path.components() {
+        for name in self.files().url.path.components() {
             folder = folder.join(&name)?;
             above.make_dir(&folder)?;
         }
@@ -62,7 +105,7 @@ impl RadosStore {
     /// # Errors
     /// The errors of [`Self::open`].
     pub fn elsewhere(&self, folder: &RelPath) -> Result<Self> {
-        Self::open(self.0.url.with_path(folder), self.0.end)
+        Self::open(self.files().url.with_path(folder), self.files().end)
     }
 }
 
@@ -280,62 +323,64 @@ impl Store for RadosStore {
     }
 
     fn targets(&self) -> Vec<Target> {
-        self.0.targets()
+        self.files().targets()
     }
 
     fn layout(&self, path: &RelPath) -> Result<Layout> {
-        let found = self.0.find(path)?;
-        Ok(self.0.layout_of(&self.0.full(path)?, found.as_ref()))
+        let files = self.files();
+        let found = files.find(path)?;
+        Ok(files.layout_of(&files.full(path)?, found.as_ref()))
     }
 
     fn free_space(&self, path: &RelPath) -> Result<FreeSpace> {
-        self.0
-            .about(self.0.space(), "read the free space of the pool", path)
+        self.files().about(
+            self.files().space(),
+            "read the free space of the pool",
+            path,
+        )
     }
 
     fn list(&self, top: &RelPath, options: &ListOptions) -> Result<Box<dyn Lister>> {
-        self.0.list(top, options)
+        self.files().list(top, options)
     }
 
     fn open_read(&self, path: &RelPath, _purpose: ReadPurpose) -> Result<Box<dyn ReadHandle>> {
         const OPERATION: &str = "open the file";
-        match self.0.entry(path)? {
-            Some(Entry::File(found, modified)) => {
-                Ok(Box::new(RadosFile::new(&self.0, path, found, modified)?))
-            }
+        match self.files().entry(path)? {
+            Some(Entry::File(found, modified)) => Ok(Box::new(RadosFile::new(
+                &self.files(),
+                path,
+                found,
+                modified,
+            )?)),
             Some(Entry::Folder(_)) => Err(self
-                .0
+                .files()
                 .error(ErrorKind::IsADirectory, OPERATION, path)
                 .cause("a folder with this name exists")),
             None => Err(self
-                .0
+                .files()
                 .error(ErrorKind::NotFound, OPERATION, path)
                 .cause("no file with this name exists")),
         }
     }
 
     fn stat(&self, path: &RelPath) -> Result<Option<FileState>> {
-        match self.0.entry(path)? {
-            Some(entry) => Ok(Some(entry.state(self.0.data.number))),
-            None => self.0.own_state(path),
+        match self.files().entry(path)? {
+            Some(entry) => Ok(Some(entry.state(self.files().data.number))),
+            None => self.files().own_state(path),
         }
     }
 
     fn known_sums(&self, path: &RelPath) -> Result<Option<Sums>> {
-        let found = self.0.find(path)?.ok_or_else(|| {
-            self.0
-                .error(ErrorKind::NotFound, "read the checksums of the file", path)
-                .cause("the file does not exist")
-        })?;
-        Ok(found.note.and_then(|note| note.sums))
+        Ok(self.found(path)?.note.and_then(|note| note.sums))
     }
 
     fn make_dir(&self, path: &RelPath) -> Result<MadeDir> {
-        self.0.make_dir(path)
+        self.files().make_dir(path)
     }
 
     fn set_directory(&self, path: &RelPath, metadata: &Metadata) -> Result<()> {
-        let full = self.0.full(path)?;
+        let full = self.files().full(path)?;
         if full.is_empty() {
             return Ok(());
         }
@@ -348,16 +393,16 @@ impl Store for RadosStore {
         let text = note.text();
         let steps = vec![Step::Touch, Step::Set(NOTE, text.as_bytes())];
         let set = self
-            .0
+            .files()
             .state
             .one(Job::write(State::Folder.object(&full), steps));
-        self.0
+        self.files()
             .about(set, "set the attributes of the folder", path)
             .map(drop)
     }
 
     fn set_file(&self, path: &RelPath, metadata: &Metadata) -> Result<bool> {
-        self.0.set_file(path, metadata)
+        self.files().set_file(path, metadata)
     }
 
     fn make_symlink(
@@ -369,8 +414,10 @@ impl Store for RadosStore {
         _how: Publish,
     ) -> Result<()> {
         let cause = "a pool has no symbolic links";
-        Err(unsupported(self.0.end, "create the link", path, cause)
-            .remedy("copy the targets of links with --links follow, or exclude links"))
+        Err(
+            unsupported(self.files().end, "create the link", path, cause)
+                .remedy("copy the targets of links with --links follow, or exclude links"),
+        )
     }
 
     fn begin(
@@ -380,8 +427,8 @@ impl Store for RadosStore {
         request: &PartialRequest,
     ) -> Result<Box<dyn Partial>> {
         let partial = match request.reuse {
-            None => self.0.create(path, &request.name, size_bytes)?,
-            Some(id) => self.0.reopen(path, &request.name, id)?,
+            None => self.files().create(path, &request.name, size_bytes)?,
+            Some(id) => self.files().reopen(path, &request.name, id)?,
         };
         Ok(Box::new(partial))
     }
@@ -401,11 +448,11 @@ impl Store for RadosStore {
             holes,
             attributes: *attributes,
         };
-        self.only(path, self.0.write_small(&[file]))
+        self.only(path, self.files().write_small(&[file]))
     }
 
     fn write_small_each(&self, files: &[SmallFile<'_>]) -> Vec<Result<PartialId>> {
-        self.0.write_small(files)
+        self.files().write_small(files)
     }
 
     fn publish_small(
@@ -421,37 +468,37 @@ impl Store for RadosStore {
             id,
             how,
         };
-        self.only(path, self.0.publish_small(&[file]))
+        self.only(path, self.files().publish_small(&[file]))
     }
 
     fn publish_small_each(&self, files: &[SmallName<'_>]) -> Vec<Result<()>> {
-        self.0.publish_small(files)
+        self.files().publish_small(files)
     }
 
     fn discard(&self, path: &RelPath, partial: &Name, only: Option<PartialId>) -> Result<()> {
-        let partial = self.0.beside(path, partial)?;
-        self.0.discard(path, partial, only)
+        let partial = self.files().beside(path, partial)?;
+        self.files().discard(path, partial, only)
     }
 
     fn sync_each(&self, items: &[SyncItem<'_>]) -> Result<Vec<Result<()>>> {
-        self.0.sync_each(items)
+        self.files().sync_each(items)
     }
 
     fn remove(&self, path: &RelPath) -> Result<()> {
-        self.0.remove(path)
+        self.files().remove(path)
     }
 
     fn open_control(&self, path: &RelPath, mode: ControlMode) -> Result<Box<dyn ControlFile>> {
-        Ok(Box::new(RadosControl::open(&self.0, path, mode)?))
+        Ok(Box::new(RadosControl::open(&self.files(), path, mode)?))
     }
 
     fn remove_control(&self, path: &RelPath) -> Result<()> {
-        self.0
-            .remove_object(State::Control.object(&self.0.full(path)?), path)
+        self.files()
+            .remove_object(State::Control.object(&self.files().full(path)?), path)
     }
 
     fn list_control(&self, folder: &RelPath) -> Result<Vec<Name>> {
-        self.0.names_in(folder, CONTROL_NAMES_MAX)
+        self.files().names_in(folder, CONTROL_NAMES_MAX)
     }
 }
 
@@ -459,7 +506,7 @@ impl RadosStore {
     fn only<T>(&self, path: &RelPath, results: Vec<Result<T>>) -> Result<T> {
         let none = || {
             Err(self
-                .0
+                .files()
                 .error(ErrorKind::Internal, "write the small file", path))
         };
         results.into_iter().next().unwrap_or_else(none)

@@ -1,4 +1,4 @@
-//! Runs the conformance suite of stores in a folder of a pool: `conformance rados://POOL/FOLDER`.
+//! Runs the conformance suite of stores in a folder of a pool: `rados_conformance rados://POOL/FOLDER`.
 //! Each case uses its own folder there, which is not deleted. Further arguments are the names of
 //! cases to leave out.
 
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let usage = "conformance rados://POOL/FOLDER [CASE LEFT OUT]...";
+    let usage = "rados_conformance rados://POOL/FOLDER [CASE LEFT OUT]...";
     let (url, left_out) = words.split_first().ok_or(usage)?;
     let left_out: Vec<&str> = left_out.iter().map(String::as_str).collect();
     let url = Url::parse(url.as_bytes())?;

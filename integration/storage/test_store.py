@@ -1,0 +1,148 @@
+"""The store of Ceph pools on a real cluster: conformance, memory errors, replacement, resume."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.harness.program import ROOT
+
+if TYPE_CHECKING:
+    from integration.storage.ceph import Cluster
+
+pytestmark = [pytest.mark.server]
+
+MIB = 1 << 20
+#: makes 100 000 files one by one, with several operations for each
+LEFT_OUT = "100 000 entries are listed as they are found"
+#: with three objects of two units in each set, so that small files have several objects
+STRIPED = "?stripe_count=3&stripe_unit=65536&object_size=131072"
+#: long for valgrind, and without other calls of the library
+SLOW = ["a reader sees the old or the new file", "mode and time are kept as declared"]
+
+
+def _built(name: str) -> Path:
+    target = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "engine" / "target")
+    found = target / "debug" / name
+    if not found.exists():
+        pytest.fail(f"no {found}; build it: make test-storage")
+    return found
+
+
+def _program() -> Path:
+    return Path(os.environ.get("DRAY_PROGRAM") or _built("dray"))
+
+
+def _run(ceph: Cluster, *words: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "CEPH_CONF": str(ceph.configuration), **more}
+    return subprocess.run(
+        words, env=environment, capture_output=True, text=True, timeout=500, check=False
+    )
+
+
+def _copy(ceph: Cluster, *words: str | Path) -> None:
+    ended = _run(ceph, _program(), "cp", *words)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def _striped(ceph: Cluster, pool: str, name: str, to: Path) -> bytes:
+    """Read a file by libradosstriper."""
+    to.unlink(missing_ok=True)
+    ended = _run(ceph, "rados", "-p", pool, "--striper", "get", name, to)
+    assert ended.returncode == 0, ended.stderr
+    return to.read_bytes()
+
+
+def _bytes(path: Path, size: int, seed: int) -> Path:
+    path.write_bytes(random.Random(seed).randbytes(size))  # noqa: S311 - not a secret
+    return path
+
+
+@pytest.fixture(scope="module")
+def pool(ceph: Cluster) -> str:
+    """Make a pool."""
+    ceph.make_pool("store")
+    return "store"
+
+
+@pytest.mark.parametrize("layout", ["", STRIPED], ids=["plain", "striped"])
+def test_the_store_passes_the_suite(ceph: Cluster, pool: str, layout: str) -> None:
+    """Every case passes with the capabilities that the store declares."""
+    url = f"rados://{pool}@suite//{'striped' if layout else 'plain'}{layout}"
+    ended = _run(ceph, _built("examples/rados_conformance"), url, LEFT_OUT)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert " 0 failed" in ended.stdout
+    assert ended.stdout.count("passed   ") >= 30, ended.stdout
+
+
+def test_valgrind_finds_nothing_in_the_bindings(ceph: Cluster, pool: str) -> None:
+    """The calls of librados use only memory that is alive, and free what they get."""
+    if shutil.which("valgrind") is None:
+        pytest.fail("valgrind is missing: run `make setup`", pytrace=False)
+    valgrind = ["valgrind", "--undef-value-errors=no", "--error-exitcode=99", "-q"]
+    program = _built("examples/rados_conformance")
+    ended = _run(ceph, *valgrind, program, f"rados://{pool}@valgrind//v", LEFT_OUT, *SLOW)
+    assert ended.returncode == 0, ended.stdout + ended.stderr[-4000:]
+    assert " 0 failed" in ended.stdout
+
+
+def test_each_kind_of_file_replaces_each_other_kind(
+    ceph: Cluster, pool: str, tmp_path: Path
+) -> None:
+    """After each replacement the new file is complete, and no object of the old file is left."""
+    sizes = {"one object": 3 * MIB, "three": 9 * MIB, "none": 0, "two": 8 * MIB}
+    files = [_bytes(tmp_path / name, size, size) for name, size in sizes.items()]
+    order = [0, 1, 0, 3, 1, 2, 3, 2, 1, 1, 0]
+    for place, number in enumerate(order):
+        file = files[number]
+        os.utime(file, (place, place))
+        _copy(ceph, file, f"rados://{pool}//replaced/f")
+        assert _striped(ceph, pool, "/replaced/f", tmp_path / "out") == file.read_bytes()
+        count = max(1, -(-file.stat().st_size // (4 * MIB)))
+        names = [name for name in ceph.names(pool) if name.startswith("/replaced/f.")]
+        assert len(names) == count, (place, names)
+    state = ceph.names(pool, namespace=".dray")
+    assert [name for name in state if "replaced" in name and name[0] in "pcs"] == []
+
+
+def test_a_killed_copy_is_invisible_and_resumes(ceph: Cluster, pool: str, tmp_path: Path) -> None:
+    """After kill -9, no program finds the file. The next run sends only what was not durable."""
+    file = _bytes(tmp_path / "big", 96 * MIB, 7)
+    url = f"rados://{pool}//killed/big"
+    environment = {**os.environ, "CEPH_CONF": str(ceph.configuration)}
+    words = [_program(), "cp", "--rate", "16MiB", file, url]
+    running = subprocess.Popen(
+        words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    until = time.monotonic() + 60
+    while not any(name.startswith("l/killed/") for name in ceph.names(pool, ".dray")):
+        assert time.monotonic() < until, "no log"
+        time.sleep(0.1)
+    # Two sync groups of objects are durable then.
+    time.sleep(4)
+    running.send_signal(signal.SIGKILL)
+    running.wait()
+    stat = _run(ceph, "rados", "-p", pool, "--striper", "stat", "/killed/big")
+    assert stat.returncode != 0
+    assert any(name.startswith("/killed/big.") for name in ceph.names(pool))
+    ended = _run(ceph, _program(), "cp", file, url)
+    assert ended.returncode == 0, ended.stderr
+    assert "starting over" not in ended.stderr, ended.stderr
+    assert "96.0 MiB sent" not in ended.stdout, ended.stdout
+    assert _striped(ceph, pool, "/killed/big", tmp_path / "out") == file.read_bytes()
+
+
+def test_a_missing_library_is_named_with_its_package(ceph: Cluster, pool: str) -> None:
+    """Without librados the program works, and one message says what to install."""
+    words = [_program(), "cp", f"rados://{pool}//x", "/dev/null"]
+    ended = _run(ceph, *words, DRAY_LIBRADOS="/nonexistent/librados.so.2")
+    assert ended.returncode != 0
+    assert "librados2" in ended.stderr, ended.stderr
