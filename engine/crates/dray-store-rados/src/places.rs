@@ -6,18 +6,20 @@ use crate::placement::{Commands, Placement, Refresher};
 use dray_core::lock::{LockExt, RwLockExt};
 use dray_core::{End, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, RwLock, TryLockError};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 /// Pause after a failed refresh. A command to a stopped monitor blocks until its timeout.
 const AFTER_FAILURE: Duration = Duration::from_secs(60);
 
-/// The placement of one pool. A call that finds it out of date refreshes it, and the calls of other
-/// threads meanwhile use the former placement.
+/// The placement of one pool. A call that finds it out of date starts a refresh, and uses the former
+/// placement until the refresh has ended.
 pub(crate) struct Places {
     current: RwLock<Arc<Placement>>,
     refreshing: Mutex<Refreshing>,
     is_doubted: AtomicBool,
+    /// True while a thread refreshes the placement.
+    is_asking: AtomicBool,
     begun: Instant,
 }
 
@@ -48,6 +50,7 @@ impl Places {
                 not_before: Duration::ZERO,
             }),
             is_doubted: AtomicBool::new(false),
+            is_asking: AtomicBool::new(false),
             begun: Instant::now(),
         }
     }
@@ -61,20 +64,37 @@ impl Places {
 
     /// Returns the placement. If the cluster does not answer, the placement may be out of date or
     /// empty.
-    pub(crate) fn now(&self, cluster: &Cluster) -> Arc<Placement> {
-        let refreshing = match self.refreshing.try_lock() {
-            Ok(refreshing) => Some(refreshing),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+    pub(crate) fn now(self: &Arc<Self>, cluster: &Arc<Cluster>) -> Arc<Placement> {
+        if self.current.read_unpoisoned().epoch() == 0 {
             // Wait only for the first placement.
-            Err(TryLockError::WouldBlock) if self.current.read_unpoisoned().epoch() == 0 => {
-                Some(self.refreshing.lock_unpoisoned())
-            }
-            Err(TryLockError::WouldBlock) => None,
-        };
-        if let Some(mut refreshing) = refreshing {
-            self.refresh(&mut refreshing, cluster);
+            self.refresh(&mut self.refreshing.lock_unpoisoned(), cluster);
+        } else if self.is_due() && !self.is_asking.swap(true, Ordering::SeqCst) {
+            self.refresh_aside(cluster);
         }
         Arc::clone(&self.current.read_unpoisoned())
+    }
+
+    fn is_due(&self) -> bool {
+        let Ok(refreshing) = self.refreshing.try_lock() else {
+            return false;
+        };
+        let now = self.begun.elapsed();
+        let is_doubted = self.is_doubted.load(Ordering::Relaxed);
+        now >= refreshing.not_before && (is_doubted || refreshing.refresher.is_due(now))
+    }
+
+    /// Refreshes the placement on a thread of its own. A stopped monitor delays its answer by half
+    /// a minute, and reads and writes need no monitor.
+    fn refresh_aside(self: &Arc<Self>, cluster: &Arc<Cluster>) {
+        let (places, cluster) = (Arc::clone(self), Arc::clone(cluster));
+        let refresh = move || {
+            places.refresh(&mut places.refreshing.lock_unpoisoned(), &cluster);
+            places.is_asking.store(false, Ordering::SeqCst);
+        };
+        let thread = std::thread::Builder::new().name("dray-placement".to_owned());
+        if thread.spawn(refresh).is_err() {
+            self.is_asking.store(false, Ordering::SeqCst);
+        }
     }
 
     fn refresh(&self, refreshing: &mut Refreshing, cluster: &Cluster) {

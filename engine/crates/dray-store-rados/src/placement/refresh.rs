@@ -38,11 +38,15 @@ const SETTLES: [Duration; 4] = [
     Duration::from_secs(20),
 ];
 
+/// Time for which a manager that does not answer is not asked again.
+const WITHOUT_MANAGER: Duration = Duration::from_secs(60);
+
 /// Largest number of groups for which one refresh asks a monitor. A command takes about 1 ms.
 const GROUPS_AT_ONCE: usize = 256;
 
 const OSD_STAT: &str = r#"{"prefix":"osd stat","format":"json"}"#;
 pub(super) const OSD_DUMP: &str = r#"{"prefix":"osd dump","format":"json"}"#;
+const MGR_STAT: &str = r#"{"prefix":"mgr stat","format":"json"}"#;
 pub(super) const PG_DUMP: &str =
     r#"{"prefix":"pg dump","dumpcontents":["pgs_brief"],"format":"json"}"#;
 
@@ -59,6 +63,8 @@ pub struct Refresher {
     changed: (Duration, usize),
     /// True after an error of a request to an OSD.
     is_doubtful: bool,
+    /// Time of the next question to the manager.
+    manager_after: Duration,
 }
 
 /// The next question to the cluster.
@@ -81,6 +87,7 @@ impl Refresher {
             asked: Duration::ZERO,
             changed: (Duration::ZERO, SETTLES.len()),
             is_doubtful: false,
+            manager_after: Duration::ZERO,
         }
     }
 
@@ -143,7 +150,7 @@ impl Refresher {
         }
         self.is_doubtful = false;
         self.asked = now;
-        let found = self.ask(cluster)?;
+        let found = self.ask(now, cluster)?;
         if found.epoch() != self.current.epoch() {
             self.changed = (now, 0);
         } else if is_settle {
@@ -161,10 +168,10 @@ impl Refresher {
         self.changed.1 = SETTLES.iter().take_while(passed).count();
     }
 
-    fn ask(&self, cluster: &dyn Commands) -> Result<Placement> {
+    fn ask(&mut self, now: Duration, cluster: &dyn Commands) -> Result<Placement> {
         let mut found = Placement::read(&cluster.monitor(OSD_DUMP)?)?;
-        // The monitors answer for the groups that the manager does not know.
-        if let Ok(answer) = cluster.manager(PG_DUMP) {
+        if let Some(answer) = self.manager_groups(now, cluster) {
+            // The monitors answer for the groups that the manager does not know.
             let _ = found.add_groups(&answer);
         }
         found.keep_known(&self.current);
@@ -174,5 +181,20 @@ impl Refresher {
             found.add_group(&cluster.monitor(&command)?)?;
         }
         Ok(found)
+    }
+
+    /// Asks the manager for all groups. A question to a missing manager waits for a timeout, so the
+    /// monitors are asked first whether a manager is there.
+    fn manager_groups(&mut self, now: Duration, cluster: &dyn Commands) -> Option<Vec<u8>> {
+        if now < self.manager_after {
+            return None;
+        }
+        let status = cluster.monitor(MGR_STAT).ok();
+        let is_there = status.is_some_and(|answer| answers::has_manager(&answer));
+        let groups = is_there.then(|| cluster.manager(PG_DUMP).ok()).flatten();
+        if groups.is_none() {
+            self.manager_after = now.saturating_add(WITHOUT_MANAGER);
+        }
+        groups
     }
 }

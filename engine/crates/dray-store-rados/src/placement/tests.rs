@@ -82,6 +82,7 @@ struct Cluster {
     down: RefCell<Vec<u32>>,
     /// Groups that the manager knows; `None`: no manager.
     reported: Cell<Option<u32>>,
+    has_manager: Cell<bool>,
     is_reachable: Cell<bool>,
     asked: RefCell<Vec<String>>,
 }
@@ -94,6 +95,7 @@ impl Cluster {
             acting: RefCell::default(),
             down: RefCell::default(),
             reported: Cell::new(Some(groups)),
+            has_manager: Cell::new(true),
             is_reachable: Cell::new(true),
             asked: RefCell::default(),
         }
@@ -147,6 +149,7 @@ impl Commands for Cluster {
         let answer = match what.as_str() {
             "osd stat" => serde_json::json!({"epoch": self.epoch.get(), "num_osds": 3}),
             "osd dump" => self.dump(),
+            "mgr stat" => serde_json::json!({"epoch": 3, "available": self.has_manager.get()}),
             group => {
                 let number = u32::from_str_radix(&group[2..], 16).expect("a group");
                 serde_json::json!({"pgid": group, "acting": self.acting(number)})
@@ -205,7 +208,7 @@ fn one_question_to_the_manager_gives_all_groups() {
     let mut refresher = Refresher::new("bulk");
     assert_eq!(primary(&refresher), None);
     assert!(refresher.refresh(at(5.0), &cluster).expect("good"));
-    assert_eq!(cluster.asked(), ["osd dump", "pg dump"]);
+    assert_eq!(cluster.asked(), ["osd dump", "mgr stat", "pg dump"]);
     assert_eq!(
         refresher.placement().group_of("bulk", "", b"a").as_deref(),
         Some("7.18")
@@ -373,4 +376,26 @@ fn a_placement_survives_an_unreachable_cluster() {
     cluster.change(0x18, &[2]);
     refresher.refresh(at(2.5), &cluster).expect("good");
     assert_eq!(primary(&refresher), Some(2));
+}
+
+#[test]
+fn a_missing_manager_is_asked_once_a_minute() {
+    let cluster = Cluster::new(32);
+    cluster.reported.set(None);
+    let mut refresher = Refresher::new("bulk");
+    for second in 0..100 {
+        cluster.change(second % 32, &[1]);
+        refresher
+            .refresh(at(f64::from(second)), &cluster)
+            .expect("good");
+    }
+    let asked = cluster.asked();
+    assert_eq!(asked.iter().filter(|each| *each == "pg dump").count(), 2);
+    // A cluster that reports no manager gets no question to a manager, which would wait.
+    let cluster = Cluster::new(32);
+    cluster.has_manager.set(false);
+    let mut refresher = Refresher::new("bulk");
+    refresher.refresh(at(0.0), &cluster).expect("good");
+    assert!(!cluster.asked().contains(&"pg dump".to_owned()));
+    assert_eq!(primary(&refresher), Some(0));
 }
