@@ -27,6 +27,7 @@ mod standing;
 mod storage;
 mod streams;
 mod tape;
+mod targets;
 mod tickets;
 mod tier_writes;
 mod tiers;
@@ -61,6 +62,7 @@ pub use tape::{
     TapeLocality, TapePaths, TapeProblem, TapeStageRequest, TapeStageStatus, TapeStaged,
     TapeVersion, without_doubled_slashes,
 };
+pub use targets::{TargetAnswer, TargetEnd, TargetList, TargetState};
 pub use tickets::{
     MintedTicket, RenewRequest, TICKET_ALPHABET, TICKET_PREFIX, TICKET_RANDOM_BYTES, Ticket,
     TicketList, TicketPatch, TicketQuery, TicketRequest, is_ticket, shown_id, without_tickets,

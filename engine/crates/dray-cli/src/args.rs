@@ -2,6 +2,7 @@
 
 mod calibrate;
 mod endpoint;
+mod plan;
 mod serve;
 mod staging;
 
@@ -10,6 +11,7 @@ pub(crate) use endpoint::{
     Algorithm, Ask, At, Cancel, Endpoint, Init, Mint, Owed, Rm, RunEndpoint, ShowTier, ShowToken,
     ShowTransfer, Status, Sum, Tier, Token, Top, Transfers, Who,
 };
+pub(crate) use plan::Plan;
 pub(crate) use serve::Serve;
 pub(crate) use staging::{AtEndpoint, HowToStage, ListStaged, Stage, StageIn, StageOut};
 
@@ -423,19 +425,6 @@ pub(crate) struct Say {
     /// Write the order of the sent objects to a file, as JSON lines
     #[arg(long, value_name = "FILE", help_heading = "Output options")]
     pub(crate) trace: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-#[command(override_usage = "dray plan [OPTIONS] SRC... DST")]
-pub(crate) struct Plan {
-    #[command(flatten)]
-    pub(crate) what: What,
-
-    #[command(flatten)]
-    pub(crate) owed: Owed,
-
-    #[command(flatten)]
-    pub(crate) who: Who,
 }
 
 #[derive(Debug, Subcommand)]

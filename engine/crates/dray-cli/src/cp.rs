@@ -22,7 +22,7 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
         output::set_quiet(cp.what.json);
     }
     if cp.dry_run {
-        return plan::run(&cp.what, &cp.owed, &cp.peer.who);
+        return plan::run(&cp.what, &cp.owed, &cp.peer.who, false);
     }
     if third_party::is_meant(&cp.what.paths) {
         let transfer = match &cp.transfer_id {

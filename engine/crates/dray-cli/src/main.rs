@@ -72,7 +72,7 @@ fn run() -> Exit {
         Command::Stat(at) => storage::stat(at),
         Command::Rm(rm) => storage::remove(rm),
         Command::Checksum(sum) => storage::checksum(sum),
-        Command::Plan(plan) => plan::run(&plan.what, &plan.owed, &plan.who),
+        Command::Plan(plan) => plan::run(&plan.what, &plan.owed, &plan.who, plan.layout),
         Command::Log(log) => log::run(log),
         Command::Version => {
             output::result(concat!("dray ", env!("CARGO_PKG_VERSION")));

@@ -4,14 +4,16 @@
 //! destination and from the log. For a copy between two endpoints, the driving endpoint answers if
 //! it would accept the transfer.
 
+mod layout;
+
 use crate::args::{Owed, What, Who};
 use crate::exit::{Exit, Stop, usage};
 use crate::output;
 use crate::third_party;
 use crate::units::{count, human};
 use dray_core::options::Options;
-use dray_core::plan::object_bytes_for;
-use dray_core::{ContentKey, End, EntryKind, Error, Layout, RelPath, Result, TransferId};
+use dray_core::plan::object_bytes_within;
+use dray_core::{ContentKey, End, EntryKind, Error, Layout, RangeSet, RelPath, Result, TransferId};
 use dray_open::locations::{self, Folder, Places, Sources};
 use dray_open::prepare::{self, Targets};
 use dray_runtime::sink::{DestinationRequest, Peek};
@@ -22,6 +24,7 @@ use dray_session::sink::{Facts, Resume};
 use dray_session::source::Listed;
 use dray_store::{LinkScope, Store};
 use dray_wire::message::Selection;
+use layout::Names;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -30,16 +33,30 @@ use std::sync::Arc;
 
 /// Planned outcome of one file.
 enum Fate {
-    Send { objects: u64 },
-    Resume { objects: u64, open: u64, safe: u64 },
+    Send {
+        objects: u64,
+    },
+    Resume {
+        objects: u64,
+        open: u64,
+        /// Ranges that must be sent.
+        wanted: RangeSet,
+    },
     Adopt,
     Skip,
     Refuse(Error),
 }
 
-/// Runs `dray plan`.
-pub(crate) fn run(what: &What, owed: &Owed, who: &Who) -> Result<Exit, Stop> {
+/// Runs `dray plan`. If `shows_layout` is true, also shows the targets of each range.
+pub(crate) fn run(what: &What, owed: &Owed, who: &Who, shows_layout: bool) -> Result<Exit, Stop> {
     if third_party::is_meant(&what.paths) {
+        if shows_layout {
+            return Err(usage(
+                "--layout shows the storage targets of this host only",
+                "plan copies between folders of this host, or drop --layout",
+            )
+            .into());
+        }
         return third_party::plan(what, owed, who);
     }
     third_party::refuse_owed(owed)?;
@@ -69,8 +86,10 @@ pub(crate) fn run(what: &What, owed: &Owed, who: &Who) -> Result<Exit, Stop> {
     let sink = Sink::open(what, &places, folder, &targets, &store)?;
     let mut planner = Planner {
         what,
+        shows_layout,
         options: what.options(),
-        source: store,
+        from: Names::of(&store),
+        to: Names::of(&sink.store),
         sink,
         totals: Totals::default(),
     };
@@ -167,8 +186,10 @@ struct Totals {
 
 struct Planner<'a> {
     what: &'a What,
+    shows_layout: bool,
     options: Options,
-    source: Arc<dyn Store>,
+    from: Names,
+    to: Names,
     sink: Sink,
     totals: Totals,
 }
@@ -202,7 +223,7 @@ impl Planner<'_> {
         };
         match self.sink.look(&listed.path, &key) {
             Ok(facts) => {
-                let fate = self.fate(&key, &facts);
+                let fate = self.fate(&key, &facts, &listed.layout);
                 self.tell(listed, size, &fate, &facts.layout);
             }
             Err(error) => self.fail(&Failure {
@@ -212,7 +233,7 @@ impl Planner<'_> {
         }
     }
 
-    fn fate(&self, key: &ContentKey, facts: &Facts) -> Fate {
+    fn fate(&self, key: &ContentKey, facts: &Facts, source: &Layout) -> Fate {
         match decide(self.options.overwrite, key, facts.existing.as_ref()) {
             Decision::Adopt => return Fate::Adopt,
             Decision::Skip => return Fate::Skip,
@@ -220,6 +241,10 @@ impl Planner<'_> {
             Decision::Take => {}
         }
         let asked = NonZeroU64::new(self.options.object_bytes).unwrap_or(NonZeroU64::MIN);
+        let send = || {
+            let steps = (source.step(key.size), facts.layout.step(key.size));
+            sent(key.size, asked, steps)
+        };
         match &facts.resume {
             // A run uses buffers that hold the objects of the log, so the object size of the log is
             // no obstacle.
@@ -228,31 +253,33 @@ impl Planner<'_> {
             }
             Some(Err(error)) => {
                 output::note(&format!("note: {error}"));
-                sent(key.size, asked)
+                send()
             }
-            _ => sent(key.size, asked),
+            _ => send(),
         }
     }
 
     fn tell(&mut self, listed: &Listed, size: u64, fate: &Fate, layout: &Layout) {
         let (word, bytes, objects) = match fate {
             Fate::Send { objects } => ("send", size, *objects),
-            Fate::Resume { open, safe, .. } => ("resume", size - safe, *open),
+            Fate::Resume { open, wanted, .. } => ("resume", wanted.bytes(), *open),
             Fate::Adopt => ("adopt", 0, 0),
             Fate::Skip => ("skip", 0, 0),
             Fate::Refuse(_) => ("refuse", 0, 0),
         };
         let total = self.totals.fates.entry(word).or_default();
         *total = (total.0 + 1, total.1 + bytes, total.2 + objects);
-        let from = names(self.source.as_ref(), &listed.layout);
-        let to = names(self.sink.store.as_ref(), layout);
-        for (totals, names) in [(&mut self.totals.from, &from), (&mut self.totals.to, &to)] {
-            // Stripes of a file are assigned to its targets in turn, so each target gets about the
-            // same number of bytes.
-            for name in names.iter().filter(|_| bytes > 0) {
-                *totals.entry(name.clone()).or_default() += bytes / names.len() as u64;
+        let from = shares(&self.from, &listed.layout, size, bytes);
+        let to = shares(&self.to, layout, size, bytes);
+        for (totals, shares) in [(&mut self.totals.from, &from), (&mut self.totals.to, &to)] {
+            for (name, share) in shares.iter().filter(|(_, share)| *share > 0) {
+                *totals.entry(name.clone()).or_default() += share;
             }
         }
+        let names = |shares: Vec<(String, u64)>| -> Vec<String> {
+            shares.into_iter().map(|(name, _)| name).collect()
+        };
+        let (from, to) = (names(from), names(to));
         if let Fate::Refuse(error) = fate {
             self.totals.failed += 1;
             crate::output::complain(&error.clone().file(&listed.path));
@@ -260,9 +287,11 @@ impl Planner<'_> {
         if self.what.json {
             let line = file_json(listed, size, fate, word, bytes, objects, (&from, &to));
             output::result(&line.to_string());
+            self.show_layout(listed, size, fate, layout);
             return;
         }
         let path = &listed.path;
+        let whole = size;
         let size = human(size);
         output::result(&match fate {
             Fate::Send { objects } => {
@@ -278,6 +307,18 @@ impl Planner<'_> {
             Fate::Skip => format!("skip    {path} ({size}; another file exists)"),
             Fate::Refuse(_) => format!("refuse  {path} ({size})"),
         });
+        self.show_layout(listed, whole, fate, layout);
+    }
+
+    fn show_layout(&self, listed: &Listed, size: u64, fate: &Fate, sink: &Layout) {
+        let wanted = match fate {
+            _ if !self.shows_layout => return,
+            Fate::Send { .. } => &RangeSet::full(size),
+            Fate::Resume { wanted, .. } => wanted,
+            Fate::Adopt | Fate::Skip | Fate::Refuse(_) => return,
+        };
+        let (from, to) = ((&listed.layout, &self.from), (sink, &self.to));
+        layout::show(&listed.path, wanted, from, to, self.what.json);
     }
 
     fn finish(&self) -> Exit {
@@ -330,8 +371,8 @@ impl Planner<'_> {
     }
 }
 
-fn sent(size: u64, asked: NonZeroU64) -> Fate {
-    let object = object_bytes_for(size, asked, asked);
+fn sent(size: u64, asked: NonZeroU64, (source, sink): (u64, u64)) -> Fate {
+    let object = object_bytes_within(size, asked, asked, source, sink);
     Fate::Send {
         objects: size.div_ceil(object.get()),
     }
@@ -339,21 +380,32 @@ fn sent(size: u64, asked: NonZeroU64) -> Fate {
 
 fn resumed(resume: &Resume, size: u64) -> Fate {
     let object = resume.object_bytes.max(1);
-    let safe = resume.done.bytes();
+    let mut wanted = RangeSet::full(size);
+    for (range, _) in resume.done.iter() {
+        wanted.remove(range);
+    }
     Fate::Resume {
         objects: size.div_ceil(object),
-        open: (size - safe).div_ceil(object),
-        safe,
+        open: wanted.bytes().div_ceil(object),
+        wanted,
     }
 }
 
-fn names(store: &dyn Store, layout: &Layout) -> Vec<String> {
-    let targets = store.targets();
-    let name = |id: &dray_core::TargetId| {
-        let known = targets.iter().find(|target| target.id == *id);
-        known.map_or_else(|| id.to_string(), |target| target.name.clone())
+/// Returns the targets of a file, each with its part of the `bytes` that must be sent.
+fn shares(names: &Names, layout: &Layout, size: u64, bytes: u64) -> Vec<(String, u64)> {
+    let part = |share: u64| {
+        let part = u128::from(share) * u128::from(bytes) / u128::from(size.max(1));
+        u64::try_from(part).unwrap_or(u64::MAX)
     };
-    layout.targets().map(|id| name(&id)).collect()
+    match layout {
+        Layout::Single(target) => vec![(names.name(*target), bytes)],
+        several => {
+            let shares = several.shares(size).into_iter();
+            shares
+                .map(|(target, share)| (names.name(target), part(share)))
+                .collect()
+        }
+    }
 }
 
 fn file_json(

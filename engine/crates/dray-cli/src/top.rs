@@ -8,7 +8,9 @@ use crate::output;
 use crate::peer;
 use crate::transfers::why_held;
 use crate::units::{count, human};
-use dray_api::{State, TierList, Timestamp, Transfer, TransferList};
+use dray_api::{
+    State, TargetEnd, TargetList, TargetState, TierList, Timestamp, Transfer, TransferList,
+};
 use dray_client::{Answer, Client};
 use dray_core::rate::Class;
 use dray_core::url::SCHEME;
@@ -36,8 +38,10 @@ pub(crate) fn run(top: &Top) -> Result<Exit, Stop> {
     loop {
         let (transfers, is_all) = look(&client)?;
         let tiers = tiers(&client)?;
+        let targets = targets(&client)?;
         if top.ask.json {
             let mut sums = sums(&transfers, is_all);
+            sums["targets"] = targets.map_or(json!([]), |all| all.json["targets"].clone());
             sums["tiers"] = tiers.map_or(json!([]), |tiers| tiers.json["tiers"].clone());
             output::result(&sums.to_string());
             return Ok(Exit::Safe);
@@ -47,6 +51,7 @@ pub(crate) fn run(top: &Top) -> Result<Exit, Stop> {
             false => String::new(),
         };
         let mut lines = lines(&address, &transfers, is_all, &why_held);
+        lines.extend(targets.iter().flat_map(|all| target_lines(&all.read)));
         for tier in tiers.iter().flat_map(|tiers| &tiers.read.tiers) {
             lines.push(String::new());
             lines.extend(crate::tiers::lines(tier));
@@ -85,6 +90,49 @@ fn tiers(client: &Client) -> Result<Option<Answer<TierList>>> {
         Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Returns the storage targets of the endpoint's sessions. Returns `None` if an older endpoint does
+/// not know this call.
+fn targets(client: &Client) -> Result<Option<Answer<TargetList>>> {
+    match client.ask(Method::GET, "/v1/targets", None) {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns a table of the storage targets. Empty if no session uses a target.
+fn target_lines(all: &TargetList) -> Vec<String> {
+    if all.targets.is_empty() {
+        return Vec::new();
+    }
+    let mut lines = vec![
+        String::new(),
+        format!(
+            "{:<28} {:<6} {:>9} {:>12}  STATE",
+            "TARGET", "END", "UNDER WAY", "SERVICE"
+        ),
+    ];
+    for target in &all.targets {
+        let end = match target.end {
+            TargetEnd::Source => "source",
+            TargetEnd::Sink => "sink",
+        };
+        let state = match target.state {
+            TargetState::Fair => "fair",
+            TargetState::Congested => "congested",
+            TargetState::Stuck => "STUCK",
+        };
+        let service = target.service_seconds;
+        let service = service.map_or(String::new(), |time| format!("{:.1} ms", time * 1e3));
+        lines.push(format!(
+            "{:<28} {end:<6} {:>9} {service:>12}  {state}",
+            shown(&target.name),
+            target.under_way
+        ));
+    }
+    lines
 }
 
 /// Sort key: transfers with a deadline first, in the order of their deadlines, then running
@@ -275,7 +323,7 @@ fn lines(
 
 #[cfg(test)]
 mod tests {
-    use super::{lines, order, sums};
+    use super::{TargetList, lines, order, sums, target_lines};
     use crate::fixtures::answer;
     use dray_api::Transfer;
     use dray_client::Answer;
@@ -287,6 +335,23 @@ mod tests {
         let more = more.as_object().cloned().unwrap_or_default();
         fields.as_object_mut().expect("an object").extend(more);
         answer(&fields)
+    }
+
+    #[test]
+    fn targets_are_shown_with_their_service_time_and_state() {
+        let all: TargetList = serde_json::from_value(json!({"targets": [
+            {"end": "source", "name": "osd.2", "sessions": 1, "under_way": 3,
+                "service_seconds": 0.0125, "state": "congested"},
+            {"end": "sink", "name": "disk", "sessions": 1, "under_way": 0,
+                "service_seconds": null, "state": "fair"}]}))
+        .expect("targets");
+        let lines = target_lines(&all);
+        assert!(lines[2].starts_with("osd.2 ") && lines[2].contains(" 12.5 ms  congested"));
+        assert!(lines[3].contains(" sink ") && lines[3].ends_with("  fair"));
+        let none = TargetList {
+            targets: Vec::new(),
+        };
+        assert!(target_lines(&none).is_empty());
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod staging;
 mod storage;
 mod submission;
 mod tape;
+mod targets;
 mod tickets;
 mod tiers;
 mod transfers;
@@ -27,6 +28,7 @@ pub use refusal::{Refusal, code_of};
 use crate::accounts::Accounts;
 use crate::audit::Audit;
 use crate::connection::Sitting;
+use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::storage::{Given, Listings, in_plain_words};
 use crate::tier::Tiers;
@@ -109,6 +111,8 @@ pub struct Api {
     pub accounts: Arc<Accounts>,
     /// The tiers.
     pub tiers: Arc<Tiers>,
+    /// The running sessions.
+    pub live: Live,
     /// Facts about the endpoint that the API reports to callers.
     pub about: About,
     places: Arc<Places>,
@@ -146,6 +150,8 @@ pub struct Parts {
     pub accounts: Arc<Accounts>,
     /// The tiers.
     pub tiers: Arc<Tiers>,
+    /// The running sessions.
+    pub live: Live,
     /// Facts about the endpoint that the API reports to callers.
     pub about: About,
 }
@@ -171,6 +177,7 @@ impl Api {
             audit: parts.audit,
             accounts: parts.accounts,
             tiers: parts.tiers,
+            live: parts.live,
             about: parts.about,
             places: Arc::default(),
             calls: Arc::new(Semaphore::new(CALLS_MAX)),
@@ -366,6 +373,7 @@ fn routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(writes::show, writes::give_up))
         .routes(routes!(writes::renew))
         .routes(routes!(writes::complete))
+        .routes(routes!(targets::list))
         .routes(routes!(about::endpoint))
         .routes(routes!(about::scheduling))
         .routes(routes!(about::healthz))

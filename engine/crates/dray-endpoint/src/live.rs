@@ -6,6 +6,7 @@
 
 mod moving;
 mod rates;
+mod targets;
 
 pub use moving::{Moving, Way};
 

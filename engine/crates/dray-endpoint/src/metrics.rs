@@ -3,11 +3,13 @@
 //! The format is written without a library, because a dozen numbers and one histogram need less
 //! code than the calls of a library.
 
+mod targets;
 mod tiers;
 
 pub use tiers::TierSample;
 
 use axum::http::Method;
+use dray_api::TargetAnswer;
 use dray_core::Result;
 use dray_core::lock::LockExt;
 use dray_queue::Queue;
@@ -74,11 +76,16 @@ impl Metrics {
         }
     }
 
-    /// Returns all counters as text, with those of the tiers.
+    /// Returns all counters as text, with those of the tiers and the storage targets.
     ///
     /// # Errors
     /// The errors of the queue's database.
-    pub fn text(&self, queue: &Queue, tiers: &[TierSample]) -> Result<String> {
+    pub fn text(
+        &self,
+        queue: &Queue,
+        tiers: &[TierSample],
+        targets: &[TargetAnswer],
+    ) -> Result<String> {
         let mut text = String::new();
         head(&mut text, "dray_transfers", "gauge", "Transfers by state.");
         for (state, count) in queue.count_by_state()? {
@@ -97,6 +104,7 @@ impl Metrics {
             line(&mut text, name, "", value);
         }
         tiers::push(&mut text, tiers);
+        targets::push(&mut text, targets);
         self.api(&mut text);
         Ok(text)
     }

@@ -18,7 +18,7 @@ use dray_core::options::Overwrite;
 use dray_core::{End, Error, ErrorKind, RelPath, Result, StreamId};
 use dray_link::link::{SinkLink, SourceLink};
 use dray_net::{Caller, Fingerprint, Handler, Prepared, Request};
-use dray_runtime::observe::Observer;
+use dray_runtime::observe::{Observer, TargetLoad};
 use dray_runtime::{sink, source};
 use dray_session::{Event, Outcome, Progress};
 use dray_wire::message::{BlockHead, Connect, Role};
@@ -439,6 +439,10 @@ impl Observer for Session {
 
     fn progress(&self, progress: &Progress) {
         self.seat.moving.note(progress);
+    }
+
+    fn targets(&self, end: End, targets: &[TargetLoad]) {
+        self.seat.moving.note_targets(end, targets);
     }
 
     fn object(&self, stream: Option<StreamId>, head: &BlockHead) {

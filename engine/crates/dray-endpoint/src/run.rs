@@ -315,6 +315,7 @@ impl Endpoint {
             audit: Arc::clone(&audit),
             accounts: Arc::clone(&accounts),
             tiers,
+            live: live.clone(),
             about: About {
                 key: fingerprint.to_string(),
                 address,

@@ -48,6 +48,9 @@ pub(crate) trait Executor {
 
     /// Returns the machine's present counters.
     fn progress(&self) -> Progress;
+
+    /// Passes the state of the storage targets to the observer.
+    fn report_targets(&self);
 }
 
 /// Runs an executor until its session ends.
@@ -67,6 +70,7 @@ pub(crate) fn run<C: Executor>(
         if now >= next_progress {
             next_progress = now + PROGRESS_INTERVAL;
             observer.progress(&executor.progress());
+            executor.report_targets();
         }
         let until_progress = next_progress.saturating_duration_since(now);
         let wait = executor

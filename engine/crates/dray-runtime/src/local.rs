@@ -1,7 +1,7 @@
 //! A transfer with both ends in one process. Control messages pass through channels, and the two
 //! ends exchange buffers without a copy of their bytes.
 
-use crate::observe::Observer;
+use crate::observe::{Observer, TargetLoad};
 use crate::{sink, source};
 use crossbeam_channel::{Sender, unbounded};
 use dray_core::{End, Error, ErrorKind, PeerId, Result, StreamId};
@@ -183,6 +183,10 @@ impl Observer for AtSink<'_> {
         only.writers.store(progress.writers, order);
         only.bytes_read_back.store(progress.bytes_read_back, order);
     }
+
+    fn targets(&self, end: End, targets: &[TargetLoad]) {
+        self.observer.targets(end, targets);
+    }
 }
 
 /// Passes on the source's events and counters, completed with the sink's counters.
@@ -198,6 +202,10 @@ impl Observer for AtSource<'_> {
 
     fn progress(&self, progress: &Progress) {
         self.observer.progress(&self.sink_only.complete(*progress));
+    }
+
+    fn targets(&self, end: End, targets: &[TargetLoad]) {
+        self.observer.targets(end, targets);
     }
 
     fn listed(&self, entries: &[Listed]) {

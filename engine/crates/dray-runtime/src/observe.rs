@@ -1,9 +1,36 @@
 //! Reports of a running end to its caller.
 
-use dray_core::{Result, StreamId};
+use dray_core::{End, Result, StreamId, TargetId};
+use dray_sched::congestion::Load;
 use dray_session::source::Listed;
 use dray_session::{Event, Progress};
+use dray_store::Store;
 use dray_wire::message::{BlockHead, Totals};
+
+/// State of one storage target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TargetLoad {
+    /// Name of the target in its store.
+    pub name: String,
+    /// Operations, durations and congestion.
+    pub load: Load,
+}
+
+impl TargetLoad {
+    /// Names the targets of `store`.
+    pub(crate) fn named(store: &dyn Store, loads: Vec<Load>) -> Vec<Self> {
+        let targets = store.targets();
+        let name = |target: TargetId| {
+            let known = targets.iter().find(|known| known.id == target);
+            known.map_or_else(|| target.to_string(), |known| known.name.clone())
+        };
+        let named = loads.into_iter().map(|load| Self {
+            name: name(load.target),
+            load,
+        });
+        named.collect()
+    }
+}
 
 /// Observer of a transfer. The executor's thread calls these methods, so a method must not block
 /// unless its description allows it.
@@ -16,6 +43,11 @@ pub trait Observer: Sync {
     /// Receives the counters, several times a second and once at the end.
     fn progress(&self, progress: &Progress) {
         let _ = progress;
+    }
+
+    /// Receives the state of the storage targets of `end`, several times a second.
+    fn targets(&self, end: End, targets: &[TargetLoad]) {
+        let _ = (end, targets);
     }
 
     /// Receives listed entries. Called at a source only.
@@ -71,6 +103,10 @@ impl Observer for Unkept<'_> {
 
     fn progress(&self, progress: &Progress) {
         self.0.progress(&Self::of(progress));
+    }
+
+    fn targets(&self, end: End, targets: &[TargetLoad]) {
+        self.0.targets(end, targets);
     }
 
     fn listed(&self, entries: &[Listed]) {

@@ -45,7 +45,7 @@ pub use probe::Peek;
 pub use request::DestinationRequest;
 
 use crate::event_loop::{self, Executor};
-use crate::observe::Observer;
+use crate::observe::{Observer, TargetLoad};
 use crate::target_pools::{TargetPools, Worker};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use dray_core::maps::HashMap;
@@ -306,6 +306,12 @@ impl Executor for SinkExecutor<'_, '_> {
             bytes_read_back: self.space.read_back.bytes(),
             ..*self.machine.progress()
         }
+    }
+
+    fn report_targets(&self) {
+        let loads = self.machine.loads(self.clock.now());
+        let targets = TargetLoad::named(self.space.store.as_ref(), loads);
+        self.observer.targets(End::Sink, &targets);
     }
 }
 

@@ -4,7 +4,7 @@ mod list;
 mod read;
 
 use crate::event_loop::{self, Executor};
-use crate::observe::Observer;
+use crate::observe::{Observer, TargetLoad};
 use crate::target_pools::TargetPools;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use dray_core::maps::HashMap;
@@ -65,6 +65,7 @@ pub struct Setup {
 /// cannot be listed is reported as a failed entry instead.
 pub fn run(setup: Setup, link: SourceLink, observer: &dyn Observer) -> Result<(Outcome, Progress)> {
     let _batch = Batch::begin();
+    let store = setup.roots.first().map(|root| Arc::clone(&root.store));
     let listing = Listing::new(setup.roots, &setup.selection, &setup.machine.options)?;
     let pool = match Pool::new(setup.machine.buffers, setup.machine.buffer_bytes) {
         Ok(pool) => pool,
@@ -78,7 +79,7 @@ pub fn run(setup: Setup, link: SourceLink, observer: &dyn Observer) -> Result<(O
     let machine = Source::new(setup.machine);
     let ran = caught("run the source", || {
         let bounds = (segments_max, readers_most);
-        conduct_all(listing, machine, bounds, &pool, link, observer)
+        conduct_all((listing, store), machine, bounds, &pool, link, observer)
     });
     let failed = |error: Error| (Outcome::Failed(error.at(End::Source)), Progress::default());
     Ok(ran.and_then(|ended| ended).unwrap_or_else(failed))
@@ -86,7 +87,7 @@ pub fn run(setup: Setup, link: SourceLink, observer: &dyn Observer) -> Result<(O
 
 /// Starts the threads and the executor, and waits for all of them.
 fn conduct_all(
-    listing: Listing,
+    (listing, store): (Listing, Option<Arc<dyn Store>>),
     machine: Source,
     (segments_max, readers_most): (usize, u32),
     pool: &Pool,
@@ -115,6 +116,7 @@ fn conduct_all(
             pool,
             clock: Clock::start(),
             observer,
+            store,
             events: link.events_in,
             control: control_out,
             list_jobs,
@@ -168,6 +170,8 @@ struct SourceExecutor<'scope, 'env> {
     pool: &'env Pool,
     clock: Clock,
     observer: &'env dyn Observer,
+    /// The store that names the targets. `None` if there is nothing to read.
+    store: Option<Arc<dyn Store>>,
     events: Sender<SourceEvent>,
     control: event_loop::Outbox,
     list_jobs: Sender<u32>,
@@ -338,6 +342,14 @@ impl Executor for SourceExecutor<'_, '_> {
         Progress {
             profile: self.machine.profile(self.clock.now()),
             ..*self.machine.progress()
+        }
+    }
+
+    fn report_targets(&self) {
+        if let Some(store) = &self.store {
+            let loads = self.machine.loads(self.clock.now());
+            let targets = TargetLoad::named(store.as_ref(), loads);
+            self.observer.targets(End::Source, &targets);
         }
     }
 }

@@ -119,6 +119,21 @@ fn targets_are_named_in_a_plan() {
     assert_eq!(plan.json()["source_targets"]["nvme"], 100);
     assert_eq!(plan.json()["source_targets"]["disk"], 50);
     assert_eq!(plan.json()["sink_targets"]["tape"], 150);
+
+    let layout = scene.good(&[&["plan", "-r", "d/", "t", "--layout", "--json"][..], &map].concat());
+    let ranges = layout.out.lines().filter(|line| line.contains("\"range\""));
+    let ranges: Vec<serde_json::Value> = ranges
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    assert_eq!(ranges.len(), 2, "{}", layout.out);
+    let fast = ranges.iter().find(|range| range["length"] == 100);
+    let fast = fast.expect("the file of 100 bytes");
+    assert_eq!(
+        (&fast["source_target"], &fast["sink_target"]),
+        (&"nvme".into(), &"tape".into())
+    );
+    let text = scene.good(&[&["plan", "-r", "d/", "t", "--layout"][..], &map].concat());
+    assert!(text.out.contains("disk -> tape"), "{}", text.out);
 }
 
 #[test]

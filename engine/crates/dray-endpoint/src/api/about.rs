@@ -130,7 +130,11 @@ pub(super) async fn metrics(State(api): Shared, request: Request) -> Answer<impl
         }
     }
     let text = api
-        .call(|api| api.metrics.text(&api.queue, &api.tiers.samples()?))
+        .call(|api| {
+            let targets = api.live.targets();
+            api.metrics
+                .text(&api.queue, &api.tiers.samples()?, &targets)
+        })
         .await?;
     let kind = "text/plain; version=0.0.4; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], text))

@@ -12,6 +12,7 @@ mod words;
 use super::{About, Api, Parts, openapi, router};
 use crate::accounts::Accounts;
 use crate::audit::Audit;
+use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::queue_settings::queue_settings;
 use crate::tier::Tiers;
@@ -123,6 +124,7 @@ fn open_roots(
         audit,
         accounts,
         tiers: tiers.expect("opened"),
+        live: Live::of(&config),
         metrics: Arc::new(Metrics::default()),
         about: About {
             key: "sha256:00".to_owned(),

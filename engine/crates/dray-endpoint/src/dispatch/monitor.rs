@@ -9,7 +9,7 @@ use dray_core::{End, Error, Result, Status, StreamId, TransferId};
 use dray_queue::promises::asks_promise;
 use dray_queue::{Counters, Manifest, Queue, SessionInput};
 use dray_runtime::drive::{Ended, Watch};
-use dray_runtime::observe::Observer;
+use dray_runtime::observe::{Observer, TargetLoad};
 use dray_session::{Event, Progress};
 use dray_wire::message::{BlockHead, SegmentKind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -203,6 +203,10 @@ impl Observer for Monitor<'_> {
             // Ignored here: a write error is reported with the next line that is added to the list.
             let _ = manifest.flush();
         }
+    }
+
+    fn targets(&self, end: End, targets: &[TargetLoad]) {
+        self.moving.note_targets(end, targets);
     }
 
     fn object(&self, stream: Option<StreamId>, head: &BlockHead) {

@@ -2,8 +2,9 @@
 
 use dray_api::RateWish;
 use dray_core::lock::LockExt;
-use dray_core::{TransferId, plan};
+use dray_core::{End, TransferId, plan};
 use dray_runtime::handle::Handle;
+use dray_runtime::observe::TargetLoad;
 use dray_session::Progress;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -67,6 +68,8 @@ pub struct Moving {
     /// Number of moved bytes at which `alarm` is called. `u64::MAX` means never.
     alarm_at: AtomicU64,
     alarm: Mutex<Option<Alarm>>,
+    /// The last report of the storage targets of each end that runs here.
+    targets: Mutex<Vec<(End, Vec<TargetLoad>)>>,
 }
 
 impl Moving {
@@ -97,6 +100,7 @@ impl Moving {
             is_held_there: AtomicBool::new(false),
             alarm_at: AtomicU64::new(u64::MAX),
             alarm: Mutex::default(),
+            targets: Mutex::default(),
         }
     }
 
@@ -139,6 +143,19 @@ impl Moving {
         self.is_held_there
             .store(progress.is_held_there, Ordering::Relaxed);
         self.ring();
+    }
+
+    /// Records the state of the storage targets of an end.
+    pub fn note_targets(&self, end: End, loads: &[TargetLoad]) {
+        let mut targets = self.targets.lock_unpoisoned();
+        targets.retain(|(other, _)| *other != end);
+        targets.push((end, loads.to_vec()));
+    }
+
+    /// Returns the last reports of the storage targets.
+    #[must_use]
+    pub fn targets(&self) -> Vec<(End, Vec<TargetLoad>)> {
+        self.targets.lock_unpoisoned().clone()
     }
 
     /// Records bytes that have just arrived.

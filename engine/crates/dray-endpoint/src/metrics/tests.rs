@@ -3,7 +3,7 @@
 use super::{Metrics, TierSample};
 use crate::queue_settings::queue_settings;
 use axum::http::Method;
-use dray_api::{Request, Route};
+use dray_api::{Request, Route, TargetAnswer, TargetEnd, TargetState};
 use dray_config::Config;
 use dray_core::TransferId;
 use dray_queue::clock;
@@ -117,7 +117,7 @@ fn metrics_say_who_is_held_and_how_promises_stand() {
     let queue = open(folder.path());
     let metrics = Metrics::default();
     let value = |name: &str| {
-        let text = metrics.text(&queue, &[]).expect("read");
+        let text = metrics.text(&queue, &[], &[]).expect("read");
         let line = text
             .lines()
             .find(|line| line.starts_with(&format!("{name} ")));
@@ -163,7 +163,15 @@ fn metrics_say_who_is_held_and_how_promises_stand() {
 fn the_page_of_metrics_names_each() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(folder.path());
-    let text = Metrics::default().text(&queue, &[TierSample::default()]);
+    let target = TargetAnswer {
+        end: TargetEnd::Sink,
+        name: "a \"b\"".to_owned(),
+        sessions: 1,
+        under_way: 2,
+        service_seconds: Some(0.5),
+        state: TargetState::Congested,
+    };
+    let text = Metrics::default().text(&queue, &[TierSample::default()], &[target]);
     let text = text.expect("read");
     let page = include_str!("../../../../../docs/reference/metrics.md");
     let told: BTreeSet<&str> = (text.lines())

@@ -1,9 +1,9 @@
 //! Sums of counters over all sessions of a transfer, and counters that one end alone does not have.
 
 use super::{Ended, Ending};
-use crate::observe::Observer;
+use crate::observe::{Observer, TargetLoad};
 use dray_core::profile::Profile;
-use dray_core::{Result, StreamId};
+use dray_core::{End, Result, StreamId};
 use dray_session::{Event, Found, Progress};
 use dray_wire::message::{BlockHead, SegmentKind, Totals};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -102,6 +102,10 @@ impl Observer for Arrivals<'_> {
 
     fn progress(&self, progress: &Progress) {
         self.observer.progress(progress);
+    }
+
+    fn targets(&self, end: End, targets: &[TargetLoad]) {
+        self.observer.targets(end, targets);
     }
 
     fn object(&self, stream: Option<StreamId>, head: &BlockHead) {
