@@ -21,7 +21,7 @@ use dray_api::reserved_id;
 use dray_core::options::{self, Order};
 use dray_core::{ByteRange, Checksum, TransferId};
 use dray_open::locations::{Places, Written};
-use dray_open::prepare::RateInTime;
+use dray_open::prepare::{RateInTime, StripeChoice};
 use dray_runtime::assembly::{Content, Threads};
 use dray_runtime::drive::StreamCount;
 use dray_wire::message::Selection;
@@ -201,6 +201,10 @@ pub(crate) struct What {
     #[arg(long, value_name = "DIR=NAME", help_heading = "Copy options")]
     pub(crate) target: Vec<OsString>,
 
+    /// Extended attribute to read instead of lustre.lov, to simulate Lustre on other file systems
+    #[arg(long, value_name = "NAME", hide = true)]
+    pub(crate) lustre_attribute: Option<String>,
+
     /// Print one JSON object on standard output at the end
     #[arg(long, help_heading = "Output options")]
     pub(crate) json: bool,
@@ -358,6 +362,13 @@ pub(crate) struct Cp {
     /// if the file system supports it, so that a full file system is detected early
     #[arg(long, help_heading = "Copy options")]
     pub(crate) preallocate: bool,
+
+    /// Lustre stripes of new files at a destination on this host: source (the stripes of the source
+    /// file; needs --xattrs), COUNT or COUNT:SIZE, for example 4:1MiB; the COUNT all means every
+    /// object storage target
+    #[arg(long, value_name = "STRIPES", value_parser = units::stripes,
+          help_heading = "Copy options")]
+    pub(crate) stripe: Option<StripeChoice>,
 
     /// Share blocks with the original in a copy on one file system, if the file system supports it
     /// and no checksum is requested or stored

@@ -7,8 +7,8 @@ use crate::report::Report;
 use crate::run::Run;
 use crate::{output, plan, remote, signals, third_party};
 use dray_core::{End, Error, ErrorKind, Result};
-use dray_open::locations::{self, Folder, Sources};
-use dray_open::prepare::{self, Targets};
+use dray_open::locations::{self, Folder, Places, Sources};
+use dray_open::prepare::{self, StripeChoice, Targets};
 use dray_runtime::drive::{self, Ended, Ending};
 use dray_runtime::handle::Handle;
 use dray_runtime::observe::Observer;
@@ -30,10 +30,18 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
             None => prepare::new_transfer_id()?,
         };
         signals::watch("no longer watching; the transfer continues at the endpoint")?;
+        if cp.stripe.is_some() {
+            return Err(usage(
+                "--stripe does not work between two endpoints",
+                "set stripe for the root in the configuration of the endpoint, or omit the option",
+            )
+            .into());
+        }
         return third_party::run(cp, &transfer);
     }
     refuse_options_of_endpoints(cp)?;
     let places = cp.what.places()?;
+    refuse_stripes(cp, &places)?;
     Filter::new(&cp.what.selection())?;
     let transfer = match &cp.transfer_id {
         Some(id) => id.clone(),
@@ -59,6 +67,8 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
             limits: cp.limit_target.clone(),
             direct: cp.direct_io,
             preallocates: cp.preallocate,
+            stripes: cp.stripe.clone(),
+            lustre_attribute: cp.what.lustre_attribute.clone(),
             shares_blocks: places.are_local() && cp.may_share_blocks(),
             threads: cp.threads.unwrap_or_default(),
         },
@@ -107,6 +117,23 @@ fn refuse_options_of_endpoints(cp: &Cp) -> Result<(), Stop> {
         .into());
     }
     Ok(())
+}
+
+/// Refuses stripes that would have no effect.
+fn refuse_stripes(cp: &Cp, places: &Places) -> Result<(), Stop> {
+    match &cp.stripe {
+        Some(StripeChoice::Source) if !cp.xattrs => Err(usage(
+            "--stripe source works only with --xattrs, because an attribute contains the stripes",
+            "add --xattrs, or write the number of stripes",
+        )
+        .into()),
+        Some(StripeChoice::Fixed(_)) if !matches!(places.folder, Folder::Local(_)) => Err(usage(
+            "--stripe with a number works only for a destination folder on this host",
+            "use --stripe at the other host (dray serve), or omit the option",
+        )
+        .into()),
+        _ => Ok(()),
+    }
 }
 
 /// Cancels the copy at the first signal. At the second signal the program ends, and with `--json`

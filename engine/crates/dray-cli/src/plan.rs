@@ -79,6 +79,7 @@ pub(crate) fn run(what: &What, owed: &Owed, who: &Who, shows_layout: bool) -> Re
     };
     let targets = Targets {
         folders: locations::targets(&what.target)?,
+        lustre_attribute: what.lustre_attribute.clone(),
         ..Targets::default()
     };
     let store = prepare::open_source(&targets, what.links.into())?;

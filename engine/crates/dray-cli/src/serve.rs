@@ -158,6 +158,8 @@ impl House {
                     limits: serve.limit_target.clone(),
                     direct: serve.direct_io,
                     preallocates: serve.preallocate,
+                    stripes: serve.stripe.clone(),
+                    lustre_attribute: None,
                     shares_blocks: false,
                     threads: serve.threads,
                 };

@@ -22,7 +22,7 @@ pub use tiers::{
     BypassKeys, Completion, ManagedTier, Template, TierPolicyName, Values, VictimOrder,
 };
 pub use values::{
-    Address, Owners, Rate, RootName, Size, TargetFolder, TargetLimit, ThreadsOf, Tier,
+    Address, Owners, Rate, RootName, Size, StripeOf, TargetFolder, TargetLimit, ThreadsOf, Tier,
 };
 
 use dray_api::{Request, Route, Streams};
@@ -193,6 +193,8 @@ pub struct Root {
     /// supports that.
     #[serde(default)]
     pub preallocate: bool,
+    /// Lustre stripes of new files: `"source"`, `"COUNT"` or `"COUNT:SIZE"`.
+    pub stripe: Option<StripeOf>,
     /// Maximum bytes per second that all transfers together read from the root and write to it.
     pub rate: Option<Rate>,
 }

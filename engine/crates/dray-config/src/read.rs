@@ -149,6 +149,7 @@ impl Config {
             ("limit_targets", !root.limit_targets.is_empty()),
             ("direct_io", root.direct_io),
             ("preallocate", root.preallocate),
+            ("stripe", root.stripe.is_some()),
         ] {
             if is_set {
                 let what = match key {

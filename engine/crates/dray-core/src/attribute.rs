@@ -23,6 +23,10 @@ const STORAGE_PREFIXES: [&[u8]; 5] = [
     b"user.fuseoverlayfs.",
 ];
 
+/// Name of the attribute in which a source sends the Lustre stripes of a file to the sink. The
+/// source generates its value, and no store sets it on a file.
+pub const STRIPES_NAME: &[u8] = b"user.lustre.stripes";
+
 /// Says whether a transfer copies an attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttributeRule {

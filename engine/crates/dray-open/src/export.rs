@@ -250,6 +250,8 @@ impl Export {
             )?,
             direct: self.targets.direct,
             preallocates: self.targets.preallocates,
+            stripes: self.targets.stripes.clone(),
+            lustre_attribute: self.targets.lustre_attribute.clone(),
             ..dray_store::PosixOptions::default()
         };
         let store = dray_store::PosixStore::open(&held, End::Sink, options).map_err(|error| {

@@ -21,6 +21,7 @@ use dray_runtime::sink::{
 use dray_runtime::source::{self, Root};
 use dray_session::Failure;
 use dray_session::sink::decide::refusal;
+pub use dray_store::lustre::StripeChoice;
 pub use dray_store::wrap::limit::RateInTime;
 use dray_store::{Capabilities, LinkScope, PosixOptions, PosixStore, Store};
 use dray_wire::message::Selection;

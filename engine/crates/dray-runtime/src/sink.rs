@@ -421,6 +421,7 @@ impl SinkExecutor<'_, '_> {
                 key,
                 object_bytes,
                 resume,
+                stripes,
             } => {
                 let task = BackgroundTask::Prepare {
                     index,
@@ -428,6 +429,7 @@ impl SinkExecutor<'_, '_> {
                     key,
                     object_bytes,
                     resume,
+                    stripes,
                 };
                 // A resumed file is read first, so the threads for reading prepare it.
                 (if resume { Lane::Reads } else { Lane::Names }, task)

@@ -309,6 +309,7 @@ impl World {
                 key,
                 object_bytes,
                 resume,
+                stripes: _,
             } => {
                 let host = &mut self.sessions[at].host;
                 let prepared = host.prepare(index, &path, &key, object_bytes, resume);

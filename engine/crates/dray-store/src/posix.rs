@@ -17,11 +17,13 @@ mod probe;
 mod read;
 mod resolve;
 mod share;
+mod striped;
 mod sync;
 mod uncached;
 mod write;
 
 use crate::errno;
+use crate::lustre::StripeChoice;
 use crate::store::{ControlFile, Lister, Partial, ReadHandle, Store};
 use crate::targets::{TargetMap, Targets};
 use crate::types::{
@@ -73,6 +75,10 @@ pub struct PosixOptions {
     pub preallocates: bool,
     /// Let copies share blocks with their source files, if the file system supports it.
     pub shares_blocks: bool,
+    /// Lustre stripes of new files. `None` leaves the choice to the folder of the file. A source
+    /// with [`StripeChoice::Source`] sends the stripes of its files. A sink requires a root on
+    /// Lustre.
+    pub stripes: Option<StripeChoice>,
     /// Extended attribute that is read instead of `lustre.lov`. Each file system then counts as
     /// Lustre. For tests without Lustre.
     pub lustre_attribute: Option<String>,
@@ -88,6 +94,7 @@ impl Default for PosixOptions {
             direct: false,
             preallocates: false,
             shares_blocks: false,
+            stripes: None,
             lustre_attribute: None,
         }
     }
@@ -106,6 +113,7 @@ pub struct PosixStore {
     is_direct: bool,
     preallocates: bool,
     shares_blocks: bool,
+    stripes: Option<StripeChoice>,
     /// Path of the root at the time when it was opened, if the system reported the path.
     opened_at: Option<PathBuf>,
 }
@@ -150,8 +158,9 @@ impl PosixStore {
                 ..error.cause(cause)
             }
         };
+        let shown = root;
         if options.create {
-            make_root(root).map_err(failed)?;
+            resolve::make_root(root).map_err(failed)?;
         }
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(root, flags | OFlags::RDONLY, Mode::empty())
@@ -163,7 +172,7 @@ impl PosixStore {
         let layouts = Layouts::new(Arc::clone(&targets), options.lustre_attribute);
         let layouts = Arc::new(layouts);
         let folders = Arc::new(Folders::new(Arc::clone(&root), Arc::clone(&layouts)));
-        Ok(Self {
+        let store = Self {
             root,
             end,
             folders,
@@ -174,8 +183,11 @@ impl PosixStore {
             is_direct: options.direct,
             preallocates: options.preallocates,
             shares_blocks: options.shares_blocks,
+            stripes: options.stripes,
             opened_at,
-        })
+        };
+        store.check_stripes(shown)?;
+        Ok(store)
     }
 
     fn place(&self, path: &RelPath) -> ErrorContext {
@@ -389,7 +401,22 @@ impl Store for PosixStore {
         size_bytes: u64,
         request: &PartialRequest,
     ) -> Result<Box<dyn Partial>> {
-        Ok(Box::new(self.begin_partial(path, size_bytes, request)?))
+        Ok(Box::new(
+            self.begin_partial(path, size_bytes, request, None)?,
+        ))
+    }
+
+    fn begin_striped(
+        &self,
+        path: &RelPath,
+        size_bytes: u64,
+        request: &PartialRequest,
+        stripes: &[u8],
+    ) -> Result<Box<dyn Partial>> {
+        let stripes = Some(stripes);
+        Ok(Box::new(
+            self.begin_partial(path, size_bytes, request, stripes)?,
+        ))
     }
 
     fn write_small(
@@ -449,25 +476,6 @@ impl Store for PosixStore {
     fn list_control(&self, folder: &RelPath) -> Result<Vec<Name>> {
         self.control_names(folder)
     }
-}
-
-/// Creates the root and its parent folders with the mode given by the umask, and makes their names
-/// durable.
-fn make_root(root: &Path) -> std::io::Result<()> {
-    let root = std::path::absolute(root)?;
-    let missing: Vec<&Path> = root.ancestors().take_while(|at| !at.exists()).collect();
-    std::fs::create_dir_all(&root)?;
-    for above in missing.iter().filter_map(|made| made.parent()) {
-        // Ignore errors here. A parent folder without read permission cannot be opened, and some
-        // file systems cannot sync a folder.
-        if let Ok(folder) = std::fs::File::open(above) {
-            match folder.sync_all() {
-                Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {}
-                other => other?,
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Returns the current path of an open folder.

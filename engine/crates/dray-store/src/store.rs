@@ -214,6 +214,22 @@ pub trait Store: Send + Sync {
         request: &PartialRequest,
     ) -> Result<Box<dyn Partial>>;
 
+    /// Does the same as [`Store::begin`], and gives a new file the stripes that the source has sent
+    /// ([`dray_core::attribute::STRIPES_NAME`]), if this store was opened for that.
+    ///
+    /// # Errors
+    /// The errors of [`Store::begin`]; errors of the store if it cannot create the stripes.
+    fn begin_striped(
+        &self,
+        path: &RelPath,
+        size_bytes: u64,
+        request: &PartialRequest,
+        stripes: &[u8],
+    ) -> Result<Box<dyn Partial>> {
+        let _ = stripes;
+        self.begin(path, size_bytes, request)
+    }
+
     /// Writes a whole small file with the partial name, sets its attributes, closes it and returns
     /// its identity. The file is not durable yet. `bytes` is the complete content. The ranges in
     /// `holes` are zeros; they are in order, do not overlap, and lie within the content. A store

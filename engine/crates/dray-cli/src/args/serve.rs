@@ -2,7 +2,7 @@
 
 use crate::units;
 use clap::Args;
-use dray_open::prepare::RateInTime;
+use dray_open::prepare::{RateInTime, StripeChoice};
 use dray_runtime::assembly::Threads;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -64,6 +64,11 @@ pub(crate) struct Serve {
     /// it, so that a full file system is detected early
     #[arg(long)]
     pub(crate) preallocate: bool,
+
+    /// Lustre stripes of received files: source (the stripes of the source file, if the client uses
+    /// --xattrs), COUNT or COUNT:SIZE; with source, sent files carry their stripes
+    #[arg(long, value_name = "STRIPES", value_parser = units::stripes)]
+    pub(crate) stripe: Option<StripeChoice>,
 
     /// Limit a storage target to a rate, to simulate slow targets (repeatable);
     /// `NAME=RATE,RATE@SECONDS...` changes the rate that many seconds after the first byte,

@@ -4,6 +4,7 @@ use super::RateInTime;
 use crate::locations;
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_runtime::assembly::Threads;
+use dray_store::lustre::StripeChoice;
 use dray_store::wrap::limit::LimitOptions;
 use dray_store::{LinkScope, PosixOptions, PosixStore, Store, WrapOptions, wrap};
 use std::path::{Path, PathBuf};
@@ -24,6 +25,10 @@ pub struct Targets {
     pub preallocates: bool,
     /// True if a copy may share blocks with its source file, where the file system supports that.
     pub shares_blocks: bool,
+    /// Lustre stripes of new files; `None` leaves the choice to the folder.
+    pub stripes: Option<StripeChoice>,
+    /// Extended attribute that is read instead of `lustre.lov`. For tests without Lustre.
+    pub lustre_attribute: Option<String>,
     /// Number of threads of each storage target.
     pub threads: Threads,
 }
@@ -47,6 +52,8 @@ impl Targets {
             direct: self.direct,
             preallocates: self.preallocates,
             shares_blocks: self.shares_blocks,
+            stripes: self.stripes.clone(),
+            lustre_attribute: self.lustre_attribute.clone(),
             ..PosixOptions::default()
         };
         Ok(self.limit(Arc::new(PosixStore::open(root, end, options)?)))
@@ -58,7 +65,16 @@ impl Targets {
     /// [`ErrorKind::InvalidRequest`]; the error names the limit and the known targets.
     pub fn check_limits(&self) -> Result<()> {
         let is_named = |name: &str| self.folders.iter().any(|(_, other)| other == name);
-        let unknown = |name: &&String| !is_named(name) && !name.starts_with("device ");
+        // The name of an OST may be the name of a file system and the OST's index.
+        let is_ost = |name: &str| {
+            let index = name
+                .rsplit('-')
+                .next()
+                .and_then(|last| last.strip_prefix("OST"));
+            index.is_some_and(|index| u16::from_str_radix(index, 16).is_ok())
+        };
+        let unknown =
+            |name: &&String| !is_named(name) && !name.starts_with("device ") && !is_ost(name);
         let Some(name) = self.limits.iter().map(|(name, _)| name).find(unknown) else {
             return Ok(());
         };

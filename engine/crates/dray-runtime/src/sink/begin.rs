@@ -16,6 +16,7 @@ impl Space {
         path: &RelPath,
         key: ContentKey,
         object_bytes: u64,
+        stripes: Option<&[u8]>,
     ) -> Result<Arc<OpenFile>> {
         let mut guard = self.destination()?;
         let destination = &mut *guard;
@@ -35,10 +36,11 @@ impl Space {
                 name: name.clone(),
                 reuse: None,
             };
-            unless(
-                ErrorKind::AlreadyExists,
-                self.store.begin(path, size, &request),
-            )
+            let begun = match stripes {
+                Some(stripes) => self.store.begin_striped(path, size, &request, stripes),
+                None => self.store.begin(path, size, &request),
+            };
+            unless(ErrorKind::AlreadyExists, begun)
         };
         let (name, partial) = self.names.claim(path, begin)?;
         self.touch(folder_of(path));

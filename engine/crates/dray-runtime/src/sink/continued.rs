@@ -179,7 +179,7 @@ impl Space {
                     return Err(error);
                 }
                 // The storage has no space for both files. Remove the old one and begin again.
-                let open = self.begin_anew(path, key, logged.object_bytes.get())?;
+                let open = self.begin_anew(path, key, logged.object_bytes.get(), None)?;
                 let done = SummedRanges::new();
                 Ok((
                     open,

@@ -459,7 +459,7 @@ mod tests {
             precision_nanoseconds: 1,
             identity: Vec::new(),
         };
-        let (open, _) = space.prepare(&path, key, 5, false).expect("begun");
+        let (open, _) = space.prepare(&path, key, 5, false, None).expect("begun");
         space.write_at(&open, 0, b"bytes").expect("written");
         let sums = Sums::of(b"bytes");
         let record = (open.number, ByteRange::between(0, 5), sums);

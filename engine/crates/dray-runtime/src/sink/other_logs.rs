@@ -238,7 +238,9 @@ mod tests {
             precision_nanoseconds: 1,
             identity: Vec::new(),
         };
-        let begun = space.prepare(&path(file), key, 5, false).expect("begun");
+        let begun = space
+            .prepare(&path(file), key, 5, false, None)
+            .expect("begun");
         space.log(&[]).expect("committed");
         begun.0.name.clone()
     }

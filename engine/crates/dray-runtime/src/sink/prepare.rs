@@ -14,6 +14,7 @@ impl Space {
         key: ContentKey,
         object_bytes: u64,
         resume: bool,
+        stripes: Option<Vec<u8>>,
     ) -> Result<(Arc<OpenFile>, Option<Kept>)> {
         self.check_lease()?;
         let logged = {
@@ -25,7 +26,7 @@ impl Space {
             let (open, kept) = self.continue_file(path, key, logged)?;
             return Ok((open, Some(kept)));
         }
-        let open = self.begin_anew(path, key, object_bytes)?;
+        let open = self.begin_anew(path, key, object_bytes, stripes.as_deref())?;
         if !resume && let Err(error) = self.settle_claim(path) {
             self.discard(&open);
             return Err(error);

@@ -25,6 +25,7 @@ pub(super) enum BackgroundTask {
         key: ContentKey,
         object_bytes: u64,
         resume: bool,
+        stripes: Option<Vec<u8>>,
     },
     Sync(Vec<SyncPath>),
     Log(Vec<(FileNumber, ByteRange, Sums)>),
@@ -76,7 +77,8 @@ pub(super) fn run(jobs: &Receiver<BackgroundTask>, space: &Space, events: &Sende
                 key,
                 object_bytes,
                 resume,
-            } => match fenced(space.prepare(&path, key, object_bytes, resume)) {
+                stripes,
+            } => match fenced(space.prepare(&path, key, object_bytes, resume, stripes)) {
                 Err(error) => Input::LeaseLost(error),
                 Ok(result) => {
                     prepared(index, result).into_iter().for_each(tell);

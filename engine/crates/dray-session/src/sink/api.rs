@@ -301,6 +301,8 @@ pub enum Effect {
         object_bytes: u64,
         /// True if the runtime must use the existing partial file and its records in the log.
         resume: bool,
+        /// Stripes that the source has sent for the file.
+        stripes: Option<Vec<u8>>,
     },
     /// Write an object. Skip a part if its large file is not open: the file has failed, and the
     /// runtime has closed or discarded it. The machine ignores the results of skipped parts.

@@ -4,6 +4,7 @@
 use super::tree::{Node, Stage};
 use super::{Effect, Existing, Facts, Inspected, Resume, Sink};
 use crate::progress::Event;
+use dray_core::attribute::STRIPES_NAME;
 use dray_core::options::Overwrite;
 use dray_core::plan::{Grid, object_bytes_within};
 use dray_core::{
@@ -218,6 +219,9 @@ impl Sink {
         };
         let Some(file) = self.file(index) else { return };
         let (key, object_bytes) = (file.key.clone(), file.object_bytes);
+        let mut xattrs = file.metadata.xattrs.iter();
+        let stripes = xattrs.find(|(name, _)| name == STRIPES_NAME);
+        let stripes = stripes.map(|(_, value)| value.clone());
         self.deciding += 1;
         self.preparing.insert(index, !resume);
         self.out.push_back(Effect::Prepare {
@@ -226,6 +230,7 @@ impl Sink {
             key,
             object_bytes,
             resume,
+            stripes,
         });
     }
 

@@ -4,6 +4,7 @@ use super::{
     COMPOSITE_BYTES, ENTRY_BYTES, LustreLayout, MAGIC_COMPOSITE, MAGIC_V1, PATTERN_MDT,
     PATTERN_STRIPED, Place, V1_BYTES,
 };
+use dray_core::units;
 use std::fmt;
 use std::str::FromStr;
 
@@ -12,6 +13,9 @@ pub const STRIPE_BYTES_MIN: u64 = 64 * 1024;
 
 /// Maximum number of parts. A peer's request for more parts is refused.
 const PARTS_MAX: usize = 64;
+
+/// Maximum number of stripes of a file (`LOV_MAX_STRIPE_COUNT`).
+const COUNT_MAX: u16 = 2000;
 
 /// Value of `lmm_stripe_offset` with which Lustre chooses the targets itself.
 const ANY_TARGET: u16 = u16::MAX;
@@ -23,6 +27,38 @@ pub enum StripeChoice {
     Source,
     /// All new files get these stripes.
     Fixed(Stripes),
+}
+
+impl StripeChoice {
+    /// Parses `source`, `COUNT` or `COUNT:SIZE`. `COUNT` is a number, or `all` for all targets.
+    ///
+    /// # Errors
+    /// [`StripeError`] that describes the accepted forms.
+    pub fn parse(text: &str) -> Result<Self, StripeError> {
+        if text == "source" {
+            return Ok(Self::Source);
+        }
+        let (count, size) = match text.split_once(':') {
+            Some((count, size)) => (count, units::size(size).map_err(StripeError)?),
+            None => (text, 0),
+        };
+        let wrong = || {
+            StripeError(
+                "write source, COUNT or COUNT:SIZE, where COUNT is 1 to 2000 or all".to_owned(),
+            )
+        };
+        let count = match count {
+            "all" => u16::MAX,
+            count => {
+                let count = count.parse().map_err(|_| wrong())?;
+                (1..=COUNT_MAX)
+                    .contains(&count)
+                    .then_some(count)
+                    .ok_or_else(wrong)?
+            }
+        };
+        Stripes::whole(count, size).map(Self::Fixed)
+    }
 }
 
 /// Requested striping of a new file: one part for each range of the file.

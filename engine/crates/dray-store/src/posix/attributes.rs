@@ -3,7 +3,7 @@
 
 use super::{mode_of, size_of, time_of};
 use crate::types::Attributes;
-use dray_core::attribute::{AttributeRule, attribute_rule};
+use dray_core::attribute::{AttributeRule, STRIPES_NAME, attribute_rule};
 use dray_core::path::escape;
 use dray_core::{End, EntryKind, Error, ErrorKind, Metadata, ModifiedTime, Sums};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -19,6 +19,9 @@ const SUMS_NAME: &str = "user.dray.sums";
 /// limits of the kernel (`XATTR_LIST_MAX` and `XATTR_SIZE_MAX`).
 const XATTR_BYTES_MAX: usize = 64 * 1024;
 
+/// Name and value of an extended attribute.
+pub(super) type Attribute = (Vec<u8>, Vec<u8>);
+
 /// Sets all attributes of an open file or folder. `mode_is_set` is true if the file already has its
 /// final mode.
 ///
@@ -31,7 +34,7 @@ pub(super) fn set(
     refused: &Refused,
 ) -> Result<()> {
     let metadata = attributes.metadata;
-    for (name, value) in &metadata.xattrs {
+    for (name, value) in settable(metadata) {
         // The sink has already dropped the attributes that a peer must not set. A local program may
         // use this store to save a checksum for its storage system. So refuse only the names that
         // grant rights.
@@ -52,6 +55,12 @@ pub(super) fn set(
         rustix::fs::fchmod(fd, Mode::from_raw_mode(metadata.mode & 0o7777))?;
     }
     Ok(())
+}
+
+/// Returns the attributes that are set on the file. The stripes apply when the file is created.
+fn settable(metadata: &Metadata) -> impl Iterator<Item = &Attribute> {
+    let xattrs = metadata.xattrs.iter();
+    xattrs.filter(|(name, _)| name != STRIPES_NAME)
 }
 
 /// The set-group-ID bit. New entries in a folder with this bit get the group of the folder.
@@ -93,7 +102,7 @@ pub(super) fn set_file(
     // Use the path of the open descriptor, because another file may have taken the name.
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let mut is_changed = false;
-    for (name, value) in &metadata.xattrs {
+    for (name, value) in settable(metadata) {
         if attribute_rule(name) == AttributeRule::Reserved {
             return Err(Errno::PERM);
         }
@@ -201,7 +210,7 @@ pub(super) fn file_kind(stat: &Stat) -> EntryKind {
 
 /// Returns the extended attributes of an open file or folder that a transfer copies, sorted by
 /// name.
-pub(super) fn xattrs(fd: BorrowedFd<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+pub(super) fn xattrs(fd: BorrowedFd<'_>) -> Result<Vec<Attribute>> {
     let mut names = vec![0; XATTR_BYTES_MAX];
     let length = match rustix::fs::flistxattr(fd, names.as_mut_slice()) {
         Ok(length) => length,
@@ -267,7 +276,8 @@ pub(super) fn are_supported(fd: BorrowedFd<'_>) -> bool {
 pub(super) fn known_sums(fd: BorrowedFd<'_>) -> Result<Option<Sums>> {
     let text = match value(fd, SUMS_NAME.as_bytes()) {
         Ok(text) => text,
-        Err(Errno::NODATA | Errno::OPNOTSUPP) => return Ok(None),
+        // GlusterFS gives `ESTALE` for an open file that was replaced.
+        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::STALE) => return Ok(None),
         Err(errno) => return Err(errno),
     };
     let stat = rustix::fs::fstat(fd)?;

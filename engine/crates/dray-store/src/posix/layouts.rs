@@ -4,12 +4,14 @@
 //! A look-up costs a call to a server for each file (0.5 ms on GlusterFS), so the store makes it
 //! only on these two file systems, and only for files of at least [`FILE_BYTES_MIN`].
 
+use super::attributes::Attribute;
 use super::mounts::{self, Mount};
 use super::{device_of, size_of};
 use crate::gluster;
-use crate::lustre::{LAYOUT_ATTRIBUTE, LAYOUT_BYTES_MAX, LustreLayout, Place};
+use crate::lustre::{LAYOUT_ATTRIBUTE, LAYOUT_BYTES_MAX, LustreLayout, Place, Stripes};
 use crate::targets::Targets;
 use crate::types::PartialId;
+use dray_core::attribute::STRIPES_NAME;
 use dray_core::lock::{LockExt, RwLockExt};
 use dray_core::{Extent, Layout, TargetId};
 use rustix::fd::{AsRawFd, BorrowedFd};
@@ -83,11 +85,34 @@ impl Layouts {
     ) -> Layout {
         let file = (device_of(stat), stat.st_ino, size_of(stat));
         self.of(folder, file, of_folder, |attribute, buffer| {
-            // The last name is not followed if it is a link.
-            let mut path = format!("/proc/self/fd/{}/", folder.as_raw_fd()).into_bytes();
-            path.extend_from_slice(name);
-            rustix::fs::lgetxattr(path, attribute, buffer)
+            rustix::fs::lgetxattr(path_in(folder, name), attribute, buffer)
         })
+    }
+
+    /// Adds the stripes of the file `name` in `folder` to its attributes.
+    pub(super) fn add_stripes(
+        &self,
+        folder: BorrowedFd<'_>,
+        name: &[u8],
+        stat: &Stat,
+        attributes: &mut Vec<Attribute>,
+    ) {
+        attributes.retain(|(name, _)| name != STRIPES_NAME);
+        let stripes = self.stripes_of(folder, name, stat);
+        attributes.extend(stripes.map(|stripes| (STRIPES_NAME.to_vec(), stripes)));
+        attributes.sort();
+    }
+
+    /// Returns the stripes of the file `name` in `folder` as text. Returns `None` if the file system
+    /// is not Lustre, or if the file is not striped.
+    fn stripes_of(&self, folder: BorrowedFd<'_>, name: &[u8], stat: &Stat) -> Option<Vec<u8>> {
+        let attribute = self.lustre_attribute(folder, device_of(stat))?.to_owned();
+        let read = |attribute: &str, buffer: &mut [u8]| {
+            rustix::fs::lgetxattr(path_in(folder, name), attribute, buffer)
+        };
+        let value = value_of(&read, &attribute, LAYOUT_BYTES_MAX)?;
+        let layout = LustreLayout::decode(&value).ok()?;
+        Some(Stripes::of_layout(&layout)?.to_string().into_bytes())
     }
 
     /// Returns the layout of an open partial file that will have `size` bytes. `folder` returns the
@@ -264,6 +289,14 @@ fn has_whole_files(mount: &Mount) -> bool {
         matches!(kind.trim(), "features/shard" | "cluster/stripe")
     });
     is_distributed && !is_split
+}
+
+/// Returns a path of the file `name` in an open folder. Calls with this path must not follow a link
+/// at its end.
+fn path_in(folder: BorrowedFd<'_>, name: &[u8]) -> Vec<u8> {
+    let mut path = format!("/proc/self/fd/{}/", folder.as_raw_fd()).into_bytes();
+    path.extend_from_slice(name);
+    path
 }
 
 /// Reads an attribute of at most `bytes_max` bytes. Returns `None` if it does not exist or cannot

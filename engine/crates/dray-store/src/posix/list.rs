@@ -11,7 +11,8 @@ pub(crate) use flat::Flat;
 use super::layouts::Layouts;
 use super::read::special;
 use super::resolve::{FOLDER, Root, split};
-use super::{ErrorContext, LinkScope, PosixStore, attributes, device_of};
+use super::{ErrorContext, LinkScope, PosixStore, attributes, device_of, probe};
+use crate::lustre::StripeChoice;
 use crate::store::Lister;
 use crate::types::{ListOptions, Listed};
 use dray_core::options::Links;
@@ -56,6 +57,7 @@ impl PosixStore {
             layouts: Arc::clone(&self.layouts),
             end: self.end,
             options: *options,
+            sends_stripes: self.stripes == Some(StripeChoice::Source),
             path: Vec::new(),
             frames: Vec::new(),
             held_names: 0,
@@ -77,17 +79,6 @@ impl PosixStore {
         Ok(lister)
     }
 }
-
-/// File systems whose files report size 0 although they have content: proc, cgroup, cgroup2,
-/// debugfs, tracefs and securityfs (`linux/magic.h`).
-const SIZELESS: [u64; 6] = [
-    0x9fa0,
-    0x27_e0eb,
-    0x6367_7270,
-    0x6462_6720,
-    0x7472_6163,
-    0x7363_6673,
-];
 
 /// A folder between the top and the current folder.
 struct Frame {
@@ -118,6 +109,8 @@ pub(crate) struct PosixLister {
     layouts: Arc<Layouts>,
     end: End,
     options: ListOptions,
+    /// True if the attributes of a Lustre file contain its stripes.
+    sends_stripes: bool,
     /// Path of the folder of the last frame.
     path: Vec<u8>,
     frames: Vec<Frame>,
@@ -339,7 +332,7 @@ impl PosixLister {
             Some((known, answer)) if known == device => answer,
             _ => {
                 let kind = rustix::fs::fstatfs(folder).map(|state| state.f_type as u64);
-                let answer = kind.is_ok_and(|kind| SIZELESS.contains(&kind));
+                let answer = kind.is_ok_and(|kind| probe::SIZELESS.contains(&kind));
                 self.sizeless.set(Some((device, answer)));
                 answer
             }
@@ -365,7 +358,7 @@ impl PosixLister {
                         .remedy("exclude the entry with --exclude"));
                 }
                 if self.options.xattrs {
-                    metadata.xattrs = self.xattrs(folder, &name)?;
+                    metadata.xattrs = self.xattrs(folder, &name, stat)?;
                 }
                 attributes::file_kind(stat)
             }
@@ -406,11 +399,21 @@ impl PosixLister {
         })
     }
 
-    fn xattrs(&self, folder: &OwnedFd, name: &Name) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    fn xattrs(
+        &self,
+        folder: &OwnedFd,
+        name: &Name,
+        stat: &Stat,
+    ) -> Result<Vec<attributes::Attribute>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        rustix::fs::openat(folder, name.as_bytes(), flags, Mode::empty())
+        let mut found = rustix::fs::openat(folder, name.as_bytes(), flags, Mode::empty())
             .and_then(|fd| attributes::xattrs(fd.as_fd()))
-            .map_err(|errno| self.named("read the attributes of the file", name, errno))
+            .map_err(|errno| self.named("read the attributes of the file", name, errno))?;
+        if self.sends_stripes {
+            self.layouts
+                .add_stripes(folder.as_fd(), name.as_bytes(), stat, &mut found);
+        }
+        Ok(found)
     }
 
     /// Opens a folder of the last frame, or the target of a link there, and makes it the new last

@@ -19,6 +19,17 @@ const TIME: ModifiedTime = ModifiedTime {
 /// Size in bytes of the file for the test of holes. It is larger than any block size in use.
 const HOLE_BYTES: u64 = 1 << 20;
 
+/// File systems whose files report size 0 although they have content: proc, cgroup, cgroup2,
+/// debugfs, tracefs and securityfs (`linux/magic.h`).
+pub(super) const SIZELESS: [u64; 6] = [
+    0x9fa0,
+    0x0027_e0eb,
+    0x6367_7270,
+    0x6462_6720,
+    0x7472_6163,
+    0x7363_6673,
+];
+
 const POSIX: Capabilities = Capabilities {
     random_write: true,
     atomic_rename: true,

@@ -18,14 +18,23 @@ const FILE: OFlags = OFlags::RDONLY
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY);
 
+/// Maximum number of attempts to open a file that other programs replace. An estimate, not measured.
+const STALE_OPENS_MAX: u32 = 4;
+
 impl PosixStore {
     pub(super) fn open_file(&self, path: &RelPath, purpose: ReadPurpose) -> Result<PosixRead> {
         let place = self.place(path);
         let opened = self.folders.beside(path.as_bytes(), |folder, name| {
             let flags = FILE | OFlags::NOFOLLOW;
-            rustix::io::retry_on_intr(|| {
-                rustix::fs::openat(folder.fd(), name, flags, Mode::empty())
-            })
+            let open = || {
+                rustix::io::retry_on_intr(|| {
+                    rustix::fs::openat(folder.fd(), name, flags, Mode::empty())
+                })
+            };
+            // Network file systems give `ESTALE` if the file is replaced during the call.
+            let opened = (1..STALE_OPENS_MAX).map(|_| open());
+            let mut opened = opened.filter(|opened| !matches!(opened, Err(Errno::STALE)));
+            opened.next().unwrap_or_else(open)
         });
         let fd = match opened {
             // The last name is a link, and the options permit links. Open it again, and let the

@@ -11,7 +11,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::{Errno, Result};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Component;
+use std::path::{Component, Path};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Maximum length in bytes of a path passed to the kernel in one call. The limit of the kernel is
@@ -226,6 +226,25 @@ fn name_link(at: BorrowedFd<'_>, name: &[u8], errno: Errno) -> Errno {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink => Errno::LOOP,
         _ => errno,
     }
+}
+
+/// Creates the root and its parent folders with the mode given by the umask, and makes their names
+/// durable.
+pub(super) fn make_root(root: &Path) -> std::io::Result<()> {
+    let root = std::path::absolute(root)?;
+    let missing: Vec<&Path> = root.ancestors().take_while(|at| !at.exists()).collect();
+    std::fs::create_dir_all(&root)?;
+    for above in missing.iter().filter_map(|made| made.parent()) {
+        // Ignore errors here. A parent folder without read permission cannot be opened, and some
+        // file systems cannot sync a folder.
+        if let Ok(folder) = std::fs::File::open(above) {
+            match folder.sync_all() {
+                Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {}
+                other => other?,
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Splits a path into the path of its folder and its last name.

@@ -4,7 +4,7 @@ use super::attributes::{self, Refused};
 use super::direct::Direct;
 use super::folders::{Folder, Folders};
 use super::read::{read_at, write_all_at};
-use super::{ErrorContext, PosixStore, birth_of, resolve, share, size_of};
+use super::{ErrorContext, PosixStore, birth_of, resolve, share, size_of, striped};
 use crate::store::Partial;
 use crate::types::{Attributes, PartialId, PartialRequest, Publish};
 use dray_core::{ByteRange, Error, ErrorKind, Layout, Metadata, Name, RelPath, Result, Status};
@@ -31,10 +31,11 @@ impl PosixStore {
         path: &RelPath,
         size_bytes: u64,
         request: &PartialRequest,
+        stripes: Option<&[u8]>,
     ) -> Result<PosixPartial> {
         let place = self.place(path);
         let (fd, id) = match request.reuse {
-            None => self.begin_new(&place, size_bytes, request)?,
+            None => self.begin_new(&place, size_bytes, request, stripes)?,
             Some(id) => self.begin_again(&place, size_bytes, &request.name, id)?,
         };
         let kind = rustix::fs::fstatfs(&fd).map(|state| state.f_type as u64);
@@ -68,12 +69,15 @@ impl PosixStore {
         place: &ErrorContext,
         size_bytes: u64,
         request: &PartialRequest,
+        stripes: Option<&[u8]>,
     ) -> Result<(OwnedFd, PartialId)> {
         let name = &request.name;
+        let stripes = self.stripes_for(stripes);
         let (fd, folder) = self
             .folders
             .beside(place.path.as_bytes(), |folder, _| {
-                Ok((create(folder, name, PRIVATE)?, Arc::clone(folder)))
+                let fd = self.create_striped(folder, name, PRIVATE, stripes.as_ref())?;
+                Ok((fd, Arc::clone(folder)))
             })
             .map_err(|errno| place.error("begin the file", errno))?;
         let prepare = || {
@@ -142,6 +146,7 @@ impl PosixStore {
     ) -> Result<PartialId> {
         let mode = attributes.metadata.mode & 0o7777;
         let refused = Refused::default();
+        let stripes = self.stripes_for(striped::sent(attributes));
         let is_plain = attributes.metadata.xattrs.is_empty() && attributes.sums.is_none();
         self.folders
             .beside(path.as_bytes(), |folder, _| {
@@ -149,7 +154,7 @@ impl PosixStore {
                 // needed to set the mode.
                 let mode_is_set = is_plain && self.mode_holds(folder, mode);
                 let first_mode = if mode_is_set { mode } else { PRIVATE };
-                let fd = create(folder, partial, first_mode)?;
+                let fd = self.create_striped(folder, partial, first_mode, stripes.as_ref())?;
                 let written = write_around(fd.as_fd(), bytes, holes)
                     .and_then(|()| attributes::set(fd.as_fd(), attributes, mode_is_set, &refused))
                     .and_then(|()| id_of(&fd))
@@ -347,6 +352,10 @@ impl Partial for PosixPartial {
     fn publish(&self, how: Publish, attributes: &Attributes<'_>) -> Result<()> {
         let refused = Refused::default();
         attributes::set(self.fd.as_fd(), attributes, false, &refused).map_err(|errno| {
+            // A file without a name has no attributes on GlusterFS.
+            if errno == Errno::STALE {
+                return gone(&self.place, "publish the file");
+            }
             refused.or(self.place.error("set the attributes of the file", errno))
         })?;
         publish(&self.folders, &self.place, &self.name, self.id, how)
@@ -369,19 +378,25 @@ impl PosixPartial {
     }
 }
 
-/// Creates a file. Fails if the name exists.
-fn create(folder: &Folder, name: &Name, mode: u32) -> rustix::io::Result<OwnedFd> {
+/// Creates a file with additional flags. Fails if the name exists.
+pub(super) fn create(
+    folder: &Folder,
+    name: &Name,
+    mode: u32,
+    more: OFlags,
+) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let flags = flags | more;
     let mode = Mode::from_raw_mode(mode);
     rustix::fs::openat(folder.fd(), name.as_bytes(), flags, mode)
 }
 
 /// Creates a file. If the name exists, the existing file is deleted first.
 pub(super) fn create_over(folder: &Folder, name: &Name, mode: u32) -> rustix::io::Result<OwnedFd> {
-    match create(folder, name, mode) {
+    match create(folder, name, mode, OFlags::empty()) {
         Err(Errno::EXIST) => {
             unlink(folder, name)?;
-            create(folder, name, mode)
+            create(folder, name, mode, OFlags::empty())
         }
         other => other,
     }

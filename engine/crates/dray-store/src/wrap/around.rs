@@ -1,6 +1,7 @@
 //! A store that forwards every call to another store and calls a hook for it.
 
 mod control;
+mod partial;
 
 use crate::store::{ControlFile, Lister, Partial, ReadHandle, Store};
 use crate::types::{
@@ -215,6 +216,16 @@ impl<H: Hook> Around<H> {
         around(&*self.hook, &call, work)
     }
 
+    fn begin_by(
+        &self,
+        path: &RelPath,
+        begin: impl FnOnce() -> Result<Box<dyn Partial>>,
+    ) -> Result<Box<dyn Partial>> {
+        let mut handle = self.handle(path, self.call(Operation::Begin, path, begin)?);
+        handle.layout = handle.inner.layout().or(handle.layout);
+        Ok(Box::new(handle))
+    }
+
     fn handle<T: ?Sized>(&self, path: &RelPath, inner: Box<T>) -> Handle<T, H> {
         let layout = H::WANTS_LAYOUT.then(|| self.inner.layout(path).ok());
         let layout = layout.flatten();
@@ -339,10 +350,20 @@ impl<H: Hook> Store for Around<H> {
         size_bytes: u64,
         request: &PartialRequest,
     ) -> Result<Box<dyn Partial>> {
-        let begin = || self.inner.begin(path, size_bytes, request);
-        let mut handle = self.handle(path, self.call(Operation::Begin, path, begin)?);
-        handle.layout = handle.inner.layout().or(handle.layout);
-        Ok(Box::new(handle))
+        self.begin_by(path, || self.inner.begin(path, size_bytes, request))
+    }
+
+    fn begin_striped(
+        &self,
+        path: &RelPath,
+        size_bytes: u64,
+        request: &PartialRequest,
+        stripes: &[u8],
+    ) -> Result<Box<dyn Partial>> {
+        let inner = &self.inner;
+        self.begin_by(path, || {
+            inner.begin_striped(path, size_bytes, request, stripes)
+        })
     }
 
     fn write_small(
@@ -542,63 +563,5 @@ impl<H: Hook> ReadHandle for Handle<dyn ReadHandle, H> {
 
     fn known_sums(&self) -> Result<Option<Sums>> {
         self.call(Operation::KnownSums, |inner| inner.known_sums())
-    }
-}
-
-impl<H: Hook> Partial for Handle<dyn Partial, H> {
-    fn id(&self) -> PartialId {
-        self.inner.id()
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.write(Operation::Write, offset, bytes, |inner, bytes| {
-            inner.write_at(offset, bytes)
-        })
-    }
-
-    fn take_space(&self, size_bytes: u64) -> Result<bool> {
-        self.inner.take_space(size_bytes)
-    }
-
-    fn layout(&self) -> Option<Layout> {
-        self.inner.layout()
-    }
-
-    fn takes_one_writer(&self) -> bool {
-        !H::DELAYS && self.inner.takes_one_writer()
-    }
-
-    fn punch_hole(&self, range: ByteRange) -> Result<()> {
-        // Report no length, because a hole moves no bytes.
-        self.call(Operation::PunchHole, |inner| inner.punch_hole(range))
-    }
-
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        self.read(Operation::ReadBack, offset, buffer, |inner, buffer| {
-            inner.read_at(offset, buffer)
-        })
-    }
-
-    fn set_len(&self, size_bytes: u64) -> Result<()> {
-        self.call(Operation::SetLen, |inner| inner.set_len(size_bytes))
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.call(Operation::Sync, |inner| inner.sync())
-    }
-
-    fn ready(&self, attributes: &Attributes<'_>) -> Result<()> {
-        self.inner.ready(attributes) // The hook sees only the call of `publish`.
-    }
-
-    fn publish(&self, how: Publish, attributes: &Attributes<'_>) -> Result<()> {
-        let call = self.describe(Operation::Publish, 0, 0);
-        let others = self.hook.to_publish(&call, attributes)?;
-        let attributes = attributes.with(others.as_ref());
-        self.call(Operation::Publish, |inner| inner.publish(how, &attributes))
-    }
-
-    fn abort(&self) -> Result<()> {
-        self.call(Operation::Discard, |inner| inner.abort())
     }
 }

@@ -1,5 +1,5 @@
 use crate::posix::{PosixOptions, PosixStore};
-use crate::store::{Partial, Store};
+use crate::store::Store;
 use crate::targets::TargetMap;
 use crate::types::{ListOptions, PartialRequest};
 use dray_core::{End, EntryKind, Extent, Layout, Name, RelPath, TargetId};
