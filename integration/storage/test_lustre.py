@@ -11,7 +11,6 @@ import os
 import re
 import struct
 import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +19,8 @@ from integration.harness import tree
 from integration.storage.trees import same
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from integration.harness.program import Bench, Word
 
 ATTRIBUTE = "user.lov"

@@ -145,6 +145,14 @@ pub fn io_words(error: &io::Error) -> String {
     }
 }
 
+/// Returns the error for an operation that a backend does not support.
+#[must_use]
+pub fn unsupported(end: End, operation: &str, path: &RelPath, cause: &str) -> Error {
+    Error::new(ErrorKind::Unsupported, end, operation)
+        .file(path)
+        .cause(cause)
+}
+
 #[cfg(test)]
 mod tests {
     use super::{error, too_many_open};

@@ -18,12 +18,13 @@
 //!
 //! [`PathEscapes`]: dray_core::ErrorKind::PathEscapes
 
+pub use crate::errno::unsupported;
 use crate::types::{
     Attributes, Capabilities, ControlMode, FileState, FreeSpace, Holding, InodeState, ListOptions,
     Listed, MadeDir, Noted, PartialId, PartialRequest, Publish, ReadPurpose, ReadState, SmallFile,
     SmallName, SyncItem, Target,
 };
-use dray_core::{ByteRange, Error, Layout, Metadata, Name, RelPath, Result, Sums};
+use dray_core::{ByteRange, Layout, Metadata, Name, RelPath, Result, Sums};
 use rustix::fd::BorrowedFd;
 
 /// A tree of files at the source or the sink of a transfer. The module documentation shows the
@@ -218,7 +219,7 @@ pub trait Store: Send + Sync {
     /// ([`dray_core::attribute::STRIPES_NAME`]), if this store was opened for that.
     ///
     /// # Errors
-    /// The errors of [`Store::begin`]; errors of the store if it cannot create the stripes.
+    /// The errors of [`Store::begin`].
     fn begin_striped(
         &self,
         path: &RelPath,
@@ -606,12 +607,4 @@ pub trait ControlFile: Send + Sync {
     /// # Errors
     /// Errors of the store.
     fn unlock(&self) -> Result<()>;
-}
-
-/// Returns the error for an operation that a backend does not support.
-#[must_use]
-pub fn unsupported(end: dray_core::End, operation: &str, path: &RelPath, cause: &str) -> Error {
-    Error::new(dray_core::ErrorKind::Unsupported, end, operation)
-        .file(path)
-        .cause(cause)
 }

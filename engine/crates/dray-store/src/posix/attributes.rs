@@ -63,6 +63,13 @@ fn settable(metadata: &Metadata) -> impl Iterator<Item = &Attribute> {
     xattrs.filter(|(name, _)| name != STRIPES_NAME)
 }
 
+/// Returns the stripes among the attributes that the source has sent.
+pub(super) fn stripes_sent<'a>(attributes: &'a Attributes<'_>) -> Option<&'a [u8]> {
+    let mut xattrs = attributes.metadata.xattrs.iter();
+    let found = xattrs.find(|(name, _)| name == STRIPES_NAME);
+    found.map(|(_, value)| value.as_slice())
+}
+
 /// The set-group-ID bit. New entries in a folder with this bit get the group of the folder.
 const SET_GROUP_ID: u32 = 0o2000;
 

@@ -8,8 +8,6 @@
 use super::folders::Folder;
 use super::{PosixStore, write};
 use crate::lustre::{StripeChoice, Stripes};
-use crate::types::Attributes;
-use dray_core::attribute::STRIPES_NAME;
 use dray_core::{End, Error, ErrorKind, Name, Result};
 use rustix::fd::OwnedFd;
 use rustix::fs::{OFlags, XattrFlags};
@@ -73,13 +71,6 @@ impl PosixStore {
         }
         Ok(fd)
     }
-}
-
-/// Returns the stripes among the attributes that the source has sent.
-pub(super) fn sent<'a>(attributes: &'a Attributes<'_>) -> Option<&'a [u8]> {
-    let mut xattrs = attributes.metadata.xattrs.iter();
-    let found = xattrs.find(|(name, _)| name == STRIPES_NAME);
-    found.map(|(_, value)| value.as_slice())
 }
 
 #[cfg(test)]

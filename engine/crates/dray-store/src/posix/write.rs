@@ -4,7 +4,7 @@ use super::attributes::{self, Refused};
 use super::direct::Direct;
 use super::folders::{Folder, Folders};
 use super::read::{read_at, write_all_at};
-use super::{ErrorContext, PosixStore, birth_of, resolve, share, size_of, striped};
+use super::{ErrorContext, PosixStore, birth_of, resolve, share, size_of};
 use crate::store::Partial;
 use crate::types::{Attributes, PartialId, PartialRequest, Publish};
 use dray_core::{ByteRange, Error, ErrorKind, Layout, Metadata, Name, RelPath, Result, Status};
@@ -146,7 +146,7 @@ impl PosixStore {
     ) -> Result<PartialId> {
         let mode = attributes.metadata.mode & 0o7777;
         let refused = Refused::default();
-        let stripes = self.stripes_for(striped::sent(attributes));
+        let stripes = self.stripes_for(attributes::stripes_sent(attributes));
         let is_plain = attributes.metadata.xattrs.is_empty() && attributes.sums.is_none();
         self.folders
             .beside(path.as_bytes(), |folder, _| {

@@ -215,7 +215,7 @@ fn other_file_systems_have_no_layout_of_partial_files() {
 fn the_name_of_a_lustre_file_system_is_read_from_its_mount() {
     let name = super::lustre_name;
     assert_eq!(name("10.0.0.1@tcp:/scratch"), Some("scratch"));
-    assert_eq!(name("mgs1@o2ib:mgs2@o2ib:/work/users/a"), Some("work"));
+    assert_eq!(name("mgs1@o2ib:mgs2@o2ib:/home/users/a"), Some("home"));
     for wrong in ["scratch", "mgs@tcp:/", "mgs@tcp:/a b"] {
         assert_eq!(name(wrong), None, "{wrong}");
     }

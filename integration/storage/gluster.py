@@ -1,0 +1,181 @@
+"""A real GlusterFS: a management daemon and its bricks in a network namespace of their own.
+
+GlusterFS refuses addresses of the loopback network, so the namespace has an address of its own on
+its loopback device. Everything is in one folder. Only root can start it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Gluster", "Volume", "reason"]
+
+HOST = "10.77.4.1"
+READY_SECONDS = 30.0
+
+VOLFILE = """\
+volume management
+    type mgmt/glusterd
+    option working-directory {folder}/work
+    option run-directory {folder}/run
+    option transport-type socket
+    option transport.socket.bind-address {host}
+    option transport.socket.listen-port 24007
+    option transport.address-family inet
+    option glusterd-sockfile {folder}/glusterd.sock
+end-volume
+"""
+
+
+def reason() -> str:
+    """Say why this host cannot run GlusterFS; empty if it can."""
+    if os.geteuid() != 0:
+        return "only root can mount"
+    programs = ("glusterd", "gluster", "mount.glusterfs", "ip", "nsenter")
+    path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+    missing = [program for program in programs if not shutil.which(program, path=path)]
+    if missing:
+        return f"not installed: {' '.join(missing)} (Debian: glusterfs-server)"
+    if not Path("/dev/fuse").exists():
+        return "no /dev/fuse"
+    return ""
+
+
+def run(*words: str | Path) -> str:
+    """Run a command; return its output."""
+    done = subprocess.run(
+        [str(word) for word in words], check=False, capture_output=True, text=True, timeout=120
+    )
+    if done.returncode != 0:
+        said = f"{done.stdout.strip()} {done.stderr.strip()}"
+        raise OSError(f"{' '.join(map(str, words))} ended with {done.returncode}: {said}")
+    return done.stdout.strip()
+
+
+@dataclass(frozen=True)
+class Volume:
+    """A started volume with its mount."""
+
+    name: str
+    #: the mount
+    folder: Path
+    #: folders of the bricks
+    bricks: list[Path]
+
+    @property
+    def source(self) -> str:
+        """Name of the mount's source."""
+        return f"{HOST}:/{self.name}"
+
+    def target(self, brick: int) -> str:
+        """Return dray's name of a brick."""
+        return f"{os.uname().nodename}:{self.bricks[brick]}"
+
+
+class Gluster:
+    """The management daemon, and the volumes that it has created."""
+
+    def __init__(self, folder: Path) -> None:
+        """Prepare the folders in ``folder``."""
+        self.folder = folder
+        self.space = f"dray-gl-{os.getpid()}"
+        self._mounts: list[Path] = []
+        for name in ("work", "run", "log", "bricks", "mounts"):
+            (folder / name).mkdir()
+
+    def start(self) -> Gluster:
+        """Create the namespace, and start the daemon."""
+        run("ip", "netns", "add", self.space)
+        run("ip", "-n", self.space, "link", "set", "lo", "up")
+        run("ip", "-n", self.space, "addr", "add", f"{HOST}/32", "dev", "lo")
+        volfile = self.folder / "glusterd.vol"
+        volfile.write_text(VOLFILE.format(folder=self.folder, host=HOST), encoding="utf-8")
+        log, pid = self.folder / "log" / "glusterd.log", self.folder / "glusterd.pid"
+        self._inside("glusterd", "-f", volfile, "-l", log, "-p", pid)
+        deadline = time.monotonic() + READY_SECONDS
+        while True:
+            try:
+                self._gluster("pool", "list")
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+            else:
+                return self
+
+    def volume(
+        self,
+        name: str,
+        bricks: list[Path] | None = None,
+        layout: tuple[str, ...] = (),
+        options: tuple[tuple[str, str], ...] = (),
+    ) -> Volume:
+        """Create, start and mount a volume; without ``bricks``, of three new folders."""
+        if bricks is None:
+            bricks = [self.folder / "bricks" / f"{name}{number}" for number in range(3)]
+        places = [f"{HOST}:{brick}" for brick in bricks]
+        self._gluster("volume", "create", name, *layout, *places, "force")
+        for key, value in options:
+            self._gluster("volume", "set", name, key, value)
+        self._gluster("volume", "start", name)
+        folder = self.folder / "mounts" / name
+        folder.mkdir()
+        log = self.folder / "log" / f"mount-{name}.log"
+        self._inside("mount", "-t", "glusterfs", "-o", f"log-file={log}", f"{HOST}:/{name}", folder)
+        self._mounts.append(folder)
+        # A folder that is made before all bricks are connected has files on the others only.
+        deadline = time.monotonic() + READY_SECONDS
+        while os.getxattr(folder, "glusterfs.pathinfo").count(b"<POSIX(") < len(bricks):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not all bricks of {name} are connected")
+            time.sleep(0.1)
+        return Volume(name, folder, bricks)
+
+    def remove(self, volume: Volume) -> None:
+        """Unmount a volume, and stop its bricks."""
+        run("umount", "--lazy", volume.folder)
+        self._mounts.remove(volume.folder)
+        self._gluster("volume", "stop", volume.name, "force")
+
+    def _inside(self, *words: str | Path) -> str:
+        # Not `ip netns exec`, whose mounts other processes do not see.
+        return run("nsenter", f"--net=/run/netns/{self.space}", *words)
+
+    def _gluster(self, *words: str | Path) -> str:
+        socket = f"--glusterd-sock={self.folder}/glusterd.sock"
+        return self._inside("gluster", "--mode=script", socket, *words)
+
+    def _processes(self) -> Iterator[int]:
+        """Find the processes that this daemon has started, by the files of their ids."""
+        for file in [self.folder / "glusterd.pid", *(self.folder / "run").rglob("*.pid")]:
+            with contextlib.suppress(OSError, ValueError):
+                pid = int(file.read_text(encoding="utf-8"))
+                words = Path(f"/proc/{pid}/cmdline").read_bytes()
+                if bytes(self.folder) in words:
+                    yield pid
+
+    def close(self) -> None:
+        """Unmount the volumes, and end the daemon and the bricks."""
+        for folder in self._mounts:
+            with contextlib.suppress(OSError):
+                run("umount", "--lazy", folder)
+        pids = list(self._processes())
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + READY_SECONDS
+        while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        with contextlib.suppress(OSError):
+            run("ip", "netns", "delete", self.space)
