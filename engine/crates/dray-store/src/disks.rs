@@ -7,7 +7,7 @@
 //! Invariants:
 //! - A call for a path looks on all disks. If several disks have a file with the path, the file
 //!   whose inode changed last is the file of the store. A publication removes the other files.
-//! - All publications in a folder take the lock of this folder on the first disk.
+//! - All publications of a path take the lock of this path (`publish.rs`).
 //! - Control files are on the first disk. The mark of each disk contains its number (`mark.rs`), so
 //!   the first disk stays the same.
 //! - Each path is resolved by the [`PosixStore`] of one disk, so no path leads out of this disk's
@@ -71,6 +71,8 @@ struct Disk {
 #[derive(Debug)]
 struct Set {
     disks: Vec<Disk>,
+    /// The store whose root is the folders of the disks; `None` for that store itself.
+    root: Option<Arc<Set>>,
     /// Path of the root of this store below the folders of the disks.
     top: RelPath,
     end: End,
@@ -129,6 +131,7 @@ impl DisksStore {
             placer: Arc::new(Placer::new(disks.len())),
             moved: Arc::default(),
             disks,
+            root: None,
             top: RelPath::root(),
             end,
             capabilities,
@@ -163,6 +166,7 @@ impl DisksStore {
         }
         Ok(Self(Arc::new(Set {
             disks,
+            root: Some(self.0.root.clone().unwrap_or_else(|| Arc::clone(&self.0))),
             top: self.0.top.join_path(path)?,
             end: self.0.end,
             capabilities: self.0.capabilities,

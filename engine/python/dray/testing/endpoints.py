@@ -58,7 +58,8 @@ class Root:
 
     :param name: the first name of API paths.
     :param options: further keys of its ``[[root]]`` table. The text ``{path}`` in a value is
-        replaced by the root's folder. With ``store``, the root is that URL and has no folder.
+        replaced by the root's folder. With ``store`` or ``dirs``, the root has no folder of its
+        own.
     """
 
     name: str = "data"
@@ -329,7 +330,7 @@ class Endpoint:
     def _root_table(self, root: Root) -> dict[str, Any]:
         path = str(self.root(root=root.name).resolve())
         table = {"name": root.name, "path": path, "read": "*", "write": "*", "stage": "*"}
-        if "store" in root.options:
+        if {"store", "dirs"} & root.options.keys():
             del table["path"]
         return {**table, **_filled(dict(root.options), path)}
 

@@ -194,11 +194,10 @@ impl DisksLister {
         }
     }
 
-    /// Looks at all disks under the lock of the folder. While a file is published, two disks may
+    /// Looks at all disks under the lock of the path. While a file is published, two disks may
     /// have it.
     fn duplicate(&self, path: &RelPath, disk: usize) -> Result<Duplicate> {
-        let folder = path.parent().unwrap_or_else(RelPath::root);
-        let _lock = self.set.disks[0].store.lock_folder(&folder).ok();
+        let _lock = self.set.lock(path).ok();
         let mut names = Vec::new();
         for (at, one) in self.set.disks.iter().enumerate() {
             let found = one

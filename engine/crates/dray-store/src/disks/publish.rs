@@ -1,13 +1,44 @@
 //! Publishes a file on one disk, and removes files with the same path from the other disks.
 
 use super::Set;
+use super::mark::MARK_NAME;
 use crate::store::Store;
 use crate::types::{FileKind, Publish};
 use dray_core::{Error, ErrorKind, RelPath, Result};
+use rustix::fd::OwnedFd;
 
 impl Set {
-    /// Calls `publish`, which gives a file on `disk` its final name. Holds the lock of the folder
-    /// on the first disk, so that no other publication in this folder happens at the same time.
+    /// Takes the lock of a path, in all processes: the lock of one byte of the mark of the first
+    /// disk. The number of the byte is a hash of the path, so a slow disk delays no publication of
+    /// other paths. A user who must not write to the mark locks the folder of the path instead.
+    pub(super) fn lock(&self, path: &RelPath) -> Result<OwnedFd> {
+        let whole = self.top.join_path(path)?;
+        // FNV-1a, because all processes must compute the same hash.
+        let hash = whole
+            .as_bytes()
+            .iter()
+            .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+                (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+            });
+        let offset = i64::try_from(hash >> 2).unwrap_or(0);
+        let root = self.root.as_deref().unwrap_or(self);
+        let mark = RelPath::parse(MARK_NAME)?;
+        if let Some(lock) = root.disks[0].store.lock_byte(&mark, offset)? {
+            return Ok(lock);
+        }
+        let folder = path.parent().unwrap_or_else(RelPath::root);
+        let first = &self.disks[0].store;
+        match first.lock_folder(&folder) {
+            Err(error) if error.kind == ErrorKind::NotFound => {
+                self.make_folder_on(0, &folder)?;
+                first.lock_folder(&folder)
+            }
+            other => other,
+        }
+    }
+
+    /// Calls `publish`, which gives a file on `disk` its final name. Holds the lock of the path, so
+    /// that no other publication of this path happens at the same time.
     ///
     /// If another disk has a file with this path, the file is removed after `publish`. If the
     /// process ends between the two steps, both files exist, and the new file is the file of the
@@ -25,15 +56,7 @@ impl Set {
         if self.disks.len() == 1 {
             return publish();
         }
-        let folder = path.parent().unwrap_or_else(RelPath::root);
-        let first = &self.disks[0].store;
-        let _lock = match first.lock_folder(&folder) {
-            Err(error) if error.kind == ErrorKind::NotFound => {
-                self.make_folder_on(0, &folder)?;
-                first.lock_folder(&folder)
-            }
-            other => other,
-        }?;
+        let _lock = self.lock(path)?;
         let mut replaced = Vec::new();
         for (at, other) in self.disks.iter().enumerate() {
             if at == disk {

@@ -5,8 +5,8 @@ use super::resolve::{FOLDER, Root};
 use super::{ErrorContext, LinkScope, PosixStore, changed_of, device_of, place_of, state_of};
 use crate::types::FileState;
 use dray_core::{Error, ErrorKind, ModifiedTime, RelPath, Result};
-use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::FlockOperation;
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 use std::sync::Arc;
 
@@ -59,6 +59,49 @@ impl PosixStore {
         let stat = self.stat_of(path);
         let stat = stat.map_err(self.failed("read the attributes of the file", path))?;
         Ok(stat.map(|stat| (state_of(&stat), changed_of(&stat))))
+    }
+
+    /// Takes the exclusive lock of byte `offset` of the file at `path`. Waits while another thread
+    /// or process holds the lock. The lock is released when the returned descriptor is closed.
+    /// Returns `None` if the file is missing or must not be written by this user.
+    ///
+    /// # Errors
+    /// Errors of the system.
+    pub(crate) fn lock_byte(&self, path: &RelPath, offset: i64) -> Result<Option<OwnedFd>> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd = match self.root.open(path.as_bytes(), flags) {
+            Err(Errno::NOENT | Errno::ACCESS | Errno::PERM | Errno::ROFS) => return Ok(None),
+            opened => opened.map_err(self.failed("lock the file", path))?,
+        };
+        let lock = libc::flock {
+            l_type: libc::F_WRLCK as libc::c_short,
+            l_whence: libc::SEEK_SET as libc::c_short,
+            l_start: offset,
+            l_len: 1,
+            l_pid: 0,
+        };
+        let locked = rustix::io::retry_on_intr(|| {
+            #[expect(
+                unsafe_code,
+                reason = "rustix has no locks that belong to the open file"
+            )]
+            // SAFETY: the descriptor stays open as long as `fd` lives. F_OFD_SETLKW only reads the
+            // structure, and the structure outlives the call.
+            let status =
+                unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLKW, &raw const lock) };
+            match status {
+                0 => Ok(()),
+                _ => {
+                    let error = std::io::Error::last_os_error();
+                    Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))
+                }
+            }
+        });
+        match locked {
+            Ok(()) => Ok(Some(fd)),
+            Err(Errno::INVAL | Errno::NOLCK) => Ok(None),
+            Err(errno) => Err(self.failed("lock the file", path)(errno)),
+        }
     }
 
     /// Takes the exclusive lock of the folder at `path`. Waits while another thread or process

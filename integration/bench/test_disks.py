@@ -1,0 +1,30 @@
+"""A slow disk does not delay the other disks: with four real file systems, one of them limited."""
+
+from __future__ import annotations
+
+import pytest
+
+from integration.bench.disks import Sizes, bench
+from integration.harness.loop import limits_reason
+from integration.harness.tree import MIB
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
+
+#: small, so that the test takes half a minute
+SIZES = Sizes(files=48, file_bytes=4 * MIB, rate=20 * MIB, slow_rate=4 * MIB, pool="32MiB")
+#: The benchmark checks 1.05 and 1.8. A busy host needs some tolerance.
+DELAY_MAX = 1.3
+GAIN_MIN = 1.8
+
+
+@pytest.mark.parametrize("way", ["sink", "source", "both"])
+def test_a_slow_disk_delays_no_other_disk(way: str) -> None:
+    if limits_reason():
+        pytest.skip(limits_reason())
+    with bench(SIZES) as it:
+        calm = it.run(way, "layout", is_slow=False)
+        layout = it.run(way, "layout", is_slow=True)
+        file = it.run(way, "file", is_slow=True)
+    print(f"{way}: {calm} {layout} {file}")
+    assert layout.others < calm.others * DELAY_MAX
+    assert file.others > layout.others * GAIN_MIN
