@@ -613,7 +613,8 @@ written at the rate w without idle time therefore fits only if
 where d is the time until the endpoint has found a complete version, and g the pause between two
 demotions. Without d and g, and at w = Bwmin, {most} versions fit, which are {most * part:.2f} S.
 A larger burst is impossible at these bandwidths, whatever the endpoint does: it arrives faster than
-Brmax drains. The bound of {bound:.2f} S assumes that space is free with each demoted byte.
+Brmax drains. The bound of {bound:.2f} S assumes that space is free with each demoted byte. The
+largest burst needs every byte of S, so a pause that is longer than the mean can fill it.
 
 {bursts_of(results)}
 
