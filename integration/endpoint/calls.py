@@ -107,6 +107,7 @@ def every_call(endpoint: ScriptedEndpoint) -> list[tuple[str, str]]:
         client.tier("burst")
         client.request_write("burst", WriteRequest("sim", 1, 5))
         client.write_job("w")
+        list(client.writes("burst"))
         client.renew_write("w")
         client.complete_write("w")
         client.delete_write("w")

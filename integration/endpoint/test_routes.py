@@ -105,6 +105,7 @@ def test_the_queue_of_an_older_version_runs(start_endpoint: Callable[..., Endpoi
         endpoint,
         "DROP INDEX transfers_unresolved",
         "ALTER TABLE transfers DROP COLUMN route",
+        "DROP TABLE ticket_claims",
         "DROP TABLE tape_files",
         "DROP TABLE tape_requests",
         "DROP TABLE tier_versions",

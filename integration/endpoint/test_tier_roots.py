@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from dray import DrayError
-from dray.client import StagingRequest, TierDevice, WriteRequest
+from dray.client import Request, StagingRequest, TierDevice, WriteRequest
 from dray.testing.endpoints import Root
 from integration.endpoint.raw import dray
 from integration.endpoint.test_tier import fill, settled, states, tier_of
@@ -292,3 +292,168 @@ def test_a_device_that_is_not_mounted_keeps_its_versions(
     with endpoint.client() as client:
         until(client, "demoted", is_state({("a", 1): "demoted"}))
     check(two.slow / "a/1", sums)
+
+
+# --- two tiers with a common root ---------------------------------------------------------------
+
+
+def start_one(
+    start: Callable[..., Endpoint], name: str, fast: Path, slow: Path, **changes: object
+) -> Endpoint:
+    """Start an endpoint with a tier of one fast root."""
+    roots = [
+        Root("fast", {"tier": "fast", "path": str(fast)}),
+        Root("slow", {"tier": "slow", "path": str(slow)}),
+        Root("data"),
+    ]
+    return start(name, roots=roots, config={"tier": [tier_of(**changes)]})
+
+
+def put(folder: Path, application: str, version: int, size: int) -> dict[str, str]:
+    """Write a version below a fast root; return its checksums."""
+    sums = fill(folder / application / str(version), size, hash((application, version)))
+    (folder / application / str(version) / MARKER).write_bytes(b"")
+    return sums
+
+
+def test_two_tiers_with_one_slow_root_lose_nothing(
+    start_endpoint: Callable[..., Endpoint], two: Two
+) -> None:
+    limits = {"capacity": 16 * MIB, "watermark": 0.5}
+    first = start_one(start_endpoint, "a", two.fast1, two.slow, **limits)
+    second = start_one(start_endpoint, "b", two.fast2, two.slow, **limits)
+    sums: dict[str, dict[str, str]] = {}
+    for version in (1, 2, 3):
+        sums[f"x/{version}"] = put(two.fast1, "x", version, 6 * MIB)
+        sums[f"y/{version}"] = put(two.fast2, "y", version, 6 * MIB)
+        for endpoint, name in ((first, "x"), (second, "y")):
+            with endpoint.client() as client:
+                key = (name, version)
+                until(client, "demoted", lambda tier, key=key: is_durable(tier, key))
+        if version == 2:
+            first.kill()
+            first.start()
+    for below, content in sums.items():
+        check(two.slow / below, content)
+    for endpoint, name in ((first, "x"), (second, "y")):
+        with endpoint.client() as client:
+            tier = until(client, "freed", lambda tier: tier.used <= 8 * MIB)
+            assert {one.application for one in tier.versions} == {name}
+            restored = restart(client, name)
+            assert restored.to == f"/fast/{name}/3"
+            check((two.fast1 if name == "x" else two.fast2) / name / "3", sums[f"{name}/3"])
+
+
+def is_durable(tier: Tier, key: tuple[str, int]) -> bool:
+    """Return true if the slow root has the version."""
+    return states(tier).get(key) in ("demoted", "slow")
+
+
+def test_a_fast_copy_whose_slow_copy_another_tier_has_replaced_stays(
+    start_endpoint: Callable[..., Endpoint], two: Two
+) -> None:
+    """Both tiers have the same version at the same path of the slow root."""
+    first = start_one(start_endpoint, "a", two.fast1, two.slow, watermark=1.0)
+    second = start_one(start_endpoint, "b", two.fast2, two.slow, watermark=1.0)
+    sums = put(two.fast1, "x", 1, 3 * MIB)
+    with first.client() as client:
+        until(client, "demoted", lambda tier: is_durable(tier, ("x", 1)))
+    other = fill(two.fast2 / "x/1", 3 * MIB, 77)
+    (two.fast2 / "x/1" / MARKER).write_bytes(b"")
+    with second.client() as client:
+        until(client, "demoted", lambda tier: is_durable(tier, ("x", 1)))
+    check(two.slow / "x/1", other)
+    with first.client() as client:
+        copy = client.tier("burst").versions[0].transfer
+        assert copy is not None
+        with pytest.raises(DrayError, match="was kept"):
+            client.evict_staging(copy)
+        assert restart(client, "x").hit
+    check(two.fast1 / "x/1", sums)
+    check(two.fast2 / "x/1", other)
+
+
+def test_two_tiers_with_one_fast_root_lose_nothing(
+    start_endpoint: Callable[..., Endpoint], two: Two
+) -> None:
+    limits = {"capacity": 16 * MIB, "watermark": 0.5}
+    slow = (two.slow, two.fast2)
+    both = [start_one(start_endpoint, "ab"[n], two.fast1, slow[n], **limits) for n in (0, 1)]
+    sums: dict[str, dict[str, str]] = {}
+    for version in (1, 2, 3):
+        sums[f"x/{version}"] = put(two.fast1, "x", version, 6 * MIB)
+        time.sleep(2.0)
+        if version == 2:
+            both[1].kill()
+            both[1].start()
+    for endpoint in both:
+        with endpoint.client() as client:
+            until(client, "settled", lambda tier: settled(tier) and tier.used <= 8 * MIB)
+    for below, content in sums.items():
+        # Each version is whole on at least one of the three roots.
+        places = [folder / below for folder in two]
+        whole = [place for place in places if all(digest(place / n) == content[n] for n in content)]
+        assert whole, below
+    with both[0].client() as client:
+        tier = client.tier("burst")
+        for one in tier.versions:
+            if one.state in ("demoted", "slow"):
+                check(two.slow / "x" / str(one.version), sums[f"x/{one.version}"])
+
+
+# --- roots that a tier cannot use -----------------------------------------------------------------
+
+
+def test_another_endpoint_as_the_slow_root_is_refused_at_the_start(
+    start_endpoint: Callable[..., Endpoint],
+) -> None:
+    other = start_endpoint("far")
+    roots = [
+        Root("fast", {"tier": "fast"}),
+        Root("slow", {"tier": "slow", "store": f"{other.url}/data"}),
+    ]
+    with pytest.raises(RuntimeError) as caught:
+        start_endpoint("bb", roots=roots, config={"tier": [tier_of()]})
+    message = str(caught.value)
+    assert 'cannot open the root "slow"' in message, message
+    assert "another endpoint (dray://) has no calls to delete" in message, message
+    assert "mount the storage on this host" in message, message
+
+
+def test_queued_transfers_wait_until_the_slow_root_is_mounted(
+    start_endpoint: Callable[..., Endpoint], tmp_path: Path
+) -> None:
+    if loop.reason():
+        pytest.skip(loop.reason())
+    fast = tmp_path / "fast"
+    fast.mkdir()
+    with loop.disk(tmp_path / "slow", DISK_BYTES) as slow:
+        endpoint = start_one(start_endpoint, "bb", fast, slow.folder, watermark=1.0)
+        put(fast, "a", 1, 3 * MIB)
+        (fast / "file").write_bytes(b"f" * 16 * MIB)
+        with endpoint.client() as client:
+            until(client, "demoted", lambda tier: is_durable(tier, ("a", 1)))
+            request = Request("/fast/file", "/slow/file", id="queued", rate_max=MIB)
+            client.submit(request)
+            end = time.monotonic() + END_SECONDS
+            while client.transfer("queued").state != "active":
+                assert time.monotonic() < end, client.transfer("queued")
+                time.sleep(0.1)
+        endpoint.kill()
+        slow.unmount()
+        endpoint.start()
+        with endpoint.client() as client:
+            until(client, "refused", lambda tier: tier.error is not None)
+            # A transfer elsewhere is not delayed.
+            client.submit(Request("/fast/file", "/data/copy", id="other"))
+            assert client.wait("other", timeout_seconds=END_SECONDS).state == "done"
+            time.sleep(3.0)
+            assert client.transfer("queued").state == "queued"
+        assert list(slow.folder.iterdir()) == [], "written below the mount point"
+        endpoint.stop()
+        slow.mount()
+        endpoint.start()
+        with endpoint.client() as client:
+            client.change("queued", rate_max=None)
+            assert client.wait("queued", timeout_seconds=END_SECONDS).state == "done"
+        assert (slow.folder / "file").read_bytes() == b"f" * 16 * MIB

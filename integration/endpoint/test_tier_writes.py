@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import time
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ import pytest
 from dray import DrayError
 from dray.client import StagingRequest, WriteJob, WriteRequest
 from integration.endpoint import tier_scene as scene
+from integration.endpoint.raw import ask, dray
 from integration.endpoint.tier_scene import MIB
 
 if TYPE_CHECKING:
@@ -263,3 +265,44 @@ def test_the_order_of_victims_and_the_bypass_follow_the_configuration(
                 for one in tier.versions
             ),
         )
+
+
+def test_write_jobs_are_listed_page_by_page(tier: Callable[..., Endpoint]) -> None:
+    endpoint = tier()
+    with endpoint.client() as client, endpoint.client(subject="bob") as bob:
+        wanted = [client.request_write("burst", WriteRequest("a", n, MIB)).id for n in range(5)]
+        bob.request_write("burst", WriteRequest("b", 1, MIB))
+        found = list(client.writes("burst", limit=2))
+        assert [job.id for job in found] == wanted[::-1]
+        assert [job.application for job in bob.writes("burst")] == ["b"]
+        client.delete_write(wanted[0])
+        ended = list(client.writes("burst", state="ended"))
+        assert [(job.id, job.state) for job in ended] == [(wanted[0], "ended")]
+        assert list(client.writes("burst", application="none")) == []
+        with pytest.raises(DrayError, match="no tier of this name"):
+            list(client.writes("other"))
+        answer = ask(endpoint, "GET", "/v1/tiers/burst/writes?cursor=x", token=endpoint.token())
+        answer.refused(400, "invalid_request")
+        lease = client.write_job(wanted[1]).expires_at
+        assert (
+            next(job for job in client.writes("burst") if job.id == wanted[1]).expires_at == lease
+        )
+        shown = dray(
+            *("tier", "writes", "burst", "--state", "ended", "--endpoint", endpoint.address),
+            *("--peer-key", endpoint.key),
+            DRAY_TOKEN=endpoint.token(),
+        )
+        assert shown.returncode == 0, shown
+        assert shown.stdout.startswith(f"{wanted[0]} ended: a 0, 1.0 MiB to /fast/a/0"), shown
+        assert len(shown.stdout.splitlines()) == 1
+
+
+def test_the_awaiting_client_lists_write_jobs(tier: Callable[..., Endpoint]) -> None:
+    endpoint = tier()
+
+    async def listed() -> list[str]:
+        async with endpoint.async_client() as client:
+            await client.request_write("burst", WriteRequest("a", 1, MIB, id="one"))
+            return [job.id async for job in client.writes("burst")]
+
+    assert asyncio.run(listed()) == ["one"]

@@ -67,7 +67,7 @@ pub use tickets::{
     MintedTicket, RenewRequest, TICKET_ALPHABET, TICKET_PREFIX, TICKET_RANDOM_BYTES, Ticket,
     TicketList, TicketPatch, TicketQuery, TicketRequest, is_ticket, shown_id, without_tickets,
 };
-pub use tier_writes::{WriteJob, WritePlacement, WriteRequest, WriteState};
+pub use tier_writes::{WriteJob, WriteList, WritePlacement, WriteQuery, WriteRequest, WriteState};
 pub use tiers::{
     TierAnswer, TierDetail, TierDevice, TierList, TierPattern, TierReplicaAnswer, TierReplicaState,
     TierVersionAnswer, TierVersionState,

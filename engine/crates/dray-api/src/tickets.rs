@@ -2,10 +2,11 @@
 //! transfer.
 
 use crate::api_path::TEXT_BYTES_MAX;
-use crate::checks::{self, Check};
+use crate::checks::{self, BYTES_MAX, Check};
 use crate::enums::{self, Direction};
 use crate::page_default;
 use crate::timestamp::Timestamp;
+use crate::transfer::SpaceClaimAnswer;
 use dray_core::options::Overwrite;
 use dray_core::{Result, TransferId};
 use serde::{Deserialize, Serialize};
@@ -102,6 +103,11 @@ pub struct TicketRequest {
     #[serde(default)]
     #[schema(value_type = enums::Overwrite)]
     pub overwrite: Overwrite,
+    /// Bytes that the transfer writes. If a path is in a fast root of a tier, the ticket claims this
+    /// space there until the end of the transfer or of the ticket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 9223372036854775807_u64)]
+    pub bytes: Option<u64>,
 }
 
 impl Check for TicketRequest {
@@ -138,6 +144,11 @@ impl Check for TicketRequest {
             return Err(checks::refused("peer_key", cause));
         }
         checks::seconds("lifetime_seconds", self.lifetime_seconds)?;
+        checks::within_if("bytes", self.bytes, &(1..=BYTES_MAX))?;
+        if self.bytes.is_some() && self.direction == Direction::Read {
+            let cause = "only a ticket of the direction write claims space";
+            return Err(checks::refused("bytes", cause));
+        }
         checks::seconds("renewable_seconds", self.renewable_seconds)
     }
 }
@@ -174,6 +185,9 @@ pub struct Ticket {
     /// Bytes per second that the sessions must not exceed at this endpoint. The lower limit of both
     /// ends applies.
     pub rate_max: Option<u64>,
+    /// Claim on the space of a tier; null without a claim, and after the end of the transfer.
+    #[serde(default)]
+    pub space: Option<SpaceClaimAnswer>,
 }
 
 /// Changes to a ticket's sessions; `null` removes a limit.

@@ -1,10 +1,11 @@
 //! Write jobs: an application asks a tier for its turn to write a version.
 
 use crate::checks::{self, BYTES_MAX, Check, WORD_BYTES_MAX};
+use crate::page_default;
 use crate::timestamp::Timestamp;
 use dray_core::{Result, TransferId};
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 /// Longest lease of a write job in seconds: a day.
 const LEASE_SECONDS_MAX: u64 = 24 * 3_600;
@@ -181,4 +182,37 @@ pub struct WriteJob {
     pub expires_at: Option<Timestamp>,
     /// Time of the end.
     pub ended_at: Option<Timestamp>,
+}
+
+/// Filters of the list of write jobs.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct WriteQuery {
+    /// Only jobs of this application.
+    pub application: Option<String>,
+    /// Only jobs in this state.
+    #[param(inline)]
+    pub state: Option<WriteState>,
+    /// Maximum number of items of the page.
+    #[serde(default = "page_default")]
+    #[param(minimum = 1, maximum = 1000, default = 100)]
+    pub limit: u32,
+    /// Cursor from `next` of the previous page.
+    pub cursor: Option<String>,
+}
+
+impl Check for WriteQuery {
+    fn check(&self) -> Result<()> {
+        checks::page("limit", self.limit.into())
+    }
+}
+
+/// A page of write jobs.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct WriteList {
+    /// The jobs, newest first.
+    pub writes: Vec<WriteJob>,
+    /// Cursor of the next page; null on the last page.
+    pub next: Option<String>,
 }

@@ -8,8 +8,8 @@ mod staging;
 
 pub(crate) use calibrate::Calibrate;
 pub(crate) use endpoint::{
-    Algorithm, Ask, At, Cancel, Endpoint, Init, Mint, Owed, Rm, RunEndpoint, ShowTier, ShowToken,
-    ShowTransfer, Status, Sum, Tier, Token, Top, Transfers, Who,
+    Algorithm, Ask, At, Cancel, Endpoint, Init, ListWrites, Mint, Owed, Rm, RunEndpoint, ShowTier,
+    ShowToken, ShowTransfer, Status, Sum, Tier, Token, Top, Transfers, Who,
 };
 pub(crate) use plan::Plan;
 pub(crate) use serve::Serve;

@@ -1,18 +1,22 @@
 //! `dray tier`: the state of the tiers of an endpoint. [`crate::calibrate`] measures their devices.
 
-use crate::args::{ShowTier, Tier};
+use crate::args::{ListWrites, ShowTier, Tier};
 use crate::exit::{Exit, Stop};
 use crate::output;
 use crate::peer;
 use crate::transfers::quoted;
 use crate::units::{count, human};
-use dray_api::{TierAnswer, TierDetail, TierDevice, TierList, TierPattern, TierVersionAnswer};
+use dray_api::{
+    TierAnswer, TierDetail, TierDevice, TierList, TierPattern, TierVersionAnswer, WriteJob,
+    WriteList,
+};
 use hyper::Method;
 
 /// Runs `dray tier`.
 pub(crate) fn run(tier: &Tier) -> Result<Exit, Stop> {
     match tier {
         Tier::Show(show) => self::show(show),
+        Tier::Writes(list) => writes(list),
         Tier::Calibrate(calibrate) => crate::calibrate::run(calibrate),
     }
 }
@@ -49,6 +53,55 @@ fn show(show: &ShowTier) -> Result<Exit, Stop> {
         .map(version)
         .for_each(|line| output::result(&line));
     Ok(Exit::Safe)
+}
+
+fn writes(list: &ListWrites) -> Result<Exit, Stop> {
+    let address = peer::endpoint(list.endpoint.as_deref())?;
+    let client = peer::client(&list.ask.who, &address)?;
+    let (name, limit) = (quoted(&list.name), list.limit);
+    let mut query = format!("/v1/tiers/{name}/writes?limit={limit}");
+    if let Some(application) = &list.application {
+        query += &format!("&application={}", quoted(application));
+    }
+    if let Some(state) = list.state {
+        query += &format!("&state={}", state.word());
+    }
+    let answer = client.ask::<WriteList>(Method::GET, &query, None)?;
+    if list.ask.json {
+        output::result(&answer.json.to_string());
+        return Ok(Exit::Safe);
+    }
+    for job in &answer.read.writes {
+        output::result(&write(job));
+    }
+    if answer.read.next.is_some() {
+        output::note("there are more jobs: raise --limit, or narrow the list with --state");
+    }
+    Ok(Exit::Safe)
+}
+
+/// Describes a write job in one line.
+fn write(job: &WriteJob) -> String {
+    let mut line = format!(
+        "{} {}: {} {}, {} to {}",
+        output::one_line(&job.id),
+        job.state.word(),
+        output::one_line(&job.application),
+        job.version,
+        human(job.bytes),
+        output::one_line(&job.path),
+    );
+    let details = [
+        job.reason.as_ref().map(|reason| output::one_line(reason)),
+        job.starts_at.map(|at| format!("starts at {at}")),
+        job.expires_at.map(|at| format!("lease until {at}")),
+        job.ended_at.map(|at| format!("ended at {at}")),
+    ];
+    for detail in details.into_iter().flatten() {
+        line.push_str("; ");
+        line.push_str(&detail);
+    }
+    line
 }
 
 /// Describes a tier: space, written bytes against the thresholds, and rates.

@@ -369,7 +369,7 @@ fn routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(tape::archive_info))
         .routes(routes!(tiers::list))
         .routes(routes!(tiers::show))
-        .routes(routes!(writes::submit))
+        .routes(routes!(writes::submit, writes::list))
         .routes(routes!(writes::show, writes::give_up))
         .routes(routes!(writes::renew))
         .routes(routes!(writes::complete))

@@ -284,6 +284,9 @@ impl Dispatcher {
         let Some((request, route)) = shared.queue.request_and_route(&chosen.id)? else {
             return Ok(());
         };
+        if shared.awaits_root(&chosen.id) {
+            return Ok(());
+        }
         let is_staging = shared.queue.staging().is_staging(&chosen.id)?;
         let allowed = shared.ask_again(chosen, &route, is_staging);
         let seat = match allowed.and_then(|()| shared.seat(chosen, &request, &route)) {

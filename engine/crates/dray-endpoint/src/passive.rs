@@ -37,13 +37,18 @@ const NOTICES_MAX: u32 = 100;
 /// Maximum number of characters of a path in the audit line of a refused session.
 const PATH_LETTERS_MAX: usize = 256;
 
-/// Maximum number of drivers that wait for an issuer's keys concurrently. Each waiting driver
-/// occupies a thread of the listener until the keys arrive, even if the driver has disconnected.
-/// The listener has `pending_max` threads for connections in this phase: 128 with the default
-/// limits. The value is estimated, not measured.
-const KEY_WAITS_MAX: usize = 32;
+/// Part of the listener's pending connections whose drivers may wait for an issuer's keys: one in
+/// this number. Each waiting driver occupies a thread of the listener until the keys arrive, even if
+/// the driver has disconnected. The other threads serve drivers with a ticket or with known keys.
+/// The value is estimated, not measured.
+const KEY_WAITS_PART: usize = 4;
 
-static KEY_WAITS: Semaphore = Semaphore::const_new(KEY_WAITS_MAX);
+/// Returns the permits of drivers that wait for an issuer's keys concurrently, for a listener with
+/// `pending_max` connections before the begin of a session.
+#[must_use]
+pub fn key_waits(pending_max: usize) -> Semaphore {
+    Semaphore::new((pending_max / KEY_WAITS_PART).max(1))
+}
 
 /// The part of the endpoint that knows the tickets.
 pub trait TicketBook: Send + Sync {
@@ -53,6 +58,15 @@ pub trait TicketBook: Send + Sync {
     /// # Errors
     /// [`ErrorKind::Unauthorized`] if there is no such ticket, or if the ticket is no longer valid.
     fn present(&self, digest: &[u8; 32], key: Option<Fingerprint>) -> Result<Grant>;
+
+    /// Checks that the tier has admitted the claim of a ticket on its space.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoPlace`] while the claim waits.
+    fn check_space(&self, id: &str) -> Result<()>;
+
+    /// Ends the claim of a ticket on the space of a tier, because its transfer is done.
+    fn ended(&self, id: &str);
 
     /// Reports that a session of the ticket `id` is running, so that the ticket is extended while
     /// its transfer lives.
@@ -86,6 +100,8 @@ pub struct Passive {
     pub front: Front,
     /// The system accounts of sessions.
     pub accounts: Arc<Accounts>,
+    /// Permits of [`key_waits`].
+    pub key_waits: Semaphore,
 }
 
 /// The credential that opened a session.
@@ -138,7 +154,7 @@ impl Passive {
         };
         self.tokio
             .block_on(as_one_of_few(
-                &KEY_WAITS,
+                &self.key_waits,
                 self.access.authenticate(credentials),
             ))
             .map(Right::Principal)
@@ -260,6 +276,7 @@ impl Passive {
         }
         moving.grain = connect.options.object_bytes;
         moving.roots = touch.paths.iter().map(|path| path.root.clone()).collect();
+        moving.paths = touch.paths.iter().map(ApiPath::text).collect();
         moving.roots.sort_unstable();
         moving.roots.dedup();
         // The end in the error tells the driver whose limit is exhausted: that of this endpoint, or
@@ -338,6 +355,9 @@ impl Handler for Passive {
         let allowed = allowed.inspect_err(refused)?;
         connect.options.overwrite = lower(connect.options.overwrite, allowed);
         connect.paths.clone_from(&touch.below);
+        if let (Right::Ticket(grant), Role::Sink) = (&right, connect.passive_role) {
+            self.tickets.check_space(&grant.id).inspect_err(refused)?;
+        }
         let seat = self.seat(&right, &connect, &caller, &touch);
         let session = Session {
             seat: seat.inspect_err(refused)?,
@@ -416,6 +436,10 @@ impl Passive {
             Outcome::Done(_) | Outcome::Cancelled => None,
         };
         self.audit.session(&session.deed, progress, error);
+        let moving = &session.seat.moving;
+        if let (Outcome::Done(_), Way::In, Some(id)) = (outcome, moving.way, &moving.ticket) {
+            self.tickets.ended(id);
+        }
     }
 }
 
@@ -457,10 +481,18 @@ impl Observer for Session {
 
 #[cfg(test)]
 mod tests {
-    use super::as_one_of_few;
+    use super::{as_one_of_few, key_waits};
     use dray_core::ErrorKind;
     use std::future::{pending, ready};
     use tokio::sync::Semaphore;
+
+    #[test]
+    fn drivers_that_wait_for_keys_never_occupy_all_pending_connections() {
+        for pending_max in [16, 32, 128] {
+            let permits = key_waits(pending_max).available_permits();
+            assert!(permits > 0 && permits < pending_max / 2, "{pending_max}");
+        }
+    }
 
     #[test]
     fn who_need_not_wait_is_judged_whoever_waits() {

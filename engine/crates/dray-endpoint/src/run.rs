@@ -8,7 +8,7 @@ use crate::janitor::Janitor;
 use crate::listen::listen_patiently;
 use crate::live::{Bounds, Live};
 use crate::metrics::Metrics;
-use crate::passive::{Front, Passive};
+use crate::passive::{Front, Passive, key_waits};
 use crate::process;
 use crate::queue_settings::queue_settings;
 use crate::server::Server;
@@ -45,6 +45,11 @@ const TICKETS_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of connections whose protocol is not known yet. Each of them occupies a thread.
 /// The value is estimated, not measured.
 const PENDING_MAX: u32 = 128;
+
+/// Returns the number of connections of the listener before the begin of their session.
+fn pending_max(config: &Config) -> usize {
+    limit(config.limits.connections.clamp(16, PENDING_MAX))
+}
 
 /// Maximum time that answers in progress get when the endpoint stops.
 const ANSWERS_LEAVE: Duration = Duration::from_secs(5);
@@ -294,7 +299,7 @@ impl Endpoint {
         let metrics = Arc::new(Metrics::default());
         let janitor = janitor(&config, &roots, &audit, &metrics, &queue);
         let expiry = expiry(&config, &roots, &accounts, &audit, &queue);
-        let tiers = Tiers::open(&config, &queue, &roots, &accounts, &audit)?;
+        let tiers = Tiers::open(&config, &queue, &roots, &accounts, &audit, &live)?;
         let recalls = recalls(&roots, &accounts, &queue, &tiers);
         let dispatcher = Dispatcher::new(
             Arc::clone(&queue),
@@ -334,6 +339,7 @@ impl Endpoint {
             accounts,
             tokio: server.handle().clone(),
             front: front(&server, &identity)?,
+            key_waits: key_waits(pending_max(&config)),
         };
         Ok(Self {
             plain,
@@ -523,7 +529,7 @@ fn listen(config: &Config, identity: &Identity, bounds: &Bounds) -> Result<Liste
         settings.allow_clear_data = config.clear_data;
         settings.streams_max = config.limits.streams_per_session;
         settings.sessions_max = limit(config.limits.transfers_active);
-        settings.pending_max = limit(config.limits.connections.clamp(16, PENDING_MAX));
+        settings.pending_max = pending_max(config);
         settings
     };
     let addresses: Vec<String> = config

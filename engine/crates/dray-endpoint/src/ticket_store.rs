@@ -4,6 +4,7 @@
 use crate::actor::actor;
 use crate::live::Live;
 use crate::passive::TicketBook;
+use crate::tier::claim_id;
 use crate::traits::Tickets;
 use dray_access::Principal;
 use dray_access::tickets::{self, Grant, Secret};
@@ -11,12 +12,13 @@ use dray_api::RateWish;
 use dray_api::Timestamp;
 use dray_api::api_path::ApiPath;
 use dray_api::{
-    MintedTicket, RenewRequest, Ticket, TicketList, TicketPatch, TicketQuery, TicketRequest,
+    MintedTicket, RenewRequest, SpaceClaimAnswer, Ticket, TicketList, TicketPatch, TicketQuery,
+    TicketRequest,
 };
 use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use dray_net::{Fingerprint, fingerprint_of};
 use dray_queue::clock;
-use dray_queue::{Queue, TicketRow};
+use dray_queue::{Queue, TicketClaim, TicketRow};
 use rustls::pki_types::CertificateDer;
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,6 +90,20 @@ impl TicketStore {
 
     fn shown(&self, row: TicketRow) -> Ticket {
         let sessions = self.live.of_ticket(&row.id).len();
+        let claim = row.claim.as_ref();
+        let claim = claim.filter(|claim| !claim.is_ended && !row.is_revoked);
+        let space = claim.map(|claim| {
+            let id = claim_id(&row.id);
+            let wait = self.queue.tiers().wait_of(&claim.tier, &id);
+            let (reason, free_at) = wait.filter(|_| !claim.is_admitted).unzip();
+            SpaceClaimAnswer {
+                tier: claim.tier.clone(),
+                bytes: Some(claim.bytes),
+                admitted: claim.is_admitted,
+                reason,
+                free_at: free_at.flatten(),
+            }
+        });
         Ticket {
             id: row.id,
             transfer: row.transfer,
@@ -103,6 +119,7 @@ impl TicketStore {
             weight: row.wish.weight,
             rate_min: row.wish.rate_min,
             rate_max: row.wish.rate_max,
+            space,
         }
     }
 
@@ -126,7 +143,12 @@ impl TicketStore {
 }
 
 impl Tickets for TicketStore {
-    fn mint(&self, caller: &Principal, request: &TicketRequest) -> Result<MintedTicket> {
+    fn mint(
+        &self,
+        caller: &Principal,
+        request: &TicketRequest,
+        claim: Option<TicketClaim>,
+    ) -> Result<MintedTicket> {
         let secret = Secret::draw()?;
         let digest = secret.digest();
         let now = clock::now();
@@ -156,6 +178,7 @@ impl Tickets for TicketStore {
             renewable_until: now.after(renewable),
             is_revoked: false,
             wish: RateWish::default(),
+            claim,
         };
         self.queue.tickets().insert(&row, digest)?;
         Ok(MintedTicket {
@@ -246,6 +269,35 @@ impl TicketBook for TicketStore {
         let grant = grant(&row.ok_or_else(tickets::unknown)?)?;
         grant.check(key, clock::now().as_ms())?;
         Ok(grant)
+    }
+
+    fn check_space(&self, id: &str) -> Result<()> {
+        let row = self
+            .queue
+            .tickets()
+            .by_id(id)?
+            .ok_or_else(tickets::unknown)?;
+        let Some(claim) = row
+            .claim
+            .filter(|claim| !claim.is_admitted && !claim.is_ended)
+        else {
+            return Ok(());
+        };
+        let wait = self.queue.tiers().wait_of(&claim.tier, &claim_id(id));
+        let wait = wait.map_or_else(String::new, |(reason, _)| format!(": {reason}"));
+        // The driver waits and tries again, as it does for a session slot.
+        Err(Error::new(ErrorKind::NoPlace, End::Sink, "begin a session")
+            .cause(format!(
+                "the ticket waits for space on the tier {}{wait}",
+                claim.tier
+            ))
+            .remedy("wait; the transfer starts as soon as its bytes fit"))
+    }
+
+    fn ended(&self, id: &str) {
+        if let Err(error) = self.queue.tickets().end_claim(id) {
+            tracing::error!("cannot end the claim of ticket {id}: {error}");
+        }
     }
 
     fn used(&self, id: &str) {

@@ -22,6 +22,7 @@ mod limit;
 mod plan;
 mod progress;
 mod promised;
+mod pushes;
 mod replicate;
 mod rows;
 mod scan;
@@ -30,10 +31,12 @@ mod watch;
 mod writes;
 
 pub use admission::SpaceRequest;
+pub use pushes::claim_id;
 pub use writes::WritePaths;
 
 use crate::accounts::Accounts;
 use crate::audit::Audit;
+use crate::live::Live;
 use crate::storage::Given;
 use admission::{Lingering, StagedCopy};
 use count::Counters;
@@ -82,6 +85,7 @@ pub struct Tiers {
     roots: Roots,
     accounts: Arc<Accounts>,
     audit: Arc<Audit>,
+    live: Live,
     tiers: Vec<Tier>,
 }
 
@@ -154,6 +158,8 @@ struct Memory {
     lingering: BTreeMap<String, Lingering>,
     /// Copies that callers staged in, and that are no versions.
     staged: Vec<StagedCopy>,
+    /// Sessions that other endpoints drive, by number, with the time at which they were seen first.
+    pushes: BTreeMap<u64, Timestamp>,
     /// Queues of the write jobs on the fast roots.
     jobs: JobQueues<String>,
     /// Ids of the jobs in the queues.
@@ -204,9 +210,13 @@ impl Tiers {
         roots: &Roots,
         accounts: &Arc<Accounts>,
         audit: &Arc<Audit>,
+        live: &Live,
     ) -> Result<Arc<Self>> {
         let tiers = config.tier.iter().map(|tier| {
             rows::check_slow(tier, roots.named(tier.slow.as_str())?)?;
+            // No transfer writes to the slow root before the first round has recognised it.
+            let slow = tier.slow.as_str();
+            queue.tiers().close(tier.name.as_str(), Some(slow));
             Ok(Tier {
                 device: plan::device(tier).map_err(|error| rows::invalid(tier, &error))?,
                 config: tier.clone(),
@@ -220,6 +230,7 @@ impl Tiers {
             roots: roots.clone(),
             accounts: Arc::clone(accounts),
             audit: Arc::clone(audit),
+            live: live.clone(),
         }))
     }
 
@@ -251,6 +262,7 @@ impl Tiers {
             None => {
                 let rows = self.queue.tiers().versions(tier.config.name.as_str())?;
                 identity::check(self, &tier.config, &rows)?;
+                self.queue.tiers().close(tier.config.name.as_str(), None);
                 memory.insert(Memory::new(&tier.config, &self.roots, &rows, now))
             }
         };
@@ -286,6 +298,7 @@ impl Memory {
             scans: 0,
             lingering: BTreeMap::new(),
             staged: Vec::new(),
+            pushes: BTreeMap::new(),
             jobs: JobQueues::new(),
             known_jobs: BTreeSet::new(),
             granted: BTreeSet::new(),
@@ -368,6 +381,7 @@ impl Round<'_> {
         let versions = self.versions(&rows, &mtbf)?;
         let mut claims = self.claims(&rows)?;
         self.claim_writes(&jobs, &mut claims);
+        claims.waiting.sort_by_key(|one| one.since);
         let space = self.space(&rows, &versions, &claims)?;
         let (missing, waits) = self.admit(&space, &claims, &jobs)?;
         let need = self.shortage(space.used()).max(&missing);

@@ -7,16 +7,22 @@ use dray_api::{
     TicketQuery, TicketRequest,
 };
 use dray_core::Result;
+use dray_queue::TicketClaim;
 use rustls::pki_types::CertificateDer;
 
 /// The tickets of the endpoint. Before [`Tickets::mint`], the caller of the trait checks the
 /// permissions on the paths. All methods may block.
 pub trait Tickets: Send + Sync {
-    /// Issues a ticket.
+    /// Issues a ticket, with its claim on the space of a tier.
     ///
     /// # Errors
     /// The errors of the store.
-    fn mint(&self, caller: &Principal, request: &TicketRequest) -> Result<MintedTicket>;
+    fn mint(
+        &self,
+        caller: &Principal,
+        request: &TicketRequest,
+        claim: Option<TicketClaim>,
+    ) -> Result<MintedTicket>;
 
     /// Lists the caller's tickets, newest first. An administrator gets all tickets.
     ///

@@ -25,6 +25,16 @@ impl StoredRoot {
     /// because the log of a transfer lies beside its data.
     pub(crate) fn open(url: &str, is_read_only: bool, targets: Targets) -> Result<Self> {
         let location = Registry::default().keeping().parse(url.as_bytes())?;
+        if url.starts_with("dray://") {
+            return Err(wrong(
+                "another endpoint (dray://) has no calls to delete, compare and list the files \
+                 of a root of this endpoint",
+            )
+            .remedy(
+                "mount the storage on this host and give its path, or copy to the other endpoint \
+                 with transfers",
+            ));
+        }
         let location = location.ok_or_else(|| {
             wrong("dray supports no storage system with URLs of this form")
                 .remedy("write root://HOST//PATH or rados://POOL/PATH, or https://HOST/PATH with read_only = true")

@@ -60,7 +60,7 @@ pub use states::{
 };
 pub use submit::{Submission, Submitted};
 pub use tape::{Tape, TapeFile, TapeJob, TapeRequest};
-pub use tickets::{TicketRow, TicketTable};
+pub use tickets::{TicketClaim, TicketRow, TicketTable};
 pub use tiers::{Restarts, TierChange, TierReplica, TierVersion, Tiers};
 pub use writer::Commands;
 pub use writes::TierWrite;
@@ -151,6 +151,7 @@ pub struct Queue {
     commands: Arc<OnceLock<Arc<dyn Commands>>>,
     asked: Mutex<Asked>,
     waits: claims::Waits,
+    closed: claims::ClosedRoots,
     opened: Instant,
     folder: PathBuf,
     settings: Settings,
@@ -208,6 +209,7 @@ impl Queue {
             commands,
             asked: Mutex::default(),
             waits: claims::Waits::default(),
+            closed: claims::ClosedRoots::default(),
             opened: Instant::now(),
             folder,
             settings,

@@ -323,6 +323,7 @@ class Ticket:
     :param weight: weight of the sessions when the issuing endpoint divides its rate.
     :param rate_min: minimum rate of the sessions at the issuing endpoint in bytes per second.
     :param rate_max: maximum rate of the sessions at the issuing endpoint in bytes per second.
+    :param space: claim on the space of a tier, until the end of the transfer.
     :param ticket: the secret. Only in the answer to the call that minted the ticket, and not in
         ``repr``.
     :param key: fingerprint of the issuing endpoint.
@@ -343,6 +344,7 @@ class Ticket:
     weight: int = 100
     rate_min: int | None = None
     rate_max: int | None = None
+    space: SpaceClaim | None = None
     ticket: str | None = field(default=None, repr=False)
     key: str | None = None
     address: str | None = None

@@ -26,13 +26,14 @@ from dray.client._answers import (
 from dray.client._awaiting import Awaiting
 from dray.client._base import staging_with_id, with_id, write_with_id
 from dray.client._requests import KEEP, Keep
+from dray.client._tiers import WriteJob
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Mapping
     from datetime import datetime
 
     from dray.client._requests import Request, StagingRequest, WriteRequest
-    from dray.client._tiers import Tier, WriteJob
+    from dray.client._tiers import Tier
     from dray.errors import DrayError
 
 __all__ = ["AsyncClient"]
@@ -179,6 +180,7 @@ class AsyncClient(Awaiting):
         lifetime_seconds: int | None = None,
         renewable_seconds: int | None = None,
         overwrite: str | None = None,
+        bytes: int | None = None,
     ) -> Ticket:
         """Await :meth:`Client.mint_ticket`."""
         return await self._run(
@@ -191,6 +193,7 @@ class AsyncClient(Awaiting):
                     lifetime_seconds=lifetime_seconds,
                     renewable_seconds=renewable_seconds,
                     overwrite=overwrite,
+                    bytes=bytes,
                 ),
                 self._policy,
             )
@@ -314,6 +317,22 @@ class AsyncClient(Awaiting):
         """Await :meth:`Client.request_write`."""
         return await self._run(
             flows.carry(calls.request_write(tier, write_with_id(request)), self._policy)
+        )
+
+    def writes(
+        self,
+        tier: str,
+        *,
+        application: str | None = None,
+        state: str | None = None,
+        limit: int | None = None,
+    ) -> AsyncGenerator[WriteJob, None]:
+        """Iterate over :meth:`Client.writes`."""
+        return self._iterate(
+            WriteJob,
+            flows.pages(
+                calls.writes(tier, application=application, state=state, limit=limit), self._policy
+            ),
         )
 
     async def write_job(self, id: str) -> WriteJob:

@@ -293,6 +293,7 @@ def mint_ticket(
     lifetime_seconds: int | None,
     overwrite: str | None,
     renewable_seconds: int | None = None,
+    bytes: int | None = None,
 ) -> Call[answers.Ticket]:
     """Get the checksum of a file. The endpoint may have to read the file, which takes long."""
     body = {
@@ -303,6 +304,7 @@ def mint_ticket(
         "lifetime_seconds": lifetime_seconds,
         "renewable_seconds": renewable_seconds,
         "overwrite": overwrite,
+        "bytes": bytes,
     }
     given = {name: value for name, value in body.items() if value is not None}
     return Call("mint a ticket", "POST", "/v1/tickets", _reader_of(answers.Ticket), body=given)
@@ -456,6 +458,15 @@ def request_write(tier: str, request: WriteRequest) -> Call[WriteJob]:
     reader = _reader_of(WriteJob)
     place = f"/v1/tiers/{segment(tier)}/writes"
     return Call("ask for a write", "POST", place, reader, body=write(request))
+
+
+def writes(
+    tier: str, *, application: str | None, state: str | None, limit: int | None
+) -> Call[Page[WriteJob]]:
+    """List the write jobs of a tier."""
+    reader = _page(WriteJob, "writes")
+    rows = _query(application=application, state=state, limit=limit)
+    return Call("list write jobs", "GET", f"/v1/tiers/{segment(tier)}/writes", reader, rows)
 
 
 def write_job(id: str) -> Call[WriteJob]:

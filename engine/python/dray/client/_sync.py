@@ -23,13 +23,14 @@ from dray.client._answers import (
 from dray.client._base import staging_with_id, with_id, write_with_id
 from dray.client._blocking import Blocking
 from dray.client._requests import KEEP, Keep
+from dray.client._tiers import WriteJob
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
     from datetime import datetime
 
     from dray.client._requests import Request, StagingRequest, WriteRequest
-    from dray.client._tiers import Tier, WriteJob
+    from dray.client._tiers import Tier
     from dray.errors import DrayError
 
 __all__ = ["Client"]
@@ -251,6 +252,7 @@ class Client(Blocking):
         lifetime_seconds: int | None = None,
         renewable_seconds: int | None = None,
         overwrite: str | None = None,
+        bytes: int | None = None,
     ) -> Ticket:
         """Permit another endpoint to open sessions here, for one transfer.
 
@@ -265,6 +267,8 @@ class Client(Blocking):
         :param renewable_seconds: time during which the sessions and the holder may renew the
             ticket. By default the endpoint's maximum.
         :param overwrite: the strongest overwrite rule that the holder may use.
+        :param bytes: number of bytes that the transfer will write. In a fast root of a tier, the
+            ticket claims this space.
         :returns: the ticket with its secret. No other call returns the secret.
         """
         return self._run(
@@ -277,6 +281,7 @@ class Client(Blocking):
                     lifetime_seconds=lifetime_seconds,
                     renewable_seconds=renewable_seconds,
                     overwrite=overwrite,
+                    bytes=bytes,
                 ),
                 self._policy,
             )
@@ -436,6 +441,26 @@ class Client(Blocking):
         """
         return self._run(
             flows.carry(calls.request_write(tier, write_with_id(request)), self._policy)
+        )
+
+    def writes(
+        self,
+        tier: str,
+        *,
+        application: str | None = None,
+        state: str | None = None,
+        limit: int | None = None,
+    ) -> Generator[WriteJob, None, None]:
+        """List the write jobs of a tier, the newest first. No lease is renewed.
+
+        :param state: only jobs that are ``waiting``, ``granted``, ``ended`` or ``expired``.
+        :param limit: number of jobs per page.
+        """
+        return self._iterate(
+            WriteJob,
+            flows.pages(
+                calls.writes(tier, application=application, state=state, limit=limit), self._policy
+            ),
         )
 
     def write_job(self, id: str) -> WriteJob:

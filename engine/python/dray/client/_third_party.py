@@ -76,6 +76,7 @@ def plan(
             info.key,
             lifetime_seconds=lifetime_seconds,
             overwrite=template.overwrite if passive == "destination" else None,
+            bytes=template.bytes_expected if passive == "destination" else None,
         ),
     )
     if ticket.ticket is None:

@@ -2,7 +2,7 @@
 
 use crate::units;
 use clap::{Args, Subcommand, ValueEnum};
-use dray_api::Timestamp;
+use dray_api::{Timestamp, WriteState};
 use dray_core::TransferId;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -225,6 +225,8 @@ pub(crate) struct Top {
 pub(crate) enum Tier {
     /// Show the space, the written bytes and the rates of each tier, or one tier with its versions
     Show(ShowTier),
+    /// List the write jobs of a tier
+    Writes(ListWrites),
     /// Measure the bandwidths of a fast and a slow device, and print the keys for [[tier]]
     Calibrate(super::Calibrate),
 }
@@ -242,6 +244,39 @@ pub(crate) struct ShowTier {
 
     #[command(flatten)]
     pub(crate) ask: Ask,
+}
+
+/// Options of `dray tier writes`.
+#[derive(Debug, Args)]
+pub(crate) struct ListWrites {
+    /// Name of the tier
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+
+    /// List only jobs of this application
+    #[arg(long, value_name = "NAME")]
+    pub(crate) application: Option<String>,
+
+    /// List only jobs in this state: waiting, granted, ended or expired
+    #[arg(long, value_name = "STATE", value_parser = write_state)]
+    pub(crate) state: Option<WriteState>,
+
+    /// Maximum number of jobs
+    #[arg(long, value_name = "NUMBER", default_value_t = 100,
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) limit: u32,
+
+    /// HOST[:PORT] (default: DRAY_ENDPOINT)
+    #[arg(long, value_name = "ENDPOINT")]
+    pub(crate) endpoint: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) ask: Ask,
+}
+
+fn write_state(word: &str) -> Result<WriteState, String> {
+    WriteState::parse(word)
+        .ok_or_else(|| "the states are waiting, granted, ended and expired".to_owned())
 }
 
 /// Options for promises that the driving endpoint makes for a transfer between two endpoints.

@@ -114,7 +114,14 @@ fn open_roots(
     let roots = Roots::open(&config).expect("opened");
     let audit = Arc::new(Audit::open(Some(&at("calls.jsonl"))).expect("opened"));
     let accounts = Arc::new(accounts);
-    let tiers = Tiers::open(&config, &queue, &roots, &accounts, &audit);
+    let tiers = Tiers::open(
+        &config,
+        &queue,
+        &roots,
+        &accounts,
+        &audit,
+        &Live::of(&config),
+    );
     let parts = Parts {
         queue,
         roots: Arc::new(roots),

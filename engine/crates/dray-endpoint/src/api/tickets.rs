@@ -40,7 +40,8 @@ pub(super) async fn mint(
                 api.access.allow(&principal, action, &path)?;
                 api.roots.find(&path)?;
             }
-            api.tickets.mint(&principal, &request)
+            let claim = api.tiers.ticket_claim(&request)?;
+            api.tickets.mint(&principal, &request, claim)
         })
         .await?;
     Ok((StatusCode::CREATED, Json(minted)))

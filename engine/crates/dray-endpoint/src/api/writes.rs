@@ -1,14 +1,14 @@
 //! Calls about write jobs: `/v1/tiers/{id}/writes` and `/v1/writes`.
 
 use super::Api;
-use super::extract::{Body, Caller, Id};
+use super::extract::{Body, Caller, Id, Query};
 use super::refusal::Answer;
 use crate::actor::actor;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use dray_access::Action;
-use dray_api::{ErrorAnswer, WriteJob, WriteRequest};
+use dray_api::{ErrorAnswer, WriteJob, WriteList, WriteQuery, WriteRequest};
 use std::sync::Arc;
 
 type Shared = State<Arc<Api>>;
@@ -33,6 +33,23 @@ pub(super) async fn submit(
         })
         .await?;
     Ok((StatusCode::CREATED, Json(job)))
+}
+
+/// Lists the write jobs of a tier.
+#[utoipa::path(get, path = "/v1/tiers/{id}/writes", tag = "tiers",
+    params(("id" = String, Path, description = "Name of the tier."), WriteQuery),
+    responses((status = 200, description = "One page of the list of write jobs.", body = WriteList),
+        (status = "default", description = "The request was refused.", body = ErrorAnswer)))]
+pub(super) async fn list(
+    State(api): Shared,
+    caller: Caller,
+    Id(id): Id,
+    Query(query): Query<WriteQuery>,
+) -> Answer<Json<WriteList>> {
+    let principal = caller.clone();
+    api.call(move |api| api.tiers.list_writes(&actor(&principal), &id, &query))
+        .await
+        .map(Json)
 }
 
 /// Returns a write job, and renews its lease if its owner asks.

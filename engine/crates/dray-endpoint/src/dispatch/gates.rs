@@ -67,7 +67,7 @@ impl DispatcherInner {
         let (mut queued, next) = self.queue.runnable(sight)?;
         chooser.go_on_from(next);
         // Skip a queued transfer whose previous session is still in the table.
-        queued.retain(|one| !known.contains(&one.id));
+        queued.retain(|one| !known.contains(&one.id) && !self.awaits_root(&one.id));
         seen.extend(queued.iter().map(|one| chooser.waiting(one, &self.config)));
         // The plan of promises decides when these transfers run. The policy neither starts nor
         // holds them, and only counts their slots.
@@ -79,6 +79,19 @@ impl DispatcherInner {
         let held = beside.iter().filter(|one| one.phase == Phase::Held);
         plan.go_on.extend(held.map(|one| one.id.clone()));
         Ok((plan, queued))
+    }
+
+    /// Returns true if a transfer waits until the slow root to which it writes is recognised.
+    pub(super) fn awaits_root(&self, id: &TransferId) -> bool {
+        if !self.queue.tiers().has_closed() {
+            return false;
+        }
+        let found = self.queue.request_and_route(id);
+        let Ok(Some((_, route))) = found else {
+            return false;
+        };
+        let root = route.destination().root();
+        root.is_some_and(|root| self.queue.tiers().is_closed(&root))
     }
 
     /// Shuts the pace gate of a running session, or opens it again.

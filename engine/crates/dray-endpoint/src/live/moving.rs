@@ -55,6 +55,8 @@ pub struct Moving {
     pub grain: u64,
     /// Roots of this endpoint that the session's bytes pass.
     pub roots: Vec<String>,
+    /// API paths of a session that another end drives.
+    pub paths: Vec<String>,
     /// The handle that controls the session.
     pub handle: Handle,
     wish: Mutex<RateWish>,
@@ -62,6 +64,8 @@ pub struct Moving {
     is_changed: AtomicBool,
     /// Number of bytes that have arrived or are durable.
     moved: AtomicU64,
+    /// Number of bytes that were listed, without the bytes that earlier sessions have made durable.
+    listed: AtomicU64,
     gate: Mutex<Gate>,
     /// True if the other end has shut its gate.
     is_held_there: AtomicBool,
@@ -92,6 +96,8 @@ impl Moving {
             ticket: None,
             grain: plan::OBJECT_BYTES_DEFAULT,
             roots: Vec::new(),
+            paths: Vec::new(),
+            listed: AtomicU64::new(0),
             handle: Handle::default(),
             wish: Mutex::new(wish),
             is_changed: AtomicBool::new(false),
@@ -140,6 +146,8 @@ impl Moving {
             .bytes_durable
             .saturating_sub(progress.bytes_resumed);
         self.moved.fetch_max(moved, Ordering::Relaxed);
+        let listed = progress.bytes_listed.saturating_sub(progress.bytes_resumed);
+        self.listed.fetch_max(listed, Ordering::Relaxed);
         self.is_held_there
             .store(progress.is_held_there, Ordering::Relaxed);
         self.ring();
@@ -156,6 +164,12 @@ impl Moving {
     #[must_use]
     pub fn targets(&self) -> Vec<(End, Vec<TargetLoad>)> {
         self.targets.lock_unpoisoned().clone()
+    }
+
+    /// Returns the number of bytes that are listed so far, without the bytes of earlier sessions.
+    #[must_use]
+    pub fn listed(&self) -> u64 {
+        self.listed.load(Ordering::Relaxed)
     }
 
     /// Records bytes that have just arrived.

@@ -55,8 +55,16 @@ pub(super) struct Waiting {
     pub(super) root: String,
     pub(super) bytes: u64,
     pub(super) since: Timestamp,
-    /// True for a write job, false for a transfer.
-    pub(super) is_write: bool,
+    pub(super) kind: Claimant,
+}
+
+/// A kind of request that claims space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Claimant {
+    Transfer,
+    Write,
+    /// A ticket with which another endpoint will push data. [`super::claim_id`] is its id.
+    Ticket,
 }
 
 /// A claim whose transfer has ended, and whose files no scan has measured yet.
@@ -69,7 +77,7 @@ pub(super) struct Lingering {
 }
 
 impl Tiers {
-    fn with_fast(&self, root: &str) -> Option<&Tier> {
+    pub(super) fn with_fast(&self, root: &str) -> Option<&Tier> {
         let has_root = |tier: &&Tier| tier.config.fast.iter().any(|name| name.as_str() == root);
         self.tiers.iter().find(has_root)
     }
@@ -184,7 +192,7 @@ impl Round<'_> {
                         root,
                         bytes: total,
                         since: one.submitted_at,
-                        is_write: false,
+                        kind: Claimant::Transfer,
                     });
                 }
                 continue;
@@ -197,6 +205,10 @@ impl Round<'_> {
             lingering.remove(&one.id);
             let path = one.claim.to.clone();
             live.insert(one.id.clone(), Lingering { bytes, path, scans });
+        }
+        for (id, push) in self.pushes(rows, &mut claims)? {
+            lingering.remove(&id);
+            live.insert(id, push);
         }
         // The scan of this round may have begun before the end of the transfer.
         lingering.retain(|_, one| scans <= one.scans + 1);
@@ -323,12 +335,13 @@ impl Round<'_> {
             reasons.insert(one.id.clone(), reason);
             ahead = ahead.saturating_add(one.bytes);
         }
-        let ids = |is_write: bool| -> Vec<String> {
-            let some = all().filter(|(one, is)| **is && one.is_write == is_write);
+        let ids = |kind: Claimant| -> Vec<String> {
+            let some = all().filter(|(one, is)| **is && one.kind == kind);
             some.map(|(one, _)| one.id.clone()).collect()
         };
-        self.all.queue.tiers().admit(ids(false))?;
-        self.grant(&ids(true), jobs)?;
+        self.all.queue.tiers().admit(ids(Claimant::Transfer))?;
+        self.admit_tickets(&ids(Claimant::Ticket))?;
+        self.grant(&ids(Claimant::Write), jobs)?;
         self.all
             .queue
             .tiers()
@@ -444,10 +457,14 @@ const fn holding(bytes: u64, holder: Holder, release: Release) -> Holding {
 /// Returns the bytes of the versions that an admitted transfer has completed since it started. These
 /// versions count by themselves.
 fn completed(claim: &ClaimRow, rows: &[TierVersion]) -> u64 {
+    completed_at(&claim.claim.to, claim.started_at, rows)
+}
+
+/// Returns the bytes of the versions at and below the path `to` that are complete since `started_at`.
+pub(super) fn completed_at(to: &str, started_at: Option<Timestamp>, rows: &[TierVersion]) -> u64 {
     let is_new = |row: &&TierVersion| {
-        let started = claim.started_at.is_some_and(|at| row.written_at >= at);
-        let is_own = started && is_within(&row.fast_path, &claim.claim.to);
-        row.state != At::Slow && is_own
+        let started = started_at.is_some_and(|at| row.written_at >= at);
+        row.state != At::Slow && started && is_within(&row.fast_path, to)
     };
     rows.iter().filter(is_new).map(|row| row.bytes).sum()
 }

@@ -6,7 +6,7 @@
 //! endpoint keeps them.
 
 use super::Round;
-use super::admission::{Claims, Waiting};
+use super::admission::{Claimant, Claims, Waiting};
 use super::fast_roots::root_of;
 use super::plan::seconds;
 use dray_api::{Timestamp, WritePlacement, WriteState};
@@ -102,10 +102,9 @@ impl Round<'_> {
                 root: root_of(&job.fast_path).to_owned(),
                 bytes: job.bytes,
                 since: job.submitted_at,
-                is_write: true,
+                kind: Claimant::Write,
             });
         }
-        claims.waiting.sort_by_key(|one| one.since);
     }
 
     /// Grants the jobs with these ids. Each is the next job of its idle fast root.

@@ -4,7 +4,10 @@ use super::admission::check_period;
 use super::{Seen, Tier, Tiers, plan, scan, seen};
 use dray_access::Principal;
 use dray_api::api_path::ApiPath;
-use dray_api::{TierVersionState as At, WriteJob, WritePlacement, WriteRequest, WriteState};
+use dray_api::{
+    TierVersionState as At, WriteJob, WriteList, WritePlacement, WriteQuery, WriteRequest,
+    WriteState,
+};
 use dray_config::ManagedTier;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
 use dray_queue::{Actor, TierVersion, TierWrite, clock};
@@ -190,6 +193,18 @@ impl Tiers {
             job = self.queue.tiers().write_job(caller, id)?;
         }
         self.described(job)
+    }
+
+    /// Returns a page of the write jobs of a tier that the caller may see. No lease is renewed.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such tier. `InvalidRequest` for an invalid cursor. Errors of the
+    /// database.
+    pub fn list_writes(&self, caller: &Actor, tier: &str, query: &WriteQuery) -> Result<WriteList> {
+        let seen = seen(self.tier(tier)?);
+        let (jobs, next) = self.queue.tiers().list_writes(caller, tier, query)?;
+        let writes = jobs.into_iter().map(|job| answer(&seen, job)).collect();
+        Ok(WriteList { writes, next })
     }
 
     fn described(&self, job: TierWrite) -> Result<WriteJob> {

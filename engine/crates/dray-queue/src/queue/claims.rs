@@ -73,7 +73,41 @@ impl Waits {
     }
 }
 
+/// Slow roots that receive nothing at present, by the name of their tier.
+#[derive(Debug, Default)]
+pub(super) struct ClosedRoots(Mutex<HashMap<String, String>>);
+
 impl Tiers<'_> {
+    /// Closes the slow root of a tier for transfers, or opens it again. No transfer to a closed root
+    /// starts.
+    pub fn close(&self, tier: &str, root: Option<&str>) {
+        let mut closed = self.0.closed.0.lock_unpoisoned();
+        match root {
+            Some(root) => closed.insert(tier.to_owned(), root.to_owned()),
+            None => closed.remove(tier),
+        };
+    }
+
+    /// Returns true if any root is closed.
+    #[must_use]
+    pub fn has_closed(&self) -> bool {
+        !self.0.closed.0.lock_unpoisoned().is_empty()
+    }
+
+    /// Returns true if no transfer to this root may start at present.
+    #[must_use]
+    pub fn is_closed(&self, root: &str) -> bool {
+        let closed = self.0.closed.0.lock_unpoisoned();
+        closed.values().any(|name| name == root)
+    }
+
+    /// Returns the reason for which a request waits for space on a tier, by its id.
+    #[must_use]
+    pub fn wait_of(&self, tier: &str, id: &str) -> Option<WaitReason> {
+        let waits = self.0.waits.0.lock_unpoisoned();
+        waits.get(tier).and_then(|all| all.get(id)).cloned()
+    }
+
     /// Returns the claims on a tier of all transfers that have not ended, the oldest first.
     ///
     /// # Errors

@@ -353,6 +353,16 @@ CREATE TABLE tape_files (
 CREATE INDEX tape_files_path ON tape_files (path);
 CREATE INDEX tape_files_live ON tape_files (state) WHERE finished_at IS NULL;
 ",
+    // Adds the claims of tickets on the space of tiers.
+    "
+CREATE TABLE ticket_claims (
+    ticket TEXT PRIMARY KEY REFERENCES tickets (id) ON DELETE CASCADE,
+    claim_tier TEXT NOT NULL,
+    claim_bytes INTEGER NOT NULL,
+    claim_admitted INTEGER NOT NULL,
+    claim_ended INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+",
 ];
 
 /// Opens the database for writing. Creates it, or migrates it to the newest version, if necessary.

@@ -350,6 +350,7 @@ fn one_owner_fills_neither_the_queue_nor_the_tickets() {
         renewable_until: clock::now(),
         is_revoked: false,
         wish: dray_api::RateWish::default(),
+        claim: None,
     };
     let keep = |id: &str, owner: &str, secret: u8| {
         let kept = queue.tickets().insert(&ticket(id, owner), [secret; 32]);

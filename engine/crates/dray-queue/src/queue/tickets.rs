@@ -41,7 +41,25 @@ pub struct TicketRow {
     pub is_revoked: bool,
     /// Requested rates of the ticket's sessions at this endpoint.
     pub wish: RateWish,
+    /// Claim on the space of a tier.
+    pub claim: Option<TicketClaim>,
 }
+
+/// The claim of a ticket on the space of a tier.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TicketClaim {
+    /// Name of the tier.
+    pub tier: String,
+    /// Claimed bytes.
+    pub bytes: u64,
+    /// True after the tier has admitted the claim.
+    pub is_admitted: bool,
+    /// True after the transfer has ended.
+    pub is_ended: bool,
+}
+
+/// Start of a statement that reads tickets.
+const SELECT: &str = "SELECT * FROM tickets LEFT JOIN ticket_claims ON ticket = id";
 
 /// The table of tickets.
 #[derive(Debug, Clone, Copy)]
@@ -80,6 +98,15 @@ fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<TicketRow> {
             rate_min: row.get("rate_min")?,
             rate_max: row.get("rate_max")?,
             ..RateWish::default()
+        },
+        claim: match row.get::<_, Option<String>>("claim_tier")? {
+            Some(tier) => Some(TicketClaim {
+                tier,
+                bytes: row.get("claim_bytes")?,
+                is_admitted: row.get("claim_admitted")?,
+                is_ended: row.get("claim_ended")?,
+            }),
+            None => None,
         },
     })
 }
@@ -150,6 +177,76 @@ impl TicketTable<'_> {
                     values,
                 )
                 .map_err(sql("store the ticket"))?;
+            if let Some(claim) = &ticket.claim {
+                connection
+                    .execute(
+                        "INSERT INTO ticket_claims (ticket, claim_tier, claim_bytes,
+                         claim_admitted, claim_ended) VALUES (?1, ?2, ?3, ?4, ?5)",
+                        (
+                            &ticket.id,
+                            &claim.tier,
+                            claim.bytes,
+                            claim.is_admitted,
+                            claim.is_ended,
+                        ),
+                    )
+                    .map_err(sql("store the claim of the ticket"))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Returns the tickets with a claim on a tier that are still valid and whose transfer has not
+    /// ended, the oldest first.
+    ///
+    /// # Errors
+    /// Errors of the database.
+    pub fn with_claims(&self, tier: &str, now: Timestamp) -> Result<Vec<TicketRow>> {
+        let failed = sql("list the claims of tickets");
+        self.0.read(|connection| {
+            let mut statement = connection
+                .prepare_cached(&format!(
+                    "{SELECT} WHERE claim_tier = ?1 AND claim_ended = 0 AND revoked = 0
+                     AND expires_at > ?2 ORDER BY seq"
+                ))
+                .map_err(&failed)?;
+            let rows = statement.query_map((tier, now.as_ms()), read);
+            let rows = rows.map_err(&failed)?;
+            rows.collect::<rusqlite::Result<_>>().map_err(&failed)
+        })
+    }
+
+    /// Admits the claims of tickets.
+    ///
+    /// # Errors
+    /// Errors of the database. No claim is admitted then.
+    pub fn admit(&self, ids: Vec<String>) -> Result<()> {
+        self.set_claims(
+            ids,
+            "UPDATE ticket_claims SET claim_admitted = 1 WHERE ticket = ?1",
+        )
+    }
+
+    /// Ends the claim of a ticket: its transfer has ended.
+    ///
+    /// # Errors
+    /// Errors of the database.
+    pub fn end_claim(&self, id: &str) -> Result<()> {
+        let statement = "UPDATE ticket_claims SET claim_ended = 1 WHERE ticket = ?1";
+        self.set_claims(vec![id.to_owned()], statement)
+    }
+
+    fn set_claims(&self, ids: Vec<String>, statement: &'static str) -> Result<()> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        self.0.write(move |connection, _| {
+            for id in &ids {
+                connection
+                    .prepare_cached(statement)
+                    .and_then(|mut statement| statement.execute([id]))
+                    .map_err(sql("change the claim of a ticket"))?;
+            }
             Ok(())
         })
     }
@@ -162,7 +259,7 @@ impl TicketTable<'_> {
         self.0.read(|connection| {
             one(
                 connection,
-                "SELECT * FROM tickets WHERE secret_sha256 = ?1",
+                &format!("{SELECT} WHERE secret_sha256 = ?1"),
                 [secret_sha256.as_slice()],
             )
         })
@@ -174,7 +271,7 @@ impl TicketTable<'_> {
     /// Errors of the database.
     pub fn by_id(&self, id: &str) -> Result<Option<TicketRow>> {
         self.0
-            .read(|connection| one(connection, "SELECT * FROM tickets WHERE id = ?1", [id]))
+            .read(|connection| one(connection, &format!("{SELECT} WHERE id = ?1"), [id]))
     }
 
     /// Returns a page of the tickets that `caller` may see, newest first, and the cursor of the
@@ -194,10 +291,10 @@ impl TicketTable<'_> {
         let failed = sql("list the tickets");
         let mut rows: Vec<(TicketRow, i64)> = self.0.read(|connection| {
             let mut statement = connection
-                .prepare_cached(
-                    "SELECT * FROM tickets WHERE seq < ?1 AND (?2 IS NULL OR owner = ?2)
-                     AND (?3 IS NULL OR transfer = ?3) ORDER BY seq DESC LIMIT ?4",
-                )
+                .prepare_cached(&format!(
+                    "{SELECT} WHERE seq < ?1 AND (?2 IS NULL OR owner = ?2)
+                     AND (?3 IS NULL OR transfer = ?3) ORDER BY seq DESC LIMIT ?4"
+                ))
                 .map_err(&failed)?;
             let rows = statement
                 .query_map((before, owner, transfer, u64::from(limit) + 1), |row| {

@@ -5,8 +5,8 @@
 
 use super::sqlite::sql;
 use super::tiers::{self, TierVersion, Tiers};
-use super::{next_seq, not_found};
-use dray_api::{TierVersionState, Timestamp, WritePlacement, WriteState};
+use super::{next_seq, not_found, read_cursor};
+use dray_api::{TierVersionState, Timestamp, WritePlacement, WriteQuery, WriteState};
 use dray_core::{End, Error, ErrorKind, Result};
 use rusqlite::{Connection, OptionalExtension};
 
@@ -211,6 +211,44 @@ impl Tiers<'_> {
             let rows = statement.query_map([tier], read).map_err(&failed)?;
             rows.collect::<rusqlite::Result<_>>().map_err(&failed)
         })
+    }
+
+    /// Returns a page of the write jobs of a tier that `caller` may see, the newest first, and the
+    /// cursor of the next page.
+    ///
+    /// # Errors
+    /// `InvalidRequest` for an invalid cursor. Errors of the database.
+    pub fn list_writes(
+        &self,
+        caller: &super::Actor,
+        tier: &str,
+        query: &WriteQuery,
+    ) -> Result<(Vec<TierWrite>, Option<String>)> {
+        let before = read_cursor(query.cursor.as_deref())?;
+        let owner = (!caller.is_administrator).then_some(caller.owner.as_str());
+        let state = query.state.map(WriteState::word);
+        let application = query.application.as_deref();
+        let more = u64::from(query.limit) + 1;
+        let failed = sql("list write jobs");
+        let mut found: Vec<(TierWrite, i64)> = self.0.read(|connection| {
+            let mut statement = connection
+                .prepare_cached(
+                    "SELECT * FROM tier_writes WHERE tier = ?1 AND seq < ?2
+                     AND (?3 IS NULL OR owner = ?3) AND (?4 IS NULL OR state = ?4)
+                     AND (?5 IS NULL OR application = ?5) ORDER BY seq DESC LIMIT ?6",
+                )
+                .map_err(&failed)?;
+            let values = (tier, before, owner, state, application, more);
+            let rows = statement
+                .query_map(values, |row| Ok((read(row)?, row.get("seq")?)))
+                .map_err(&failed)?;
+            rows.collect::<rusqlite::Result<_>>().map_err(&failed)
+        })?;
+        let has_more = found.len() > query.limit as usize;
+        found.truncate(query.limit as usize);
+        let last = found.last().filter(|_| has_more);
+        let next = last.map(|(_, seq)| seq.to_string());
+        Ok((found.into_iter().map(|(job, _)| job).collect(), next))
     }
 
     /// Returns a write job that `caller` may see.

@@ -6,6 +6,7 @@ use dray_api::{
     MintedTicket, RenewRequest, Ticket, TicketList, TicketPatch, TicketQuery, TicketRequest,
 };
 use dray_core::{End, Error, ErrorKind, Result};
+use dray_queue::TicketClaim;
 use rustls::pki_types::CertificateDer;
 
 /// Refuses every call with `Unsupported`.
@@ -19,7 +20,12 @@ fn no_tickets<T>() -> Result<T> {
 }
 
 impl Tickets for NoTickets {
-    fn mint(&self, _: &Principal, _: &TicketRequest) -> Result<MintedTicket> {
+    fn mint(
+        &self,
+        _: &Principal,
+        _: &TicketRequest,
+        _: Option<TicketClaim>,
+    ) -> Result<MintedTicket> {
         no_tickets()
     }
 
