@@ -239,6 +239,7 @@ fn ticket(
         transfer: transfer.as_str().to_owned(),
         direction: Direction::Read,
         paths: paths.to_vec(),
+        bytes: None,
         peer_key: key.to_owned(),
         lifetime_seconds: None,
         renewable_seconds: None,
