@@ -362,7 +362,8 @@ def measured(scale: Scale, written: Written, tier: Tier, since: float) -> Burst:
         complete = written.complete.get((each.application, each.version))
         if complete is None:
             continue
-        found.append(each.written_at.timestamp() - complete)
+        if each.written_at is not None:
+            found.append(each.written_at.timestamp() - complete)
         if each.demoted_at is not None:
             ends.append(each.demoted_at.timestamp())
     # Versions wait until the last one is demoted, so demotions follow each other.
@@ -492,7 +493,7 @@ def run(loads: tuple[float, ...] = LOADS, scale: Scale = PAPER) -> dict[str, Any
 
 def rows_of(results: dict[str, Any]) -> str:
     """Return the table of the periods."""
-    head = ["written", "writes", "expected", "pattern", "peak", "blocked", "slowest MiB, s"]
+    head = ["written", "writes", "expected", "pattern", "peak", "blocked", "slowest write, s"]
     head += ["all written, s", "E-order", "V-order", "left", "wrong"]
     rows = []
     for each in results["periods"]:
