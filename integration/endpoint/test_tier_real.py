@@ -9,6 +9,7 @@ import pytest
 from integration.endpoint.raw import shipped_program
 from integration.harness import loop
 from integration.simulation import tier_real
+from integration.simulation.tier_scale import SMALL, Burst, ideal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +34,7 @@ def test_the_fast_file_system_is_never_full_below_the_bound(load: float, tmp_pat
             assert period["refused"] == 0, period
             assert period["peak"] <= 1.0, period
     # Demotions follow each other without pauses. Other work on the host slows them down.
-    scale = tier_real.SMALL
+    scale = SMALL
     cycle = burst["cycle_seconds"]
     assert cycle is None or cycle < 1.25 * scale.version / scale.read_max, burst
     if load > 2.0:
@@ -41,11 +42,11 @@ def test_the_fast_file_system_is_never_full_below_the_bound(load: float, tmp_pat
 
 
 def test_the_bound_of_a_burst_counts_whole_versions() -> None:
-    scale = tier_real.SMALL
+    scale = SMALL
     # Twelve versions fit into S. At Bwmin and Brmax, twelve of 24 are demoted in time.
-    assert tier_real.ideal(scale).largest() == 24
+    assert ideal(scale).largest() == 24
     cycle = scale.version / scale.read_max
-    slower = tier_real.Burst(scale, scale.write_min, 0.2, 1.1 * cycle)
+    slower = Burst(scale, scale.write_min, 0.2, 1.1 * cycle)
     assert slower.largest() == 22
-    none = tier_real.Burst(scale, scale.write_min, 0.0, float("inf"))
+    none = Burst(scale, scale.write_min, 0.0, float("inf"))
     assert none.largest() == 12

@@ -19,7 +19,7 @@ from integration.simulation import (
     loads,
     plot,
     simulator,
-    tier_real,
+    tier_real_page,
     tuner,
 )
 
@@ -42,7 +42,7 @@ SVG = "{http://www.w3.org/2000/svg}"
         ("liu-scaled", liu_scaled.files),
         ("tuner", tuner.files),
         ("bbos-restarts", bbos_restarts.files),
-        ("tier-real", tier_real.files),
+        ("tier-real", tier_real_page.files),
     ],
 )
 def test_pages_and_pictures_show_the_results(
