@@ -26,7 +26,18 @@ LEFT_OUT = "100 000 entries are listed as they are found"
 #: with three objects of two units in each set, so that small files have several objects
 STRIPED = "?stripe_count=3&stripe_unit=65536&object_size=131072"
 #: long for valgrind, and without other calls of the library
-SLOW = ["a reader sees the old or the new file", "mode and time are kept as declared"]
+SLOW = [
+    "a reader sees the old or the new file",
+    "mode and time are kept as declared",
+    "names are bytes, up to the longest",
+    "groups small and large are made durable",
+    "small files are written and published apart",
+    "writes come in any order, again and again",
+    "a partial file is never seen",
+    "dray's own names are not listed",
+    "a folder can be skipped",
+    "a changed file is noticed",
+]
 
 
 def _built(name: str) -> Path:

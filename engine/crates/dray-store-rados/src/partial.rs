@@ -15,8 +15,8 @@ use crate::pool::{Action, Got, Job, Pool, Query, Step};
 use crate::read::split;
 use crate::url::FileLayout;
 use dray_core::lock::LockExt;
-use dray_core::{ByteRange, Error, ErrorKind, Layout, Name, RelPath, Result};
-use dray_store::{Attributes, Partial, PartialId, Publish};
+use dray_core::{ByteRange, Error, ErrorKind, Layout, ModifiedTime, Name, RelPath, Result, Sums};
+use dray_store::{Attributes, Partial, PartialId, Publish, ReadHandle, ReadState};
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -383,6 +383,51 @@ impl RadosPartial {
             .then(|| self.files.osd(&object))
             .flatten();
         Job::write(object, steps).on(osd)
+    }
+}
+
+/// A partial file open for reading. A sink reads back the data of an earlier run.
+pub(crate) struct PartialReader {
+    partial: RadosPartial,
+    state: ReadState,
+}
+
+impl Files {
+    /// Opens the partial file at its own path for reading. Returns `None` if it does not exist.
+    pub(crate) fn read_partial(
+        self: &Arc<Self>,
+        path: &RelPath,
+        modified: ModifiedTime,
+    ) -> Result<Option<PartialReader>> {
+        let full = self.full(path)?;
+        let got = self.about(self.state_of(&full), "open the partial file", path)?;
+        let Some(got) = got else {
+            return Ok(None);
+        };
+        let (part, size) = self.part_of(&got, path, full)?;
+        Ok(Some(PartialReader {
+            partial: RadosPartial::new(self, part, size),
+            state: ReadState { size, modified },
+        }))
+    }
+}
+
+impl ReadHandle for PartialReader {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        self.partial.read_at(offset, buffer)
+    }
+
+    fn state(&self) -> Result<ReadState> {
+        Ok(self.state)
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<ByteRange>> {
+        let size = self.state.size;
+        Ok((offset < size).then(|| ByteRange::between(offset, size)))
+    }
+
+    fn known_sums(&self) -> Result<Option<Sums>> {
+        Ok(None)
     }
 }
 

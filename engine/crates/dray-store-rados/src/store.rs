@@ -346,22 +346,24 @@ impl Store for RadosStore {
 
     fn open_read(&self, path: &RelPath, _purpose: ReadPurpose) -> Result<Box<dyn ReadHandle>> {
         const OPERATION: &str = "open the file";
-        match self.files().entry(path)? {
-            Some(Entry::File(found, modified)) => Ok(Box::new(RadosFile::new(
-                &self.files(),
-                path,
-                found,
-                modified,
-            )?)),
-            Some(Entry::Folder(_)) => Err(self
-                .files()
-                .error(ErrorKind::IsADirectory, OPERATION, path)
-                .cause("a folder with this name exists")),
-            None => Err(self
-                .files()
-                .error(ErrorKind::NotFound, OPERATION, path)
-                .cause("no file with this name exists")),
+        let files = self.files();
+        match files.entry(path)? {
+            Some(Entry::File(found, modified)) => {
+                return Ok(Box::new(RadosFile::new(&files, path, found, modified)?));
+            }
+            Some(Entry::Folder(_)) => {
+                let error = files.error(ErrorKind::IsADirectory, OPERATION, path);
+                return Err(error.cause("a folder with this name exists"));
+            }
+            None => {}
         }
+        if let Some(state) = files.own_state(path)?
+            && let Some(partial) = files.read_partial(path, state.modified)?
+        {
+            return Ok(Box::new(partial));
+        }
+        let error = files.error(ErrorKind::NotFound, OPERATION, path);
+        Err(error.cause("no file with this name exists"))
     }
 
     fn stat(&self, path: &RelPath) -> Result<Option<FileState>> {
