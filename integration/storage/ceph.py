@@ -236,9 +236,11 @@ class Cluster:
         begin = next(f"{each['pool']}." for each in pools if each["pool_name"] == pool)
         until = time.monotonic() + seconds
         while True:
-            ours = [each for each in self.groups() if each["pgid"].startswith(begin)]
-            if ours and all(each["acting_primary"] >= 0 for each in ours):
-                return
+            # A manager that is still starting does not answer within the timeout.
+            with contextlib.suppress(RuntimeError):
+                ours = [each for each in self.groups() if each["pgid"].startswith(begin)]
+                if ours and all(each["acting_primary"] >= 0 for each in ours):
+                    return
             if time.monotonic() > until:
                 raise TimeoutError(f"the manager does not know the groups of {pool}")
             time.sleep(0.1)

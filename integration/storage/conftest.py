@@ -12,6 +12,7 @@ import pytest
 
 from integration.conftest import OUT
 from integration.storage.ceph import Cluster, find_missing
+from integration.xrootd.servers import compile_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +36,16 @@ def _cluster(name: str, store: str, auth: str) -> Iterator[Cluster]:
         if (folder / "log").exists():
             shutil.copytree(folder / "log", kept)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def shared() -> Iterator[Path]:
+    """Yield a folder for stock servers, with the library that keeps them on the loopback."""
+    folder = Path(tempfile.mkdtemp(prefix="dray-test-", dir=os.environ.get("DRAY_TEST_DIR")))
+    folder.chmod(0o755)
+    compile_loopback(folder)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,137 @@
+"""A stock XRootD server whose storage is a pool of a Ceph cluster (Debian's XrdCeph)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from integration.harness.airflow import free_port
+from integration.harness.program import Process
+from integration.xrootd.servers import HERE, PATIENCE, as_user, give
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from integration.harness.program import Ended, Word
+    from integration.storage.ceph import Cluster
+
+READY_SECONDS = 30.0
+
+
+def find_missing() -> str:
+    """Return why no XrdCeph server can be started on this host; empty if one can."""
+    missing = [each for each in ("xrootd", "xrdcp", "xrdfs") if shutil.which(each) is None]
+    return f"{', '.join(missing)} missing (tools/bootstrap.sh test)" if missing else ""
+
+
+@dataclass
+class XrdCeph:
+    """A server for one pool, as an ordinary user.
+
+    A file of the URL ``root://HOST//a/b`` has the name ``/a/b`` in the pool. A request that names a
+    missing pool ends this version of the server, so there is one server for each pool.
+    """
+
+    folder: Path
+    cluster: Cluster
+    pool: str
+    #: the library that keeps servers on the loopback
+    loopback: Path
+
+    def start(self) -> XrdCeph:
+        """Start the server, and wait until it listens."""
+        self.port = free_port()
+        for path in (self.folder, self.folder / "admin"):
+            path.mkdir()
+            give(path)
+        client = self.folder / "client.conf"
+        client.write_text(CLIENT.format(port=self.cluster.port), encoding="utf-8")
+        config = self.folder / "xrootd.cf"
+        config.write_text(SERVER.format(server=self), encoding="utf-8")
+        for path in (client, config):
+            path.chmod(0o644)
+        env = {
+            "LD_PRELOAD": str(self.loopback),
+            "CEPH_CONF": str(client),
+            "HOME": str(self.folder),
+            **PATIENCE,
+        }
+        words: list[Word] = ["xrootd", "-I", "v4", "-c", config, "-n", "ceph"]
+        wrap = [*as_user(), "setpriv", "--pdeathsig", "KILL", "--"]
+        self.process = Process(words, self.folder, "server", env=env, cwd=self.folder, wrap=wrap)
+        until = time.monotonic() + READY_SECONDS
+        while self.run("xrdfs", self.url, "query", "config", "version").code != 0:
+            log = self.process.log_path.read_text(encoding="utf-8", errors="replace")
+            assert self.process.is_running(), f"the server ended:\n{log}"
+            assert time.monotonic() < until, f"the server does not listen:\n{log}"
+        return self
+
+    @property
+    def url(self) -> str:
+        """Return its address, without a path."""
+        return f"root://{HERE}:{self.port}"
+
+    def at(self, name: str) -> str:
+        """Return the URL of a file of the pool, whose name begins with a slash."""
+        return f"{self.url}/{name}"
+
+    def run(self, *words: Word, seconds: float = 120) -> Ended:
+        """Run a stock client to its end."""
+        self._clients = getattr(self, "_clients", 0) + 1
+        env = {**PATIENCE, "HOME": str(self.folder)}
+        name = f"client{self._clients:04}"
+        return Process(words, self.folder, name, env=env).wait(seconds)
+
+    def xrdcp(self, *words: Word) -> Ended:
+        """Run ``xrdcp`` without a progress bar."""
+        return self.run("xrdcp", "--nopbar", "--force", *words)
+
+    def checksum(self, name: str) -> int:
+        """Ask the server for the adler32 of a file."""
+        ended = self.run("xrdfs", self.url, "query", "checksum", f"{name}?cks.type=adler32")
+        kind, value = ended.expect(0).out.split()
+        assert kind == "adler32", ended.out
+        return int(value, 16)
+
+    def close(self) -> None:
+        """End the server."""
+        self.process.kill()
+
+
+#: Without ``log file`` and ``admin socket`` the client writes to folders of Ceph's own user.
+CLIENT = """\
+[global]
+mon host = v2:127.0.0.1:{port}
+auth client required = none
+ms bind ipv6 = false
+[client]
+admin socket =
+log file =
+rados osd op timeout = 30
+rados mon op timeout = 30
+"""
+
+#: Without ``+cksio`` the server looks for a local file when a client asks for a checksum.
+SERVER = """\
+xrd.port {server.port}
+xrd.network nodnr cache 0
+all.export / nolock r/w
+all.adminpath {server.folder}/admin
+all.pidpath {server.folder}/admin
+ofs.osslib +cksio libXrdCeph.so admin@{server.pool},1,4194304,4194304
+ofs.xattrlib libXrdCephXattr.so
+xrootd.async off
+xrootd.chksum adler32
+"""
+
+
+def start(cluster: Cluster, pool: str, shared: Path) -> XrdCeph:
+    """Start a server for a pool.
+
+    :param shared: a folder with the library ``loopback.so``, in which the server gets a folder.
+    """
+    folder = shared / f"xrdceph-{pool}-{os.getpid()}"
+    return XrdCeph(folder, cluster, pool, shared / "loopback.so").start()
