@@ -37,7 +37,7 @@ COLOURS = ("#0072b2", "#56b4e9", "#d55e00", "#009e73")
 
 
 def copy(bench: Bench, source: Path, order: str) -> list[list[float]]:
-    """Copy everything; return the seconds and the target of each object, in the order of sending."""
+    """Copy everything; return the seconds and the target of each object as sent."""
     sink = Path(tempfile.mkdtemp(dir=bench.folder))
     trace = bench.folder / f"{order}.jsonl"
     words: list[Any] = ["-r", *(source / name for name in FOLDERS), f"{sink}/", "--order", order]

@@ -223,14 +223,13 @@ class Reader:
         kind = self.word({1: "single", 2: "striped", 3: "table", 4: "composite"})
         if kind == "single":
             return {"single": self.u32()}
-        if kind == "striped":
-            return {"stripe_bytes": self.integer(8, least=1), "targets": self.targets()}
-        if kind == "table":
-            table = {"stripe_bytes": self.integer(8, least=1), "targets": self.targets()}
-            stripes = self.items(lambda: self.integer(2), 2, 65536)
-            if not stripes or max(stripes) >= len(table["targets"]):
-                raise FrameError("a stripe without a target")
-            return table | {"stripes": stripes}
+        if kind != "composite":
+            layout = {"stripe_bytes": self.integer(8, least=1), "targets": self.targets()}
+            if kind == "table":
+                layout["stripes"] = self.items(lambda: self.integer(2), 2, 65536)
+                if max(layout["stripes"], default=65536) >= len(layout["targets"]):
+                    raise FrameError("a stripe without a target")
+            return layout
         extents = self.items(self.extent, 24, 64)
         ends = [extent["end"] for extent in extents]
         if len(ends) < 2 or ends[0] == 0 or any(b <= a for a, b in pairwise(ends)):
@@ -248,11 +247,8 @@ class Reader:
 
     def extent(self) -> Fields:
         """Take an extent of a composite layout."""
-        return {
-            "end": self.u64(),
-            "stripe_bytes": self.integer(8, least=1),
-            "targets": self.targets(),
-        }
+        end, stripe_bytes = self.u64(), self.integer(8, least=1)
+        return {"end": end, "stripe_bytes": stripe_bytes, "targets": self.targets()}
 
     def options(self) -> Fields:
         """Take options."""
@@ -440,13 +436,6 @@ def _profile(reader: Reader) -> Fields:
     }
 
 
-def _stripes(reader: Reader) -> Fields:
-    def item() -> Fields:
-        return {"index": reader.u64(), "step_bytes": reader.integer(8, least=1)}
-
-    return {"files": reader.items(item, 16)}
-
-
 def _streams(reader: Reader) -> Fields:
     count = reader.u32()
     if count == 0:
@@ -500,7 +489,12 @@ CONTROL: dict[int, tuple[str, Callable[[Reader], Fields]]] = {
     0x36: ("BYE", lambda _: {}),
     0x80: ("PROFILE", _profile),
     0x81: ("STREAMS", _streams),
-    0x82: ("STRIPES", _stripes),
+    0x82: (
+        "STRIPES",
+        lambda r: {
+            "files": r.items(lambda: {"index": r.u64(), "step_bytes": r.integer(8, least=1)}, 16)
+        },
+    ),
 }
 
 DATA: dict[int, tuple[str, Callable[[Reader], Fields]]] = {
