@@ -126,7 +126,8 @@ class Gluster:
             bricks = [self.folder / "bricks" / f"{name}{number}" for number in range(3)]
         places = [f"{HOST}:{brick}" for brick in bricks]
         self._gluster("volume", "create", name, *layout, *places, "force")
-        for key, value in options:
+        # With less free space than this, a brick gets no new files; the default is 10 %.
+        for key, value in (("cluster.min-free-disk", "1%"), *options):
             self._gluster("volume", "set", name, key, value)
         self._gluster("volume", "start", name)
         folder = self.folder / "mounts" / name
