@@ -49,6 +49,8 @@ LEFT_OUT_SHARDED = [
     # No program can set a time of a file: utimensat succeeds and has no effect.
     "mode and time are kept as declared",
     "a changed file is noticed",
+    # A program cannot read the rest of an open file that was replaced.
+    "a reader sees the old or the new file",
     # Holes are reported as data. They are read as zeros, so no content is lost.
     "holes are neither filled nor read",
     # A symbolic link cannot replace another one (ENOMEM).
