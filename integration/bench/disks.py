@@ -35,12 +35,12 @@ SLOW = 1
 class Sizes:
     """Amounts and rates of one measurement."""
 
-    files: int = 96
+    files: int = 48
     file_bytes: int = 8 * MIB
     #: bytes per second of a disk, and of the slow disk
-    rate: int = 40 * MIB
+    rate: int = 20 * MIB
     slow_rate: int = 5 * MIB
-    pool: str = "64MiB"
+    pool: str = "32MiB"
 
     @property
     def disk_bytes(self) -> int:

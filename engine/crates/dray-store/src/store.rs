@@ -52,13 +52,12 @@ pub trait Store: Send + Sync {
     /// `NotFound` if the folder does not exist.
     fn layout(&self, path: &RelPath) -> Result<Layout>;
 
-    /// As [`Store::layout`], for a file of `size_bytes`. If the file does not exist yet, a store that
-    /// spreads files over several targets uses the size to choose the target.
+    /// As [`Store::layout`], with the size of the file. A store that spreads files over several
+    /// targets uses the size to choose the target of a new file.
     ///
     /// # Errors
     /// The errors of [`Store::layout`].
-    fn layout_for(&self, path: &RelPath, size_bytes: u64) -> Result<Layout> {
-        let _ = size_bytes;
+    fn layout_for(&self, path: &RelPath, _size_bytes: u64) -> Result<Layout> {
         self.layout(path)
     }
 

@@ -1,6 +1,6 @@
 //! Partial files on one of the disks. A partial file moves to another disk if its disk is full.
 
-use super::Set;
+use super::{Set, target_of};
 use crate::StoreExt;
 use crate::posix::PosixStore;
 use crate::store::{Partial, ReadHandle, Store};
@@ -8,7 +8,7 @@ use crate::types::{
     Attributes, FileKind, PartialId, PartialRequest, Publish, ReadPurpose, SyncItem,
 };
 use dray_core::lock::{LockExt, RwLockExt};
-use dray_core::{ByteRange, Error, ErrorKind, Name, RelPath, Result};
+use dray_core::{ByteRange, Error, ErrorKind, Layout, Name, RelPath, Result};
 use rustix::fd::BorrowedFd;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,6 +41,8 @@ struct DisksPartial {
     held: RwLock<Held>,
     /// Promised bytes that are not written yet.
     left: AtomicU64,
+    /// True if the file began on another disk than the scheduler may expect.
+    is_elsewhere: bool,
 }
 
 impl Set {
@@ -94,7 +96,7 @@ pub(super) fn begin(
         None => begin_new(set, path, size, request)?,
         Some(id) => begin_again(set, path, size, request, id)?,
     };
-    set.placer.note((&set.top, path), disk);
+    let expected = set.placer.note((&set.top, path), disk);
     let is_new = request.reuse.is_none();
     let left = match is_new {
         true => size,
@@ -113,6 +115,7 @@ pub(super) fn begin(
             moves: 0,
         }),
         left: AtomicU64::new(left),
+        is_elsewhere: expected != Some(disk),
     })
 }
 
@@ -336,6 +339,11 @@ impl Partial for DisksPartial {
             self.wrote(size_bytes);
         }
         Ok(is_taken)
+    }
+
+    fn layout(&self) -> Option<Layout> {
+        let disk = self.held.read_unpoisoned().disk;
+        self.is_elsewhere.then(|| Layout::Single(target_of(disk)))
     }
 
     fn takes_one_writer(&self) -> bool {

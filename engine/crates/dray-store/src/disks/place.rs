@@ -94,10 +94,13 @@ impl Placer {
         self.state.lock_unpoisoned().spread.room(disk) >= size
     }
 
-    /// Remembers the disk of a file.
-    pub(super) fn note(&self, file: (&RelPath, &RelPath), disk: usize) {
+    /// Remembers the disk of a file. Returns the disk that was remembered before.
+    pub(super) fn note(&self, file: (&RelPath, &RelPath), disk: usize) -> Option<usize> {
         let key = self.key(file);
-        self.state.lock_unpoisoned().keep(key, disk);
+        let mut state = self.state.lock_unpoisoned();
+        let before = state.chosen.get(&key).copied();
+        state.keep(key, disk);
+        before
     }
 
     pub(super) fn promise(&self, disk: usize, bytes: u64) {

@@ -207,10 +207,7 @@ impl<H: Hook> Around<H> {
         let call = Call {
             operation,
             path,
-            range: ByteRange {
-                offset: 0,
-                length: length as u64,
-            },
+            range: ByteRange::between(0, length as u64),
             layout: layout.as_ref(),
         };
         around(&*self.hook, &call, work)
@@ -240,8 +237,7 @@ impl<H: Hook> Around<H> {
 
 fn around<T, H: Hook>(hook: &H, call: &Call<'_>, work: impl FnOnce() -> Result<T>) -> Result<T> {
     if !H::WANTS_AFTER {
-        hook.before(call)?;
-        return work();
+        return hook.before(call).and_then(|()| work());
     }
     let started = Instant::now();
     let result = hook.before(call).and_then(|()| work());
