@@ -162,7 +162,7 @@ experiments-bbos: setup ## Repeat the experiments of the burst-buffer paper in t
 	$(ENV) python -m integration.simulation.bbos
 	$(ENV) python -m integration.simulation.bbos_restarts
 
-tier-run: setup build ## A tier on loop devices, 1.0 to 2.1 S; needs root; 18 minutes; rewrites its page
+tier-run: setup build ## A tier on loop devices, 1.0 to 2.1 S; needs root; 23 minutes; rewrites its page
 	$(ENV) PYTHONPATH=engine/python:operators:. python -m integration.simulation.tier_real
 
 wheel: setup-build ## sdist and, from it, the abi3 wheel, in dist/

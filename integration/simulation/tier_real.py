@@ -3,7 +3,7 @@
 ``python -m integration.simulation.tier_real`` mounts a fast and a slow ext4 on loop devices, limits
 them by blkio (cgroup v1), and starts an endpoint with a tier. It writes ``tier-real.json`` and
 ``tier-real.md`` into docs/explanation/experiments. It needs root and 16 GB of disk space, and takes
-18 minutes. The program is that of this tree, or ``DRAY_PROGRAM``.
+23 minutes. The program is that of this tree, or ``DRAY_PROGRAM``.
 
 Each load has two periods. In the first one, versions are written at even intervals. In the second
 one, they are written in one burst without idle time. Each application declares its first version
