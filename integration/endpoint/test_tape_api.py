@@ -446,3 +446,55 @@ def test_gfal_polls_until_a_file_is_archived(start: Callable[..., Site]) -> None
     assert "does not exist" in site.gfal("gfal-archivepoll", f"{site.url}/slow/gone")
     denied = site.endpoint.token("storage.read:/fast")
     assert "FAILED" in site.gfal("gfal-bringonline", url, token=denied)
+
+
+def fts(site: Site, urls: list[str], *more: str) -> Json:
+    """Stage URLs in the way of the staging daemons of FTS; return the results of the calls."""
+    listed = site.trusted / "urls"
+    listed.write_text("\n".join(urls), encoding="utf-8")
+    metadata = json.dumps({SITE: {"activity": "reco"}})
+    program = Path(__file__).with_name("fts_staging.py")
+    done = site.gfal(str(program), str(listed), metadata, "3600", "110", *more)
+    return json.loads(done[done.index("{") :])
+
+
+@needs_gfal
+@pytest.mark.parametrize("scheme", ["https", "davs"])
+def test_the_calls_of_fts_stage_and_release_500_files(
+    start: Callable[..., Site], scheme: str
+) -> None:
+    site = start()
+    names = [f"run/{index:03}" for index in range(500)]
+    for name in names:
+        site.write(name, name.encode() * 100)
+    top = site.url.replace("https", scheme, 1)
+    urls = [f"{top}/slow/{name}" for name in names]
+    gone = f"{top}/slow/run/gone"
+    found = fts(site, [*urls, gone])
+    print(f"{scheme}: {found['accepted_seconds']:.2f} s, staged in {found['staged_seconds']:.1f} s")
+    assert found["token"]
+    assert {found["before"][url] for url in urls} == {""}, "archived before"
+    assert "does not exist" in found["before"][gone]
+    assert {found["staged"][url] for url in urls} == {""}, found["staged"]
+    assert "does not exist" in found["staged"][gone], found["staged"][gone]
+    assert {found["after"][url] for url in urls} == {""}
+    assert {found["released"][url] for url in urls} == {""}, found["released"]
+    for name in names:
+        assert site.fast(name).read_bytes() == name.encode() * 100
+    with site.endpoint.client(subject="root") as client:
+        copies = [one for one in client.stagings() if one.application == "reco"]
+    assert len(copies) == len(names)
+    assert all(one.pinned_until is None for one in copies)
+
+
+@needs_gfal
+def test_the_calls_of_fts_abort_files(start: Callable[..., Site]) -> None:
+    site = start(rate="1MiB")
+    names = [f"f{index}" for index in range(4)]
+    for name in names:
+        site.write(name, os.urandom(4 << 20))
+    found = fts(site, [f"{site.url}/slow/{name}" for name in names], "abort")
+    assert set(found["aborted"].values()) == {""}, found["aborted"]
+    with caller(site) as client:
+        shown = until(client, found["token"], over)
+        assert "CANCELLED" in states(shown).values(), shown
