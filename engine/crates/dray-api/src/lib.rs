@@ -22,6 +22,7 @@ mod renamed;
 mod request;
 mod route;
 mod scheduling;
+mod space_claim;
 mod staging;
 mod standing;
 mod storage;
@@ -48,6 +49,7 @@ pub use renamed::with_valid_name;
 pub use request::{Request, reserved_id};
 pub use route::Route;
 pub use scheduling::{PolicyName, RoundRobinBy, Scheduling, SchedulingPatch};
+pub use space_claim::SpaceClaimAnswer;
 pub use staging::{
     PinRequest, Staged, StagedDirection, StagedList, StagedState, StagingQuery, StagingRequest,
 };
@@ -76,8 +78,8 @@ pub use timestamp::Timestamp;
 pub use transfer::{
     BatchAnswer, BatchItem, BatchRequest, BatchResult, Bytes, CancelRequest, EtaAnswer, FileList,
     FileOutcome, FileState, Files, FilesQuery, MissAnswer, Objects, Patch, QueryAnswer,
-    QueryRequest, Rates, ReasonWord, SpaceClaimAnswer, Transfer, TransferList, TransferOrNull,
-    TransferQuery, WaitQuery,
+    QueryRequest, Rates, ReasonWord, Transfer, TransferList, TransferOrNull, TransferQuery,
+    WaitQuery,
 };
 
 /// Maximum number of items of one page, and of one batch.

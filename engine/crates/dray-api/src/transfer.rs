@@ -4,6 +4,7 @@ use crate::checks::{self, Check};
 use crate::failure::{ErrorParts, PathError};
 use crate::profile::{ProfileAnswer, StageWord};
 use crate::request::Request;
+use crate::space_claim::SpaceClaimAnswer;
 use crate::standing::{State, StateWord};
 use crate::timestamp::Timestamp;
 use crate::{enums, page_default, poll_default};
@@ -112,21 +113,6 @@ pub struct EtaAnswer {
     pub early: Timestamp,
     /// Completion time at the planned rate; null if the transfer cannot complete at that rate.
     pub late: Option<Timestamp>,
-}
-
-/// Claim of a transfer on the space of a tier.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct SpaceClaimAnswer {
-    /// Name of the tier.
-    pub tier: String,
-    /// Claimed bytes; null if the size is not known before the files are listed.
-    pub bytes: Option<u64>,
-    /// False while the transfer waits for space.
-    pub admitted: bool,
-    /// Reason for which the transfer waits.
-    pub reason: Option<String>,
-    /// Time at which the tier expects to have enough space; null if the time is unknown.
-    pub free_at: Option<Timestamp>,
 }
 
 /// A transfer.
