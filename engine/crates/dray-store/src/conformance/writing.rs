@@ -255,6 +255,11 @@ fn reuse(store: &dyn Store) -> Outcome {
     ensure_eq!(partial.id(), id, "the partial file continued");
     partial.write_at(5, b"again")?;
     drop(partial);
+    // A sink that resumes reads the partial file by its own path.
+    let place = RelPath::root().join(&fresh.name)?;
+    let handle = store.open_read(&place, ReadPurpose::ReadBack)?;
+    ensure_eq!(read_all(&*handle)?, b"firstagain", "the partial file read");
+    drop(handle);
 
     let other = PartialRequest {
         reuse: Some(PartialId {
