@@ -194,11 +194,6 @@ impl Cluster {
         self.ask(self.library.mon_command, command)
     }
 
-    /// Sends a command in JSON to the manager and returns the answer.
-    pub(crate) fn ask_manager(&self, command: &str) -> Answer<Vec<u8>> {
-        self.ask(self.library.mgr_command, command)
-    }
-
     fn ask(&self, function: Command, command: &str) -> Answer<Vec<u8>> {
         let command = CString::new(command).map_err(|_| Errno(22))?;
         let mut commands = [command.as_ptr()];

@@ -24,7 +24,7 @@ pub(crate) type OnDone = unsafe extern "C" fn(Handle, *mut c_void);
 pub(crate) type OnNotify = unsafe extern "C" fn(*mut c_void, u64, u64, u64, *mut c_void, usize);
 /// Callback of a watch for an error: argument, watch, error.
 pub(crate) type OnWatchError = unsafe extern "C" fn(*mut c_void, u64, c_int);
-/// Type of the functions that send a command to the monitors or to the manager.
+/// Type of the function that sends a command to the monitors.
 pub(crate) type Command = unsafe extern "C" fn(
     Handle,
     *mut Text,
@@ -55,7 +55,6 @@ macro_rules! library {
             _loaded: Loaded,
             $(pub(crate) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
             pub(crate) mon_command: Command,
-            pub(crate) mgr_command: Command,
         }
 
         fn from(loaded: Loaded) -> Result<Library> {
@@ -69,7 +68,6 @@ macro_rules! library {
                 // SAFETY: the type is that in the header of librados.
                 mon_command: unsafe { *loaded.get(b"rados_mon_command").map_err(wrong)? },
                 // SAFETY: the type is that in the header of librados.
-                mgr_command: unsafe { *loaded.get(b"rados_mgr_command").map_err(wrong)? },
                 _loaded: loaded,
             })
         }

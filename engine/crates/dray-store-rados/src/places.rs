@@ -34,11 +34,6 @@ impl Commands for Cluster {
         let answer = self.ask_monitors(command);
         answer.map_err(|errno| errno.error(End::Here, "read the OSD map"))
     }
-
-    fn manager(&self, command: &str) -> Result<Vec<u8>> {
-        let answer = self.ask_manager(command);
-        answer.map_err(|errno| errno.error(End::Here, "read the placement groups"))
-    }
 }
 
 impl Places {

@@ -54,11 +54,6 @@ struct EpochOnly {
     epoch: u64,
 }
 
-#[derive(Deserialize)]
-struct ManagerStat {
-    available: bool,
-}
-
 /// Ceph before version 14 answers with the list only.
 #[derive(Deserialize)]
 #[serde(untagged)]
@@ -85,11 +80,6 @@ pub(super) fn osd_dump(answer: &[u8]) -> Result<OsdDump> {
 /// Returns the epoch in the answer to `osd stat`.
 pub(super) fn epoch(answer: &[u8]) -> Result<u64> {
     parse("osd stat", answer).map(|found: EpochOnly| found.epoch)
-}
-
-/// Returns true if the answer to `mgr stat` names a manager.
-pub(super) fn has_manager(answer: &[u8]) -> bool {
-    parse("mgr stat", answer).is_ok_and(|found: ManagerStat| found.available)
 }
 
 pub(super) fn pg_dump(answer: &[u8]) -> Result<Vec<Brief>> {

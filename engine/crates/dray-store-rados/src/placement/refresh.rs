@@ -1,4 +1,8 @@
 //! Refresh of the placement: when to ask the cluster, and for what.
+//!
+//! Only monitors are asked. The manager knows the places of all groups too, but a command to the
+//! manager (`rados_mgr_command`) that times out leaves librados 16 with pointers to variables of
+//! the call that has ended. A later answer of the manager then ends the process by a signal.
 
 use crate::placement::{Placement, answers};
 use dray_core::Result;
@@ -11,13 +15,6 @@ pub trait Commands {
     /// # Errors
     /// Errors of the cluster.
     fn monitor(&self, command: &str) -> Result<Vec<u8>>;
-
-    /// Sends a command (JSON) to the manager, and returns its answer.
-    ///
-    /// # Errors
-    /// Errors of the cluster. Clusters without a running manager, and users without rights at the
-    /// manager, are usual.
-    fn manager(&self, command: &str) -> Result<Vec<u8>>;
 }
 
 /// Time between two comparisons of the epoch.
@@ -29,26 +26,11 @@ const WITHOUT_OSD: Duration = Duration::from_secs(5);
 /// Minimum time between two refreshes, if errors occur.
 const AFTER_ERRORS: Duration = Duration::from_millis(200);
 
-/// Times of further refreshes, counted from a change of the map. The manager knows the places of
-/// moved groups only after the OSDs have reported them, which takes seconds.
-const SETTLES: [Duration; 4] = [
-    Duration::from_secs(2),
-    Duration::from_secs(5),
-    Duration::from_secs(10),
-    Duration::from_secs(20),
-];
-
-/// Time for which a manager that does not answer is not asked again.
-const WITHOUT_MANAGER: Duration = Duration::from_secs(60);
-
 /// Largest number of groups for which one refresh asks a monitor. A command takes about 1 ms.
 const GROUPS_AT_ONCE: usize = 256;
 
 const OSD_STAT: &str = r#"{"prefix":"osd stat","format":"json"}"#;
 pub(super) const OSD_DUMP: &str = r#"{"prefix":"osd dump","format":"json"}"#;
-const MGR_STAT: &str = r#"{"prefix":"mgr stat","format":"json"}"#;
-pub(super) const PG_DUMP: &str =
-    r#"{"prefix":"pg dump","dumpcontents":["pgs_brief"],"format":"json"}"#;
 
 /// Keeps the placement of one pool up to date.
 #[derive(Debug)]
@@ -59,12 +41,8 @@ pub struct Refresher {
     checked: Option<Duration>,
     /// Time of the last question for the placement.
     asked: Duration,
-    /// Time of the last change of the map, and the number of refreshes since then.
-    changed: (Duration, usize),
     /// True after an error of a request to an OSD.
     is_doubtful: bool,
-    /// Time of the next question to the manager.
-    manager_after: Duration,
 }
 
 /// The next question to the cluster.
@@ -85,9 +63,7 @@ impl Refresher {
             current: Placement::default(),
             checked: None,
             asked: Duration::ZERO,
-            changed: (Duration::ZERO, SETTLES.len()),
             is_doubtful: false,
-            manager_after: Duration::ZERO,
         }
     }
 
@@ -118,11 +94,6 @@ impl Refresher {
         if self.is_doubtful && since >= AFTER_ERRORS {
             return Some(Question::Everything);
         }
-        let (changed, refreshes) = self.changed;
-        let settle = SETTLES.get(refreshes);
-        if settle.is_some_and(|after| now >= changed.saturating_add(*after)) {
-            return Some(Question::Everything);
-        }
         let is_complete = self.current.unknown_groups(&self.pool).is_empty();
         if !is_complete && now >= self.asked.saturating_add(WITHOUT_OSD) {
             return Some(Question::Everything);
@@ -134,13 +105,11 @@ impl Refresher {
     /// another one afterwards. After an error the former placement remains.
     ///
     /// # Errors
-    /// Errors of the monitors. Errors of the manager are not reported: the monitors then answer for
-    /// each group.
+    /// Errors of the monitors.
     pub fn refresh(&mut self, now: Duration, cluster: &dyn Commands) -> Result<bool> {
         let Some(question) = self.question(now) else {
             return Ok(false);
         };
-        let is_settle = !self.is_doubtful && self.checked.is_some();
         self.checked = Some(now);
         if question == Question::Epoch {
             let epoch = answers::epoch(&cluster.monitor(OSD_STAT)?)?;
@@ -150,30 +119,14 @@ impl Refresher {
         }
         self.is_doubtful = false;
         self.asked = now;
-        let found = self.ask(now, cluster)?;
-        if found.epoch() != self.current.epoch() {
-            self.changed = (now, 0);
-        } else if is_settle {
-            self.count_settles(now);
-        }
+        let found = self.ask(cluster)?;
         let is_other = found != self.current;
         self.current = found;
         Ok(is_other)
     }
 
-    /// Counts the times of further refreshes that have passed.
-    fn count_settles(&mut self, now: Duration) {
-        let (changed, _) = self.changed;
-        let passed = |after: &&Duration| now >= changed.saturating_add(**after);
-        self.changed.1 = SETTLES.iter().take_while(passed).count();
-    }
-
-    fn ask(&mut self, now: Duration, cluster: &dyn Commands) -> Result<Placement> {
+    fn ask(&self, cluster: &dyn Commands) -> Result<Placement> {
         let mut found = Placement::read(&cluster.monitor(OSD_DUMP)?)?;
-        if let Some(answer) = self.manager_groups(now, cluster) {
-            // The monitors answer for the groups that the manager does not know.
-            let _ = found.add_groups(&answer);
-        }
         found.keep_known(&self.current);
         let unknown = found.unknown_groups(&self.pool);
         for group in unknown.iter().take(GROUPS_AT_ONCE) {
@@ -181,20 +134,5 @@ impl Refresher {
             found.add_group(&cluster.monitor(&command)?)?;
         }
         Ok(found)
-    }
-
-    /// Asks the manager for all groups. A question to a missing manager waits for a timeout, so the
-    /// monitors are asked first whether a manager is there.
-    fn manager_groups(&mut self, now: Duration, cluster: &dyn Commands) -> Option<Vec<u8>> {
-        if now < self.manager_after {
-            return None;
-        }
-        let status = cluster.monitor(MGR_STAT).ok();
-        let is_there = status.is_some_and(|answer| answers::has_manager(&answer));
-        let groups = is_there.then(|| cluster.manager(PG_DUMP).ok()).flatten();
-        if groups.is_none() {
-            self.manager_after = now.saturating_add(WITHOUT_MANAGER);
-        }
-        groups
     }
 }

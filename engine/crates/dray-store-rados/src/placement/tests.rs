@@ -80,9 +80,6 @@ struct Cluster {
     /// Acting sets that differ from `[group % 3]`.
     acting: RefCell<HashMap<u32, Vec<i64>>>,
     down: RefCell<Vec<u32>>,
-    /// Groups that the manager knows; `None`: no manager.
-    reported: Cell<Option<u32>>,
-    has_manager: Cell<bool>,
     is_reachable: Cell<bool>,
     asked: RefCell<Vec<String>>,
 }
@@ -94,8 +91,6 @@ impl Cluster {
             groups: Cell::new(groups),
             acting: RefCell::default(),
             down: RefCell::default(),
-            reported: Cell::new(Some(groups)),
-            has_manager: Cell::new(true),
             is_reachable: Cell::new(true),
             asked: RefCell::default(),
         }
@@ -149,34 +144,12 @@ impl Commands for Cluster {
         let answer = match what.as_str() {
             "osd stat" => serde_json::json!({"epoch": self.epoch.get(), "num_osds": 3}),
             "osd dump" => self.dump(),
-            "mgr stat" => serde_json::json!({"epoch": 3, "available": self.has_manager.get()}),
             group => {
                 let number = u32::from_str_radix(&group[2..], 16).expect("a group");
                 serde_json::json!({"pgid": group, "acting": self.acting(number)})
             }
         };
         Ok(answer.to_string().into_bytes())
-    }
-
-    fn manager(&self, command: &str) -> Result<Vec<u8>> {
-        self.note(command)?;
-        let Some(reported) = self.reported.get() else {
-            return Err(Error::new(ErrorKind::PermissionDenied, End::Here, "ask"));
-        };
-        let group = |number: u32| {
-            let acting = match number < reported {
-                true => self.acting(number),
-                false => Vec::new(),
-            };
-            let primary = acting.first().copied().unwrap_or(-1);
-            serde_json::json!({
-                "pgid": format!("7.{number:x}"), "acting": acting, "acting_primary": primary,
-            })
-        };
-        let all: Vec<_> = (0..self.groups.get()).map(group).collect();
-        Ok(serde_json::json!({"pg_ready": true, "pg_stats": all})
-            .to_string()
-            .into_bytes())
     }
 }
 
@@ -203,12 +176,17 @@ fn primary(refresher: &Refresher) -> Option<u32> {
 }
 
 #[test]
-fn one_question_to_the_manager_gives_all_groups() {
+fn the_first_refresh_gives_all_groups() {
     let cluster = Cluster::new(32);
     let mut refresher = Refresher::new("bulk");
     assert_eq!(primary(&refresher), None);
     assert!(refresher.refresh(at(5.0), &cluster).expect("good"));
-    assert_eq!(cluster.asked(), ["osd dump", "mgr stat", "pg dump"]);
+    let asked = cluster.asked();
+    assert_eq!(
+        (asked.first().map(String::as_str), asked.len()),
+        (Some("osd dump"), 33)
+    );
+    assert!(refresher.placement().unknown_groups("bulk").is_empty());
     assert_eq!(
         refresher.placement().group_of("bulk", "", b"a").as_deref(),
         Some("7.18")
@@ -221,29 +199,8 @@ fn one_question_to_the_manager_gives_all_groups() {
 }
 
 #[test]
-fn monitors_answer_for_groups_that_the_manager_does_not_know() {
-    let cluster = Cluster::new(32);
-    for (reported, asked) in [(Some(30), 2), (None, 32)] {
-        cluster.reported.set(reported);
-        let mut refresher = Refresher::new("bulk");
-        refresher.refresh(at(0.0), &cluster).expect("good");
-        assert_eq!(
-            cluster
-                .asked()
-                .iter()
-                .filter(|each| *each == "pg map")
-                .count(),
-            asked
-        );
-        assert!(refresher.placement().unknown_groups("bulk").is_empty());
-        assert_eq!(primary(&refresher), Some(0));
-    }
-}
-
-#[test]
-fn groups_without_a_manager_are_asked_for_in_parts() {
+fn many_groups_are_asked_for_in_parts() {
     let cluster = Cluster::new(600);
-    cluster.reported.set(None);
     let mut refresher = Refresher::new("bulk");
     refresher.refresh(at(0.0), &cluster).expect("good");
     assert_eq!(
@@ -273,9 +230,6 @@ fn a_changed_epoch_refreshes_the_placement_within_a_second() {
     assert_eq!(primary(&refresher), Some(0));
     run(&mut refresher, &cluster, 40.0, 1.2);
     assert_eq!(primary(&refresher), Some(2));
-    // The manager may learn the place of moved groups later.
-    let settling = run(&mut refresher, &cluster, 41.2, 30.0);
-    assert_eq!(settling.iter().filter(|each| *each == "pg dump").count(), 4);
 }
 
 #[test]
@@ -309,15 +263,12 @@ fn an_osd_that_is_down_serves_no_group() {
     let cluster = Cluster::new(32);
     let mut refresher = Refresher::new("bulk");
     refresher.refresh(at(0.0), &cluster).expect("good");
-    // The manager still reports OSD 0, which is down, and the monitors already know OSD 1.
     cluster.down.borrow_mut().push(0);
-    let reported = cluster.acting(0x18);
-    assert_eq!(reported, [0]);
-    let mut placement = Placement::read(&cluster.monitor(super::refresh::OSD_DUMP).expect("good"))
-        .expect("an OSD map");
-    placement
-        .add_groups(&cluster.manager(super::refresh::PG_DUMP).expect("good"))
-        .expect("good");
+    let dump = cluster.monitor(super::refresh::OSD_DUMP).expect("good");
+    let mut placement = Placement::read(&dump).expect("an OSD map");
+    // A manager reports OSD 0, which is down, until an OSD reports the group.
+    let stale = br#"{"pg_stats":[{"pgid":"7.18","acting":[0],"acting_primary":0}]}"#;
+    placement.add_groups(stale).expect("good");
     assert!(
         placement
             .unknown_groups("bulk")
@@ -376,26 +327,4 @@ fn a_placement_survives_an_unreachable_cluster() {
     cluster.change(0x18, &[2]);
     refresher.refresh(at(2.5), &cluster).expect("good");
     assert_eq!(primary(&refresher), Some(2));
-}
-
-#[test]
-fn a_missing_manager_is_asked_once_a_minute() {
-    let cluster = Cluster::new(32);
-    cluster.reported.set(None);
-    let mut refresher = Refresher::new("bulk");
-    for second in 0..100 {
-        cluster.change(second % 32, &[1]);
-        refresher
-            .refresh(at(f64::from(second)), &cluster)
-            .expect("good");
-    }
-    let asked = cluster.asked();
-    assert_eq!(asked.iter().filter(|each| *each == "pg dump").count(), 2);
-    // A cluster that reports no manager gets no question to a manager, which would wait.
-    let cluster = Cluster::new(32);
-    cluster.has_manager.set(false);
-    let mut refresher = Refresher::new("bulk");
-    refresher.refresh(at(0.0), &cluster).expect("good");
-    assert!(!cluster.asked().contains(&"pg dump".to_owned()));
-    assert_eq!(primary(&refresher), Some(0));
 }
