@@ -61,6 +61,8 @@ def every_call(endpoint: ScriptedEndpoint) -> list[tuple[str, str]]:
             return json_reply({lists[last]: [], "next": None})
         if last == "query":
             return json_reply({"transfers": {}})
+        if last == "targets":
+            return json_reply({"targets": []})
         if last == "tiers":
             return json_reply({"tiers": []})
         if "writes" in asked.path:
@@ -103,6 +105,7 @@ def every_call(endpoint: ScriptedEndpoint) -> list[tuple[str, str]]:
         client.staging("s")
         client.pin_staging("s", 5)
         client.evict_staging("s")
+        client.targets()
         client.tiers()
         client.tier("burst")
         client.request_write("burst", WriteRequest("sim", 1, 5))

@@ -51,6 +51,7 @@ from dray.client._requests import (
     WriteRequest,
 )
 from dray.client._sync import Client
+from dray.client._targets import StorageTarget
 from dray.client._third_party import AsyncCopy, Copy, copy, copy_async
 from dray.client._tiers import Tier, TierDevice, TierReplica, TierVersion, WriteJob
 from dray.client._tokens import DISCOVER, Discover, TokenSource
@@ -96,6 +97,7 @@ __all__ = [
     "SpaceClaim",
     "Staged",
     "StagingRequest",
+    "StorageTarget",
     "Ticket",
     "Tier",
     "TierDevice",

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from dray.client._requests import Request, StagingRequest, WriteRequest
+    from dray.client._targets import StorageTarget
     from dray.client._tiers import Tier
     from dray.errors import DrayError
 
@@ -303,6 +304,11 @@ class AsyncClient(Awaiting):
     async def staging(self, id: str) -> Staged:
         """Await :meth:`Client.staging`."""
         return await self._run(flows.carry(calls.staging(id), self._policy))
+
+    async def targets(self) -> tuple[StorageTarget, ...]:
+        """Await :meth:`Client.targets`."""
+        found = await self._run(flows.carry(calls.targets(), self._policy))
+        return found.targets
 
     async def tiers(self) -> tuple[Tier, ...]:
         """Await :meth:`Client.tiers`."""

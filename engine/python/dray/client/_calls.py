@@ -18,6 +18,7 @@ from dray.client import _answers as answers
 from dray.client._errors import error_of, usage
 from dray.client._reader import ShapeError, read
 from dray.client._requests import Keep, Request, StagingRequest, WriteRequest, write, write_time
+from dray.client._targets import StorageTargets
 from dray.client._tiers import Tier, Tiers, WriteJob
 from dray.client._urls import segment
 
@@ -439,6 +440,11 @@ def stagings(
 def staging(id: str) -> Call[answers.Staged]:
     """Show a staged copy."""
     return Call("look up the copy", "GET", f"/v1/staging/{segment(id)}", _reader_of(answers.Staged))
+
+
+def targets() -> Call[StorageTargets]:
+    """List the storage targets that running sessions use."""
+    return Call("list the storage targets", "GET", "/v1/targets", _reader_of(StorageTargets))
 
 
 def tiers() -> Call[Tiers]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from dray.client._requests import Request, StagingRequest, WriteRequest
+    from dray.client._targets import StorageTarget
     from dray.client._tiers import Tier
     from dray.errors import DrayError
 
@@ -424,6 +425,11 @@ class Client(Blocking):
     def staging(self, id: str) -> Staged:
         """Return a staged copy."""
         return self._run(flows.carry(calls.staging(id), self._policy))
+
+    def targets(self) -> tuple[StorageTarget, ...]:
+        """Return the storage targets that running sessions use, with their load."""
+        found = self._run(flows.carry(calls.targets(), self._policy))
+        return found.targets
 
     def tiers(self) -> tuple[Tier, ...]:
         """Return the tiers of the endpoint, without their versions."""
