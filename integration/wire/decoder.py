@@ -224,7 +224,7 @@ class Reader:
         if kind == "single":
             return {"single": self.u32()}
         if kind != "composite":
-            layout = {"stripe_bytes": self.integer(8, least=1), "targets": self.targets()}
+            layout: Fields = {"stripe_bytes": self.integer(8, least=1), "targets": self.targets()}
             if kind == "table":
                 layout["stripes"] = self.items(lambda: self.integer(2), 2, 65536)
                 if max(layout["stripes"], default=65536) >= len(layout["targets"]):
