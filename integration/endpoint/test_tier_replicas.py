@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import time
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from dray import DrayError
 from dray.client import StagingRequest
 from dray.testing.endpoints import Root
 from integration.endpoint.raw import dray
+from integration.endpoint.scene import FULL
 from integration.endpoint.test_tier import check, fill, metrics_of, one, states, tier_of, write
 from integration.endpoint.tier_scene import MIB, until
 
@@ -20,8 +22,9 @@ if TYPE_CHECKING:
 
     from dray.client import Tier
     from dray.testing.endpoints import Endpoint
+    from dray.testing.faults import Faults
 
-pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
 
 GROUP = ("east", "west")
 
@@ -113,6 +116,34 @@ def test_a_kill_in_the_middle_of_a_replication_loses_nothing(
         assert [replica.transfer for replica in one(tier, "a", 1).replicas] == transfers
     for root in ("fast", "slow", *GROUP):
         check(endpoint.root("a/1", root=root), sums)
+
+
+def has_begun(tier: Tier, version: int) -> bool:
+    """Return true if a replication of a version runs or has ended."""
+    found = progress(tier).get(("a", version), [])
+    return any(state in ("copying", "complete") for state in found)
+
+
+def test_an_endpoint_killed_at_any_moment_of_a_replication_loses_nothing(
+    group: Callable[..., Endpoint], fault: Faults
+) -> None:
+    endpoint = group(read_max="12MiB", read_min="6MiB")
+    sums = {}
+    for version in range(1, (30 if FULL else 2) + 1):
+        sums[version] = write(endpoint, "a", version, 2 * MIB)
+        with endpoint.client() as client:
+            until(client, "copying", functools.partial(has_begun, version=version))
+        after = fault.chance.uniform(0.0, 0.8)
+        time.sleep(after)
+        endpoint.kill()
+        print(f"replication {version}: killed after {after:.4f} s")
+        check(endpoint.root(f"a/{version}", root="slow"), sums[version])
+        endpoint.start()
+    with endpoint.client() as client:
+        until(client, "replicated", lambda tier: is_replicated(tier, len(sums)))
+    for version, content in sums.items():
+        for root in ("slow", *GROUP):
+            check(endpoint.root(f"a/{version}", root=root), content)
 
 
 def test_a_request_may_ask_for_as_many_copies_as_the_group_makes(
