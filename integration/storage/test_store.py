@@ -73,7 +73,7 @@ def _striped(ceph: Cluster, pool: str, name: str, to: Path) -> bytes:
 
 
 def _bytes(path: Path, size: int, seed: int) -> Path:
-    path.write_bytes(random.Random(seed).randbytes(size))  # noqa: S311 - not a secret
+    path.write_bytes(random.Random(seed).randbytes(size))
     return path
 
 

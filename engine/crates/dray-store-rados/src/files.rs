@@ -1,4 +1,4 @@
-//! What both ends of a transfer share: the pool, the names, and the state of files and folders.
+//! State that both ends of a transfer share: the pool, the names, and the state of files and folders.
 
 use crate::cluster::Cluster;
 use crate::errors::{Answer, Errno};

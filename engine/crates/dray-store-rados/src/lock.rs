@@ -42,7 +42,7 @@ impl Holder {
     }
 }
 
-/// What the callback of a watch needs.
+/// Argument of the callback of a watch.
 struct Watched {
     library: &'static Library,
     pool: *mut c_void,

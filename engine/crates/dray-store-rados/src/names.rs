@@ -17,7 +17,7 @@ const SUFFIX_BYTES: usize = 17;
 /// Suffix of the first object of each file.
 pub(crate) const FIRST: &[u8] = b".0000000000000000";
 
-/// What an object in the state namespace is.
+/// Kind of an object in the state namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     /// A folder.

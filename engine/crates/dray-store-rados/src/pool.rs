@@ -37,7 +37,7 @@ pub(crate) enum Step<'a> {
     Remove,
 }
 
-/// What an operation reads. All parts come from one version of the object.
+/// Parts of an object that an operation reads. All parts come from one version of the object.
 #[derive(Debug, Default)]
 pub(crate) struct Query<'a> {
     /// An attribute and its required value. The query fails with `ECANCELED` otherwise.

@@ -51,9 +51,11 @@ impl RadosFile {
     /// Returns the error for an object that is missing, or shorter than the layout requires.
     fn lost(&self, object: u64) -> Error {
         // A reader cannot tell a removed file from a lost object, so ask for the first object.
-        if object == 0
-            || !matches!(self.files.find(&self.path), Ok(Some(found)) if found.size == self.found.size && found.generation == self.found.generation)
-        {
+        let same = |found: Found| {
+            found.size == self.found.size && found.generation == self.found.generation
+        };
+        let is_same = matches!(self.files.find(&self.path), Ok(Some(found)) if same(found));
+        if object == 0 || !is_same {
             return self.changed();
         }
         let name = names::object(&self.full, object);
