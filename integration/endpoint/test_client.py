@@ -409,7 +409,9 @@ def test_bypassing_the_fast_root_leaves_nothing_there(
             client.pin_staging(staged.id, 60)
         assert client.evict_staging(staged.id).state == "evicted"
         assert endpoint.root("in/x", root="scratch").exists()
-        with pytest.raises(dray.DrayUsageError, match="replicas: 2; this request can make 1 at most"):
+        with pytest.raises(
+            dray.DrayUsageError, match="replicas: 2; this request can make 1 at most"
+        ):
             client.stage_in(StagingRequest("/slow/in", recursive=True, replicas=2))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -74,10 +75,9 @@ def disks(tmp_path: Path) -> Iterator[tuple[Two, dict[str, loop.Disk]]]:
         loop.disk(tmp_path / "disk1", DISK_BYTES) as one,
         loop.disk(tmp_path / "disk2", DISK_BYTES) as other,
     ):
-        folders = []
-        for disk in (one, other):
-            folders.append(disk.folder / "root")
-            folders[-1].mkdir()
+        folders = one.folder / "root", other.folder / "root"
+        for folder in folders:
+            folder.mkdir()
         yield Two(*folders, tmp_path / "slow"), dict(zip(NAMES, (one, other), strict=True))
 
 
@@ -328,8 +328,7 @@ def test_two_tiers_with_one_slow_root_lose_nothing(
         sums[f"y/{version}"] = put(two.fast2, "y", version, 6 * MIB)
         for endpoint, name in ((first, "x"), (second, "y")):
             with endpoint.client() as client:
-                key = (name, version)
-                until(client, "demoted", lambda tier, key=key: is_durable(tier, key))
+                until(client, "demoted", partial(is_durable, key=(name, version)))
         if version == 2:
             first.kill()
             first.start()

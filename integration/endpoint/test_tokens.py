@@ -94,7 +94,10 @@ BAD: dict[str, tuple[Callable[[TokenScene], str], str]] = {
         lambda h: signed(h, "HS256", h.issuer.public("RS256").read_bytes(), alg="RS256"),
         "the token's signature by",
     ),
-    "other-algorithm": (lambda h: signed(h, "RS256", kid="es256"), "cannot check signatures of the algorithm RS256"),
+    "other-algorithm": (
+        lambda h: signed(h, "RS256", kid="es256"),
+        "cannot check signatures of the algorithm RS256",
+    ),
     "critical": (lambda h: good(h, header={"crit": ["x"], "x": 1}), "critical"),
     "other-type": (lambda h: good(h, header={"typ": "secevent+jwt"}), "not an access token"),
     "own-keys": (

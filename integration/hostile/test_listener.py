@@ -405,8 +405,16 @@ EARLY: dict[str, tuple[int, list[bytes], str]] = {
         [want(single()), answer(1), answer(2), closed(0), verdict(*DONE)],
         "0 of 5 bytes sent",
     ),
-    "a-failure-as-a-success": (5, [given_up(0), verdict(*DONE)], "verdict of the sink counts 1 files"),
-    "a-failure-left-out": (5, [given_up(0), verdict(*NOTHING)], "verdict of the sink counts 0 failures"),
+    "a-failure-as-a-success": (
+        5,
+        [given_up(0), verdict(*DONE)],
+        "verdict of the sink counts 1 files",
+    ),
+    "a-failure-left-out": (
+        5,
+        [given_up(0), verdict(*NOTHING)],
+        "verdict of the sink counts 0 failures",
+    ),
     "more-than-it-said": (0, [want(single()), closed(0), verdict(9, 0, 0, 0, 0, 0)], "9 files"),
 }
 

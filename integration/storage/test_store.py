@@ -129,7 +129,7 @@ def test_a_killed_copy_is_invisible_and_resumes(ceph: Cluster, pool: str, tmp_pa
     file = _bytes(tmp_path / "big", 96 * MIB, 7)
     url = f"rados://{pool}//killed/big"
     environment = {**os.environ, "CEPH_CONF": str(ceph.configuration)}
-    words = [_program(), "cp", "--rate", "16MiB", file, url]
+    words: list[str | Path] = [_program(), "cp", "--rate", "16MiB", file, url]
     running = subprocess.Popen(
         words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -153,7 +153,7 @@ def test_a_killed_copy_is_invisible_and_resumes(ceph: Cluster, pool: str, tmp_pa
 
 def test_a_missing_library_is_named_with_its_package(ceph: Cluster, pool: str) -> None:
     """Without librados the program works, and one message says what to install."""
-    words = [_program(), "cp", f"rados://{pool}//x", "/dev/null"]
+    words: list[str | Path] = [_program(), "cp", f"rados://{pool}//x", "/dev/null"]
     ended = _run(ceph, *words, DRAY_LIBRADOS="/nonexistent/librados.so.2")
     assert ended.returncode != 0
     assert "librados2" in ended.stderr, ended.stderr

@@ -93,7 +93,9 @@ def test_a_changed_copy_at_the_server_keeps_the_fast_copy(
         for name in os.listxattr(at):
             if "XrdCks" in name:
                 os.removexattr(at, name)
-        with pytest.raises(DrayError, match=r"part1 was kept: the checksum of the slow copy differs"):
+        with pytest.raises(
+            DrayError, match=r"part1 was kept: the checksum of the slow copy differs"
+        ):
             client.evict_staging(copy)
         check(endpoint.root("a/1", root="fast"), sums)
         assert endpoint.root(f"a/1/{MARKER}", root="fast").exists()
