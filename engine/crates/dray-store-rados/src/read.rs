@@ -51,10 +51,10 @@ impl RadosFile {
     /// Returns the error for an object that is missing, or shorter than the layout requires.
     fn lost(&self, object: u64) -> Error {
         // A reader cannot tell a removed file from a lost object, so ask for the first object.
-        let same = |found: Found| {
+        let is_equal = |found: &Found| {
             found.size == self.found.size && found.generation == self.found.generation
         };
-        let is_same = matches!(self.files.find(&self.path), Ok(Some(found)) if same(found));
+        let is_same = matches!(self.files.find(&self.path), Ok(Some(found)) if is_equal(&found));
         if object == 0 || !is_same {
             return self.changed();
         }
