@@ -79,10 +79,14 @@ impl Objects {
     pub fn take_idle_credit(&mut self) -> Vec<(TargetId, u32)> {
         self.sweep();
         let busy = self.wanted_sinks();
-        let mut idle: Vec<_> = self
-            .credit
-            .extract_if(.., |target, _| !busy.contains(target))
-            .collect();
+        let mut idle = Vec::new();
+        self.credit.retain(|target, objects| {
+            let is_busy = busy.contains(target);
+            if !is_busy {
+                idle.push((*target, *objects));
+            }
+            is_busy
+        });
         idle.sort_unstable();
         idle
     }
