@@ -6,8 +6,9 @@
 
 use crate::disks::{self, DisksLocation};
 use crate::locations;
-use crate::prepare::{self, Targets};
+use crate::prepare;
 use crate::stored_root::StoredRoot;
+use crate::targets::{Targets, target_map};
 use dray_core::options::{Durability, Links, Options};
 use dray_core::url::encode;
 use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId, plan};
@@ -244,7 +245,7 @@ impl Export {
             })?;
         let held = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()));
         let options = dray_store::PosixOptions {
-            targets: locations::target_map(
+            targets: target_map(
                 &self.targets.folders,
                 &root.join(OsStr::from_bytes(path.as_bytes())),
             )?,

@@ -16,5 +16,6 @@ pub mod registry;
 mod server_checksum;
 pub mod store_kind;
 mod stored_root;
+mod targets;
 mod web;
 pub mod xrootd;

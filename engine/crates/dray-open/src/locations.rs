@@ -546,26 +546,5 @@ pub fn targets(given: &[OsString]) -> Result<Vec<(PathBuf, String)>> {
     given.iter().map(read).collect()
 }
 
-/// Returns the storage targets of a store at `root`: the targets of folders below `root`, and the
-/// target of the nearest folder that contains `root`.
-pub fn target_map(targets: &[(PathBuf, String)], root: &Path) -> Result<TargetMap> {
-    let mut folders = Vec::new();
-    let mut around: Option<&(PathBuf, String)> = None;
-    for target in targets {
-        let (folder, name) = target;
-        if let Ok(below) = folder.strip_prefix(root) {
-            folders.push((RelPath::parse(below.as_os_str().as_bytes())?, name.clone()));
-        } else if root.starts_with(folder)
-            && around.is_none_or(|(other, _)| folder.starts_with(other))
-        {
-            around = Some(target);
-        }
-    }
-    if let (Some((_, name)), false) = (around, folders.iter().any(|(path, _)| path.is_root())) {
-        folders.push((RelPath::root(), name.clone()));
-    }
-    Ok(TargetMap::new(folders))
-}
-
 #[cfg(test)]
 mod tests;

@@ -5,9 +5,7 @@
 //! transfer of the other. [`open`] carries out all steps for a copy on this host. A transfer with
 //! another host uses the single steps.
 
-mod targets;
-
-pub use targets::Targets;
+pub use crate::targets::Targets;
 
 use crate::locations::{self, Folder, LocalSource, Places, Sources};
 use crate::server_checksum::{Needed, Offer};

@@ -4,7 +4,7 @@
 //! All other modules ask a [`Location`] for its properties, such as its checksum, or whether it can
 //! be written. These modules do not depend on the kind of store.
 
-use crate::prepare::Targets;
+use crate::targets::Targets;
 use dray_core::options::Options;
 use dray_core::{Checksum, End, Error, ErrorKind, RelPath, Result};
 use dray_store::Store;

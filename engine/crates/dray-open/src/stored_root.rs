@@ -1,8 +1,8 @@
 //! An exported root that is a folder in a store that a URL names.
 
-use crate::prepare::Targets;
 use crate::registry::Registry;
 use crate::store_kind::{Location, OpenedSource, Writable};
+use crate::targets::Targets;
 use dray_core::options::Options;
 use dray_core::{End, Error, ErrorKind, Layout, RelPath, Result};
 use dray_store::{

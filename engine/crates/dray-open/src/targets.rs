@@ -1,12 +1,11 @@
 //! The configured storage targets of this host, and the stores that use them.
 
-use super::RateInTime;
-use crate::locations;
-use dray_core::{End, Error, ErrorKind, Result};
+use dray_core::{End, Error, ErrorKind, RelPath, Result};
 use dray_runtime::assembly::Threads;
 use dray_store::lustre::StripeChoice;
-use dray_store::wrap::limit::LimitOptions;
-use dray_store::{LinkScope, PosixOptions, PosixStore, Store, WrapOptions, wrap};
+use dray_store::wrap::limit::{LimitOptions, RateInTime};
+use dray_store::{LinkScope, PosixOptions, PosixStore, Store, TargetMap, WrapOptions, wrap};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -47,7 +46,7 @@ impl Targets {
     ) -> Result<Arc<dyn Store>> {
         let options = PosixOptions {
             links,
-            targets: locations::target_map(&self.folders, root)?,
+            targets: target_map(&self.folders, root)?,
             create,
             direct: self.direct,
             preallocates: self.preallocates,
@@ -107,5 +106,43 @@ impl Targets {
             ..WrapOptions::default()
         };
         wrap(store, wrapped)
+    }
+}
+
+/// Returns the storage targets of a store at `root`: the targets of folders below `root`, and the
+/// target of the nearest folder that contains `root`.
+pub(crate) fn target_map(targets: &[(PathBuf, String)], root: &Path) -> Result<TargetMap> {
+    let mut folders = Vec::new();
+    let mut around: Option<&(PathBuf, String)> = None;
+    for target in targets {
+        let (folder, name) = target;
+        if let Ok(below) = folder.strip_prefix(root) {
+            folders.push((RelPath::parse(below.as_os_str().as_bytes())?, name.clone()));
+        } else if root.starts_with(folder)
+            && around.is_none_or(|(other, _)| folder.starts_with(other))
+        {
+            around = Some(target);
+        }
+    }
+    if let (Some((_, name)), false) = (around, folders.iter().any(|(path, _)| path.is_root())) {
+        folders.push((RelPath::root(), name.clone()));
+    }
+    Ok(TargetMap::new(folders))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::target_map;
+    use dray_core::RelPath;
+    use std::path::{Path, PathBuf};
+
+    #[test]
+    fn targets_as_a_root_sees_them() {
+        let given = |folder: &str, name: &str| (PathBuf::from(folder), name.to_owned());
+        let targets = [given("/d/in/slow", "s"), given("/d", "d"), given("/x", "x")];
+        let map = target_map(&targets, Path::new("/d/in")).expect("good");
+        let path = |text: &str| RelPath::parse(text.as_bytes()).expect("good");
+        assert_eq!(map.name_of(&path("slow/a")), Some("s"));
+        assert_eq!(map.name_of(&path("a")), Some("d"));
     }
 }

@@ -1,6 +1,5 @@
 use super::{
     Folder, Registry, Sources, is_folder_by_spelling, own_path, remote, shown, stored_destination,
-    target_map,
 };
 use dray_core::{End, RelPath};
 use std::ffi::OsStr;
@@ -107,14 +106,4 @@ fn the_text_of_a_location_in_a_transfer_id_stays_as_it_was() {
         )
     };
     assert_eq!(both, format!("Web([{}, {}])", url("a"), url("b")));
-}
-
-#[test]
-fn targets_as_a_root_sees_them() {
-    let given = |folder: &str, name: &str| (PathBuf::from(folder), name.to_owned());
-    let targets = [given("/d/in/slow", "s"), given("/d", "d"), given("/x", "x")];
-    let map = target_map(&targets, Path::new("/d/in")).expect("good");
-    let path = |text: &str| RelPath::parse(text.as_bytes()).expect("good");
-    assert_eq!(map.name_of(&path("slow/a")), Some("s"));
-    assert_eq!(map.name_of(&path("a")), Some("d"));
 }
