@@ -2,7 +2,7 @@
 
 use crate::errors::{Answer, Errno};
 use crate::library::{ClusterStat, Command, Handle, Library, library};
-use crate::placement::OsdId;
+use crate::placement::{Commands, OsdId};
 use crate::places::Places;
 use crate::slots::Slots;
 use crate::url::Access;
@@ -67,6 +67,13 @@ fn text(value: impl AsRef<[u8]>) -> Result<CString> {
         )
         .cause("a setting contains a zero byte")
     })
+}
+
+impl Commands for Cluster {
+    fn monitor(&self, command: &str) -> Result<Vec<u8>> {
+        let answer = self.ask_monitors(command);
+        answer.map_err(|errno| errno.error(End::Here, "read the OSD map"))
+    }
 }
 
 impl Cluster {

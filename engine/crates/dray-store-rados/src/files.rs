@@ -7,7 +7,7 @@ use crate::names::{self, Names, State};
 use crate::note::{GENERATION, Generation, NOTE, Note, USER_PREFIX, XRDCKS, xrdcks_of};
 use crate::places::Places;
 use crate::pool::{Got, Job, Pool};
-use crate::small::Kept;
+use crate::unpublished::Unpublished;
 use crate::url::{FileLayout, Url};
 use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, ModifiedTime, Name, RelPath, Result};
@@ -44,7 +44,7 @@ pub(crate) struct Files {
     /// The OSDs of the objects of files.
     pub(crate) places: Arc<Places>,
     /// Contents of small files that are written and not yet published.
-    pub(crate) kept: Mutex<Kept>,
+    pub(crate) kept: Mutex<Unpublished>,
     /// Full names of folders that are known to exist.
     folders: Mutex<HashSet<Vec<u8>>>,
 }

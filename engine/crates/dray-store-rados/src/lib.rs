@@ -7,6 +7,7 @@
 //! `/a/b`, which is `root://HOST//a/b`. Object number N of the file has the name of the file, a
 //! dot, and N as 16 hexadecimal digits.
 
+mod attributes;
 #[expect(unsafe_code, reason = "librados is reached by its C interface")]
 mod cluster;
 mod control;
@@ -31,6 +32,7 @@ mod slots;
 mod small;
 mod store;
 mod targets;
+mod unpublished;
 mod url;
 
 pub use library::{LIBRARY_VARIABLE, end_process, is_loaded};

@@ -1,10 +1,8 @@
 //! The placement of a pool, which all stores of a connection share.
 
-use crate::cluster::Cluster;
 use crate::errors::Errno;
 use crate::placement::{Commands, Placement, Refresher};
 use dray_core::lock::{LockExt, RwLockExt};
-use dray_core::{End, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
@@ -27,13 +25,6 @@ struct Refreshing {
     refresher: Refresher,
     /// Time before which no refresh begins.
     not_before: Duration,
-}
-
-impl Commands for Cluster {
-    fn monitor(&self, command: &str) -> Result<Vec<u8>> {
-        let answer = self.ask_monitors(command);
-        answer.map_err(|errno| errno.error(End::Here, "read the OSD map"))
-    }
 }
 
 impl Places {
@@ -59,10 +50,13 @@ impl Places {
 
     /// Returns the placement. If the cluster does not answer, the placement may be out of date or
     /// empty.
-    pub(crate) fn now(self: &Arc<Self>, cluster: &Arc<Cluster>) -> Arc<Placement> {
+    pub(crate) fn now<C>(self: &Arc<Self>, cluster: &Arc<C>) -> Arc<Placement>
+    where
+        C: Commands + Send + Sync + 'static,
+    {
         if self.current.read_unpoisoned().epoch() == 0 {
             // Wait only for the first placement.
-            self.refresh(&mut self.refreshing.lock_unpoisoned(), cluster);
+            self.refresh(&mut self.refreshing.lock_unpoisoned(), &**cluster);
         } else if self.is_due() && !self.is_asking.swap(true, Ordering::SeqCst) {
             self.refresh_aside(cluster);
         }
@@ -80,10 +74,13 @@ impl Places {
 
     /// Refreshes the placement on a thread of its own. A stopped monitor delays its answer by half
     /// a minute, and reads and writes need no monitor.
-    fn refresh_aside(self: &Arc<Self>, cluster: &Arc<Cluster>) {
+    fn refresh_aside<C>(self: &Arc<Self>, cluster: &Arc<C>)
+    where
+        C: Commands + Send + Sync + 'static,
+    {
         let (places, cluster) = (Arc::clone(self), Arc::clone(cluster));
         let refresh = move || {
-            places.refresh(&mut places.refreshing.lock_unpoisoned(), &cluster);
+            places.refresh(&mut places.refreshing.lock_unpoisoned(), &*cluster);
             places.is_asking.store(false, Ordering::SeqCst);
         };
         let thread = std::thread::Builder::new().name("dray-placement".to_owned());
@@ -92,7 +89,7 @@ impl Places {
         }
     }
 
-    fn refresh(&self, refreshing: &mut Refreshing, cluster: &Cluster) {
+    fn refresh(&self, refreshing: &mut Refreshing, cluster: &impl Commands) {
         let now = self.begun.elapsed();
         if now < refreshing.not_before {
             return;

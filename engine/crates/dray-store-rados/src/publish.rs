@@ -3,70 +3,30 @@
 //! One operation on the first object makes a file visible: it writes the bytes of this object, the
 //! attributes of libradosstriper and dray's own attributes. All other objects exist before.
 
+use crate::attributes::FileAttributes;
 use crate::errors::{Answer, Errno};
 use crate::files::{Files, Found, absent};
 use crate::names::{self, State};
-use crate::note::{GENERATION, NOTE, Note, USER_PREFIX, XRDCKS, xrdcks};
+use crate::note::{GENERATION, NOTE, Note};
 use crate::partial::{BATCH, DIRECT, OLD, PLACE, Part, striper_steps, striper_texts};
 use crate::pool::{Got, Job, Pool, Query, Step};
-use dray_core::{Error, ErrorKind, Metadata, Result, Sums};
+use dray_core::{Error, ErrorKind, Metadata, Result};
 use dray_store::{Attributes, Publish};
 use std::ffi::CString;
 use std::ops::Range;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 const PUBLISH: &str = "publish the file";
 
-/// The attributes of a published file, as texts that a write operation can refer to.
-pub(crate) struct Dress {
-    note: String,
-    xattrs: Vec<(CString, Vec<u8>)>,
-    checksum: Option<[u8; 96]>,
-    /// Time of the first object in seconds, which the checksum refers to.
-    pub(crate) time: i64,
-}
-
-impl Dress {
-    pub(crate) fn new(size: u64, metadata: &Metadata, sums: Option<Sums>) -> Self {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let time = now.map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(0));
-        let note = Note {
-            size,
-            modified: metadata.modified,
-            mode: metadata.mode & 0o7777,
-            sums,
-        };
-        let xattrs = metadata.xattrs.iter().filter_map(|(name, value)| {
-            let name = CString::new([USER_PREFIX, name].concat()).ok()?;
-            Some((name, value.clone()))
-        });
-        Self {
-            note: note.text(),
-            xattrs: xattrs.collect(),
-            checksum: sums.map(|sums| xrdcks(&sums, time)),
-            time,
-        }
-    }
-
-    /// Returns the attributes that [`Files::write_small`](crate::small) has stored with a partial
-    /// file.
-    fn stored(got: &Got, size: u64) -> Self {
-        let note = got.attribute(NOTE).and_then(Note::parse);
-        let metadata = Metadata {
-            mode: note.map_or(crate::files::FILE_MODE, |note| note.mode),
-            modified: note.map(|note| note.modified).unwrap_or_default(),
-            xattrs: Found::of(got).map(|found| found.xattrs).unwrap_or_default(),
-        };
-        Self::new(size, &metadata, note.and_then(|note| note.sums))
-    }
-
-    pub(crate) fn steps(&self) -> Vec<Step<'_>> {
-        let mut steps = vec![Step::Set(NOTE, self.note.as_bytes())];
-        let xattrs = self.xattrs.iter();
-        steps.extend(xattrs.map(|(name, value)| Step::Set(name, value)));
-        steps.extend(self.checksum.as_ref().map(|value| Step::Set(XRDCKS, value)));
-        steps
-    }
+/// Returns the attributes that [`Files::write_small`](crate::small) has stored with a partial
+/// file.
+fn stored_attributes(got: &Got, size: u64) -> FileAttributes {
+    let note = got.attribute(NOTE).and_then(Note::parse);
+    let metadata = Metadata {
+        mode: note.map_or(crate::files::FILE_MODE, |note| note.mode),
+        modified: note.map(|note| note.modified).unwrap_or_default(),
+        xattrs: Found::of(got).map(|found| found.xattrs).unwrap_or_default(),
+    };
+    FileAttributes::new(size, &metadata, note.and_then(|note| note.sums))
 }
 
 /// The first object of a file that is about to be published.
@@ -74,7 +34,7 @@ struct First<'a> {
     part: &'a Part,
     size: u64,
     bytes: &'a [u8],
-    dress: &'a Dress,
+    file_attributes: &'a FileAttributes,
 }
 
 impl First<'_> {
@@ -88,11 +48,11 @@ impl First<'_> {
             Step::Set(GENERATION, generation.as_bytes()),
         ]);
         steps.extend(striper_steps(&texts));
-        steps.extend(self.dress.steps());
+        steps.extend(self.file_attributes.steps());
         let object = names::object(&self.part.full, 0);
         let osd = files.osd(&object);
         let mut job = Job::write(object, steps).on(osd);
-        job.time = Some(self.dress.time);
+        job.time = Some(self.file_attributes.time);
         files.data.one(job)
     }
 }
@@ -120,16 +80,16 @@ impl Files {
     ) -> Result<()> {
         self.refuse_folder(part)?;
         let (got, bytes) = self.first_of(part, size)?;
-        let dress = match attributes {
-            Some(attributes) => Dress::new(size, attributes.metadata, attributes.sums),
-            None => Dress::stored(&got, size),
+        let file_attributes = match attributes {
+            Some(attributes) => FileAttributes::new(size, attributes.metadata, attributes.sums),
+            None => stored_attributes(&got, size),
         };
         self.check_objects(part, size)?;
         let first = First {
             part,
             size,
             bytes: &bytes,
-            dress: &dress,
+            file_attributes: &file_attributes,
         };
         loop {
             let old = self.firsts(&[&part.full]).pop().unwrap_or(Ok(None));

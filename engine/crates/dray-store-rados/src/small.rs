@@ -3,60 +3,27 @@
 //! A small file is written as the state object of a partial file, which makes it durable. The bytes
 //! also stay in memory until the file is published, so that publishing need not read them.
 
+use crate::attributes::FileAttributes;
 use crate::errors::{Answer, Errno};
 use crate::files::Files;
 use crate::names::{self, State};
 use crate::note::{GENERATION, Generation};
 use crate::partial::{BATCH, FINAL, PLACE, Part, STAGED, id, striper_steps, striper_texts};
 use crate::pool::{Got, Job, Query, Step};
-use crate::publish::Dress;
+use crate::unpublished::UnpublishedFile;
 use dray_core::lock::LockExt;
 use dray_core::{ErrorKind, Result};
 use dray_store::{Partial as _, PartialId, SmallFile, SmallName};
-use std::collections::HashMap;
 use std::sync::Arc;
-
-/// Maximum number of bytes of small files that are kept in memory.
-const KEPT_BYTES_MAX: usize = 64 << 20;
 
 const WRITE: &str = "write the small file";
 const PUBLISH: &str = "publish the small file";
-
-/// A small file that is written and not yet published.
-pub(crate) struct KeptFile {
-    generation: Generation,
-    bytes: Vec<u8>,
-    dress: Dress,
-}
-
-/// The small files of a store that are not yet published, by the full names of their partial files.
-#[derive(Default)]
-pub(crate) struct Kept {
-    files: HashMap<Vec<u8>, KeptFile>,
-    bytes: usize,
-}
-
-impl Kept {
-    fn put(&mut self, partial: Vec<u8>, file: KeptFile) {
-        if self.bytes + file.bytes.len() <= KEPT_BYTES_MAX {
-            self.bytes += file.bytes.len();
-            self.files.insert(partial, file);
-        }
-    }
-
-    /// Removes a file from the memory.
-    pub(crate) fn take(&mut self, partial: &[u8]) -> Option<KeptFile> {
-        let file = self.files.remove(partial)?;
-        self.bytes -= file.bytes.len();
-        Some(file)
-    }
-}
 
 /// A small file on its way.
 struct Written<'a, 'f> {
     file: &'a SmallFile<'f>,
     part: Part,
-    dress: Dress,
+    file_attributes: FileAttributes,
     texts: [String; 4],
     generation: String,
 }
@@ -80,7 +47,7 @@ impl Files {
                     Step::Set(PLACE, STAGED),
                 ];
                 steps.extend(striper_steps(&one.texts));
-                steps.extend(one.dress.steps());
+                steps.extend(one.file_attributes.steps());
                 Job::write(one.part.state(), steps)
             });
             let jobs: Vec<_> = jobs.collect();
@@ -99,10 +66,10 @@ impl Files {
             }
             let answer = answers.next().unwrap_or(Err(Errno(22)));
             self.about(answer, WRITE, one.file.path)?;
-            let kept = KeptFile {
+            let kept = UnpublishedFile {
                 generation: one.part.generation,
                 bytes: one.file.bytes.to_vec(),
-                dress: one.dress,
+                file_attributes: one.file_attributes,
             };
             self.kept.lock_unpoisoned().put(one.part.partial, kept);
             Ok(id(self, one.part.generation))
@@ -131,7 +98,11 @@ impl Files {
             file,
             texts: striper_texts(&part.layout, size),
             part,
-            dress: Dress::new(size, file.attributes.metadata, file.attributes.sums),
+            file_attributes: FileAttributes::new(
+                size,
+                file.attributes.metadata,
+                file.attributes.sums,
+            ),
             generation: generation.text(),
         })
     }
@@ -142,7 +113,9 @@ impl Files {
         let partial = self.create(file.path, file.partial, file.bytes.len() as u64)?;
         let state = one.part.state();
         let written = partial.write_at(0, file.bytes).and_then(|()| {
-            let dressed = self.state.one(Job::write(state, one.dress.steps()));
+            let dressed = self
+                .state
+                .one(Job::write(state, one.file_attributes.steps()));
             self.about(dressed, WRITE, file.path)
         });
         match written {
@@ -158,7 +131,7 @@ impl Files {
     /// Gives small files their final names.
     pub(crate) fn publish_small(&self, files: &[SmallName<'_>]) -> Vec<Result<()>> {
         let mut results: Vec<Option<Result<()>>> = files.iter().map(|_| None).collect();
-        let mut kept: Vec<(usize, Part, KeptFile)> = Vec::new();
+        let mut kept: Vec<(usize, Part, UnpublishedFile)> = Vec::new();
         for (number, file) in files.iter().enumerate() {
             match self.kept_part(file) {
                 Ok(Some((part, file))) => kept.push((number, part, file)),
@@ -178,15 +151,12 @@ impl Files {
             .collect()
     }
 
-    fn kept_part(&self, file: &SmallName<'_>) -> Result<Option<(Part, KeptFile)>> {
+    fn kept_part(&self, file: &SmallName<'_>) -> Result<Option<(Part, UnpublishedFile)>> {
         let partial = self.beside(file.path, file.partial)?;
         let full = self.full(file.path)?;
         let mut all = self.kept.lock_unpoisoned();
-        let is_it = all
-            .files
-            .get(&partial)
-            .is_some_and(|kept| id(self, kept.generation).is(&file.id));
-        let Some(kept) = is_it.then(|| all.take(&partial)).flatten() else {
+        let is_same = |kept: &UnpublishedFile| id(self, kept.generation).is(&file.id);
+        let Some(kept) = all.take_if(&partial, is_same) else {
             return Ok(None);
         };
         let part = Part {
@@ -204,7 +174,7 @@ impl Files {
     /// way, because a file has its name, or an error occurred.
     fn publish_kept(
         &self,
-        kept: &[(usize, Part, KeptFile)],
+        kept: &[(usize, Part, UnpublishedFile)],
         names: &[&SmallName<'_>],
     ) -> Vec<Option<Result<()>>> {
         let texts: Vec<(String, [String; 4])> = kept
@@ -243,11 +213,11 @@ impl Files {
                 Step::Set(GENERATION, generation.as_bytes()),
             ];
             steps.extend(striper_steps(texts));
-            steps.extend(file.dress.steps());
+            steps.extend(file.file_attributes.steps());
             let object = names::object(&part.full, 0);
             let osd = self.osd(&object);
             let mut job = Job::write(object, steps).on(osd);
-            job.time = Some(file.dress.time);
+            job.time = Some(file.file_attributes.time);
             job
         });
         let mut committed = self.data.run(jobs.collect()).into_iter();

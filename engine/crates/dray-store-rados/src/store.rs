@@ -163,7 +163,7 @@ impl Files {
     }
 
     fn discard(&self, path: &RelPath, partial: Vec<u8>, only: Option<PartialId>) -> Result<()> {
-        self.kept.lock_unpoisoned().take(&partial);
+        self.kept.lock_unpoisoned().take_if(&partial, |_| true);
         let got = self.about(self.state_of(&partial), "delete the partial file", path)?;
         let Some(got) = got else {
             return Ok(());
