@@ -116,7 +116,7 @@ fn identity_folder(serve: &Serve) -> Result<PathBuf> {
 
 /// The folder or the generated data that the server serves.
 enum Served {
-    Folder(Export),
+    Folder(Box<Export>),
     Null(NullExport),
 }
 
@@ -164,7 +164,7 @@ impl House {
                     threads: serve.threads,
                 };
                 let export = Export::open(root.clone(), targets)?;
-                (root, Served::Folder(export))
+                (root, Served::Folder(Box::new(export)))
             }
         };
         Ok(Self {

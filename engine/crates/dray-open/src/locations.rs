@@ -10,7 +10,6 @@ use dray_core::options::Links;
 use dray_core::url;
 pub use dray_core::url::{PORT, with_port};
 use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
-use dray_store::TargetMap;
 use sources::ReadSources;
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};

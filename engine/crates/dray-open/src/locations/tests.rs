@@ -1,10 +1,10 @@
 use super::{
     Folder, Registry, Sources, is_folder_by_spelling, own_path, remote, shown, stored_destination,
 };
-use dray_core::{End, RelPath};
+use dray_core::End;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 #[test]
 fn a_url_says_which_bytes_it_means() {
