@@ -54,6 +54,7 @@ def every_call(endpoint: ScriptedEndpoint) -> list[tuple[str, str]]:
 
     def answer(asked: Asked) -> Reply:
         lists = {"tickets": "tickets", "list": "entries", "staging": "staging", "files": "files"}
+        lists["writes"] = "writes"
         last = asked.path.rpartition("/")[2]
         if asked.path == "/v1/events":
             return Reply(200, {"content-type": "text/event-stream"}, (b'data: {"type": "x"}\n\n',))
