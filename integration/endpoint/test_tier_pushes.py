@@ -76,7 +76,7 @@ def test_a_ticket_claims_its_bytes_until_its_transfer_ends(push: Push) -> None:
     found = push.claimed(second, is_admitted=False)
     assert found.space is not None
     assert f"{16 * MIB} bytes do not fit" in (found.space.reason or "")
-    assert f"{20 * MIB} admitted for others" in (found.space.reason or "")
+    assert f"{20 * MIB} reserved for other transfers" in (found.space.reason or "")
     push.start("b", second)
     push.start("a", first)
     done = push.driver.wait("a", timeout_seconds=scene.END_SECONDS)
@@ -147,7 +147,7 @@ def test_a_push_without_a_number_of_bytes_counts_what_it_lists(push: Push) -> No
     big = push.ticket("big", MIB, bytes=24 * MIB)
     found = push.claimed(big, is_admitted=False)
     assert found.space is not None
-    assert "admitted for others" in (found.space.reason or "")
+    assert "reserved for other transfers" in (found.space.reason or "")
     done = push.driver.wait("a", timeout_seconds=scene.END_SECONDS)
     assert done.state == "done", done
     push.claimed(big, is_admitted=True)

@@ -30,7 +30,7 @@ READY_SECONDS = 90.0
 #: of Debian's packages ceph-mon, ceph-mgr, ceph-osd and ceph-common
 PROGRAMS = ("ceph-mon", "ceph-mgr", "ceph-osd", "ceph-authtool", "monmaptool", "rados")
 #: each OSD listens at four ports of this range, the manager at two; ports in use are skipped
-PORTS = (18950, 18999)
+PORTS = (18000, 18999)
 MIB = 1 << 20
 
 
