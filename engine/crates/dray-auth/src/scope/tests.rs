@@ -143,7 +143,7 @@ fn refusals_name_the_missing_scope() {
          storage.modify:/a%20b); ask the issuer for a token with the missing scope"
     );
     let error = refused(Action::Read, "/other");
-    assert!(error.cause.contains("not below the folder"), "{error}");
+    assert!(error.cause.contains("is outside the folder"), "{error}");
     let allowed = Resource::parse("/vo/a/b").expect("good");
     assert!(scopes.demand(Action::Read, &allowed).is_ok());
 }
