@@ -34,8 +34,8 @@ fn messages() -> Vec<Message> {
     }
     assert_eq!(
         kinds.len(),
-        24,
-        "HELLO to BYE, PROFILE and STREAMS, without PING and PONG"
+        25,
+        "HELLO to BYE, PROFILE, STREAMS and STRIPES, without PING and PONG"
     );
     messages
 }

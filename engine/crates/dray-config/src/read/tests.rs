@@ -301,7 +301,7 @@ fn a_tier_names_its_roots_and_its_bandwidths() {
         ("fast = [\"bb\"]", "fast = [\"bb\", \"bb\"]", "named twice as a fast root"),
         ("slow = \"data\"", "slow = \"x\"", "no root is called x"),
         ("slow = \"data\"", "slow = \"bb\"", "also a fast root"),
-        ("\"1GiB\"\nperiod", "0\nperiod", "hold nothing"),
+        ("\"1GiB\"\nperiod", "0\nperiod", "capacity is 0"),
         ("period = 60", "period = 0", "period"),
         ("period = 60", "period = 60\nwatermark = 1.1", "watermark"),
         ("period = 60", "period = 60\nnode_mtbf = 0", "node_mtbf"),
@@ -324,7 +324,7 @@ fn a_tier_names_its_roots_and_its_bandwidths() {
         (
             "path = \"/bb\"",
             "path = \"/bb\"\nread_only = true",
-            "only be read",
+            "is read-only",
         ),
         ("path = \"/bb\"", "store = \"root://h//d\"", "is a store"),
     ] {
