@@ -298,7 +298,11 @@ fn a_tier_names_its_roots_and_its_bandwidths() {
     for (old, new, said) in [
         ("fast = [\"bb\"]", "fast = []", "needs a fast root"),
         ("fast = [\"bb\"]", "fast = [\"x\"]", "no root is called x"),
-        ("fast = [\"bb\"]", "fast = [\"bb\", \"bb\"]", "named twice as a fast root"),
+        (
+            "fast = [\"bb\"]",
+            "fast = [\"bb\", \"bb\"]",
+            "named twice as a fast root",
+        ),
         ("slow = \"data\"", "slow = \"x\"", "no root is called x"),
         ("slow = \"data\"", "slow = \"bb\"", "also a fast root"),
         ("\"1GiB\"\nperiod", "0\nperiod", "capacity is 0"),
