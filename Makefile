@@ -21,7 +21,7 @@ DEMO = $(ENV) DRAY_PROGRAM=$(CARGO_TARGET_DIR)/release/dray \
 WHEEL_TARGET_DIR := $(CARGO_TARGET_DIR)/wheel
 
 SECONDS ?= 60
-SEEDS ?= 2000
+SEEDS ?= 2500
 # Integration tests wait more than they compute. A file's tests stay together: they share servers.
 WORKERS ?= 5
 
@@ -33,7 +33,7 @@ WORKERS ?= 5
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 	@echo
-	@echo "  Variables: SECONDS=60 (fuzz, per target); SEEDS=2000 or SEED=n (sim);"
+	@echo "  Variables: SECONDS=60 (fuzz, per target); SEEDS=2500 or SEED=n (sim);"
 	@echo "             WORKERS=5 (integration: tests side by side);"
 	@echo "             ARGS=... (unit, integration: more words for pytest; bench, bench-peers: options)"
 
