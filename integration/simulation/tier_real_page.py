@@ -103,8 +103,8 @@ explains the terms, and [a burst buffer](bbos.md) has the same question in the s
   declares its first version with its period (`POST /v1/staging/out`), and writes the other versions
   without a call.
 - The stored results are those of a {results["build"]} build on two cores that had other work: the
-  load average was {min(averages):.1f} to {max(averages):.1f}. The run was made before the last change
-  of the pace of demotions, so its times may differ from those of the present program.
+  load average was {min(averages):.1f} to {max(averages):.1f}. The run was made before the last
+  change of the pace of demotions, so its times may differ from those of the present program.
 
 The bound of the tier is {bound:.2f} S. A version of this size is demoted only after it is complete,
 which lowers the bound to {lower:.2f} S.
