@@ -46,7 +46,7 @@ def bursts_of(results: dict[str, Any]) -> str:
     least = results["version"] / results["read_max"]
 
     def seconds(value: float | None) -> str:
-        return "-" if value is None else f"{value:.2f}"
+        return "-" if value is None else f"{round(value, 2) + 0.0:.2f}"
 
     rows = [
         [
@@ -103,8 +103,7 @@ explains the terms, and [a burst buffer](bbos.md) has the same question in the s
   declares its first version with its period (`POST /v1/staging/out`), and writes the other versions
   without a call.
 - The stored results are those of a {results["build"]} build on two cores that had other work: the
-  load average was {min(averages):.1f} to {max(averages):.1f}. The run was made before the last
-  change of the pace of demotions, so its times may differ from those of the present program.
+  load average was {min(averages):.1f} to {max(averages):.1f}.
 
 The bound of the tier is {bound:.2f} S. A version of this size is demoted only after it is complete,
 which lowers the bound to {lower:.2f} S.
@@ -142,7 +141,8 @@ largest burst needs every byte of S, so a pause that is longer than the mean can
 
 The mean of v / Brmax + g counts the demotions from the moment at which the tier wants to demote at
 Brmax; "-" means that it did not. *At most* is the largest n that fits with the measured w, d and g
-of the burst, or with g = 0.
+of the burst, or with g = 0. If a write was blocked, w includes the time for which that write was
+blocked.
 
 ## Refused applications
 
