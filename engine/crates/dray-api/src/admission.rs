@@ -49,8 +49,8 @@ pub struct Admitted {
     pub earliest_finish: Option<Timestamp>,
     /// Refused requests only: rate that the request needs, in bytes per second.
     pub rate_needed: Option<u64>,
-    /// Refused requests only: rate that the endpoint could promise in the requested time, in bytes
-    /// per second.
+    /// Refused requests only: highest rate that the endpoint could promise between the requested
+    /// start and the deadline, in bytes per second.
     pub rate_available: Option<u64>,
     /// Refused requests only: obstacle that prevents the promise.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -63,8 +63,8 @@ pub struct Admitted {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct ObstacleAnswer {
-    /// `resource`, `rate_max`, `deadline`, `full` (too many transfers have promises) or `twice`
-    /// (the check contains the transfer twice).
+    /// Kind of the obstacle: `resource`, `rate_max`, `deadline`, `full` (too many transfers have
+    /// promises) or `twice` (the request for the admission check lists the transfer twice).
     pub kind: String,
     /// With kind `resource`: `link`, `root:NAME`, `peer:NAME` or `owner:NAME`.
     pub resource: Option<String>,

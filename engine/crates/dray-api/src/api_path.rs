@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
 
-/// Maximum size of a path or URL as text in bytes. The value is estimated, not measured. An encoded
-/// byte takes at most three characters.
+/// Maximum size of a path or URL as text in bytes. One byte of a path becomes at most three
+/// characters, so every path of up to 5461 bytes fits. The value is estimated, not measured.
 pub const TEXT_BYTES_MAX: usize = 16 * 1024;
 
 /// A path of the API.
@@ -101,8 +101,9 @@ impl ApiPath {
 
 /// One side of a transfer.
 ///
-/// Its text form, which is also its stored form, is `/ROOT/PATH` at this endpoint and
-/// `dray://HOST:PORT/ROOT/PATH` at another endpoint. It does not depend on the endpoints' names.
+/// The text form of a side is `/ROOT/PATH` at this endpoint, and `dray://HOST:PORT/ROOT/PATH` at
+/// another endpoint. The queue stores the text form. The text form does not depend on the names of
+/// the endpoints.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Side {

@@ -9,8 +9,8 @@ use std::ops::RangeInclusive;
 /// Maximum size of a ticket, a key, an address or an activity in bytes.
 pub(crate) const WORD_BYTES_MAX: usize = 256;
 
-/// Maximum size or promised rate in bytes or bytes per second. The queue stores both as signed
-/// 64-bit numbers.
+/// Maximum of a size in bytes, and of a promised rate in bytes per second. The queue stores sizes
+/// and rates as signed 64-bit numbers.
 pub(crate) const BYTES_MAX: u64 = i64::MAX.unsigned_abs();
 
 /// Maximum of any duration in a request in seconds: ten years.

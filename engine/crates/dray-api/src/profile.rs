@@ -12,8 +12,8 @@ use utoipa::ToSchema;
 pub enum StageWord {
     /// The source waits for its own listing.
     List,
-    /// The source waits for the sink's decision on its files; the sink examines existing files and
-    /// opens partial files.
+    /// At the source: it waits until the sink has decided what to do with its files. At the sink:
+    /// it examines existing files and opens partial files.
     Decide,
     /// The source waits because of a rate limit.
     Rate,

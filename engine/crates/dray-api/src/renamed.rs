@@ -3,8 +3,8 @@
 /// Pairs of the former and the valid name of a setting.
 const RENAMED: &[(&str, &str)] = &[("at_once", "max_running"), ("turns_of", "round_robin_by")];
 
-/// Returns an error message for a parser's `message`. If the parser refused a former name, the
-/// message states the valid name.
+/// Returns the error message for a parser's `message`. If the parser refused the former name of a
+/// setting, the returned message states the valid name.
 #[must_use]
 pub fn with_valid_name(message: &str) -> String {
     let former = RENAMED

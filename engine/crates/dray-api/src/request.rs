@@ -59,8 +59,8 @@ pub struct Request {
     /// Selection of the entries to copy.
     #[serde(default)]
     pub selection: Selection,
-    /// Minimum number of files; the transfer fails if it finds fewer (default 1). Files that
-    /// already exist at the destination count. With 0 the transfer may find no file.
+    /// Minimum number of files; the transfer fails if it finds fewer files (default 1). Files that
+    /// already exist at the destination count. With 0, a transfer that finds no file succeeds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files_min: Option<u64>,
     /// Scheduling class; default `deadline` with a deadline, else `background`.
@@ -134,8 +134,8 @@ pub struct Request {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 4096, maximum = 67108864)]
     pub object_size: Option<u64>,
-    /// Number of data connections, or `auto`; default: the endpoint's configuration (4 unless set
-    /// there).
+    /// Number of data connections, or `auto`. Default: the number in the endpoint's configuration,
+    /// which is 4 unless an administrator has changed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub streams: Option<Streams>,
     /// Send file contents outside TLS; checksums still protect them.
@@ -293,8 +293,8 @@ impl Request {
     #[must_use]
     pub fn essence(mut self) -> Self {
         self.id = None;
-        // Treat a default value as an absent field: rows of earlier versions contain the default
-        // values.
+        // Treat a default value as an absent field: earlier versions of dray stored requests with
+        // the default values.
         self.streams = self.streams.filter(|streams| *streams != Streams::USUAL);
         self.files_min = self.files_min.filter(|least| *least != FILES_MIN);
         for place in self.places_mut() {
@@ -311,8 +311,9 @@ fn name(place: &Place) -> Result<Vec<u8>> {
     decode(place.url.rsplit('/').next().unwrap_or_default())
 }
 
-/// Checks the last names of sources and replicas. In a folder a file keeps its name, so two sources
-/// must have different names, and a replica must have the name of its source.
+/// Checks the last names of sources and replicas. If the destination is a folder, each file keeps
+/// its name there. So two sources must have different names, and a replica must have the name of
+/// its source.
 fn check_names(request: &Request) -> Result<()> {
     if !request.is_into_folder() {
         return Ok(());
@@ -377,8 +378,8 @@ fn check_several(request: &Request) -> Result<()> {
     Ok(())
 }
 
-/// Checks that all replicas have one size, as far as the request and the ticket answers state
-/// sizes.
+/// Checks that the source and all replicas have the same size. Places whose size neither the
+/// request nor a ticket answer states are not compared.
 fn check_sizes(request: &Request) -> Result<()> {
     let mut known: Option<(&str, u64)> = None;
     let content = request.content.as_ref().and_then(|content| content.size);

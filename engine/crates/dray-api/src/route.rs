@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// Invariants of this type:
 /// - There is at least one source, and all sources are in one root.
-/// - The destination is at this endpoint, or all sources and replicas are.
+/// - The destination is at this endpoint, or all sources and replicas are at this endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Parts")]
 pub struct Route {
@@ -104,8 +104,8 @@ impl Route {
         }
     }
 
-    /// Returns the first side that a session reads. If there is no replica with this index, returns
-    /// the first source.
+    /// Returns the first side that a session with origin `index` reads. If no replica has this
+    /// index, returns the first source.
     #[must_use]
     pub fn source(&self, index: usize) -> Option<&Side> {
         self.origin(index).first().or(self.sources.first())

@@ -19,9 +19,10 @@ pub struct StagingRequest {
     #[serde(default)]
     #[schema(pattern = "^[A-Za-z0-9._:-]{1,64}$")]
     pub id: Option<String>,
-    /// Path to copy: in the slow root to stage in, in the fast root to stage out (with `bypass`, in
-    /// another root). It may be left out to stage in the newest complete version of `application`
-    /// on a tier, or the version `version`.
+    /// Path to copy. To stage in, it is a path in the slow root. To stage out, it is a path in the
+    /// fast root, or with `bypass` in another root. To stage in a version of `application` on a
+    /// tier, the path may be left out. The endpoint then stages in the version `version`, or by
+    /// default the newest complete version.
     #[serde(default)]
     #[schema(max_length = 16384)]
     pub path: String,
@@ -60,8 +61,8 @@ pub struct StagingRequest {
     #[serde(default)]
     #[schema(minimum = 1)]
     pub nodes: Option<u32>,
-    /// Number of durable copies that the request makes at least: 1. A tier with a replication group
-    /// makes more of a version that is staged out.
+    /// Minimum number of durable copies. To stage in, it must be 1. To stage out a version of a
+    /// tier, it can be up to the number of the tier's slow root and replication roots.
     #[serde(default = "one")]
     #[schema(minimum = 1, maximum = 16, default = 1)]
     pub replicas: u32,

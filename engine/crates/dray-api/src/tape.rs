@@ -65,8 +65,9 @@ pub struct TapeFileRequest {
         skip_serializing_if = "Option::is_none"
     )]
     pub disk_lifetime: Option<String>,
-    /// Objects by the name of the site for which they are meant; the name `dray` means any endpoint.
-    /// Their fields `activity` and `priority` (0 to 9) are those of the transfer.
+    /// JSON objects by the name of the site for which each object is meant. The name `dray` means
+    /// any endpoint. The transfer uses the fields `activity` and `priority` (0 to 9) of its site's
+    /// object.
     #[serde(
         default,
         rename = "targetedMetadata",

@@ -182,8 +182,8 @@ pub struct Ticket {
     pub weight: u32,
     /// Bytes per second that the sessions should get at this endpoint.
     pub rate_min: Option<u64>,
-    /// Bytes per second that the sessions must not exceed at this endpoint. The lower limit of both
-    /// ends applies.
+    /// Bytes per second that the sessions must not exceed at this endpoint. If the other endpoint
+    /// also sets a limit, the lower limit applies.
     pub rate_max: Option<u64>,
     /// Claim on the space of a tier; null without a claim, and after the end of the transfer.
     #[serde(default)]

@@ -169,8 +169,8 @@ pub struct WriteJob {
     pub path: String,
     /// Reason for the state and the placement.
     pub reason: Option<String>,
-    /// Highest rate in bytes per second at which the tier does not fill up; null for the slow root.
-    /// The endpoint does not enforce it.
+    /// Highest rate in bytes per second at which the tier does not fill up; null if the job writes
+    /// to the slow root. The endpoint does not enforce this rate.
     pub rate_max: Option<u64>,
     /// Expected start of a waiting job; null if it is unknown.
     pub starts_at: Option<Timestamp>,

@@ -14,8 +14,8 @@ pub enum TierVersionState {
     Demoting,
     /// Both roots have the version. The slow copy is durable and its checksum agrees.
     Demoted,
-    /// Both roots had the version, and the endpoint deletes the fast copy. The copy may have lost
-    /// files already, so no restart uses it.
+    /// The slow root has the version, and the endpoint is deleting the fast copy. The fast copy may
+    /// already be incomplete, so no restart uses it.
     Deleting,
     /// Only the slow root has the version.
     Slow,
@@ -165,8 +165,9 @@ pub struct TierAnswer {
     pub capacity: u64,
     /// Bytes above which fast copies are deleted.
     pub watermark: u64,
-    /// Number of rounds since the start of the endpoint. Before the first one, the bytes, the
-    /// thresholds and the rates of the tier are not known, and are 0.
+    /// Number of rounds in which the endpoint has examined the tier since the endpoint started.
+    /// Before the first round, the bytes, the thresholds and the rates of the tier are unknown, and
+    /// are 0.
     #[serde(default)]
     pub rounds: u64,
     /// Bytes of all versions on the fast roots, complete or not.

@@ -38,8 +38,8 @@ pub struct Bytes {
     pub listed: u64,
     /// Durable bytes.
     pub durable: u64,
-    /// Part of `durable`: bytes that were durable before this attempt, or that a session of this
-    /// attempt sent without recording their number.
+    /// Part of `durable`: bytes that were durable before this attempt, and bytes that a session of
+    /// this attempt sent but did not count in `sent`.
     pub resumed: u64,
     /// Part of `durable`: bytes of adopted files.
     #[serde(default)]
@@ -187,8 +187,8 @@ pub struct Transfer {
     pub failures: Vec<PathError>,
     /// Origin in use: 0 for the sources, otherwise the number of the replica, counted from 1.
     pub source: u32,
-    /// Claim on the space of a tier; null if the destination is in no fast root of a tier, and after
-    /// the end.
+    /// Claim on the space of a tier. Null if the destination is not in a fast root of a tier, and
+    /// after the end of the transfer.
     #[serde(default)]
     pub space: Option<SpaceClaimAnswer>,
     /// The last 10 notices.
@@ -404,8 +404,8 @@ pub struct FileList {
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub struct WaitQuery {
-    /// Return as soon as the version exceeds this number. By default, return when the state is
-    /// terminal.
+    /// Return as soon as the transfer's `version` exceeds this number. By default, return when the
+    /// state is terminal.
     pub after: Option<u64>,
     /// Maximum seconds to wait.
     #[serde(default = "poll_default")]
@@ -425,8 +425,8 @@ impl Check for WaitQuery {
 pub struct CancelRequest {
     /// True to remove the partial data of unfinished files.
     pub purge: bool,
-    /// Cancel only if the transfer still has this `version`: nobody has changed or resumed it
-    /// since. A transfer that is already cancelled stays cancelled.
+    /// Cancel only if the transfer still has this `version`, that is, if nobody has changed or
+    /// resumed the transfer since. A transfer that is already cancelled stays cancelled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
 }

@@ -283,7 +283,7 @@ impl Known {
                 algorithm.name()
             );
             // A token without a key id may be signed with a key that the issuer added after the
-            // last fetch.
+            // last fetch. So the caller should fetch the keys again.
             return Err(match header.kid {
                 Some(_) => refused(cause).into(),
                 None => unknown(cause),

@@ -1,9 +1,10 @@
 //! Certificates: identifies clients (RFC 5280, and proxies of RFC 3820), and checks that a server
 //! is the dialled host.
 //!
-//! webpki, the library that rustls uses, checks the chain from the certificate of a person or host
-//! up to a trusted authority. webpki does not support proxies, so this module checks the proxies.
-//! They form the rest of the chain, from that certificate down to the key of the TLS handshake.
+//! A chain has two parts. webpki, the library that rustls uses, checks the first part: from a
+//! trusted authority down to the certificate of a person or host. webpki does not support proxies,
+//! so this module checks the second part: the proxies from that certificate down to the key of the
+//! TLS handshake.
 //!
 //! This module does not check that the peer holds the private key of the leaf. The TLS handshake
 //! must check it. The usual helper of rustls parses the leaf with webpki, which refuses a proxy
@@ -86,8 +87,7 @@ pub struct Client {
     /// True if a proxy in the chain is limited. By grid convention a limited proxy may transfer
     /// files but must not start jobs.
     pub is_limited: bool,
-    /// Time at which the first of the subject's certificate and its proxies expires, in seconds
-    /// since 1970.
+    /// Earliest expiry time among the subject's certificate and its proxies, in seconds since 1970.
     pub expires: u64,
     /// The leaf's public key, as the DER of its SubjectPublicKeyInfo.
     pub key: Vec<u8>,

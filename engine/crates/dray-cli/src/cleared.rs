@@ -39,8 +39,8 @@ pub(crate) fn clear_from_now_on() {
 /// The allocator of the system, with blocks cleared before they are freed.
 struct Cleared;
 
-/// Blocks up to this size are cleared with single writes, which are faster than a call to `memset`
-/// for so few bytes. Most blocks are smaller.
+/// Blocks up to this size are cleared word by word, which is faster than a call to `memset` for so
+/// few bytes. Most blocks are smaller than this size.
 const FEW_BYTES: usize = 128;
 
 /// Clears a block that is about to be freed.

@@ -136,8 +136,8 @@ fn refuse_stripes(cp: &Cp, places: &Places) -> Result<(), Stop> {
     }
 }
 
-/// Cancels the copy at the first signal. At the second signal the program ends, and with `--json`
-/// it prints its report before.
+/// Cancels the copy at the first signal. The second signal ends the program. With `--json`, the
+/// program first prints its report.
 fn stop_on_signals(run: &Run<'_>, began: Instant, reads_server: bool) {
     let handle = run.handle.clone();
     signals::on_stop(move || handle.cancel(false));

@@ -123,8 +123,8 @@ fn write_new(path: &Path, mode: u32, text: &str) -> std::io::Result<()> {
 
 /// Returns the configuration of a new endpoint.
 fn configuration(init: &Init, name: &str, folder: &Path, state: &Path) -> Result<String> {
-    // `Debug` quotes and escapes paths and host names as TOML basic strings do. A path that is not
-    // UTF-8 cannot be written in TOML.
+    // Rust's `Debug` form is also a valid TOML basic string for paths and host names. A path that
+    // is not UTF-8 cannot be written in TOML.
     let quoted = |path: &Path| match path.to_str() {
         Some(text) => Ok(format!("{text:?}")),
         None => Err(usage(

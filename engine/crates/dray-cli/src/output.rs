@@ -1,7 +1,8 @@
 //! The only module that writes to the terminal.
 //!
-//! A write error does not stop a transfer. The output is dropped, and the error is reported on
-//! standard error and in the exit code, unless the reader has closed the pipe.
+//! A write error does not stop a transfer: the output is dropped. If a result cannot be written to
+//! standard output, standard error and the exit code report that, except if the reader has closed
+//! the pipe.
 
 use dray_core::Error;
 use dray_core::lock::LockExt;

@@ -1,8 +1,8 @@
 //! `dray plan`, and `dray cp --dry-run`: show the effect of a copy without changing anything.
 //!
-//! The rule of the session decides the outcome of each file, from the existing file at the
-//! destination and from the log. For a copy between two endpoints, the driving endpoint answers if
-//! it would accept the transfer.
+//! dray-session decides the outcome of each file, by the same rule as in a copy, from the existing
+//! file at the destination and from the log. For a copy between two endpoints, the driving endpoint
+//! states whether it would accept the transfer.
 
 mod layout;
 
@@ -247,8 +247,8 @@ impl Planner<'_> {
             sent(key.size, asked, steps)
         };
         match &facts.resume {
-            // A run uses buffers that hold the objects of the log, so the object size of the log is
-            // no obstacle.
+            // A copy sizes its buffers for the objects in the log, so the log is usable with any
+            // object size.
             Some(Ok(resume)) if is_usable(resume, key.size, NonZeroU64::MAX) => {
                 resumed(resume, key.size)
             }

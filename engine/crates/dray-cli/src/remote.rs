@@ -25,8 +25,8 @@ pub(crate) fn push(run: &Run<'_>, address: &str, folder: &[u8]) -> Result<Ended>
         .collect();
     let open = || prepare::open_roots(&run.places.sources, &run.targets, run.cp.what.links.into());
     let mut dial = dial(run, address)?;
-    // Exit code 0 of a push promises durable data. Only a null destination, requested by the user,
-    // may discard it.
+    // Exit code 0 of a push promises durable data. Only a null destination that the user requested
+    // may discard the data.
     dial.may_keep_nothing = matches!(run.places.folder, Folder::RemoteNull(_));
     dial.must_keep_nothing = dial.may_keep_nothing;
     tuned(run, &dial, true, |tuning| {
@@ -64,8 +64,8 @@ pub(crate) fn pull(run: &Run<'_>, address: &str, paths: &[Vec<u8>]) -> Result<En
     })
 }
 
-/// Runs a copy with the number of streams that earlier runs have found. If there is a state folder,
-/// stores the number that this run finds.
+/// Runs a copy that starts with the number of streams that earlier runs have found. If there is a
+/// state folder, stores the number that this run finds.
 fn tuned(
     run: &Run<'_>,
     dial: &Dial,

@@ -189,8 +189,8 @@ fn staging(id: &str) -> String {
     format!("/v1/staging/{}", quoted(id))
 }
 
-/// Waits for the end of a transfer, and shows its progress: a bar on a terminal, else a line for
-/// each change of its state, and nothing beside JSON.
+/// Waits for the end of a transfer. On a terminal, shows a progress bar. Otherwise prints a line
+/// for each change of the transfer's state. With `json`, shows no progress.
 fn watch(client: &Client, id: &str, json: bool) -> Result<Answer<Transfer>> {
     if json {
         return wait(client, id, |_| {});

@@ -189,10 +189,12 @@ impl Minted {
     }
 }
 
-/// Requests the ticket that lets the destination's endpoint read the sources. Connects to both
-/// endpoints concurrently, because both may be far away. The second result is an error if the
-/// destination's endpoint is unreachable. A pinned key is also the key of the sessions, so the
-/// endpoint is asked for its key only if no key is pinned.
+/// Requests the ticket that lets the destination's endpoint (`active`) read the sources at
+/// `passive`. Connects to both endpoints concurrently, because both may be far away. The second
+/// result is an error if `active` is unreachable.
+///
+/// The ticket is bound to the session key of `active`. If the user has pinned a key for `active`,
+/// that key is the session key. Otherwise this function first asks `active` for its key.
 fn ticket_and_way(
     active: &Client,
     passive: &Client,

@@ -135,8 +135,10 @@ fn target_lines(all: &TargetList) -> Vec<String> {
     lines
 }
 
-/// Sort key: transfers with a deadline first, in the order of their deadlines, then running
-/// transfers, then all others.
+/// Sort key: promised transfers first, then transfers without a promise. In each of these two
+/// groups, transfers without a deadline come first, then the other transfers in the order of their
+/// deadlines. Among equal deadlines, running transfers come first, then the transfer that was
+/// submitted first.
 fn order(transfer: &Transfer) -> (bool, Option<Timestamp>, bool, Timestamp) {
     let runs = transfer.state == State::Active;
     let due = transfer.request.deadline;

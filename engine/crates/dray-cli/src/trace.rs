@@ -2,8 +2,8 @@
 //!
 //! A local source writes `{"at_us", "file", "path", "bytes"}` for each listed file. It writes
 //! `{"at_us", "object", "stream", "target", "parts": [{"file", "offset", "length", "hole"}]}` for
-//! each object when it passes the object to a stream. A local sink writes the same line, without
-//! the stream, when an object arrives.
+//! each object when it passes the object to a stream. When an object arrives, a local sink writes
+//! the same line without the field `stream`.
 
 use dray_core::lock::LockExt;
 use dray_core::{End, EntryKind, Error, ErrorKind, Result, StreamId};

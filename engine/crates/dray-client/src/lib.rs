@@ -141,8 +141,8 @@ impl fmt::Debug for Client {
     }
 }
 
-/// Resolves `HOST:PORT` on a separate thread. The resolver of the async runtime panics if the
-/// system refuses to create a thread.
+/// Resolves `HOST:PORT` on a separate thread, because the resolver of the async runtime panics if
+/// the system refuses to create a thread.
 ///
 /// # Errors
 /// If the system refuses to create the thread.
@@ -310,8 +310,8 @@ impl Client {
                 let lack = too_many_open(End::Here, &self.operation(), &error);
                 lack.unwrap_or_else(|| lost(&error))
             })?;
-            // Without Nagle's delay, because a call is sent completely and no later data could
-            // share its last segment.
+            // Disable Nagle's algorithm: a call is written completely, so no later data could share
+            // its last segment.
             let _ = socket.set_nodelay(true);
             let _ = rustix::net::sockopt::set_tcp_user_timeout(
                 &socket,

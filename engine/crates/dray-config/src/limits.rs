@@ -82,8 +82,8 @@ section!(
     Janitor {
         /// Minimum age in days of partial data that is removed, counted from its last change.
         age_days: u32 = 30,
-        /// Minimum free space in bytes. If less space is free, younger partial data is removed too,
-        /// the oldest first.
+        /// Minimum free space in bytes. If less space is free, the janitor also removes partial
+        /// data that is younger than `age_days`, the oldest data first.
         space_min: Option<Size> = None,
         /// True to log the removals without carrying them out.
         dry_run: bool = false,
@@ -125,8 +125,8 @@ section!(
     Scheduling {
         /// The scheduling policy.
         policy: PolicyName = PolicyName::Fair,
-        /// Maximum number of transfers that move data concurrently. Default: the number of the
-        /// policy.
+        /// Maximum number of transfers that move data concurrently. If it is not set, the policy
+        /// uses its own default.
         max_running: Option<u32> = None,
         /// Quota of one turn in the policy `round_robin`, in bytes (Liu et al., 2010, figure 14).
         quota: Size = Size(400_000_000),

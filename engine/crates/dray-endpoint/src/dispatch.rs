@@ -57,7 +57,7 @@ struct Running {
     /// Bytes that earlier sessions of the transfer sent.
     base: u64,
     /// Set when the dispatcher has told the session to end in favour of another transfer. The
-    /// policy no longer counts the session.
+    /// policy then ignores the session.
     is_leaving: bool,
     /// Set when a caller has changed the request after the policy read it.
     is_stale: bool,
@@ -219,8 +219,8 @@ impl Dispatcher {
         let shared = &self.0;
         shared.write_down_again();
         shared.refresh();
-        // The promised transfers that the plan of promises moves. The list stays the same for the
-        // whole round.
+        // Promised transfers that move bytes now according to the plan of promises. The list stays
+        // the same for the whole round.
         let movers = shared.queue.promises().movers(clock::now());
         let starts = preempt::starts(&movers);
         // Promised transfers start before the policy decides, so that other transfers cannot delay

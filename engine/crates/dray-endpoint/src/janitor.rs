@@ -28,8 +28,8 @@ const FIRST_LOOK: Duration = Duration::from_secs(60);
 /// Interval between two rounds of the janitor.
 const LOOK_INTERVAL: Duration = Duration::from_secs(3_600);
 
-/// Maximum number of orphans of one root in one round. The oldest orphans are removed first, and
-/// the next round continues with the others.
+/// Maximum number of orphans of one root that a round removes. The oldest orphans are removed
+/// first, and the next round continues with the remaining orphans.
 const ORPHANS_MAX: usize = 10_000;
 
 /// Maximum number of unreadable entries of a root that one round reports.
@@ -128,8 +128,8 @@ impl Janitor {
         }
     }
 
-    /// Runs a round over all roots, with the ages as of `now`. Calls `rest` between folders and
-    /// between removals, and stops when `rest` returns false.
+    /// Runs a round over all roots. `now` is the time from which the ages are counted. Calls `rest`
+    /// between folders and between removals, and stops when `rest` returns false.
     pub fn look(&self, now: SystemTime, rest: &mut dyn FnMut() -> bool) {
         let mut said = BTreeSet::new();
         for root in self.roots.iter().filter(|root| !root.is_read_only) {
@@ -151,7 +151,7 @@ impl Janitor {
         rest: &mut dyn FnMut() -> bool,
         said: &mut BTreeSet<(String, RelPath, ModifiedTime)>,
     ) -> Result<()> {
-        // A root without a local path is another store. The janitor handles only folders of this
+        // A root without a local path is in another store. The janitor handles only folders of this
         // host.
         let Some(path) = root.path() else {
             return Ok(());

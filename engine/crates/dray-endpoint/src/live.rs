@@ -21,9 +21,9 @@ use rates::Rates;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// The minimum memory of all slots is reserved. A new session gets its minimum and 1/8 of the
-/// unreserved memory, so that the first sessions get more and later sessions still get a part. The
-/// value is estimated, not measured.
+/// The minimum memory of all slots is reserved. A new session gets its minimum, and 1/8 of the
+/// memory that is not reserved. So the first sessions get more memory, and later sessions still get
+/// a part. The value is estimated, not measured.
 const EXTRA_PART: u64 = 8;
 
 /// Memory for entries that are announced and not closed, in addition to 1/8 of the memory for
@@ -271,14 +271,16 @@ impl Bounds {
     /// Returns bounds for `active` transfers that this endpoint drives, and for `of_owner`
     /// transfers of one owner.
     ///
-    /// The same number of slots exists for sessions that others drive. Promised transfers may take
-    /// a quarter more, from the slots for others. The remaining slots for others stay reserved, so
-    /// that two endpoints that drive the maximum to each other always have slots for each other.
+    /// There are twice as many slots: one half for sessions that this endpoint drives, and one half
+    /// for sessions that other ends drive. Promised transfers may exceed the first half by a
+    /// quarter, and then use slots of the second half. The remaining slots of the second half stay
+    /// reserved. So two endpoints that drive the maximum to each other always have slots for each
+    /// other.
     #[must_use]
     pub fn for_active(memory: u64, active: u32, of_owner: u32) -> Self {
         let own = |active: u32| active.saturating_add(active.div_ceil(4));
-        // At least one slot more than `own`: with one active transfer, the additional quarter would
-        // otherwise take all slots.
+        // Have at least one slot more than `own`. With one active transfer, `own` is two: the
+        // promised transfer's additional slot would otherwise take the last slot.
         let all = |active: u32| active.saturating_mul(2).max(own(active).saturating_add(1));
         let (active, of_owner) = (active.max(1), of_owner.max(1));
         Self {
@@ -298,7 +300,7 @@ impl Bounds {
     }
 
     /// Returns the maximum number of entries for one more session, when `count` sessions have
-    /// `used` entries. The minimum of every later session stays reserved.
+    /// `used` entries. The minimum for every later session stays reserved.
     fn live_entries(&self, count: u32, used: u32) -> u32 {
         let (all, sessions) = (self.live_entries_all(), self.sessions.max(1));
         let least = LIVE_ENTRIES_LEAST.min(all / sessions).max(1);

@@ -279,8 +279,8 @@ impl Passive {
         moving.paths = touch.paths.iter().map(ApiPath::text).collect();
         moving.roots.sort_unstable();
         moving.roots.dedup();
-        // The end in the error tells the driver whose limit is exhausted: that of this endpoint, or
-        // its own.
+        // The end in the error is this endpoint's end. So the driver knows that the limit of this
+        // endpoint is exhausted, and not its own limit.
         let end = connect.passive_role.end();
         self.live.enter(moving).map_err(|error| error.at(end))
     }
@@ -315,7 +315,7 @@ const fn lower(asked: Overwrite, allowed: Overwrite) -> Overwrite {
 }
 
 /// Returns the result of `work`. If `work` does not finish immediately, it must get a permit of
-/// `waits` first.
+/// `waits` to continue. If no permit is free, returns `Busy`.
 async fn as_one_of_few<T>(waits: &Semaphore, work: impl Future<Output = Result<T>>) -> Result<T> {
     let mut work = pin!(work);
     tokio::select! {

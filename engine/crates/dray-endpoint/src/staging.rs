@@ -68,8 +68,9 @@ impl Stager<'_> {
     /// Submits the transfer of a staging request. Returns the staged copy, and true if it is new.
     ///
     /// # Errors
-    /// `InvalidRequest` for invalid paths or more than one replica. `Unsupported` if the endpoint
-    /// has no fast root or no slow root. Also the errors of [`Queue::submit`].
+    /// `InvalidRequest` for invalid paths, or for more replicas than the request can make.
+    /// `Unsupported` if the endpoint has no fast root or no slow root. Also the errors of
+    /// [`Queue::submit`].
     pub fn stage(
         &self,
         caller: &Principal,

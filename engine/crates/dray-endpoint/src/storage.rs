@@ -363,8 +363,8 @@ pub fn rename(root: &Root, from: &ApiPath, to: &ApiPath, replace: bool) -> Resul
     entry_in(&to_folder, &to_name, to).map_err(failed(operation, &to.path))
 }
 
-/// Returns a checksum of a file. Uses the stored checksum if the file has not changed since it was
-/// stored. Otherwise reads the file.
+/// Returns a checksum of a file. If a checksum is stored and the file has not changed since,
+/// returns the stored checksum. Otherwise reads the file.
 ///
 /// # Errors
 /// `IsADirectory`. `SourceChanged` if the file changed while it was read.

@@ -145,8 +145,8 @@ struct Memory {
     grown: Option<Instant>,
     /// Fast paths whose demotion or deletion has failed, with the time of the next try.
     later: BTreeMap<String, Instant>,
-    /// Fast paths of versions that had a newer complete version when their demotion ended. Their
-    /// fast copies are of no use for a restart.
+    /// Fast paths of versions whose demotion ended when a newer complete version already existed.
+    /// No restart will use the fast copies of these versions.
     useless: BTreeSet<String>,
     /// Reasons of failed deletions, by fast path.
     failed: BTreeMap<String, String>,
@@ -454,8 +454,9 @@ impl Round<'_> {
         Ok(complete.chain(incomplete).collect())
     }
 
-    /// Returns the bytes to delete so that the fast roots hold no more than the watermark, and so
-    /// that each device has its part of the rest as free space.
+    /// Returns the bytes to delete, in total and on each device. Afterwards the fast roots hold at
+    /// most the watermark. The space above the watermark is divided evenly among the devices, and
+    /// each device has its part free.
     fn shortage(&self, used: u64) -> Need {
         let config = &self.tier.config;
         let watermark = watermark(config);
@@ -487,8 +488,8 @@ fn data_bytes(space: &Space) -> u64 {
 }
 
 impl Tier {
-    /// Returns the mean seconds between failures of an application without a restart or a
-    /// declaration.
+    /// Returns the assumed mean seconds between failures of an application that has neither
+    /// restarted nor declared a value.
     const fn mtbf_unknown(&self) -> f64 {
         self.config.prior_mtbf as f64
     }

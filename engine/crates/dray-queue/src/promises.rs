@@ -7,7 +7,7 @@
 //! Non-goals: rows (`queue`), the rate limits of sessions (`dispatch`), HTTP.
 //!
 //! Invariant of this module: the broker has exactly the promises in the table of promises. After a
-//! write was undone, the promises are read from the table again.
+//! write was rolled back, the promises are read from the table again.
 
 mod admission;
 mod answer;
@@ -45,8 +45,8 @@ use wish::Resources;
 /// estimate.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// Maximum number of promises with which an estimate is made, because an estimate follows the plans
-/// of all promises. The value is an estimate.
+/// Maximum number of promises with which [`Promises::eta`] estimates the end of a transfer. The
+/// cost of such an estimate grows with the number of promises. The value is an estimate.
 const ETA_PROMISES_MAX: usize = 32;
 
 /// A promise as the queue stores it.
@@ -125,8 +125,9 @@ struct BrokerState {
     is_changed: bool,
     /// True if a promise was made or dropped since [`Promises::mark`].
     is_touched: bool,
-    /// Set when a capacity has become known, so that waiting transfers may get a promise now.
-    /// Transfers up to this sequence number were already asked for again.
+    /// Set when a capacity has become known, so that waiting transfers may get a promise now. The
+    /// queue then asks for the promises of waiting transfers again, page by page. The value is the
+    /// sequence number of the last transfer that was handled.
     asks_from: Option<i64>,
     link: Link,
     /// Bytes that all sessions have moved.
@@ -213,9 +214,9 @@ impl Promises {
         self.walk(broker, asks, ask, |_, ()| Given::no_room()).ok()
     }
 
-    /// Asks a broker for promises in two steps. The requests that require a promise come first, all
-    /// or none. The best-effort requests follow one by one. `ask` gets the indices of the requests.
-    /// `without` makes the answer to a best-effort request that gets no promise.
+    /// Asks a broker for promises in two steps. First the requests that require a promise, all or
+    /// none. Then the best-effort requests, one by one. `ask` gets the indices of the requests.
+    /// `without` returns the answer to a best-effort request that gets no promise.
     fn walk<R>(
         &self,
         broker: &mut Broker,
@@ -280,8 +281,8 @@ impl Promises {
     }
 
     /// Replaces a transfer's promise by a promise for a changed request. If the new promise cannot
-    /// be made, the transfer keeps the old one. A best-effort request loses its promise in that
-    /// case.
+    /// be made, a request that requires a promise is refused and keeps the old promise. A
+    /// best-effort request then loses its promise.
     ///
     /// # Errors
     /// The errors of [`Promises::take`].
@@ -341,8 +342,8 @@ impl Promises {
 
     fn given(&self, broker: &mut Broker, ask: &Ask<'_>, wish: &Wish, grant: &Grant) -> Given {
         if !grant.is_promised {
-            // The broker has no facts for a promise yet. The queue asks again when more facts are
-            // known.
+            // The broker does not know enough for a promise yet, such as a capacity or the size of
+            // the transfer. The queue asks again when more is known.
             broker.end(wish.key);
             return Given::unpromised(self.places.why_unpromised(ask, wish, broker));
         }
@@ -401,9 +402,9 @@ impl Promises {
     }
 
     /// Returns an earliest and a latest time for the end of a promised transfer. The earliest time
-    /// assumes that the transfer gets all spare rate, the latest that it gets only its planned
-    /// rate. The cost is one plan per promise, so the result is `None` if there are too many
-    /// promises.
+    /// assumes that the transfer gets all spare rate. The latest time assumes that it gets only its
+    /// planned rate. The calculation makes one plan per promise, so the result is `None` if there
+    /// are too many promises.
     #[must_use]
     pub fn eta(&self, id: &str, now: Timestamp) -> Option<(Timestamp, Option<Timestamp>)> {
         let state = self.state();
@@ -422,8 +423,9 @@ impl Promises {
         Some((settled(eta.early), late))
     }
 
-    /// If new capacity has become known, returns the sequence number after which waiting transfers
-    /// are still to be asked for again. Returns the number only once.
+    /// If a capacity has become known, the queue must ask for the promises of waiting transfers
+    /// again. This method then returns the sequence number of the last transfer that was already
+    /// handled, but only once.
     pub(crate) fn take_news(&self) -> Option<i64> {
         self.state().asks_from.take()
     }

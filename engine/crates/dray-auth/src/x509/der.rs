@@ -93,8 +93,8 @@ pub(super) fn signed(certificate: &[u8]) -> Option<Signed<'_>> {
     let (message, rest) = expect(outer.content, SEQUENCE)?;
     let (algorithm, rest) = expect(rest, SEQUENCE)?;
     let (&unused, signature) = only(rest, BIT_STRING)?.content.split_first()?;
-    // The signed part repeats the identifier after version and serial number. Both copies must be
-    // equal (section 4.1.1.2).
+    // The signed part repeats the identifier of the signature algorithm after the version and the
+    // serial number. Both identifiers must be equal (section 4.1.1.2).
     let inner = all(message.content)?;
     let is_same = inner.get(2).map(|value| value.whole) == Some(algorithm.whole);
     (unused == 0 && is_same).then_some(Signed {

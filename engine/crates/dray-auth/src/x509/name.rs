@@ -98,8 +98,8 @@ impl fmt::Debug for Subject {
     }
 }
 
-/// Returns the short name of an attribute type, and true. A type without a short name gives its
-/// number in dotted form, and false.
+/// Returns the short name of an attribute type, and true. If the type has no short name, returns
+/// its number in dotted form, and false.
 fn attribute(oid: &[u8]) -> (String, bool) {
     let short = match oid {
         [0x55, 4, 3] => "CN",

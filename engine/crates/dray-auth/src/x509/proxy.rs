@@ -45,8 +45,9 @@ fn is_proxy(one: &Parsed<'_>) -> bool {
 
 /// Returns the number of proxies at the start of the chain.
 ///
-/// # Errors If a proxy comes after the certificate that issued the proxy. Also if the certificate
-/// after the proxies is missing, belongs to an authority, or is a proxy from before RFC 3820.
+/// # Errors
+/// If a proxy comes after the certificate that issued the proxy. Also if the certificate after the
+/// proxies is missing, belongs to an authority, or is a proxy from before RFC 3820.
 pub(super) fn count(chain: &[Parsed<'_>]) -> Result<usize> {
     let count = chain.iter().take_while(|one| is_proxy(one)).count();
     let Some(own) = chain.get(count) else {
@@ -82,8 +83,8 @@ pub(super) fn count(chain: &[Parsed<'_>]) -> Result<usize> {
     Ok(count)
 }
 
-/// Checks the proxies of a chain. Its last certificate is already known to be valid and signed by
-/// an authority. Returns true if a proxy is limited.
+/// Checks the proxies of a chain. The caller has already checked that the last certificate of the
+/// chain is valid and signed by an authority. Returns true if a proxy is limited.
 pub(super) fn check(chain: &[Parsed<'_>], now: u64) -> Result<bool> {
     let mut is_limited = false;
     for (below, pair) in chain.windows(2).enumerate() {

@@ -19,8 +19,8 @@ of a network card. Clients pass the printed fingerprint as --peer-key.";
 #[derive(Debug, Args)]
 #[command(after_help = SERVE_EXAMPLES)]
 pub(crate) struct Serve {
-    /// Folder to serve; paths of requests are relative to it and cannot leave it. Or
-    /// null:SIZE[xFILES[xFOLDERS]]: generated data to read, and written data is discarded
+    /// Folder to serve; paths of requests are relative to it and cannot leave it. With
+    /// null:SIZE[xFILES[xFOLDERS]], clients read generated data, and written data is discarded
     #[arg(long, value_name = "DIR")]
     pub(crate) root: PathBuf,
 

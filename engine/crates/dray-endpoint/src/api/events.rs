@@ -155,8 +155,8 @@ async fn poll(wanted: &Wanted, mut after: u64, timeout: Duration) -> Events {
                 last: heard.last,
             };
         }
-        // Also skips events that the caller does not get, so that the hub can drop such events
-        // without a gap.
+        // Continue after all events that were read, including those that this caller does not get.
+        // Then the hub can drop such events without a gap for this caller.
         after = heard.last;
         let until = deadline.min(Instant::now() + ALIVE_INTERVAL);
         let _ = timeout_at(until, next(&mut happened, &mut stopping)).await;
@@ -175,8 +175,8 @@ struct Listener {
     wanted: Wanted,
     after: u64,
     waiting: VecDeque<Event>,
-    /// Set when the listener has received all past events. A listener that later falls behind loses
-    /// its stream.
+    /// True once the listener has received all past events. If the listener later falls behind, the
+    /// endpoint ends its stream.
     has_caught_up: bool,
     happened: watch::Receiver<u64>,
     stopping: watch::Receiver<bool>,

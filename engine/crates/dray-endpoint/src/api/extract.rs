@@ -23,7 +23,7 @@ use std::time::Duration;
 /// Maximum time until a caller has sent the body of its request.
 const BODY_TIME: Duration = Duration::from_secs(30);
 
-/// Maximum size of a body in bytes from a caller that is not authenticated. Such a body has a
+/// Maximum size in bytes of the body of a caller that is not authenticated. Such a body contains a
 /// ticket of at most 256 bytes.
 const SMALL_BYTES_MAX: u64 = 4 << 10;
 

@@ -122,8 +122,8 @@ impl FairSemaphore {
     /// Waits for a permit, at most [`TURN_TIME`].
     ///
     /// # Errors
-    /// `Busy` if the time has passed. If the owner's own calls have the permits, the error is that
-    /// of the owner's own limit.
+    /// `Busy` if the time has passed. If calls of the same owner hold the permits, the error states
+    /// that the owner has reached its own limit.
     pub(super) async fn enter(&self, owner: &str, operation: &'static str) -> Answer<Turn> {
         if let Ok(turn) = tokio::time::timeout(TURN_TIME, self.take(owner)).await {
             return Ok(turn);

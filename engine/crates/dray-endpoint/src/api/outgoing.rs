@@ -35,8 +35,8 @@ struct Left {
     /// The part of the last frame of `body` that was not passed on yet.
     rest: Bytes,
     hold: Option<Hold>,
-    /// True while the peer waits for the next frame of the body. The peer is not late during this
-    /// time.
+    /// True while the peer waits for this endpoint to provide the next frame. Time in this state
+    /// does not count towards [`PATIENCE`].
     is_awaited: bool,
     /// Time at which the last frame was passed on.
     since: Instant,

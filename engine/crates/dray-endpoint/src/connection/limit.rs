@@ -12,14 +12,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// Time that a new connection has for the handshake and the first request before it can lose its
-/// slot to another new connection. Without this time, callers that already hold slots could keep
+/// Time that a new connection has for the handshake and the first request. During this time the
+/// connection loses its slot last. Without this time, callers that already hold slots could keep
 /// all new callers out.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Slots above the limits, for one address and in all. On a connection in such a slot, the API
-/// refuses all calls except health checks, counters and cancellations. The value is estimated, not
-/// measured.
+/// Number of slots above the limit for one address, and above the limit for all connections. On a
+/// connection in such a slot, the API refuses all calls except health checks, counters and
+/// cancellations. Both values are estimated, not measured.
 const SPARE_OF_ADDRESS: usize = 8;
 const SPARE: usize = 32;
 

@@ -2,11 +2,11 @@
 //!
 //! Not for: carrying out the plan.
 //!
-//! The queue keeps waiting transfers in lines. A line is, for example, all waiting transfers of one
-//! owner, class and priority.
+//! The queue keeps waiting transfers in lines. For example, all waiting transfers of one owner,
+//! class and priority form one line.
 //!
 //! Invariant owned here: the size of the view depends on the number of lines, and not on the number
-//! of waiting transfers. The view contains as many transfers of each line as could run.
+//! of waiting transfers. The view contains only as many transfers of each line as could start.
 
 use super::rules::{SessionPhase, limits, limits_beside, max_running, settings};
 use super::time;
@@ -20,11 +20,11 @@ use dray_sched::policy::{self, Load, Pair, Phase, Transfer, View};
 use std::collections::{HashMap, HashSet};
 
 /// Maximum number of queued transfers in the view of one decision. If there are more lines than
-/// that, the next decision starts with the lines that this decision left out.
+/// this number, the next decision starts with the lines that this decision left out.
 const WAITING_MAX: usize = 2_000;
 
-/// Maximum number of transfers for which the end of the last session is remembered. For other
-/// transfers, the start of the process is used instead.
+/// Maximum number of transfers whose last session's end is remembered. For all other transfers, the
+/// policy uses the start of the process instead.
 const LEFT_MAX: usize = 10_000;
 
 /// A transfer as the policy sees it.
@@ -82,8 +82,8 @@ pub(super) struct Plan {
     pub(super) release: Vec<TransferId>,
     /// Latest time at which the policy must decide again.
     pub(super) look_again: Option<Time>,
-    /// The policy must also decide again when one of these transfers has moved this many bytes in
-    /// all.
+    /// When one of these transfers has moved this many bytes in total, the policy must decide
+    /// again.
     pub(super) look_after: Vec<(TransferId, u64)>,
 }
 
@@ -139,8 +139,8 @@ impl Chooser {
     }
 
     /// Returns the query for waiting transfers. `free` is the number of further transfers that
-    /// could run, and `held` is the number of held ones. `None` if no waiting transfer could change
-    /// the decision.
+    /// could run, and `held` is the number of held transfers. Returns `None` if no waiting transfer
+    /// could change the decision.
     pub(super) fn sight(
         &self,
         config: &Config,

@@ -19,8 +19,8 @@ impl DispatcherInner {
             stale.map(|(id, _)| id.clone()).collect()
         };
         for id in stale {
-            // Cleared before the request is read. If the request changes during the read, the flag
-            // is set again and the next round reads it again.
+            // Cleared before the request is read. If a caller changes the request during the read,
+            // the flag is set again, and the next round reads the request again.
             if let Some(running) = self.state().running.get_mut(&id) {
                 running.is_stale = false;
             }
@@ -43,8 +43,9 @@ impl DispatcherInner {
         }
     }
 
-    /// Asks the policy. Returns its plan, and the waiting transfers that the policy was shown. The
-    /// policy does not decide about the transfers in `movers`.
+    /// Asks the policy for a decision. Returns the policy's plan, and the waiting transfers that
+    /// the policy considered. The plan of promises, not the policy, decides about the transfers in
+    /// `movers`.
     pub(super) fn plan(&self, movers: &Starts<'_>) -> Result<(Plan, Vec<QueuedTransfer>)> {
         let mut chooser = self.chooser();
         let (mut seen, known, held) = {
@@ -74,8 +75,8 @@ impl DispatcherInner {
         let (beside, seen): (Vec<TransferView>, Vec<TransferView>) =
             (seen.into_iter()).partition(|one| movers.contains_key(one.id.as_str()));
         let mut plan = chooser.decide(&seen, &beside, &self.config, clock::now());
-        // The policy held these sessions before their promise or their planned start. They now
-        // resume.
+        // These promised transfers are held: the policy held their sessions before the promise was
+        // made, or before the planned start. They now resume.
         let held = beside.iter().filter(|one| one.phase == Phase::Held);
         plan.go_on.extend(held.map(|one| one.id.clone()));
         Ok((plan, queued))
@@ -104,9 +105,9 @@ impl DispatcherInner {
         self.queue.held(id, is_held);
     }
 
-    /// Ends a session in favour of another transfer. The session's own transfer is queued again,
-    /// and its durable data is kept. The owner gets the notice only after the session has ended for
-    /// this reason, because the transfer may be done first.
+    /// Ends a session in favour of another transfer. The transfer of the ended session is queued
+    /// again, and its durable data is kept. The owner gets a notice only after the session has
+    /// ended for this reason, because the transfer may complete before the session ends.
     pub(super) fn release(&self, id: &TransferId) {
         if let Some(running) = self.state().running.get_mut(id) {
             running.is_leaving = true;

@@ -18,8 +18,8 @@ pub(super) fn panicked() -> Ended {
     }
 }
 
-/// Returns true if the session ended because the dispatcher wanted its slot. A session may also end
-/// for another reason before it obeys.
+/// Returns true if the session ended because the dispatcher wanted its slot. Returns false if the
+/// session ended for another reason before it followed the dispatcher's request.
 pub(super) const fn has_let_go(ending: &Ending, is_leaving: bool) -> bool {
     is_leaving && matches!(ending, Ending::Stopped)
 }

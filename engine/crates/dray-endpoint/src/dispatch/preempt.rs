@@ -27,8 +27,8 @@ pub(super) fn starts(movers: &[Mover]) -> Starts<'_> {
 }
 
 /// Starts the transfers of `waiting` that find a free slot, in the given order. Returns the
-/// transfers without a slot, each with the limit that is exhausted. `begin` returns true if the
-/// transfer is no longer waiting.
+/// transfers that find none, each with the limit that is exhausted. `lack` returns the exhausted
+/// limit of an owner. `begin` returns true if the transfer is no longer waiting.
 fn begin_each<'m>(
     waiting: &[&'m Mover],
     lack: impl Fn(&str) -> Option<Lack>,
@@ -68,8 +68,8 @@ const fn full_limit(lack: Lack) -> FullLimit {
 }
 
 impl Dispatcher {
-    /// Starts the promised transfers that the plan moves now, in the order of their latest starts.
-    /// Other waiting transfers have no influence.
+    /// Starts the promised transfers that the plan of promises moves now, in the order of their
+    /// latest starts. Waiting transfers without a promise have no influence.
     pub(super) fn begin_promised(&self, movers: &[Mover], starts: &Starts<'_>) {
         let shared = &self.0;
         let running: HashSet<String> = {

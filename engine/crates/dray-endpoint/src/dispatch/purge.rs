@@ -77,8 +77,8 @@ fn note(shared: &DispatcherInner, job: &PurgeJob, report: PurgeReport) {
         "what": report.notice,
     }));
     if let Err(error) = told {
-        // The audit log already has the owner's request, so a failed line about the result is only
-        // reported.
+        // If the line about the result cannot be written, only report that: the audit log already
+        // has the owner's request.
         tracing::error!("{error}");
     }
     if let Err(error) = shared.queue.purged(&job.input.id, Some(report)) {

@@ -1,5 +1,5 @@
-//! Renews the tickets that transfers of this endpoint hold at other endpoints, as long as the
-//! transfer waits or runs.
+//! Renews the tickets that this endpoint's transfers hold at other endpoints. A ticket is renewed
+//! as long as its transfer waits or runs.
 
 use super::DispatcherInner;
 use dray_api::Timestamp;
@@ -25,9 +25,9 @@ const PAGE: u32 = 500;
 /// renewals only briefly.
 const CALLS_MAX: usize = 64;
 
-/// Maximum time until a failed renewal is tried again. If the ticket expires soon, the time is its
-/// remaining time divided by [`AGAIN_PART`]. So a transfer does not lose its ticket because the
-/// other endpoint is briefly unreachable.
+/// Maximum time until a failed renewal is tried again. If the ticket expires soon, the time is the
+/// ticket's remaining validity divided by [`AGAIN_PART`]. So a transfer does not lose its ticket
+/// because the other endpoint is briefly unreachable.
 const AGAIN: Duration = Duration::from_secs(30);
 const AGAIN_PART: i64 = 4;
 
@@ -166,8 +166,8 @@ fn again(now: Timestamp, expires: Option<Timestamp>) -> Timestamp {
     let shortest = i64::try_from(LOOK_INTERVAL.as_millis()).unwrap_or(longest);
     let wait = match left {
         Some(left) if left > 0 => (left / AGAIN_PART).clamp(shortest, longest),
-        // The ticket has already expired, or its expiry is unknown because it was just made. A
-        // quarter of the maximum time is soon enough.
+        // The ticket has already expired, or its expiry is unknown because the ticket was just
+        // issued. Wait for a quarter of the maximum time.
         _ => longest / AGAIN_PART,
     };
     Timestamp::from_ms(now.as_ms().saturating_add(wait))

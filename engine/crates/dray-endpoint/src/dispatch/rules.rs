@@ -101,8 +101,8 @@ mod tests {
             (vec![], vec![running("alice")], (3, Some(1))),
             (vec![], vec![held("alice"), running("bob")], (2, Some(1))),
             (vec![], vec![running("bob")], (3, None)),
-            // The other transfers exceed the limits: the policy may keep its running transfers and
-            // start no more.
+            // The transfers outside the policy's control already exceed the limits. The policy may
+            // keep its running transfers, but starts no more.
             (
                 vec![waiting("alice")],
                 vec![running("alice"); 5],

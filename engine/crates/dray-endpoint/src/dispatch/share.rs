@@ -18,13 +18,14 @@ use dray_sched::shares::{Demand, NodeId, Share, Tree};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Weights of the classes realtime, deadline and background in the division of spare rate, as in
-/// the broker. The realtime class gets nearly all of it.
+/// Weights of the classes realtime, deadline and background in the division of spare rate. The
+/// broker uses the same weights. The realtime class gets nearly all of the spare rate.
 const CLASS_WEIGHTS: (u32, u32, u32) = (512, 8, 1);
 
 /// Maximum number of sent bytes that count as done before they are durable. The bound is needed
-/// because a source that sends a range again has sent more bytes than are durable. A sync group has
-/// at most this many bytes that are not durable.
+/// because a source may send a range twice, and then sends more bytes than become durable. The
+/// value is the maximum size of a sync group: a group has at most this many bytes that are not
+/// durable.
 const ON_THE_WAY_MAX: u64 = 64 << 20;
 
 /// Number of iterations per round that adjust the rates of roots, of owners and of the endpoint to
@@ -192,8 +193,8 @@ impl Shares {
         }
     }
 
-    /// Returns the rate of each session. The rates stay within the bound of every root and of every
-    /// owner.
+    /// Returns the rate of each session. For every root and every owner, the sum of the rates stays
+    /// within the configured rate.
     fn fitted(
         &self,
         all: &[Arc<Moving>],
@@ -224,8 +225,8 @@ impl Shares {
         rates
     }
 
-    /// Returns the rate of each session by the tree alone. `wants` has the rate that each session
-    /// can use.
+    /// Returns the rate of each session that the tree gives, without the bounds of roots and
+    /// owners. `wants` has the rate that each session can use.
     fn given(
         &self,
         all: &[Arc<Moving>],
@@ -262,9 +263,10 @@ impl Shares {
             .collect()
     }
 
-    /// Returns the guaranteed rate of each session. Planned rates come first. Realtime sessions
-    /// then get the remaining rate. Floors of sessions without a promise come last, and are reduced
-    /// in proportion if their sum is too high.
+    /// Returns the share of each session, whose floor is the session's guaranteed rate. Planned
+    /// rates are reserved first. Realtime sessions then get the remaining rate. The floors of
+    /// sessions without a promise come last, and are reduced in proportion if their sum is too
+    /// high.
     fn leaves(
         &self,
         all: &[Arc<Moving>],
@@ -366,9 +368,9 @@ impl Shares {
     }
 }
 
-/// Lowers the usable rates of the sessions that pass a root or belong to an owner, so that their
-/// sum stays within the rate of that root or owner. If a session cannot use its part because of
-/// another bound, the other sessions get the difference.
+/// Lowers the usable rates of the sessions that pass one root, or belong to one owner, so that
+/// their sum stays within the rate of that root or owner. If another bound already limits a session
+/// to less than its part, the other sessions get the difference.
 fn bound_across(
     (across, rate): (Across<'_>, u64),
     all: &[Arc<Moving>],

@@ -1,8 +1,8 @@
 //! Configured rates that many sessions share, and the first rate of a new session.
 //!
-//! The shares divide a rate among the running sessions, but only every 200 ms. A session may be
-//! shorter than that. So all sessions also draw on one [`SharedRate`] for each configured bound,
-//! and a new session gets a first rate until the next round.
+//! The module `dispatch::share` divides a rate among the running sessions, but only every 200 ms. A
+//! session may be shorter than that. So all sessions also draw on one [`SharedRate`] for each
+//! configured bound, and a new session gets a first rate that applies until the next division.
 
 use super::Moving;
 use dray_config::{Config, Share};
@@ -66,9 +66,11 @@ impl Rates {
         above.chain(roots.map(|(_, bound)| bound.clone())).collect()
     }
 
-    /// Returns the shared rates that limit a session, and the session's first rate. The first rate
-    /// is the smallest unused part of its bounds, but at least an even share of each bound with
-    /// `others`.
+    /// Returns the shared rates that limit a session, and the session's first rate.
+    ///
+    /// For each bound of the session, the session can use the part that the sessions in `others` do
+    /// not use, but at least an even share of the bound. The first rate is the smallest of these
+    /// rates.
     pub(super) fn first<'a>(
         &self,
         moving: &Moving,

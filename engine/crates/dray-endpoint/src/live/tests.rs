@@ -80,8 +80,8 @@ fn what_is_driven_here_leaves_places_to_those_who_drive_elsewhere() {
         assert!(bounds.own < bounds.sessions && bounds.own_of_owner < bounds.per_owner);
         assert!(bounds.sessions >= 2 * active);
     }
-    // Limits: two sessions of one owner and four in total, and one more of each for promised
-    // transfers.
+    // The limits are two sessions of one owner and four sessions in total. For promised transfers,
+    // each limit is one higher.
     let live = Live::new(Bounds::for_active(1 << 30, 4, 2));
     let mut seats: Vec<_> = (0..3)
         .map(|_| live.enter(own("a")).expect("room"))

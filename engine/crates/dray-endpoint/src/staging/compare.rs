@@ -69,8 +69,8 @@ impl Comparison<'_> {
             return Ok((!is_same)
                 .then_some("the size or time of the slow copy differs from the fast copy"));
         }
-        // The note of the demotion has the time of the fast file and the checksums that the demotion
-        // computed. Without a valid note, the fast file is read.
+        // If a demotion left a valid note, use it: the note has the time of the fast file and the
+        // checksums that the demotion computed. Otherwise, read the fast file.
         let noted = match copy.modified.equal_at(&seen.modified, precision) {
             true => store.known_sums(slow_at)?,
             false => None,

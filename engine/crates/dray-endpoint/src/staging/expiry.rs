@@ -24,7 +24,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_secs(3_600);
 
 /// Maximum number of copies that one round evicts. Copies that expired first are evicted first, and
-/// the next round continues with the others.
+/// the next round continues with the remaining copies.
 const COPIES_MAX: u32 = 1_000;
 
 /// Evicts expired copies in rounds.

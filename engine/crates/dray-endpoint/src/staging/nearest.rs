@@ -9,8 +9,9 @@ use dray_queue::{Submission, TierVersion};
 use dray_store::ListOptions;
 
 impl Stager<'_> {
-    /// Returns the slow copy of a version if it is whole. Otherwise returns the first whole replica,
-    /// in the order of the configuration, and without one the slow copy.
+    /// Returns the slow copy of a version if it is complete. Otherwise returns the first complete
+    /// replica in the order of the configuration. If no replica is complete either, returns the
+    /// slow copy.
     pub(super) fn nearest(&self, version: &TierVersion) -> Result<ApiPath> {
         let slow = ApiPath::parse(&version.slow_path)?;
         let replicas = self.queue.tiers().replicas(&version.tier)?;
@@ -39,8 +40,9 @@ impl Stager<'_> {
         Ok(slow)
     }
 
-    /// Completes a stage-out with a deadline: its rate is at most that of the tier, and its size is
-    /// known. The first round of the tier lowers the rate to the one that the deadline needs.
+    /// Completes a stage-out with a deadline: limits its rate to the tier's maximum demotion rate,
+    /// and adds its size. The first round of the tier then lowers the rate to the rate that the
+    /// deadline needs.
     pub(super) fn bound_demotion(
         &self,
         tier: &ManagedTier,
@@ -61,8 +63,8 @@ impl Stager<'_> {
     }
 
     /// Returns the size of the files at `path`, which the promise of a deadline needs. A repeated
-    /// request gets the size of the first one. Returns `None` if the files cannot be listed: then
-    /// the transfer tells why.
+    /// request gets the size that the first request found. Returns `None` if the files cannot be
+    /// listed: the transfer itself then reports the error.
     pub(super) fn expected(&self, id: &TransferId, owner: &str, path: &ApiPath) -> Option<u64> {
         if let Ok(Some(known)) = self.queue.request(id) {
             return known.bytes_expected;

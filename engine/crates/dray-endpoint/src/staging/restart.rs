@@ -59,10 +59,10 @@ fn requested(copy: &Copy<'_>, from: &str, to: &str) -> Result<StagingRequest> {
     })
 }
 
-/// Builds the transfer of a version between two paths, which is no staged copy.
+/// Builds the transfer of a version between two paths. The result is not a staged copy.
 ///
 /// # Errors
-/// As [`copy`].
+/// The errors of [`copy`].
 pub fn between(copy: &Copy<'_>, from: &ApiPath, to: &ApiPath) -> Result<Submission> {
     let request = requested(copy, &from.text(), &to.text())?;
     submission(copy.id, &request, (from, to), copy.actors())
@@ -98,13 +98,13 @@ fn built(copy: &Copy<'_>, request: StagingRequest) -> Result<(Submission, Staged
 
 impl Stager<'_> {
     /// Stages in the newest complete version of an application, or the version that the request
-    /// names. If the fast copy exists, copies nothing: the entry is then staged immediately, and is
-    /// a hit. Otherwise restores the fast copy from the slow copy, or from a replica if the slow
+    /// names. If the fast copy exists, copies nothing: the entry is staged immediately, and counts
+    /// as a hit. Otherwise restores the fast copy from the slow copy, or from a replica if the slow
     /// copy is not complete. Returns the staged copy, and true if it is new.
     ///
     /// # Errors
-    /// `NotFound` if the owner has no such version on a tier. `Busy` if only a fast root that cannot
-    /// be reached has the version. `PermissionDenied`. Also the errors of
+    /// `NotFound` if the owner has no such version on a tier. `Busy` if the version exists only on
+    /// a fast root that cannot be reached. `PermissionDenied`. Also the errors of
     /// [`dray_queue::Queue::submit`].
     pub(super) fn restart(
         &self,

@@ -1,8 +1,8 @@
-//! Removes the entries of a copy for which the caller's function gives no reason to stay, and
-//! reports the entries that stay.
+//! Removes the entries of a copy, except those that must stay. The caller's function decides for
+//! each entry. The remaining entries are reported.
 //!
-//! Works as [`super::remove`], but checks each entry immediately before its removal. So an entry
-//! that changed or appeared after the decision stays.
+//! Works like [`super::remove`], but checks each entry immediately before its removal. So an entry
+//! that changed or appeared after the caller's decision to remove the copy stays.
 
 use super::{Given, above, failed};
 use dray_api::api_path::ApiPath;

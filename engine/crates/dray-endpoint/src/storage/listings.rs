@@ -66,8 +66,8 @@ impl Listings {
         }
     }
 
-    /// Removes the names after `after` from the cache and returns them, if they are enough for a
-    /// page.
+    /// Removes the names after `after` from the cache. Returns them if they fill a page or reach
+    /// the end of the folder, otherwise `None`.
     pub(super) fn take(
         &self,
         owner: &str,

@@ -81,8 +81,8 @@ impl Sweep<'_> {
         }
         let folder =
             rustix::fs::openat(above, name.as_bytes(), FOLDER, Mode::empty()).map_err(&wrong)?;
-        // Reading a folder that changes may miss entries, so the loop repeats until a round finds
-        // no entry.
+        // One reading of a folder that changes meanwhile may miss entries. So the loop repeats
+        // until a round finds no entry.
         while self.round(&folder, path, depth)? {}
         match rustix::fs::unlinkat(above, name.as_bytes(), AtFlags::REMOVEDIR) {
             Ok(()) => self.removed += 1,

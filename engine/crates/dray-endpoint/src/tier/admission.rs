@@ -16,8 +16,8 @@ use dray_store::FileKind;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-/// Longest time that a transfer waits for space that is in use. Bytes that stay in use for longer
-/// count as bytes that cannot be freed.
+/// Maximum time for which a transfer waits for space that is in use. Bytes that stay in use for
+/// longer than this count as bytes that cannot be freed.
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(24 * 3_600);
 
 /// A transfer or a write job that asks for space on a tier.
@@ -88,8 +88,9 @@ impl Tiers {
         self.with_fast(root).is_some()
     }
 
-    /// Returns the size in bytes of a file or folder with the account of the calling thread, or
-    /// `None` if the path does not exist. A folder of another store has no known size.
+    /// Returns the size in bytes of a file or folder, or `None` if the path does not exist. The
+    /// size of a folder in another store is unknown, so the result is `None` too. The calling
+    /// thread must have the account of the owner.
     ///
     /// # Errors
     /// Errors of the file system. `NotFound` if the root does not exist.
@@ -104,12 +105,12 @@ impl Tiers {
         Ok(measured.map(|measure| measure.bytes))
     }
 
-    /// Returns the claim of a transfer to a fast root of a tier, or `None` for another destination.
-    /// A transfer of unknown size needs no admission.
+    /// Returns the claim of a transfer to a fast root of a tier. Returns `None` for any other
+    /// destination. A transfer of unknown size needs no admission.
     ///
     /// # Errors
-    /// `NoSpace` if the tier can never hold so many bytes, or if the bytes per period that the
-    /// application declares exceed the bound of the tier. Errors of the database.
+    /// `NoSpace` if the tier can never hold so many bytes. `NoSpace` also if the application
+    /// declares more bytes per period than the tier can take. Errors of the database.
     pub fn claim(&self, ask: &SpaceRequest<'_>) -> Result<Option<SpaceClaim>> {
         let Some(tier) = self.with_fast(&ask.to.root) else {
             return Ok(None);
@@ -149,8 +150,8 @@ impl Tiers {
     }
 }
 
-/// Checks that the tier can take the declared bytes of an application beside the bytes of the other
-/// applications.
+/// Checks that the tier can take the bytes that an application declares, in addition to the bytes
+/// of the other applications. The application writes `bytes` bytes every `every` seconds.
 pub(super) fn check_period(tier: &Tier, application: &str, bytes: u64, every: u64) -> Result<()> {
     let seen = seen(tier);
     let mut estimator = seen.estimator.unwrap_or_default();
@@ -174,8 +175,8 @@ fn refused(tier: &Tier, cause: String, remedy: &str) -> Error {
 }
 
 impl Round<'_> {
-    /// Reads the claims on the tier, and remembers those of transfers that have ended since the last
-    /// round.
+    /// Reads the claims on the tier. Also returns the remembered claims of transfers that have
+    /// ended, until a scan has measured their files.
     pub(super) fn claims(&mut self, rows: &[TierVersion]) -> Result<Claims> {
         let found = self.all.queue.tiers().claims(self.name())?;
         let scans = self.memory.scans;
@@ -280,8 +281,8 @@ impl Round<'_> {
         })
     }
 
-    /// Returns the expected ends of all demotions in seconds, by the index of the version. While a
-    /// claim waits, demotions run at Brmax.
+    /// Returns the expected end of each demotion in seconds, by the index of the version. Assumes
+    /// that demotions run at Brmax, because they do so while a claim waits.
     fn demotions(&self, rows: &[TierVersion], versions: &[Version]) -> HashMap<usize, f64> {
         let complete = versions.get(..rows.len()).unwrap_or(versions);
         let is_running = |index: &usize| rows[*index].state == At::Demoting;
@@ -303,8 +304,8 @@ impl Round<'_> {
         indices.into_iter().zip(ends).collect()
     }
 
-    /// Admits the oldest claims that fit, and explains why the others wait. Returns the bytes that
-    /// must be freed for the oldest claims that still wait, and the reasons by id.
+    /// Admits the oldest claims that fit. Returns the bytes to free for the oldest claims that
+    /// still wait, and the reason for which each claim waits, by its id.
     pub(super) fn admit(
         &mut self,
         space: &Space,
@@ -454,8 +455,8 @@ const fn holding(bytes: u64, holder: Holder, release: Release) -> Holding {
     }
 }
 
-/// Returns the bytes of the versions that an admitted transfer has completed since it started. These
-/// versions count by themselves.
+/// Returns the bytes of the versions that an admitted transfer has completed since it started.
+/// These versions have rows of their own, so their bytes are not part of the claim any more.
 fn completed(claim: &ClaimRow, rows: &[TierVersion]) -> u64 {
     completed_at(&claim.claim.to, claim.started_at, rows)
 }

@@ -46,8 +46,8 @@ pub(super) fn prior(tier: &ManagedTier) -> Prior {
     }
 }
 
-/// Returns the rates beside writes. `capacity` is the capacity in bytes less the bytes of earlier
-/// periods that are not demoted.
+/// Returns the rates of demotions and of writes while an application writes. `capacity` is the
+/// capacity in bytes, less the bytes of earlier periods that are not demoted yet.
 pub(super) fn rates(
     tier: &ManagedTier,
     device: &DeviceModel,
@@ -81,9 +81,10 @@ pub(super) fn rates(
     }
 }
 
-/// Raises the rates of a policy of BBOS to those with which the rest of the period fits, if the policy
-/// demands a demotion. The ramp assumes demotions without pauses, and space that is free with each
-/// demoted byte.
+/// Raises the demotion rate of the policies `bbos` and `bbos_even` if the remaining bytes of the
+/// period would otherwise not fit. The ramp assumes that demotions follow each other without a
+/// pause, and that each demoted byte is free immediately. In practice there are pauses, and a
+/// version is freed only as a whole. Does nothing if the policy demands no demotion.
 fn caught_up(tier: &ManagedTier, device: &DeviceModel, rates: Rates, moment: &Moment) -> Rates {
     let is_bbos = matches!(tier.policy, TierPolicyName::Bbos | TierPolicyName::BbosEven);
     let free = tier.capacity.0 as f64 - moment.backlog;

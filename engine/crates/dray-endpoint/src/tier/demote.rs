@@ -29,9 +29,10 @@ const RUNNING_MAX: usize = 2;
 pub(super) const RATE_CHANGE: f64 = 0.1;
 
 impl Round<'_> {
-    /// Starts a demotion if none moves bytes, or changes the rate of the running one. A running
-    /// demotion gets at least Brmin, the rate that writes leave to it. `need` has the bytes that could
-    /// not be freed: versions on a device without space are demoted first.
+    /// Starts a demotion if no demotion moves bytes. Otherwise changes the rate of the running
+    /// demotion. A running demotion gets at least Brmin, the rate that remains beside writes.
+    /// `need` has the bytes that could not be freed. Versions on a device that needs space are
+    /// demoted first.
     pub(super) fn demote(
         &mut self,
         rows: &[TierVersion],
@@ -109,8 +110,8 @@ impl Round<'_> {
         tiers.change(vec![(Some(row.state), new)])
     }
 
-    /// Submits the demotion of a version, and returns the id of the transfer. A failed demotion
-    /// continues under its id.
+    /// Submits the demotion of a version, and returns the id of the transfer. If an earlier
+    /// demotion of the version failed, the new attempt uses the same id.
     fn submit(&self, row: &TierVersion, rate: u64) -> Result<String> {
         let failed = row.transfer.as_ref().filter(|_| row.error.is_some());
         let is_again = failed.is_some();
@@ -149,8 +150,8 @@ impl Round<'_> {
         Some(row.request).filter(|request| request.deadline.is_some())
     }
 
-    /// Changes the rate of a transfer that this tier has submitted with a rate. The rate of a staging
-    /// call is the caller's.
+    /// Changes the rate of a demotion that this tier has submitted. Does not change the rate of a
+    /// transfer that a caller has requested with a staging call.
     pub(super) fn change_rate(&self, id: &str, rate: u64) -> Result<()> {
         let transfer = match self.all.queue.show(&endpoint(), id) {
             Ok(transfer) => transfer,
@@ -174,8 +175,9 @@ impl Round<'_> {
     }
 }
 
-/// Gives the next attempt of a stage-out the deadline of the one that failed. If the deadline cannot
-/// be promised any more, the attempt runs without a promise: its version still needs a slow copy.
+/// Copies the deadline of a failed stage-out to its next attempt. If the deadline cannot be
+/// promised any more, the attempt runs without a promise, because its version still needs a slow
+/// copy.
 fn again(request: &mut Request, staged: &mut StagingRequest, former: &StagingRequest) {
     request.deadline = former.deadline;
     request.bytes_expected = former.bytes_expected.or(request.bytes_expected);

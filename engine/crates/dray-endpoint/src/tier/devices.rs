@@ -35,8 +35,8 @@ impl Devices {
         }
     }
 
-    /// Sets the planned rate of writes, and continues the TRIM. Returns the result of the limit, if
-    /// the tier has one, and the error of the TRIM.
+    /// Limits the applications' writes to the planned rate, and continues the TRIM. Returns the
+    /// result of the limit, if the tier has a limit, and the error of the TRIM.
     pub(super) fn round(
         &mut self,
         planned: &Planned,

@@ -27,8 +27,8 @@ pub(super) struct Freed {
 }
 
 impl Round<'_> {
-    /// Deletes fast copies for the bytes that are needed, and the fast copies that became useless
-    /// with their demotion.
+    /// Completes interrupted deletions, and deletes the fast copies that became useless when their
+    /// demotion ended. Then deletes further fast copies until the bytes in `need` are free.
     pub(super) fn free(
         &mut self,
         rows: &[TierVersion],

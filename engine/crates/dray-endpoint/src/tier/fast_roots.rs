@@ -1,8 +1,8 @@
-//! Follows the fast roots of a tier, each of which is a device: their free space, and if they can be
-//! reached.
+//! Observes the fast roots of a tier: their free space, and whether they can be reached. Each fast
+//! root is a device.
 //!
-//! Invariant owned here: nothing is deleted, demoted or forgotten on a fast root that cannot be
-//! reached. The other fast roots continue.
+//! Invariant owned here: if a fast root cannot be reached, no version on it is deleted, demoted or
+//! forgotten. The work on the other fast roots continues.
 
 use super::{Round, Tier, Tiers, identity};
 use dray_api::api_path::ApiPath;
@@ -137,8 +137,8 @@ impl Round<'_> {
         }
     }
 
-    /// Deletes second fast copies of versions that have a slow copy. Such a copy remains if a version
-    /// was restored to another fast root while its own one could not be reached.
+    /// Deletes second fast copies of versions that have a slow copy. A version has a second fast
+    /// copy if it was restored to another fast root while its own fast root could not be reached.
     pub(super) fn free_second_copies(&mut self, rows: &[TierVersion]) -> Result<()> {
         for (fast_path, key) in std::mem::take(&mut self.memory.second) {
             let is_own = |row: &&TierVersion| (&row.application, row.version) == (&key.0, key.1);
@@ -168,7 +168,7 @@ fn said(error: &Error) -> String {
 }
 
 impl Tiers {
-    /// Returns the version with the fast path to restart from: see [`Tier::located`].
+    /// Returns the version with the fast path from which to restart: see [`Tier::located`].
     ///
     /// # Errors
     /// The errors of [`Tier::located`].
@@ -193,8 +193,8 @@ impl Tier {
         }
     }
 
-    /// Returns the fast root for `bytes` of new data. `loads` has the bytes that are requested on
-    /// each root already.
+    /// Returns the name of the fast root for `bytes` of new data. `loads` has the bytes that are
+    /// already requested on each root.
     pub(super) fn place(&self, bytes: u64, loads: &BTreeMap<String, u64>) -> String {
         let roots = self.fast_roots();
         let candidates: Vec<Candidate> = roots
@@ -213,8 +213,9 @@ impl Tier {
         chosen.map_or_else(String::new, |one| one.name.clone())
     }
 
-    /// Returns the version with the fast path to restart from. A version without a fast copy, or
-    /// whose fast root cannot be reached, gets a path on a root with space, its own one if possible.
+    /// Returns the version with the fast path from which to restart. If the version has no fast
+    /// copy, or if its fast root cannot be reached, the path is on a root with space. The version's
+    /// own root is preferred.
     ///
     /// # Errors
     /// `Busy` if only a root that cannot be reached has the version.

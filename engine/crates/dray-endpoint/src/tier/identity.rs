@@ -1,12 +1,13 @@
-//! Recognises the roots of a tier by a file in each.
+//! Recognises each root of a tier by a file in the root.
 //!
-//! If the file system of the slow root is not mounted when the endpoint starts, the root is an empty
-//! folder. Slow copies that were written there would be hidden by the next mount, after their fast
-//! copies were deleted. So the tier does nothing until the root is the right one. If the file system
-//! of a fast root is not mounted, its versions seem to be deleted, and an application would restart
-//! from an older one.
+//! If the file system of the slow root is not mounted when the endpoint starts, the root is an
+//! empty folder. A tier would write slow copies to this folder and delete the fast copies. A later
+//! mount would hide the slow copies. So the tier does nothing until the root is recognised.
 //!
-//! Not for: roots in other stores than a file system, which have no mount point.
+//! If the file system of a fast root is not mounted, the versions on it seem to be deleted. An
+//! application would then restart from an older version.
+//!
+//! Not for: roots in stores other than a file system, which have no mount point.
 
 use super::{Tiers, scan};
 use dray_api::TierVersionState as At;
@@ -18,12 +19,13 @@ use dray_queue::TierVersion;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-/// Checks that the slow root has the file of this tier, or one of its slow copies. A missing file is
-/// created: the tier may have had no owner yet when the endpoint last started, or no permission.
+/// Checks that the slow root has the file of this tier, or one of the tier's slow copies. If the
+/// file is missing, creates it: when the endpoint last started, the tier may have had no owner yet,
+/// or the owner no permission.
 ///
 /// # Errors
-/// `NotFound` if versions have slow copies, and neither the file nor a slow copy exists. Errors of
-/// the file system.
+/// `NotFound` if versions have slow copies, but neither the file nor any slow copy exists. Errors
+/// of the file system.
 pub(super) fn check(all: &Tiers, tier: &ManagedTier, rows: &[TierVersion]) -> Result<()> {
     let owner = tier.owner.as_ref().or(rows.first().map(|row| &row.owner));
     let Some(owner) = owner else {
@@ -40,20 +42,22 @@ pub(super) fn check(all: &Tiers, tier: &ManagedTier, rows: &[TierVersion]) -> Re
         let root = all.accounts.root(root)?;
         let has_file = check_root(&root, &file_of(tier), &copies, "slow")?;
         if !has_file && root.path().is_some() {
-            // Demotions report that the root cannot be written to. Without the file, only an
-            // unmounted root is not recognised.
+            // A failure to create the file is only logged. If the root cannot be written to, the
+            // demotions report that. The only consequence of the missing file is that an unmounted
+            // root is not recognised.
             tracing::warn!("cannot create {} in /{}", file_of(tier), root.name());
         }
         Ok(())
     })
 }
 
-/// Checks with the account of `owner` that a fast root can be read, and has the file of this tier or
-/// one of the fast copies. A missing file is created. Returns true if the root has the file.
+/// Checks, with the account of `owner`, that a fast root can be read and has the file of this tier
+/// or one of the fast copies. If the file is missing, creates it. Returns true if the root has the
+/// file.
 ///
 /// # Errors
-/// `NotFound` if there are fast copies, and neither the file nor a fast copy exists. Errors of the
-/// file system.
+/// `NotFound` if there are fast copies in the database, but neither the file nor any fast copy
+/// exists. Errors of the file system.
 pub(super) fn check_fast(
     all: &Tiers,
     tier: &ManagedTier,

@@ -20,8 +20,8 @@ use std::time::Duration;
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 impl Round<'_> {
-    /// Ends the jobs whose lease has expired, and keeps the queues in agreement with the database.
-    /// Returns the jobs of fast roots that have not ended.
+    /// Ends the jobs whose lease has expired, and updates the queues in memory from the database.
+    /// Returns the live jobs that write to fast roots.
     pub(super) fn follow_writes(&mut self) -> Result<Vec<TierWrite>> {
         let tiers = self.all.queue.tiers();
         let (live, expired): (Vec<TierWrite>, Vec<TierWrite>) = tiers

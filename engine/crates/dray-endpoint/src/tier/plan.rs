@@ -1,5 +1,5 @@
-//! Converts the rows of a tier to the inputs of the decisions of `dray_sched::tiers`, and their
-//! results to rates.
+//! Converts the rows of a tier to the inputs of the decisions in `dray_sched::tiers`, and converts
+//! the decisions to rates.
 
 use super::choices;
 pub(super) use super::choices::Moment;
@@ -36,8 +36,8 @@ pub(super) fn device(tier: &ManagedTier) -> Result<DeviceModel, ModelError> {
     )
 }
 
-/// Returns the mean seconds between failures of each application. The newest version that declares
-/// it decides.
+/// Returns the mean seconds between failures of each application. If several versions declare a
+/// value, the newest of these versions decides.
 pub(super) fn mtbf_of(
     tier: &ManagedTier,
     rows: &[TierVersion],
@@ -101,8 +101,8 @@ pub(super) fn period(tier: &ManagedTier, at: Timestamp) -> i64 {
     at.as_ms().div_euclid(length.max(1))
 }
 
-/// Returns the bytes of versions of earlier periods that have no slow copy yet. A period should begin
-/// without them (equation 5.3).
+/// Returns the bytes of the versions of earlier periods that have no slow copy yet. Ideally, no
+/// such versions are left when a period begins (equation 5.3).
 pub(super) fn backlog(tier: &ManagedTier, rows: &[TierVersion], now: Timestamp) -> u64 {
     let current = period(tier, now);
     let is_left = |row: &&TierVersion| {
@@ -171,8 +171,8 @@ pub(super) struct Planned {
     pub(super) write: f64,
 }
 
-/// Plans the rates. Without writes, demotions run at their maximum. `capacity` is the capacity in
-/// bytes less the bytes of earlier periods that are not demoted.
+/// Plans the rates. While no application writes, demotions run at their maximum. `capacity` is the
+/// capacity in bytes, less the bytes of earlier periods that are not demoted yet.
 pub(super) fn plan(
     tier: &ManagedTier,
     device: &DeviceModel,

@@ -1,5 +1,5 @@
-//! Follows the running demotions between two rounds, so that the next round starts as soon as one of
-//! them has moved its bytes or has ended.
+//! Observes the running demotions between two rounds. The next round starts as soon as a demotion
+//! has moved its bytes or has ended.
 
 use super::{Memory, Round, Tiers};
 use dray_api::TierVersionState as At;
@@ -23,12 +23,12 @@ const LOOK_BUSY: Duration = Duration::from_millis(20);
 /// Interval in seconds in which a session reports its progress. It moves bytes between two reports.
 const REPORT_SECONDS: f64 = 0.1;
 
-/// Seconds from the submission of a demotion to its first byte, as measured. The next demotion is
-/// submitted so many seconds before the running one should be moved.
+/// Measured seconds from the submission of a demotion to its first byte. The next demotion is
+/// submitted this long before the running demotion is due to have moved all its bytes.
 const LEAD_SECONDS: f64 = 0.05;
 
-/// Largest part of a version that may still be to move when the next demotion starts: one in this
-/// number.
+/// The next demotion may start only when at most one part in this number of the running version's
+/// bytes is left to move.
 const LEAD_PART: f64 = 8.0;
 
 /// Stage of a running demotion.
@@ -49,8 +49,8 @@ struct Follow {
     rate: f64,
     /// Number of moved bytes in the last report, and the time of the look that found it.
     reported: (u64, Instant),
-    /// Bytes that would be left if demotions had followed each other at their rates without a pause.
-    /// It is negative if they are late.
+    /// Bytes that would be left to move if all demotions had followed each other at their rates
+    /// without a pause. The number is negative if the demotions are late.
     due: f64,
     looked: Instant,
 }
@@ -66,8 +66,8 @@ impl Follow {
         }
     }
 
-    /// Updates the stage. Returns true if the demotion has moved its bytes or has lost its session
-    /// since the last look.
+    /// Updates the stage of the demotion. Returns true if the demotion has moved its bytes, or has
+    /// lost its session, since the previous call.
     fn look(&mut self, counters: Option<&Counters>, now: Instant) -> bool {
         let past = std::mem::replace(&mut self.looked, now);
         self.due -= self.rate * now.duration_since(past).as_secs_f64();
@@ -110,8 +110,8 @@ fn counted(queue: &Queue, id: &str) -> Option<Counters> {
 }
 
 impl Followed {
-    /// Follows these demotions and no others. Returns the transfers that still move bytes, or have
-    /// no session yet.
+    /// Replaces the observed demotions by `running`. Returns the transfers that still move bytes,
+    /// or that have no session yet.
     pub(super) fn set(
         &mut self,
         queue: &Queue,
@@ -136,8 +136,8 @@ impl Followed {
         moving.map(|(id, _)| id.clone()).collect()
     }
 
-    /// Follows one more demotion, which was submitted at the time `now`. It makes up for the time
-    /// that the one before was late or early.
+    /// Adds a demotion that was submitted at the time `now`. If the previous demotion was late or
+    /// early, the new demotion's `due` compensates for the difference.
     pub(super) fn add(&mut self, id: String, bytes: u64, rate: f64, now: Instant) {
         let bytes = bytes as f64;
         let mut running = self.by_transfer.values();
@@ -175,8 +175,8 @@ impl Memory {
 }
 
 impl Tiers {
-    /// Waits for the next round: until a demotion advances, a fast root changes, or the longest time
-    /// is over. Returns false if the endpoint stops.
+    /// Waits until the next round: until a demotion advances, a fast root changes, or the maximum
+    /// interval has passed. Returns false if the endpoint stops.
     pub(super) fn pause(
         &self,
         memories: &mut [Option<Memory>],

@@ -1,5 +1,5 @@
-//! Sets the rates of demotions with a deadline: the stage-outs of callers that an endpoint has
-//! promised.
+//! Sets the rates of demotions with a deadline. Such demotions are stage-outs that callers
+//! requested and the endpoint has promised.
 
 use super::Round;
 use super::demote::{RATE_CHANGE, RATE_MIN};
@@ -11,12 +11,12 @@ use dray_queue::TierVersion;
 use dray_sched::tiers::ramp::demotion_rate;
 use std::collections::BTreeMap;
 
-/// Part of the remaining time in which the demotion must end. The rest is a reserve for the steps
-/// after the last byte.
+/// Part of the remaining time within which all bytes must be moved. The rest of the time is a
+/// reserve for the steps after the last byte.
 const PART: f64 = 0.9;
 
-/// Returns the rate of a demotion with a deadline in bytes per second, or `None` without a deadline
-/// and while the size is not known.
+/// Returns the rate of a demotion with a deadline in bytes per second. Returns `None` if there is
+/// no deadline, or as long as the size is unknown.
 pub(super) fn rate_of(
     transfer: &Transfer,
     bytes: u64,

@@ -1,8 +1,8 @@
 //! Claims of pushes: sessions in which another endpoint, or a program, writes to a fast root.
 //!
-//! A ticket with a number of bytes claims them from its issue until the end of its transfer, or of
-//! the ticket. Its session begins only after the claim is admitted. A session without such a claim
-//! counts with the bytes that it has listed.
+//! A ticket that states a number of bytes claims them from its issue until its transfer ends or the
+//! ticket ends. A session of the ticket begins only after the claim is admitted. For a session
+//! without such a claim, the bytes that it has listed count.
 
 use super::admission::{Claimant, Claims, Lingering, Waiting, completed_at};
 use super::fast_roots::root_of;
@@ -24,8 +24,8 @@ pub fn claim_id(ticket: &str) -> String {
 }
 
 impl Tiers {
-    /// Returns the claim of a ticket on the space of a tier. `None` without a number of bytes, and
-    /// for paths outside the fast roots.
+    /// Returns the claim of a ticket on the space of a tier. Returns `None` if the ticket states no
+    /// number of bytes, or if its paths are outside the fast roots.
     ///
     /// # Errors
     /// `NoSpace` if the tier can never hold so many bytes.
@@ -52,8 +52,8 @@ impl Tiers {
 }
 
 impl Round<'_> {
-    /// Counts the claims of tickets and the sessions without a claim. Returns those that use space,
-    /// by id.
+    /// Adds the claims of tickets, and the sessions without a claim, to `claims`. Returns the
+    /// admitted claims and the sessions, by id.
     pub(super) fn pushes(
         &mut self,
         rows: &[TierVersion],

@@ -1,6 +1,7 @@
-//! Copies demoted versions to the further roots of the replication group (Replicators).
+//! Copies demoted versions to the other roots of the replication group (Replicators).
 //!
-//! Invariant owned here: a replica counts as complete only for the demotion whose contents it has.
+//! Invariant owned here: a replica counts as complete only for the demotion that wrote the contents
+//! of the replica.
 
 use super::demote::{LABEL, RATE_MIN};
 use super::plan::{self, Planned};

@@ -15,8 +15,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Instant;
 
-/// Number of versions of an application whose rows are kept if only the slow root has them. Periods
-/// are estimated from fewer.
+/// Maximum number of rows of one application for versions that only the slow root has. The estimate
+/// of an application's period needs fewer versions.
 const SLOW_KEPT: usize = 64;
 
 /// Returns the end of a pin that applies to the copy at `fast_path`: a pin of the copy, of a folder
@@ -259,8 +259,8 @@ impl Round<'_> {
         let now = i128::from(self.now.as_ms()) * 1_000_000;
         let rule = self.tier.config.complete.as_ref();
         match look.row {
-            // While a transfer copies the version, nothing changes. The stamp then tells whether
-            // the copy is that of the present files.
+            // While a transfer copies the version, its row does not change. After the transfer, the
+            // stamp shows whether the slow copy has the present files.
             Some(row) if row.state == At::Demoting => {}
             // An eviction was refused or interrupted before it removed a file.
             Some(row) if row.state == At::Deleting && row.stamp == stamp => {
@@ -337,9 +337,9 @@ impl Round<'_> {
         }
     }
 
-    /// Measures the known versions and the paths that fit the template, as their owners. Also returns
-    /// the reasons for which versions could not be read, by fast path: one unreadable version must
-    /// not stop the others.
+    /// Measures the known versions and the paths that fit the template, with the accounts of their
+    /// owners. Also returns the reasons for which versions could not be read, by fast path, because
+    /// one unreadable version must not stop the scan of the others.
     fn look<'r>(&mut self, rows: &'r [TierVersion]) -> Result<(Vec<Look<'r>>, Reasons)> {
         let config = &self.tier.config;
         let by_path: HashMap<&str, &TierVersion> = rows
@@ -429,8 +429,8 @@ fn unreached(why: &str) -> String {
     format!("its fast root cannot be reached: {why}")
 }
 
-/// Refuses a slow root with which fast copies could never be compared: its server keeps no times,
-/// and computes no checksum.
+/// Refuses a slow root if its server neither keeps times nor computes checksums. Fast copies could
+/// then never be compared with slow copies.
 ///
 /// # Errors
 /// `InvalidRequest`.
@@ -452,8 +452,9 @@ pub(super) fn check_slow(tier: &ManagedTier, root: &Root) -> Result<()> {
         ))
 }
 
-/// Returns the change of a row to another state. The transfer of a row in the state `slow` is one
-/// that restores the fast copy, so the transfer of the demotion is not kept.
+/// Returns the change of a row to another state. In the state `slow`, the field `transfer` is for
+/// the transfer that restores the fast copy. So the new row does not keep the transfer of the
+/// demotion.
 pub(super) fn to(row: &TierVersion, state: At) -> (Option<At>, TierVersion) {
     let transfer = row.transfer.clone().filter(|_| state != At::Slow);
     let new = TierVersion {
@@ -469,8 +470,8 @@ fn is_newer(other: &TierVersion, row: &TierVersion) -> bool {
     other.application == row.application && other.version > row.version
 }
 
-/// Returns the rows of old versions on the slow root that the tier no longer needs. Rows are sorted
-/// by application, the newest version first.
+/// Returns the rows that the tier no longer needs: for each application, the rows of old versions
+/// that only the slow root has. `rows` is sorted by application, the newest version first.
 fn outdated(rows: &[TierVersion]) -> Vec<TierVersion> {
     let mut counts: HashMap<&str, usize> = HashMap::new();
     let old = rows.iter().filter(|row| {

@@ -1,7 +1,7 @@
-//! Tells the fast devices which blocks are free (TRIM), after deletions, at a limited rate.
+//! Tells the fast devices after deletions which blocks are free (TRIM), at a limited rate.
 //!
-//! At most once per second, a round runs the program `fstrim` for the next part of a file system, and
-//! does not wait for its end.
+//! At most once per second, a round starts the program `fstrim` for the next part of a file system.
+//! The round does not wait for the program to end.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -50,8 +50,9 @@ impl Trim {
         self.is_due = true;
     }
 
-    /// Starts the next part if the last one has ended and its time is over. A device that cannot trim
-    /// is asked once.
+    /// Starts `fstrim` for the next part if the program for the previous part has ended and the
+    /// part's interval is over. After an error, for example because the device cannot trim, starts
+    /// no further part.
     pub(super) fn round(&mut self, size: u64) {
         if let Some(child) = &mut self.running {
             match child.try_wait() {
@@ -85,8 +86,8 @@ impl Trim {
         }
     }
 
-    /// Returns true if the time of the last part is over. Rounds follow each other faster than once
-    /// per second while a demotion runs.
+    /// Returns true if the interval of the previous part is over. While a demotion runs, the
+    /// interval between two rounds is shorter than a second.
     fn is_part_due(&self, now: Instant) -> bool {
         self.started
             .is_none_or(|at| now.saturating_duration_since(at) >= PART_INTERVAL)
@@ -111,7 +112,7 @@ impl Trim {
 impl Drop for Trim {
     fn drop(&mut self) {
         if let Some(mut child) = self.running.take() {
-            // The program ends by itself. It is stopped here so that it does not outlive the
+            // The program would end by itself. It is stopped here, so that it does not outlive the
             // endpoint.
             let _ = child.kill();
             let _ = child.wait();

@@ -67,8 +67,8 @@ impl Watch {
             stays
         });
         for path in folders.iter().take(WATCHES_MAX) {
-            // A folder that was deleted and made again needs a new watch. A second watch of the same
-            // folder replaces the first one.
+            // If a folder was deleted and made again, it needs a new watch. If the folder is the
+            // same, the second watch replaces the first watch.
             match add_watch(events, path, EVENTS) {
                 Ok(watch) => {
                     self.watched.insert(path.clone(), watch);

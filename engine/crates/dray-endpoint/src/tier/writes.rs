@@ -40,11 +40,12 @@ fn version_path(tier: &ManagedTier, application: &str, version: u64) -> Result<R
 }
 
 impl Tiers {
-    /// Returns the paths of the version that a request writes. Of several fast roots with space, the
-    /// one with the fewest requested bytes is chosen.
+    /// Returns the paths of the version that a request writes. If several fast roots have space,
+    /// chooses the root with the fewest requested bytes.
     ///
     /// # Errors
-    /// `NotFound` if there is no such tier. `InvalidName` if the application gives no valid path.
+    /// `NotFound` if there is no such tier. `InvalidName` if the name of the application does not
+    /// give a valid path.
     pub fn write_paths(&self, tier: &str, request: &WriteRequest) -> Result<WritePaths> {
         let config = &self.tier(tier)?.config;
         let mut loads: BTreeMap<String, u64> = BTreeMap::new();
@@ -70,11 +71,13 @@ impl Tiers {
         })
     }
 
-    /// Stores a write job. Returns the job, or the existing job of the same request.
+    /// Stores a write job. Returns the new job, or the existing job if the request was submitted
+    /// before.
     ///
     /// # Errors
-    /// `NoSpace` if the tier can never hold the version, or if the declared bytes per period exceed
-    /// the bound. `AlreadyExists` if the version has another job. Errors of the database.
+    /// `NoSpace` if the tier can never hold the version, or if the application declares more bytes
+    /// per period than the tier can take. `AlreadyExists` if the version has another job. Errors of
+    /// the database.
     pub fn submit_write(
         &self,
         caller: &Principal,
@@ -134,8 +137,8 @@ impl Tiers {
         Ok(answer(&seen(tier), stored))
     }
 
-    /// Returns true if the version is written to the slow root (section 5.1.2, "Direct checkpoint on
-    /// PFS").
+    /// Returns true if the application writes the version directly to the slow root (section 5.1.2,
+    /// "Direct checkpoint on PFS").
     fn bypasses(&self, tier: &Tier, request: &WriteRequest) -> Result<bool> {
         // An application of this host cannot write to another store.
         if self
@@ -179,7 +182,8 @@ impl Tiers {
         ))
     }
 
-    /// Returns a write job. If its owner asks, the lease of a job that has not ended begins again.
+    /// Returns a write job. If the caller is the owner of a job that has not ended, the lease of
+    /// the job starts anew.
     ///
     /// # Errors
     /// `NotFound`. Errors of the database.
@@ -215,7 +219,8 @@ impl Tiers {
         Ok(answer(&seen, job))
     }
 
-    /// Ends a write job without a version. A job that has ended stays as it is.
+    /// Ends a write job that has written no complete version. If the job has already ended, does
+    /// nothing.
     ///
     /// # Errors
     /// `NotFound`. Errors of the database.
@@ -234,13 +239,13 @@ impl Tiers {
         self.described(job)
     }
 
-    /// Ends a granted write job, and enters its version into the catalog as complete. A job that has
-    /// ended stays as it is.
+    /// Ends a granted write job, and enters its version into the catalog as complete. If the job
+    /// has already ended, does nothing.
     ///
     /// # Errors
-    /// `NotFound` if there is no such job, or nothing at its path. `AlreadyExists` if the job waits
-    /// or has expired, or if its version is being demoted. `InvalidRequest` if the version has
-    /// another number of files than requested. Errors of the database and of the file system.
+    /// `NotFound` if there is no such job, or no entry at its path. `AlreadyExists` if the job
+    /// waits or has expired, or if its version is being demoted. `InvalidRequest` if the version
+    /// has another number of files than requested. Errors of the database and of the file system.
     pub fn complete_write(&self, caller: &Actor, id: &str) -> Result<WriteJob> {
         let job = self.queue.tiers().write_job(caller, id)?;
         match job.state {
@@ -309,8 +314,8 @@ const fn placed(job: &TierWrite) -> &str {
     }
 }
 
-/// Returns the row of a version that its application has completed. The row of a version that is
-/// known already changes only if its files have.
+/// Returns the new row of a version that its application has completed. If the version already has
+/// a row and its files have not changed, the existing row is kept.
 fn completed(job: &TierWrite, known: Option<TierVersion>, measure: &scan::Measure) -> TierVersion {
     let now = clock::now();
     let stamp = measure.stamp();

@@ -58,8 +58,8 @@ pub struct NotAdmitted {
 }
 
 impl NotAdmitted {
-    /// Returns the refusal for requests that could not be promised at submission, although they
-    /// could be promised now.
+    /// Returns the refusal for requests that could not be promised at submission, but could be
+    /// promised by the time at which the refusal is explained.
     pub(super) fn late(asks: &[Ask<'_>]) -> Self {
         let error = Error::new(
             ErrorKind::NotAdmitted,

@@ -34,8 +34,8 @@ impl Promises {
             wish.deadline = promise.deadline.map(due);
             wish.floor = BytesPerSecond(promise.rate_min.unwrap_or(0));
             wish.resources = self.places.ids(&promise.resources);
-            // A share may have been configured after this promise was made. It applies to the
-            // promise too.
+            // A share of the owner may have been configured after this promise was made. The share
+            // applies to the promise too.
             let of_owner = self.places.of_owner(ask.owner);
             let is_new = |id: &ResourceId| !wish.resources.contains(id);
             if let Some(id) = of_owner.filter(is_new) {
@@ -65,8 +65,8 @@ impl Promises {
 }
 
 impl BrokerState {
-    /// Drops the rates and misses of promises that no longer exist. The keys of undone promises
-    /// will be used again by other transfers.
+    /// Drops the rates and misses of promises that no longer exist. After a rollback, other
+    /// transfers will use the keys of these promises.
     fn forget_all_but_held(&mut self, before: &BTreeMap<TransferKey, PromisedTransfer>) {
         let held = &self.held;
         let is_same = |key: &TransferKey| {

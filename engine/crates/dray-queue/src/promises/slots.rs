@@ -1,5 +1,5 @@
-//! Promised transfers that the plan moves now, although they have no session. The plan only divides
-//! bytes, and does not count session slots.
+//! Promised transfers that have no session although the plan moves them now. Such transfers exist
+//! because the plan only divides bytes, and does not count session slots.
 
 use super::{BrokerState, Promises, time};
 use dray_api::MissAnswer;
@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A promised transfer without a session is reported as a miss after this time, if its latest start
-/// is at most this far away. Another session that gives up its slot ends in less time. The value is
-/// an estimate.
+/// is at most this time ahead. A session that gives up its slot for the transfer ends sooner. The
+/// value is an estimate.
 const SEATLESS: Duration = Duration::from_secs(5);
 
 /// The exhausted limit, because of which this endpoint can start no further session.
@@ -40,7 +40,7 @@ pub struct Mover {
     /// Owner of the transfer.
     pub owner: Arc<str>,
     /// Latest start that still meets the deadline, if the transfer then moves as fast as its
-    /// resources permit. For a promise of a rate, the present time.
+    /// resources permit. For a promise of a rate, it is the present time.
     pub latest_start: Time,
 }
 

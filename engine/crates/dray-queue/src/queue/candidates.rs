@@ -23,8 +23,8 @@ use std::collections::HashSet;
 /// All classes, the most urgent one first.
 const CLASSES: [Class; 3] = [Class::Realtime, Class::Deadline, Class::Background];
 
-/// Maximum number of transfers that one tick adds to their lines after their `not_before`. Other
-/// writes wait while the tick does this.
+/// Maximum number of transfers that one tick of the queue adds to their lines because their
+/// `not_before` has passed. Other writes wait during this work.
 const RELEASED_MAX: u32 = 1_000;
 
 /// A transfer that may run.

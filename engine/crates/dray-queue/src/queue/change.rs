@@ -20,7 +20,7 @@ impl Queue {
     ///
     /// # Errors
     /// `NotFound` if the transfer does not exist. `AlreadyExists` if it has ended in another state.
-    /// With `purge`, a transfer that left partial data may have ended in any state.
+    /// With `purge`, a transfer that ended as incomplete or failed is accepted too.
     pub fn cancel(&self, caller: &Actor, id: &str, purge: bool) -> Result<Transfer> {
         self.change(caller, id, Command::Cancel { purge })
     }
@@ -188,8 +188,8 @@ impl Queue {
             forget(connection, &row)?;
             Ok(row)
         })?;
-        // Remove the lists after the row, and not within the write. No other transfer ever uses
-        // this folder.
+        // Remove the lists of files after the row, and outside the transaction. No other transfer
+        // ever uses this folder.
         super::manifest::remove(&self.folder_of(&row));
         Ok(self.view(row))
     }

@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Maximum number of failures, and of notices, in a transfer's row. The transfer's list of files
-/// has all failures.
+/// Maximum number of failures in a transfer's row, and maximum number of notices. The transfer's
+/// list of files has all failures.
 pub const FAILURES_MAX: usize = 10;
 
 /// Maximum number of `file_failed` events of one transfer per second. Without this limit, a tree of
@@ -66,8 +66,8 @@ impl Counters {
         (self.bytes.resumed, self.bytes.adopted) = (found.resumed, found.adopted);
         let known = base.objects.resumed.saturating_add(base.objects.sent);
         self.objects.resumed = base.objects.resumed + self.objects.resumed.saturating_sub(known);
-        // A session counts files as adopted that earlier sessions of this attempt have published.
-        // In the counters of the attempt, these files are not adopted.
+        // A session counts a file as adopted if an earlier session of this attempt has published
+        // it. The counters of the attempt must not count such a file as adopted.
         let brought = base.files.done.saturating_sub(base.files.adopted);
         let adopted = self.files.adopted.saturating_sub(brought);
         self.files.adopted = adopted.max(base.files.adopted);
@@ -223,8 +223,9 @@ pub(super) struct Live {
     pub(super) holds: Holds,
 }
 
-/// Counters since the start of the process. A transfer is held if the policy prefers other
-/// transfers: it keeps its session but moves no data. It can also give up its session.
+/// Counters of held transfers since the start of the process. If the policy prefers other
+/// transfers, a transfer is held: it keeps its session but moves no data. It can also give up its
+/// session.
 #[derive(Debug, Default)]
 pub struct Holds {
     /// Number of times that the policy held a transfer.

@@ -21,9 +21,9 @@ const BUFFER_BYTES: usize = 64 * 1024;
 /// twice, with every byte as `%HH`, and an error.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
-/// Maximum number of lines that are read for one page. In a list of millions of files with few
-/// failures, a page of failures may be short. Its cursor continues after the last line that was
-/// read.
+/// Maximum number of lines that are read for one page. If a caller asks for the failures in a list
+/// of millions of files with few failures, a page may have fewer entries than requested. Its cursor
+/// then continues after the last line that was read.
 const LINES_PER_PAGE_MAX: usize = 100_000;
 
 /// Writes the outcomes of one attempt's files.
@@ -109,8 +109,8 @@ pub(super) fn folder_name(id: &str, number: Option<i64>) -> String {
 /// Separates the id from the number. Ids do not contain this character.
 const NUMBERED: char = '~';
 
-/// Removes lists without a row. A process that was killed while it deleted a transfer leaves such
-/// lists. Called before any transfer runs.
+/// Removes lists of files whose transfer has no row. Such lists remain if a process was killed
+/// while it deleted a transfer. Called before any transfer runs.
 pub(super) fn sweep(connection: &Connection, folder: &Path) -> Result<()> {
     let failed = |error: std::io::Error| io("look up old lists of files", folder, &error);
     let mut statement = connection

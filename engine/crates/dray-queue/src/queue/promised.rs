@@ -1,7 +1,7 @@
 //! The table of promises. Each promise is written in the same transaction as its transfer.
 //!
 //! Invariant of this module: a promise is a row, so it exists once or not at all. After every write
-//! that was undone, `promises` in memory is built from the rows again.
+//! that was rolled back, the promises in memory are built from the rows again.
 
 use super::refused::Refused;
 use super::row::Row;
@@ -79,8 +79,8 @@ pub(super) fn take_set(
     Ok(noted)
 }
 
-/// Writes the promise of one transfer. If the transfer needs a promise and has none, returns the
-/// reasons.
+/// Writes the promise of one transfer. If the transfer asked for a promise and got none, returns
+/// the reasons.
 fn write_given(
     connection: &Connection,
     row: &Row,
@@ -102,8 +102,8 @@ pub(super) enum NotPromised {
 }
 
 impl NotPromised {
-    /// Returns a first refusal for one request of the set. The alternatives are added after the
-    /// write.
+    /// Returns the refusal for one request of the set, without alternatives. [`Queue::explain`]
+    /// adds the alternatives after the write.
     pub(super) fn into_refused(self) -> Refused {
         match self {
             Self::Refused(asked) => {
@@ -141,8 +141,8 @@ pub(super) fn change(
     Ok(write_given(connection, row, given, now)?)
 }
 
-/// Asks for the promise of a transfer that continues in any case. Returns the reasons if there is
-/// no promise.
+/// Asks for the promise of a transfer that continues with or without the promise. Returns the
+/// reasons if there is no promise.
 pub(super) fn ask_again(
     connection: &Connection,
     promises: &Promises,
@@ -256,8 +256,8 @@ pub(super) fn load(connection: &Connection, promises: &Promises) -> Result<()> {
 }
 
 impl Queue {
-    /// Adds the alternatives to a refusal. Called outside of the write, because other calls wait
-    /// for a write. Returns the index of the request that cannot be promised.
+    /// Adds the alternatives to a refusal. Called outside the transaction, because other writes
+    /// would wait for the search. Returns the index of the request that cannot be promised.
     pub(super) fn explain(&self, refused: &mut Refused) -> usize {
         let Some(untold) = refused.untold.take() else {
             return 0;
@@ -397,8 +397,8 @@ impl Queue {
         })
     }
 
-    /// Asks again for the promises of waiting transfers, after a capacity has become known. Handles
-    /// one page per call.
+    /// Asks again for the promises of waiting transfers, after a capacity has become known. One
+    /// call handles one page of transfers.
     pub(super) fn promise_more(&self) -> Result<()> {
         let Some(after) = self.promises.take_news() else {
             return Ok(());

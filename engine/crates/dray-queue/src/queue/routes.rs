@@ -1,7 +1,7 @@
 //! Resolves the routes of rows that older versions wrote, and checks the stored routes.
 //!
-//! Invariant of this module: once the queue is open, each transfer that has not ended or that waits
-//! for its purge has a route.
+//! Invariant of this module: once the queue is open, every transfer has a route that has not ended,
+//! or that has ended but waits for its purge.
 
 use super::damage::{damaged, opening};
 use super::live;
@@ -30,7 +30,7 @@ struct Unresolved {
 /// transfer whose URLs cannot be read fails.
 ///
 /// # Errors
-/// Errors of the database. An error of a stored request or route that cannot be read.
+/// Errors of the database. An error if a stored request or route cannot be read.
 pub(super) fn resolve(
     connection: &mut Connection,
     path: &Path,

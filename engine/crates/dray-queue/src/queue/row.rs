@@ -281,8 +281,8 @@ impl Row {
         self.claim.as_ref().is_some_and(|claim| !claim.is_admitted)
     }
 
-    /// Returns the time until which a queued transfer is not a candidate, because of its
-    /// `not_before`. A transfer that waits for space is no candidate until its claim is admitted.
+    /// Returns the time before which a queued transfer is not a candidate: its `not_before`. A
+    /// transfer that waits for space is not a candidate at any time, until its claim is admitted.
     fn held_until(&self, now: Timestamp) -> Option<Timestamp> {
         let is_queued = self.standing.state == State::Queued;
         if is_queued && self.awaits_space() {

@@ -295,8 +295,9 @@ impl Queue {
         let is_forsaken = |row: &Row| {
             let bound = Duration::from_secs(row.request.bound_seconds.unwrap_or(u64::MAX));
             let is_cancelled = matches!(row.standing.wish, Some(Wish::Cancel | Wish::Purge));
-            // A submission counts as a request about the transfer, but that request is recorded
-            // only after the row is on the disk. So compare the time of the submission too.
+            // A submission counts as a request about the transfer. But the queue records that
+            // request only after the row is on the disk. So also compare the time of the
+            // submission.
             let is_old = now.since(row.submitted_at) >= bound;
             !is_cancelled && is_old && unasked(self, &row.id, &row.owner) >= bound
         };

@@ -7,9 +7,9 @@ use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
 use std::time::Duration;
 
-/// Cache size of each connection in KiB; SQLite expects a negative number for this unit. Each
-/// transfer adds pages to the caches of all five connections. With the default of 2 MiB, memory
-/// grows for days, and looks like a leak. The system's page cache contains the database as well.
+/// Cache size of each connection. SQLite reads a negative number as KiB. Each transfer adds pages
+/// to the caches of all five connections. With SQLite's default of 2 MiB, memory grows for days,
+/// which looks like a leak. The system's page cache contains the database anyway.
 const CACHE_KIB: i64 = -512;
 
 /// Maximum time to wait while another program, such as a backup or an administrator's shell, locks
@@ -146,8 +146,9 @@ CREATE INDEX staging_expires ON staging (expires_at)
     WHERE expires_at IS NOT NULL AND evicted_at IS NULL;
 CREATE INDEX staging_evicted ON staging (evicted_at) WHERE evicted_at IS NOT NULL;
 ",
-    // Adds the number in the name of the folder for a transfer's lists of files. No other transfer
-    // ever has this number, even with the same id. Rows of older versions have no number.
+    // Adds a number to each transfer. The number is part of the name of the folder for the
+    // transfer's lists of files. No other transfer ever has this number, even with the same id.
+    // Rows of older versions have no number.
     "
 ALTER TABLE transfers ADD COLUMN number INTEGER;
 ",
@@ -207,9 +208,9 @@ CREATE INDEX tickets_transfer ON tickets (transfer, seq);
 CREATE INDEX transfers_secrets ON transfers (ended_at)
     WHERE ended_at IS NOT NULL AND wish IS NULL AND instr(tickets, '\"ticket\":\"drt_') > 0;
 ",
-    // In older versions, several sources of a request were replicas. Replicas have their own field
-    // now. Also escapes question marks and number signs in paths, which older versions did not
-    // need.
+    // In older versions, the first of several sources was the source, and the others were replicas.
+    // Moves the replicas to their own field. Also escapes question marks and number signs in paths,
+    // which older versions did not escape.
     "
 UPDATE transfers SET request = json_set(request,
         '$.replicas', (SELECT json_group_array(json(value)) FROM json_each(request, '$.sources')
@@ -248,8 +249,8 @@ UPDATE transfers SET purged = 1 WHERE state = 'cancelled' AND json_valid(notices
 ALTER TABLE transfers ADD COLUMN route TEXT;
 CREATE INDEX transfers_unresolved ON transfers (seq) WHERE route IS NULL;
 ",
-    // Adds the versions of applications on tiers, and the observed restarts. A staged copy that was
-    // found on the fast root needs no transfer.
+    // Adds the versions of applications on tiers, and the observed restarts. Also permits a staged
+    // copy without a transfer, for a copy that was found on the fast root.
     "
 CREATE TABLE tier_versions (
     tier TEXT NOT NULL,

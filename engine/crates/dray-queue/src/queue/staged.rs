@@ -109,9 +109,9 @@ pub(super) fn find(connection: &Connection, id: &str) -> Result<Option<StagedRow
     Ok(found.map(|(row, _)| row))
 }
 
-/// Checks that a new transfer may use the id of an existing row. It may not use the id while the
-/// row describes another copy that still exists. `staged` is the copy that the new transfer makes,
-/// if any.
+/// Checks that a new transfer may use the id of an existing row of a staged copy. It may not use
+/// the id while the row describes another copy that still exists. `staged` is the copy that the new
+/// transfer makes, if any.
 pub(super) fn check_reuse(
     connection: &Connection,
     id: &str,
@@ -207,8 +207,8 @@ pub(super) fn put_hit(connection: &Connection, staged: &StagedRow, now: Timestam
     Ok(())
 }
 
-/// Records that the transfer of a staged copy is done. From then on the row alone describes the
-/// copy. Does nothing for a transfer without a staged copy.
+/// Records that the transfer of a staged copy is done. The transfer may be deleted later, so from
+/// now on the row alone describes the copy. Does nothing for a transfer without a staged copy.
 pub(super) fn arrived(connection: &Connection, transfer: &Row, now: Timestamp) -> Result<()> {
     let Some(row) = find(connection, &transfer.id)? else {
         return Ok(());

@@ -31,8 +31,8 @@ impl Queue {
 }
 
 impl Queue {
-    /// Submits a transfer and stores the row of its staged copy: both or neither. `change` is the
-    /// change of a tier's version that the transfer makes, in the same transaction.
+    /// Submits a transfer, and stores the row of its staged copy and the `change` of a tier's
+    /// version in the same transaction.
     ///
     /// # Errors
     /// The errors of [`Queue::submit`]. `AlreadyExists` if the id belongs to another staged copy.
@@ -45,8 +45,8 @@ impl Queue {
         self.submit_with(submission, Some(staged), change)
     }
 
-    /// Submits a transfer, and stores the row of its staged copy, if it makes one, and the change of
-    /// a tier: all or nothing.
+    /// Submits a transfer in one transaction with `staged`, the row of its staged copy, and
+    /// `change`, the change of a tier's version.
     pub(super) fn submit_with(
         &self,
         submission: Submission,

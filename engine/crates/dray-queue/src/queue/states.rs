@@ -1,14 +1,14 @@
 //! The state machine of a transfer, as pure functions.
 //!
-//! A transfer has a state. While it runs, a caller may request its end: the state that the transfer
-//! gets after its session has ended. Each command either changes the state, changes nothing, or is
-//! refused.
+//! A transfer has a state. While a session of the transfer runs, a caller may request the
+//! transfer's end ([`Wish`]). The requested end takes effect when the session has ended. Each
+//! command either changes the state, changes nothing, or is refused.
 
 use dray_api::{RetryWish, State};
 use dray_core::{End, Error, ErrorKind, Result, Status};
 
-/// The end that a caller requested for a running transfer. For a cancelled transfer, the remaining
-/// work.
+/// The end that a caller requested for a running transfer. For a transfer that is already
+/// cancelled, the removal of partial data that remains to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Wish {
     /// Pause the transfer.
@@ -151,8 +151,8 @@ pub fn next(at: Standing, command: Command) -> Result<Step> {
             Ok(Step::To(granted(cancel_wish(purge))))
         }
         (S::Active, Command::Cancel { purge }) => {
-            // A purge replaces a cancellation or a pause. A weaker request never replaces a
-            // stronger one.
+            // A purge replaces a cancellation or a pause, and a cancellation replaces a pause. A
+            // weaker request never replaces a stronger request.
             let wish = at.wish.max(Some(cancel_wish(purge)));
             Ok(stay_or(at, Standing { wish, ..at }))
         }
@@ -196,7 +196,7 @@ pub fn next(at: Standing, command: Command) -> Result<Step> {
         (S::Active, Command::Retry) if at.wish.is_none() => stay,
 
         // Refuse changes while the transfer is being cancelled. Otherwise the caller would expect
-        // it to continue.
+        // the transfer to continue.
         (S::Active, Command::Patch) if at.is_leaving() => Err(refused(at, "change")),
         (S::Queued | S::Active | S::Waiting | S::Paused, Command::Patch) => stay,
 

@@ -132,8 +132,8 @@ fn take_all(
         connection
             .execute_batch("ROLLBACK TO batch")
             .map_err(&failed)?;
-        // The broker keeps offers for the refused transfers under these sequence numbers. So no
-        // other transfer may get one of the numbers.
+        // The broker keeps offers for the refused transfers under their sequence numbers. Use up
+        // these numbers, so that no other transfer gets one of them.
         for _ in &taken {
             next_seq(connection)?;
         }
@@ -184,8 +184,8 @@ fn promise_all(connection: &Connection, effects: &Effects, taken: &mut [Taken], 
     }
 }
 
-/// Decides whether a request gets its promise alone, or later together with the other requests of
-/// its batch.
+/// Decides when a request gets its promise: alone, or together with the other requests of its
+/// batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Promising {
     Alone,
@@ -212,8 +212,8 @@ pub(super) fn take(
     };
     connection.execute_batch(end).map_err(&failed)?;
     if taken.is_err() {
-        // The broker keeps an offer for the refused transfer under this sequence number. So no
-        // other transfer may get the number.
+        // The broker keeps an offer for the refused transfer under its sequence number. Use up the
+        // number, so that no other transfer gets it.
         next_seq(connection)?;
     }
     taken

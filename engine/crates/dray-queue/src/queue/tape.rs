@@ -3,7 +3,7 @@
 //! A file of a request becomes a staged copy with the id [`TapeFile::copy`]. The row of the file
 //! outlives the transfer of this copy, so the state of the file is stored when the transfer ends.
 //!
-//! Invariant owned here: a state that ends a file is never changed.
+//! Invariant owned here: once a file has a final state, the state never changes.
 
 mod follow;
 
@@ -106,9 +106,9 @@ impl Queue {
     }
 }
 
-/// Deletes the rows of fast copies that existed before their requests and do not expire. Nothing
-/// else deletes these rows, because no eviction is recorded in them. Rows with a pin are kept.
-/// `requests` selects the ids of the requests.
+/// Deletes the rows of fast copies that existed before they were requested and that do not expire.
+/// No eviction is recorded in these rows, so nothing else would delete them. Rows with a pin are
+/// kept. `requests` is the SQL that selects the ids of the requests.
 fn forget_hits(
     connection: &Connection,
     requests: &str,
@@ -320,8 +320,9 @@ impl Tape<'_> {
         })
     }
 
-    /// Returns files without a transfer, the oldest requests first. An owner gets no more files
-    /// than `most` less the number of its files with a transfer.
+    /// Returns files without a transfer, those of the oldest requests first. An owner can have at
+    /// most `most` files with a transfer, so the result contains at most the remaining number for
+    /// each owner.
     ///
     /// # Errors
     /// Errors of the database.
@@ -400,7 +401,8 @@ impl Tape<'_> {
         })
     }
 
-    /// Records that files have a transfer. Returns the copies whose files have ended meanwhile.
+    /// Records that the files of these copies have a transfer. Returns the copies whose files have
+    /// ended meanwhile.
     ///
     /// # Errors
     /// Errors of the database.
@@ -445,7 +447,8 @@ impl Tape<'_> {
         })
     }
 
-    /// Records that files are cancelled. Returns the copies whose files had not ended before.
+    /// Records that the files of these copies are cancelled. Returns the copies whose files had not
+    /// ended before.
     ///
     /// # Errors
     /// Errors of the database.
@@ -479,7 +482,7 @@ impl Tape<'_> {
         })
     }
 
-    /// Ends the pins of copies. A copy that a staging in has made expires now.
+    /// Removes the pins of copies. If the copy was made by staging in, the copy also expires now.
     ///
     /// # Errors
     /// Errors of the database.

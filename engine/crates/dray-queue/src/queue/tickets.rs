@@ -227,7 +227,7 @@ impl TicketTable<'_> {
         )
     }
 
-    /// Ends the claim of a ticket: its transfer has ended.
+    /// Ends the claim of a ticket, because the ticket's transfer has ended.
     ///
     /// # Errors
     /// Errors of the database.
@@ -312,7 +312,8 @@ impl TicketTable<'_> {
         Ok((rows.into_iter().map(|(row, _)| row).collect(), next))
     }
 
-    /// Returns true if another endpoint may still use a ticket of this transfer.
+    /// Returns true if a ticket of this transfer is still valid, so that another endpoint may use
+    /// it.
     ///
     /// # Errors
     /// Errors of the database.

@@ -1,7 +1,7 @@
 //! The table of versions on tiers. A version is one checkpoint of one application.
 //!
-//! Invariant owned here: a change of a version's state names the state that it leaves, so two
-//! writers cannot both make it.
+//! Invariant owned here: each change of a version's state names the previous state, and is made
+//! only if the row still has that state. So two writers cannot both make the same change.
 
 mod replicas;
 
@@ -218,7 +218,8 @@ pub(super) fn follow(connection: &Connection, change: &TierChange, now: Timestam
 }
 
 impl Tiers<'_> {
-    /// Returns all versions of a tier, by application, the newest first.
+    /// Returns all versions of a tier, sorted by application. The newest version of each
+    /// application comes first.
     ///
     /// # Errors
     /// Errors of the database.
@@ -236,8 +237,9 @@ impl Tiers<'_> {
         })
     }
 
-    /// Stores new and changed versions in one transaction. A row whose version has meanwhile left
-    /// the state `from` is not changed. `from` is `None` for a version without a row.
+    /// Stores new and changed versions in one transaction. In each pair, `from` is the expected
+    /// present state, or `None` for a version without a row. If the version is no longer in the
+    /// state `from`, its row is not changed.
     ///
     /// # Errors
     /// Errors of the database. Nothing is changed then.
@@ -293,9 +295,10 @@ impl Tiers<'_> {
         })
     }
 
-    /// Changes the state of demoted versions whose fast copies contain, or are contained in, the
-    /// path whose deletion begins: [`TierVersionState::Deleting`]. If the endpoint is killed before
-    /// the end of the deletion, the state shows that the fast copies are not whole.
+    /// Changes the state of demoted versions to [`TierVersionState::Deleting`] before the deletion
+    /// of `fast_path` begins: of the version at this path, of versions below it, and of a version
+    /// that contains it. If the endpoint is killed during the deletion, the state shows that the
+    /// fast copies may be incomplete.
     ///
     /// # Errors
     /// Errors of the database.
@@ -304,8 +307,9 @@ impl Tiers<'_> {
         self.change_state(fast_path, "length(fast_path)", from, to)
     }
 
-    /// Changes the state of the versions whose fast copies are deleted: they are only on the slow
-    /// root. Their transfers are not kept, because the transfer of such a version restores it.
+    /// Changes the state of the versions whose fast copies were deleted to
+    /// [`TierVersionState::Slow`]. Also clears the field `transfer` of these versions. In this
+    /// state, the field is for the transfer that restores the version.
     ///
     /// # Errors
     /// Errors of the database.
@@ -314,8 +318,9 @@ impl Tiers<'_> {
         self.change_state(fast_path, "-1", from, to)
     }
 
-    /// Changes the state of the versions at a path and below it. `above` is the length of the path
-    /// for versions that contain the path, or -1.
+    /// Changes the state of the versions at a path and below it. To include the versions that
+    /// contain the path, pass `above` as the SQL for the length of a version's path. To exclude
+    /// them, pass -1.
     fn change_state(
         &self,
         fast_path: &str,
@@ -367,8 +372,8 @@ impl Tiers<'_> {
         })
     }
 
-    /// Stores the row of a restart that finds its fast copy, so that nothing is copied. Pin and
-    /// lifetime of the row apply to the fast copy.
+    /// Stores the row of a restart whose fast copy exists, so that nothing is copied. The pin and
+    /// the lifetime of the row apply to that fast copy.
     ///
     /// # Errors
     /// `AlreadyExists` if the id is in use, or if the fast copy is being deleted. Also errors of

@@ -56,8 +56,8 @@ pub(super) struct Effects {
 }
 
 type Reply = Box<dyn FnOnce(Result<()>) + Send>;
-/// Executes one write, if there is a transaction for it. Returns true if the write must be kept,
-/// and a function that sends the reply.
+/// Executes one write. If there is no transaction, the function executes nothing and fails. Returns
+/// true if the write must be kept, and a function that sends the reply.
 type Write = Box<dyn FnOnce(Option<(&Connection, &mut Effects)>) -> (bool, Reply) + Send>;
 
 pub(super) struct Writer {
@@ -218,8 +218,8 @@ fn write_group(
     }
     for job in group {
         if written.is_err() {
-            // An earlier step has failed, so nothing more of this group is written. The callers get
-            // its error.
+            // An earlier step of this group has failed, so no further write of the group is
+            // executed. All callers of the group get the error of that step.
             replies.push(job(None).1);
             continue;
         }

@@ -1,7 +1,8 @@
 //! The table of write jobs of tiers.
 //!
-//! Invariant owned here: a change of a job names the state that it leaves, and the end of a job is
-//! stored with the row of its version in one transaction.
+//! Invariant owned here: each change of a job names the job's previous state, and is made only if
+//! the row still has that state. The end of a job is stored in one transaction with the row of its
+//! version.
 
 use super::sqlite::sql;
 use super::tiers::{self, TierVersion, Tiers};
@@ -128,8 +129,8 @@ fn insert(connection: &Connection, one: &TierWrite) -> Result<()> {
     Ok(())
 }
 
-/// Changes the state and the times of a job that is still in the state `from`. Returns true if it
-/// was.
+/// Changes the state and the times of a job if the job is still in the state `from`. Returns true
+/// if the job was changed.
 fn update(connection: &Connection, from: WriteState, one: &TierWrite) -> Result<bool> {
     let changed = connection
         .prepare_cached(
@@ -157,8 +158,8 @@ fn refused(cause: &str, remedy: &str) -> Error {
 }
 
 impl Tiers<'_> {
-    /// Stores a new write job. Returns the stored job: an earlier one with the same id, owner and
-    /// version, or the new one.
+    /// Stores a new write job and returns it. If a job with the same id, owner and version exists,
+    /// returns that job instead.
     ///
     /// # Errors
     /// `AlreadyExists` if the id belongs to another job, or if the version has a job that has not
@@ -282,8 +283,8 @@ impl Tiers<'_> {
     /// state of the version's row, or `None` for a version without a row.
     ///
     /// # Errors
-    /// `AlreadyExists` if the job is not granted any more, or if the version has meanwhile changed.
-    /// Errors of the database.
+    /// `AlreadyExists` if the job is no longer granted, or if the version is no longer in the state
+    /// `from`. Errors of the database.
     pub fn complete_write(
         &self,
         job: TierWrite,

@@ -1,4 +1,4 @@
-//! The table of replicas: copies of versions on the further roots of a tier's replication group.
+//! The table of replicas: copies of versions on the other roots of a tier's replication group.
 //!
 //! Invariant owned here: the row of a replica and the transfer that makes it are stored together.
 
@@ -131,10 +131,11 @@ impl Tiers<'_> {
 }
 
 impl Queue {
-    /// Submits the transfer that makes a replica, and stores the row of the replica: both or neither.
+    /// Submits the transfer that makes a replica, and stores the row of the replica in the same
+    /// transaction.
     ///
     /// # Errors
-    /// As [`Queue::submit`].
+    /// The errors of [`Queue::submit`].
     pub fn submit_replica(
         &self,
         submission: Submission,
