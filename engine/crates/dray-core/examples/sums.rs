@@ -1,6 +1,6 @@
 //! Measures the time per byte to compute both checksums. Compares two crc libraries, the one that
 //! dray uses and the one that the tests use, for several stride lengths. A stride is the number of
-//! bytes that one algorithm sums before the other algorithm sums them.
+//! bytes that one algorithm sums before the other algorithm sums the same bytes.
 //!
 //! ```text
 //! cargo run --release -p dray-core --example sums

@@ -1,12 +1,12 @@
-//! Assigns calls to several connections to one server. Implements the two policies of Mulconn and
-//! the choice between them.
+//! Assigns calls to several connections to one server. Implements the two policies of the published
+//! system Mulconn (docs/design/throughput.md), and the choice between them.
 //!
 //! Most servers use one thread per connection. So several connections can have more throughput than
 //! one connection (Mulconn, chapter 4: six times for writes, three times for reads). With the
-//! policy *thread to single*, each client thread has its own connection. One server thread then
-//! does all operations of that client thread on its file, and the file's lock is not contended.
-//! With *thread to multiple*, each call uses the next connection. Mulconn uses the first policy for
-//! writes and the second for reads.
+//! policy *thread to single*, each client thread has its own connection. A single server thread
+//! then does all operations of that client thread, so no other server thread waits for the lock of
+//! the file. With the policy *thread to multiple*, each call uses the next connection. Mulconn uses
+//! *thread to single* for writes and *thread to multiple* for reads.
 //!
 //! The switchboard starts with Mulconn's rule and differs from it in four points:
 //!
@@ -26,7 +26,7 @@
 //!
 //! - A connection never has more open calls than its depth.
 //! - A call gets a connection if any connection has capacity.
-//! - Every connection that is up is used again and again, also a slow one.
+//! - Every connection that is up is used again and again, even if it is slow.
 
 mod choice;
 

@@ -1,5 +1,6 @@
-//! Errors. An error contains its kind and the end, operation and file concerned. It also contains a
-//! status that says if a retry can help, the cause, and a remedy for the user.
+//! Errors. An error contains its kind, and the end, the operation and the file that it concerns. It
+//! also contains a status that tells whether a retry can help, the cause, and a remedy for the
+//! user.
 
 use crate::path::RelPath;
 use serde::{Deserialize, Serialize};

@@ -96,8 +96,8 @@ pub fn object_bytes_for(size: u64, asked: NonZeroU64, largest: NonZeroU64) -> No
     object
 }
 
-/// Number of objects above which the objects of a file may be larger than its stripes. Both ends
-/// keep fewer separate ranges than objects in memory.
+/// If a file would have more objects than this number, its objects may be larger than its stripes.
+/// Both ends keep ranges of objects in memory, and there are far fewer ranges than objects.
 pub const OBJECTS_PER_STRIPED_FILE_MAX: u64 = 1 << 20;
 
 /// Minimum object size in bytes that follows from stripes. Smaller objects cost more time than they

@@ -85,8 +85,8 @@ impl ListenerState {
         handler: &'env dyn Handler,
         porter: &Porter,
     ) {
-        // Twice `pending_max`: connections that were evicted to admit others end soon, but their
-        // threads may still run.
+        // The limit allows `pending_max` connections twice. Connections that were evicted to admit
+        // others end soon, but their threads may still run.
         let most = 2 * self.serve.pending_max.max(1) + self.serve.sessions_max;
         loop {
             let accepted = socket.accept();
@@ -201,8 +201,8 @@ impl ListenerState {
             Security::Tls => {
                 let tls = ServerConnection::new(Arc::clone(&self.tls));
                 let tls = tls.map_err(|error| fail::tls(&error))?;
-                // Do not report a driver that closes a connection that it made in advance, because
-                // its session was refused.
+                // A driver may make a data connection in advance and close it when its session is
+                // refused. Do not report such a driver.
                 let is_unwanted = |error: &io::Error| {
                     preamble.connection == Connection::Data
                         && socket::is_hung_up(error)

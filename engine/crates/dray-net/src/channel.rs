@@ -19,7 +19,7 @@ const KEPT_BYTES: usize = 4 << 20;
 /// sixteen records in a row. By default glibc returns that much memory to the system immediately,
 /// and maps it again, page by page, for the next sixteen records. glibc raises its limit for
 /// returning memory after the program has freed a larger allocation (`mallopt(3)`,
-/// `M_MMAP_THRESHOLD`, "dynamic").
+/// `M_MMAP_THRESHOLD`, "dynamic"). So this function makes and frees one large allocation.
 fn keep_freed_memory() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| drop(black_box(Vec::<u8>::with_capacity(KEPT_BYTES))));

@@ -408,8 +408,8 @@ fn request(
     }
 }
 
-/// Changes `End::Here` in an error of the passive end to the passive end's role, because `Here`
-/// means the peer's host there.
+/// Replaces `End::Here` in an error of the passive end by the passive end's role. In such an error,
+/// `Here` means the peer's host.
 fn refused(connect: &Connect, error: Error) -> Error {
     match error.end {
         End::Here => error.at(connect.passive_role.end()),

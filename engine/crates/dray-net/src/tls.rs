@@ -140,8 +140,8 @@ impl From<Fingerprint> for Trust {
 }
 
 /// Returns the TLS configuration of a dialler: it requires the proof in `trust`, and presents
-/// `identity` if there is one. The second part of the result, for a pinned key, stores the key that
-/// the server offered instead.
+/// `identity` if there is one. If the key is pinned, the second part of the result stores the other
+/// key that a server has offered.
 ///
 /// # Errors
 /// [`dray_core::ErrorKind::Internal`] if rustls rejects the algorithms or the key.

@@ -79,7 +79,7 @@ pub struct Silent;
 
 impl Observer for Silent {}
 
-/// Passes on the reports of a transfer to a null sink, without the events that describe data as
+/// Passes on the reports of a transfer to a null sink. Drops the events that describe data as
 /// durable.
 pub struct Unkept<'a>(pub &'a dyn Observer);
 

@@ -1,14 +1,17 @@
 //! Chooses a setting for calls of one kind. The first choice follows Mulconn's rule. Later choices
 //! follow measured throughput.
 //!
-//! The possible settings form an ordered list. The first is thread to single, and the second is
-//! thread to multiple. The others are thread to multiple with calls cut into 2, 4, ... pieces, up
-//! to the number of connections. From time to time the current setting is compared with a neighbour
-//! in the list, or with the setting of whole calls. A comparison has three windows: the current
-//! setting, the other setting, and the current setting again. The other setting becomes current if
-//! its throughput is clearly higher than in both other windows. It must win two comparisons in a
-//! row. Comparisons may cost at most a hundredth of the throughput. The interval between
-//! comparisons grows while they find no better setting.
+//! The possible settings form an ordered list. The first setting is thread to single. The second is
+//! thread to multiple with whole calls. The others are thread to multiple with calls cut into 2, 4,
+//! ... pieces, up to the number of connections.
+//!
+//! From time to time the current setting is compared with a neighbour in the list, or with the
+//! second setting. A comparison has three windows: the current setting, the other setting, and the
+//! current setting again. The other setting becomes current if its throughput is clearly higher
+//! than in both other windows. It must win two comparisons in a row.
+//!
+//! Comparisons may cost at most a hundredth of the throughput. The interval between comparisons
+//! grows while they find no better setting.
 
 use super::{Direction, Flow, Mapping};
 use crate::Time;
@@ -16,8 +19,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Minimum length of a window, minimum number of calls in a window, and minimum number of calls for
-/// each thread. The last number counts for each connection if threads have several open calls.
-/// Shorter windows would measure differences by chance that exceed [`MARGIN`].
+/// each thread. If threads have several open calls, the last minimum applies to each connection
+/// instead. Shorter windows would measure differences by chance that exceed [`MARGIN`].
 const WINDOW_MIN: Duration = Duration::from_millis(100);
 const WINDOW_CALLS_MIN: u64 = 8;
 const WINDOW_CALLS_EACH: u64 = 4;
@@ -383,8 +386,9 @@ impl Choice {
         Phase::Holds
     }
 
-    /// Returns the setting to try now: of the neighbours and the setting of whole calls, the one
-    /// with the longest time since its last trial.
+    /// Returns the setting to try now, if one is due. The candidates are the two neighbours and the
+    /// setting of whole calls. If several candidates are due, the one with the longest time since
+    /// its last trial is tried.
     fn due(&self) -> Option<usize> {
         let below = self.at.checked_sub(1);
         let above = Some(self.at + 1).filter(|rung| *rung < self.rungs.len());

@@ -88,8 +88,8 @@ impl Bench {
         })
     }
 
-    /// Writes a file until the end, from its beginning, and again when it is full. Returns the
-    /// number of synced bytes.
+    /// Writes a file from its beginning until the time `end`, and again from the beginning each
+    /// time that the file is full. Returns the number of synced bytes.
     pub(super) fn write(&self, at: usize, end: Instant, stop: &AtomicBool) -> Result<u64> {
         let file = self.file(at)?;
         let wrong = |error| failed("write to a file in", &self.folder, &error);
@@ -137,9 +137,9 @@ impl Bench {
         Ok(synced + unsynced)
     }
 
-    /// Reads a prepared file until the end, and again when its end is reached. `turn` waits for
-    /// the next read and returns its number of bytes, or `None` to end. Returns the number of read
-    /// bytes.
+    /// Reads a prepared file until the time `end`, and again from the beginning each time that the
+    /// end of the file is reached. `turn` waits for the next read and returns its number of bytes,
+    /// or `None` to end. Returns the number of read bytes.
     pub(super) fn read(
         &self,
         at: usize,

@@ -15,8 +15,8 @@ pub(super) struct Sent {
     bytes: u64,
     read: u64,
     read_back: u64,
-    /// Durable bytes that this attempt did not send. A later session also finds bytes that an
-    /// earlier session of the same driver has sent.
+    /// Durable bytes that no session of this driver has moved. A later session also finds bytes of
+    /// an earlier session, and these bytes are not counted here.
     found: Found,
     /// Number of objects that the first session resumed.
     objects_resumed: Option<u64>,

@@ -85,8 +85,8 @@ impl Space {
                     }
                 }
                 Err(error) if error.kind == ErrorKind::LeaseLost => return Err(error),
-                // If the other writers of a file are unknown, this transfer does not touch the
-                // file.
+                // If the other writers of a file cannot be determined, this transfer does not touch
+                // the file.
                 Ok(Err(error)) | Err(error) => {
                     others.refused.insert(path.clone(), error);
                 }
@@ -133,8 +133,9 @@ impl Space {
     }
 
     /// Drops our record of a file if the other log has a better claim to the file. Two logs name
-    /// one file if both transfers died after claiming it, or while one adopted it. If both run
-    /// again concurrently, the transfer with the better claim must be able to resume the file.
+    /// one file if both transfers died after claiming it, or if one transfer died while it adopted
+    /// the file. If both transfers run again concurrently, the transfer with the better claim must
+    /// be able to resume the file.
     fn give_up(&self, other: &Speaker, path: &RelPath) -> Result<()> {
         self.check_lease()?;
         let mut guard = self.destination()?;

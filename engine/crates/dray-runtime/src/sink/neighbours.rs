@@ -18,9 +18,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum number of remembered logs. If there are more, the first ones by name are remembered. The
-/// value is estimated, not measured. Files of the other logs are sent again. Two writers still
-/// never share a partial file, because partial files are created exclusively.
+/// Maximum number of remembered logs. If there are more logs, the first logs by name are
+/// remembered, and the files of the remaining logs are sent again. Two writers still never share a
+/// partial file, because partial files are created exclusively. The value is estimated, not
+/// measured.
 const LOGS_MAX: usize = 256;
 
 /// Maximum number of remembered unfinished files of one log. The value is estimated, not measured.

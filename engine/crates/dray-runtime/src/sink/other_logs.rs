@@ -28,8 +28,8 @@ enum At {
 /// Content of a log without a holder. It is valid until a transfer takes the log's lease.
 struct LogContent {
     epoch: u64,
-    /// State of the log file when it was read. A new log in its place begins again with low epochs,
-    /// so the epoch alone does not identify the content.
+    /// State of the log file when it was read. If a new log has replaced the old log, the epochs
+    /// begin again with low numbers, so the epoch alone does not identify the content.
     file: Option<FileState>,
     /// Partial files that the log names, relative to the log's top folder.
     partials: HashSet<PartialKey>,

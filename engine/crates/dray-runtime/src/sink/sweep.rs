@@ -1,7 +1,7 @@
-//! Finds partial data below a folder that no transfer resumes, and removes it on request.
+//! Finds partial data that no transfer resumes, below a folder, and removes it on request.
 //!
 //! A walk finds three kinds of data: logs with all files that they name, remnants of removed logs
-//! such as leases, and partial files that no log names. The caller decides which of them to remove.
+//! such as leases, and partial files that no log names. The caller decides what to remove.
 //!
 //! Invariants of this module:
 //! - Data of a live writer is never touched.

@@ -61,8 +61,8 @@ impl Space {
         for folder in folders {
             self.check_lease()?;
             let removed = self.keeping_time(&folder, || {
-                // A file that disappeared during the listing is no error. If the second listing
-                // names it again, it is an error.
+                // If a file disappears during the first listing, list the folder again. If a file
+                // disappears during the second listing too, report an error.
                 match self.remove_strays_in(&folder, false)? {
                     true => Ok(true),
                     false => self.remove_strays_in(&folder, true),

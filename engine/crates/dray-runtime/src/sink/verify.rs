@@ -42,7 +42,7 @@ impl Space {
     /// in any run.
     ///
     /// # Errors
-    /// `ChecksumMismatch` if a range differs. As [`ReadBack::each`] for errors of the read.
+    /// `ChecksumMismatch` if a range differs. The errors of [`ReadBack::each`].
     pub(super) fn check_written(
         &self,
         open: Option<&Arc<OpenFile>>,

@@ -45,8 +45,8 @@ impl WriteJob {
     }
 }
 
-/// Writes until the executor has ended, or until the target has too many writers. The writers of
-/// one target share the file locks.
+/// Writes until the executor has ended, or until the target has too many writers. All writers of
+/// one target use the same file locks.
 pub(super) fn run(
     jobs: &Worker<WriteJob>,
     turns: &FileLocks<FileIndex, WriteJob>,
