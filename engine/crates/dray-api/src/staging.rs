@@ -203,9 +203,9 @@ impl StagedState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StagedDirection {
-    /// From the slow root to the fast one.
+    /// From the slow root to the fast root.
     In,
-    /// From the fast root to the slow one.
+    /// From the fast root to the slow root.
     Out,
 }
 

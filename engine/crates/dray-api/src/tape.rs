@@ -276,11 +276,11 @@ impl Check for TapePaths {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum TapeLocality {
-    /// Only the fast root, or the slow copy is older than the fast copy.
+    /// Only the fast root has the data, or the slow copy is older than the fast copy.
     Disk,
-    /// Only the slow root.
+    /// Only the slow root has the data.
     Tape,
-    /// Both roots, with the same size and time.
+    /// Both roots have the data, with the same size and time.
     DiskAndTape,
     /// One of the roots cannot be read now.
     Unavailable,

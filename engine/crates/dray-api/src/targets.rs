@@ -30,7 +30,7 @@ pub enum TargetState {
 pub struct TargetAnswer {
     /// End of the sessions at which the target is.
     pub end: TargetEnd,
-    /// Name of the target: from the configuration, or one like `device 8:1`.
+    /// Name of the target: from the configuration, or a name such as `device 8:1`.
     pub name: String,
     /// Number of sessions that use the target.
     pub sessions: u32,

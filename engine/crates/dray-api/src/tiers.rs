@@ -56,7 +56,7 @@ impl TierVersionState {
 pub enum TierPattern {
     /// The tier starts a demotion only while no application writes.
     WhenIdle,
-    /// The tier demotes beside writes from a threshold of written bytes.
+    /// While applications write, the tier demotes once the written bytes reach a threshold.
     FromThreshold,
     /// The tier demotes from the first byte of a period.
     FromStart,
@@ -131,11 +131,11 @@ pub struct TierVersionAnswer {
     pub mtbf_seconds: u64,
     /// Id of the transfer that copies the version, or that copied it last.
     pub transfer: Option<String>,
-    /// Reason for which the fast copy is kept; null if there is none, or no fast copy.
+    /// Reason for which the fast copy is kept; null if there is no such reason, or no fast copy.
     pub kept: Option<String>,
     /// Error of the last demotion, if it failed.
     pub error: Option<String>,
-    /// Copies on the further roots of the replication group, in the order of the configuration.
+    /// Copies on the other roots of the replication group, in the order of the configuration.
     pub replicas: Vec<TierReplicaAnswer>,
 }
 
@@ -183,13 +183,13 @@ pub struct TierAnswer {
     pub dwsf: u64,
     /// Bytes that all applications are expected to write in a period.
     pub dwpp: u64,
-    /// Most bytes of a period for which the tier never fills up; null without a bound.
+    /// Maximum bytes per period for which the tier never fills up; null if there is no bound.
     pub dwpp_max: Option<u64>,
     /// Time at which the tier demotes; null if the expected bytes exceed the bound.
     pub pattern: Option<TierPattern>,
-    /// Written bytes of the period from which a demotion runs beside writes.
+    /// Bytes written in the period from which on demotions run while applications write.
     pub start: u64,
-    /// Written bytes of the period from which a demotion runs at its maximum.
+    /// Bytes written in the period from which on demotions run at their maximum rate.
     pub full: u64,
     /// True if an application writes at present.
     pub is_writing: bool,
@@ -222,7 +222,8 @@ pub struct TierDetail {
     /// State of the tier.
     #[serde(flatten)]
     pub tier: TierAnswer,
-    /// The versions that the caller may see, by application, the newest first. At most 1000.
+    /// The versions that the caller may see, at most 1000, sorted by application, the newest
+    /// version first.
     pub versions: Vec<TierVersionAnswer>,
 }
 

@@ -17,7 +17,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Difference between a sample and the line above which the measurement counts as disturbed.
+/// Relative difference between a sample and the fitted line. If the difference exceeds this value,
+/// the measurement counts as disturbed.
 const DEVIATION_MAX: f64 = 0.2;
 
 /// Runs `dray tier calibrate`.
@@ -65,7 +66,7 @@ pub(crate) fn run(calibrate: &Calibrate) -> std::result::Result<Exit, Stop> {
     Ok(Exit::Safe)
 }
 
-/// Measures, and shows the progress: a bar on a terminal, and nothing elsewhere.
+/// Measures. Shows a progress bar if standard error is a terminal.
 fn take(measurement: &Measurement, stop: &AtomicBool) -> Result<Measured> {
     let bar = std::io::stderr().is_terminal().then(|| {
         let target = ProgressDrawTarget::stderr();

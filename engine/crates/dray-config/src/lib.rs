@@ -158,7 +158,8 @@ pub struct Root {
     pub name: RootName,
     /// Folder on this host.
     pub path: Option<PathBuf>,
-    /// Folders on this host, one on each disk, in place of `path`. Each file is on one of them.
+    /// Folders on this host, one on each disk, in place of `path`. Each file is in one of these
+    /// folders.
     #[serde(default)]
     pub dirs: Vec<PathBuf>,
     /// URL of a folder in another store, in place of `path`: `root://HOST//PATH` or

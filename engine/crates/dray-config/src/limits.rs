@@ -49,7 +49,7 @@ section!(
         connections_per_address: u32 = 128,
         /// Maximum number of event listeners of one owner.
         events_listeners_per_owner: u32 = 16,
-        /// Maximum number of unread events of a listener. Its stream ends when it has more.
+        /// Maximum number of unread events of a listener. If a listener has more, its stream ends.
         events_behind: u64 = 2_000,
     }
 );

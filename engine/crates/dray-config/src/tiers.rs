@@ -29,7 +29,8 @@ pub struct ManagedTier {
     pub fast: Vec<RootName>,
     /// Root that receives the demoted versions.
     pub slow: RootName,
-    /// Further roots that receive a copy of each demoted version: the replication group.
+    /// Other roots that receive a copy of each demoted version. Together with the slow root they
+    /// are the replication group.
     #[serde(default)]
     pub replicas: Vec<RootName>,
     /// Capacity of all fast roots together, in bytes.
@@ -38,11 +39,11 @@ pub struct ManagedTier {
     pub period: u64,
     /// Write bandwidth of the fast roots without a demotion.
     pub write_max: Rate,
-    /// Write bandwidth of the fast roots beside a demotion at `read_max`.
+    /// Write bandwidth of the fast roots while a demotion reads at `read_max`.
     pub write_min: Rate,
     /// Highest bandwidth of a demotion.
     pub read_max: Rate,
-    /// Bandwidth of a demotion beside writes at `write_max`.
+    /// Bandwidth of a demotion while applications write at `write_max`.
     pub read_min: Rate,
     /// Fraction of the capacity above which clean fast copies are deleted.
     #[serde(default = "default_watermark")]

@@ -16,11 +16,13 @@ use rustls::pki_types::CertificateDer;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// The remote address of the connection. The server adds it to the extensions of each request.
+/// The remote address of the connection. The server adds this value to the extensions of each
+/// request.
 #[derive(Debug, Clone, Copy)]
 pub struct PeerAddress(pub SocketAddr);
 
-/// Marks requests of a connection without TLS. The server adds it to the extensions of each request.
+/// Marks requests of a connection without TLS. The server adds this value to the extensions of each
+/// request.
 #[derive(Debug, Clone, Copy)]
 pub struct ClearText;
 

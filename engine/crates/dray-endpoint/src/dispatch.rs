@@ -240,7 +240,7 @@ impl Dispatcher {
         for id in &plan.start {
             if let Some(chosen) = queued.iter().find(|one| one.id == *id) {
                 if let Err(error) = self.begin_one(chosen) {
-                    // An error of one transfer does not stop the others.
+                    // An error of one transfer does not stop the other transfers.
                     tracing::error!(transfer = %id, "cannot start a transfer: {error}");
                     continue;
                 }

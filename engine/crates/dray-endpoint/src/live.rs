@@ -1,4 +1,4 @@
-//! The sessions that run at this endpoint, driven by this endpoint or by others: their owners,
+//! The sessions that run at this endpoint, driven by this endpoint or by other ends: their owners,
 //! peers, rates and memory.
 //!
 //! Invariant owned here: the memory of all sessions together never exceeds the configured bound. A
@@ -51,10 +51,10 @@ const PATTERN_BYTES: u64 = 40 << 20;
 pub struct Bounds {
     /// Total bytes of the buffers of all sessions.
     pub memory: u64,
-    /// Maximum number of concurrent sessions, driven by this endpoint or by others.
+    /// Maximum number of concurrent sessions, driven by this endpoint or by other ends.
     pub sessions: u32,
     /// Maximum number of concurrent sessions that this endpoint drives. The remaining slots are
-    /// reserved for sessions that others drive.
+    /// reserved for sessions that other ends drive.
     pub own: u32,
     /// Maximum number of concurrent sessions of one owner.
     pub per_owner: u32,

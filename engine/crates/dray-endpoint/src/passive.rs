@@ -37,14 +37,14 @@ const NOTICES_MAX: u32 = 100;
 /// Maximum number of characters of a path in the audit line of a refused session.
 const PATH_LETTERS_MAX: usize = 256;
 
-/// Part of the listener's pending connections whose drivers may wait for an issuer's keys: one in
-/// this number. Each waiting driver occupies a thread of the listener until the keys arrive, even if
-/// the driver has disconnected. The other threads serve drivers with a ticket or with known keys.
-/// The value is estimated, not measured.
+/// Divisor of the listener's maximum number of pending connections: the result is the number of
+/// drivers that may wait for an issuer's keys concurrently. Each waiting driver occupies a thread
+/// of the listener until the keys arrive, even if the driver has disconnected. The other threads
+/// serve drivers with a ticket or with known keys. The value is estimated, not measured.
 const KEY_WAITS_PART: usize = 4;
 
-/// Returns the permits of drivers that wait for an issuer's keys concurrently, for a listener with
-/// `pending_max` connections before the begin of a session.
+/// Returns the permits for drivers that wait for an issuer's keys concurrently. `pending_max` is
+/// the maximum number of connections of the listener whose session has not begun.
 #[must_use]
 pub fn key_waits(pending_max: usize) -> Semaphore {
     Semaphore::new((pending_max / KEY_WAITS_PART).max(1))

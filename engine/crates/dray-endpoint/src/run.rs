@@ -46,7 +46,7 @@ const TICKETS_INTERVAL: Duration = Duration::from_secs(1);
 /// The value is estimated, not measured.
 const PENDING_MAX: u32 = 128;
 
-/// Returns the number of connections of the listener before the begin of their session.
+/// Returns the maximum number of connections of the listener whose session has not begun.
 fn pending_max(config: &Config) -> usize {
     limit(config.limits.connections.clamp(16, PENDING_MAX))
 }

@@ -67,10 +67,10 @@ const SCAN: Duration = Duration::from_secs(2);
 /// Shortest interval between two scans after changes.
 const HINTED: Duration = Duration::from_millis(100);
 
-/// Part of the time that scans may take: one in this number.
+/// Scans may take at most one part in this number of the time.
 const SCAN_PART: u32 = 10;
 
-/// Part of the time that scans may take while changes are noticed: one in this number.
+/// While changes are noticed, scans may take at most one part in this number of the time.
 const HINTED_PART: u32 = 3;
 
 /// Time after the last growth of a version for which applications count as writing.
@@ -139,7 +139,7 @@ struct Memory {
     next_scan: Instant,
     /// Earliest time of a scan after a noticed change.
     next_hinted: Instant,
-    /// A change was noticed since the last scan.
+    /// True if a change was noticed since the last scan.
     is_hinted: bool,
     watch: Watch,
     grown: Option<Instant>,
@@ -279,7 +279,7 @@ impl Tiers {
 
 impl Memory {
     fn new(tier: &ManagedTier, roots: &Roots, rows: &[TierVersion], now: Timestamp) -> Self {
-        // The catalog has counted these versions in the period in which they were complete.
+        // The catalog has counted these versions in the period in which they became complete.
         let known = rows.iter().map(|row| (row.fast_path.clone(), row.bytes));
         Self {
             estimator: plan::estimator(tier, rows, now),
@@ -324,7 +324,8 @@ impl Memory {
         self.period = self.period.max(period);
     }
 
-    /// Returns true if the regular scan is due, or an earlier one after a noticed change.
+    /// Returns true if the regular scan is due, or if an earlier scan is due after a noticed
+    /// change.
     fn is_scan_due(&self, now: Instant) -> bool {
         now >= self.next_scan || (self.is_hinted && now >= self.next_hinted)
     }
@@ -349,7 +350,7 @@ impl Round<'_> {
     fn run(&mut self) -> Result<()> {
         let config = &self.tier.config;
         self.memory.roll(config, self.now);
-        // A clock that steps back must not put a retry off.
+        // If the clock steps back, that must not delay a retry.
         let now = Instant::now();
         self.memory.later.retain(|_, again| *again > now);
         let mut rows = self.rows()?;
@@ -395,7 +396,8 @@ impl Round<'_> {
             is_writing: self.memory.is_writing(),
             is_short: need.is_any(),
         };
-        // The ramp counts on S at the begin of a period, and older versions may still need space.
+        // The ramp assumes that the whole capacity is free when a period begins, but older versions
+        // may still need space.
         let backlog = plan::backlog(config, &rows, self.now);
         let free = config.capacity.0.saturating_sub(backlog) as f64;
         let planned = plan::plan(config, &self.tier.device, free, &moment);

@@ -159,7 +159,8 @@ impl Hub {
     /// true.
     pub fn since(&self, after: u64, most: usize, is_wanted: impl Fn(&Published) -> bool) -> Heard {
         let ring = self.ring();
-        // The number is higher than any known one: the clock was set back before a restart.
+        // The number is higher than any known number, because the clock was set back before a
+        // restart.
         let is_unknown = after > ring.last;
         let oldest = ring.last - ring.events.len() as u64;
         let is_gap = is_unknown || after < oldest;

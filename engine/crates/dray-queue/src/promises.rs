@@ -206,7 +206,7 @@ impl Promises {
         Ok(given)
     }
 
-    /// As [`Promises::take`], on a given broker. A refusal contains no reason.
+    /// Same as [`Promises::take`], but on the given broker. A refusal contains no reason.
     fn taken(&self, broker: &mut Broker, asks: &[Ask<'_>], now: Timestamp) -> Option<Vec<Given>> {
         let ask = |broker: &mut Broker, _: &[usize], wishes: &[Wish]| {
             broker.take_on(wishes, time(now)).ok_or(())
@@ -430,7 +430,8 @@ impl Promises {
         self.state().asks_from.take()
     }
 
-    /// Records that more waiting transfers are to be asked for again, after this sequence number.
+    /// Records that the promises of waiting transfers after this sequence number must still be
+    /// asked for again.
     pub(crate) fn more_news(&self, after: i64) {
         let mut state = self.state();
         state.asks_from = Some(state.asks_from.map_or(after, |from| from.min(after)));

@@ -6,12 +6,12 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TierPolicyName {
-    /// BBOS: the demotion rate beside writes follows the ramp of equation 5.2.
+    /// BBOS: while applications write, the demotion rate follows the ramp of equation 5.2.
     #[default]
     Bbos,
     /// BBOS with the lowest sufficient rate at each moment.
     BbosEven,
-    /// DataWarp: no over-subscription, and no turns of the applications.
+    /// DataWarp: no over-subscription, and the applications do not take turns.
     Datawarp,
     /// Harmonia MaxBW: demotions only while no application writes.
     Maxbw,

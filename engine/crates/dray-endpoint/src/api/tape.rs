@@ -304,7 +304,7 @@ impl Api {
                 fast_path: String::new(),
                 activity: asked.activity(self.sitename())?.map(ToOwned::to_owned),
                 priority: asked.priority(self.sitename()),
-                // A pin of no time would be refused, and one second has the same effect.
+                // Use at least one second, because a pin of zero seconds would be refused.
                 lifetime_seconds: lifetime.unwrap_or(self.config.tape.lifetime).max(1),
                 state: TapeFileState::Submitted,
                 started_at: None,
@@ -365,7 +365,7 @@ impl Api {
         locality(&self.roots, &self.accounts, &pair)
     }
 
-    /// Cancels files that are not staged yet, and ends the pins of the others.
+    /// Cancels files that are not staged yet, and ends the pins of all other files.
     fn let_go(&self, caller: &Principal, files: &[TapeFile]) -> Result<()> {
         let live = files.iter().filter(|file| file.finished_at.is_none());
         let live: Vec<String> = live.map(|file| file.copy.clone()).collect();

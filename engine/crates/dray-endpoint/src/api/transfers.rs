@@ -187,7 +187,8 @@ pub(super) async fn wait(
             && published.event.transfer.as_deref() == Some(id.as_str())
     };
     loop {
-        // Read before the transfer, so that an event between the two reads is not missed.
+        // Read the number of the last event before the transfer, so that an event between the two
+        // reads is not missed.
         let mut seen = hub.last();
         let transfer = look(&api, &caller, &id).await?;
         // After `look`, because a caller that may not see the transfer must not mark it as watched.

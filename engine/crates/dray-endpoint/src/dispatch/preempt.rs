@@ -92,7 +92,7 @@ impl Dispatcher {
         let without_slot = begin_each(&waiting, lack, |one| {
             let begun = self.begin_waiting(&one.id);
             begun.unwrap_or_else(|error| {
-                // An error of one transfer does not stop the others.
+                // An error of one transfer does not stop the other transfers.
                 tracing::error!(transfer = %one.id, "cannot start a transfer: {error}");
                 true
             })

@@ -116,7 +116,7 @@ impl Tiers {
             return Ok(None);
         };
         let name = tier.config.name.as_str();
-        // The same request again concerns the transfer that was admitted or waits already.
+        // A repeated request refers to the transfer that is already admitted or waiting.
         let bytes = ask
             .bytes
             .filter(|_| !matches!(self.queue.is_live(ask.id), Ok(true)));
@@ -134,7 +134,8 @@ impl Tiers {
         }))
     }
 
-    /// Checks that a tier can hold `bytes` at some time, as of its last round.
+    /// Checks, with the results of the tier's last round, that the tier can hold `bytes` at some
+    /// time.
     pub(super) fn check_space(&self, tier: &Tier, bytes: u64) -> Result<()> {
         let seen = seen(tier);
         let space = Space {

@@ -56,7 +56,7 @@ pub(super) fn rates(
 ) -> Rates {
     let sizes = policy::Tier {
         device: *device,
-        // Even rates count all bytes that are not demoted by themselves.
+        // The policy `bbos_even` itself subtracts the bytes that are not demoted yet.
         capacity: match tier.policy {
             TierPolicyName::BbosEven => tier.capacity.0 as f64,
             _ => capacity,
@@ -70,7 +70,8 @@ pub(super) fn rates(
         backlog: moment.backlog - moment.moved,
     };
     let policy = policy(tier.policy);
-    // A policy that never demotes beside writes stays so while space is short: the writes then end.
+    // A policy that never demotes while applications write does not do so when space is short
+    // either. The writes then end.
     let is_apart = matches!(
         tier.policy,
         TierPolicyName::Maxbw | TierPolicyName::Datawarp

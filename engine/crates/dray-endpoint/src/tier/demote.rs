@@ -25,7 +25,8 @@ pub(super) const RATE_MIN: f64 = 65_536.0;
 /// Most demotions that run at the same time: one moves bytes, and one syncs.
 const RUNNING_MAX: usize = 2;
 
-/// Part by which the rate must differ before a running demotion gets the new rate.
+/// Minimum relative difference between the old and the new rate for which a running demotion gets
+/// the new rate.
 pub(super) const RATE_CHANGE: f64 = 0.1;
 
 impl Round<'_> {
@@ -41,7 +42,7 @@ impl Round<'_> {
         need: &Need,
     ) -> Result<()> {
         let rate = planned.read.max(self.tier.device.read_min).max(RATE_MIN);
-        // A demotion that cannot read its device must not delay those of other devices.
+        // A demotion that cannot read its device must not delay demotions from other devices.
         let is_read = |row: &&TierVersion| {
             let is_running = row.state == At::Demoting && row.transfer.is_some();
             is_running && lost(&self.memory.fast, &row.fast_path).is_none()
@@ -61,12 +62,15 @@ impl Round<'_> {
         if planned.read <= 0.0 {
             return Ok(());
         }
-        // A version whose demotion has just failed is no candidate. Its application still has it.
+        // Mark the versions that must not be demoted now as `Demoting`: those whose demotion has
+        // just failed, and those whose fast root cannot be reached. The order still counts them for
+        // their application.
         let mut candidates = versions.to_vec();
         for (version, row) in candidates.iter_mut().zip(rows) {
             let is_later = self.memory.later.contains_key(&row.fast_path)
                 || lost(&self.memory.fast, &row.fast_path).is_some();
-            // The stamp of a version shows later whether the slow copy is that of the same files.
+            // A version without a stamp is not demoted either. The stamp shows after the demotion
+            // whether the slow copy has the same files.
             if version.state == VersionState::OnFast && (is_later || row.stamp.is_empty()) {
                 version.state = VersionState::Demoting;
             }
@@ -185,7 +189,7 @@ fn again(request: &mut Request, staged: &mut StagingRequest, former: &StagingReq
     request.bound_seconds = former.bound_seconds;
     request.labels.clone_from(&former.labels);
     request.admission = Some(AdmissionWord::BestEffort);
-    // The rate follows the deadline.
+    // Each round sets the rate that the deadline needs.
     request.rate_max = None;
     *staged = StagingRequest {
         path: staged.path.clone(),

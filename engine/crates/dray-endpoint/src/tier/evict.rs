@@ -13,7 +13,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// Id of the row that an eviction gets. The eviction does not store it.
+/// Id of the row that is passed to an eviction. The eviction does not store the row.
 const EVICTION: &str = "tier-eviction";
 
 /// The result of the deletions of a round.
@@ -56,7 +56,7 @@ impl Round<'_> {
                 };
             }
         }
-        // A copy that cannot be deleted now must not keep others from being deleted.
+        // A copy that cannot be deleted now must not prevent the deletion of other copies.
         for (row, version) in rows.iter().zip(&mut complete) {
             let is_later = self.memory.later.contains_key(&row.fast_path);
             let is_lost = lost(&self.memory.fast, &row.fast_path).is_some();

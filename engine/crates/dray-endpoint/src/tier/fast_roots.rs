@@ -23,7 +23,7 @@ pub(super) struct FastRoot {
     pub(super) used: u64,
     /// Bytes of the fast copies that may be deleted now.
     pub(super) clean: u64,
-    /// Reason for which it cannot be reached.
+    /// Reason for which the root cannot be reached.
     pub(super) error: Option<String>,
     /// True if the root had the file of the tier, or a fast copy, since the start of the endpoint.
     is_known: bool,

@@ -8,10 +8,11 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Part by which the rate must differ before the limit is written again.
+/// Minimum relative difference between the old and the new rate for which the limit is written
+/// again.
 const CHANGE: f64 = 0.05;
 
-/// Lowest limit in bytes per second. A lower one would stop the applications.
+/// Lowest limit in bytes per second. A lower limit would stop the applications.
 const RATE_MIN: u64 = 65_536;
 
 /// The limits of one tier.

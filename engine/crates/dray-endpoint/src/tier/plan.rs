@@ -86,7 +86,7 @@ pub(super) fn version(row: &TierVersion, mtbf: f64, is_pinned: bool) -> Version 
             TierVersionState::Written => VersionState::OnFast,
             TierVersionState::Demoting => VersionState::Demoting,
             TierVersionState::Demoted => VersionState::Demoted,
-            // The fast copy is not whole, so it is none.
+            // The fast copy may be incomplete, so the version counts as one without a fast copy.
             TierVersionState::Deleting | TierVersionState::Slow => VersionState::SlowOnly,
         },
         is_pinned,
@@ -161,9 +161,9 @@ pub(super) fn declare(estimator: &mut PeriodEstimator, tier: &ManagedTier, rows:
 pub(super) struct Planned {
     /// `None` if the expected bytes exceed the bound.
     pub(super) pattern: Option<TierPattern>,
-    /// Written bytes of the period from which a demotion runs beside writes.
+    /// Bytes written in the period from which on demotions run while applications write.
     pub(super) start: f64,
-    /// Written bytes of the period from which a demotion runs at its maximum.
+    /// Bytes written in the period from which on demotions run at their maximum rate.
     pub(super) full: f64,
     /// Rate of demotions in bytes per second.
     pub(super) read: f64,

@@ -14,13 +14,14 @@ const ROUND: Duration = Duration::from_secs(1);
 /// Longest time between two rounds while a demotion runs.
 const ROUND_BUSY: Duration = Duration::from_millis(200);
 
-/// Time between two looks at the running demotions, and at the events of the fast roots.
+/// Interval between two checks of the running demotions and of the events of the fast roots.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The same while a demotion runs.
+/// Interval between two of these checks while a demotion runs.
 const LOOK_BUSY: Duration = Duration::from_millis(20);
 
-/// Interval in seconds in which a session reports its progress. It moves bytes between two reports.
+/// Interval in seconds at which a session reports its progress. Between two reports the session
+/// moves further bytes.
 const REPORT_SECONDS: f64 = 0.1;
 
 /// Measured seconds from the submission of a demotion to its first byte. The next demotion is
@@ -47,7 +48,7 @@ struct Follow {
     stage: Stage,
     /// Rate in bytes per second.
     rate: f64,
-    /// Number of moved bytes in the last report, and the time of the look that found it.
+    /// Number of moved bytes in the last report, and the time of the check that found this report.
     reported: (u64, Instant),
     /// Bytes that would be left to move if all demotions had followed each other at their rates
     /// without a pause. The number is negative if the demotions are late.
@@ -154,7 +155,8 @@ impl Followed {
         self.by_transfer.is_empty()
     }
 
-    /// Returns true if a demotion has moved its bytes, or has lost its session, since the last look.
+    /// Returns true if a demotion has moved its bytes, or has lost its session, since the previous
+    /// call.
     fn look(&mut self, queue: &Queue) -> bool {
         let now = Instant::now();
         let mut has_advanced = false;
@@ -194,7 +196,7 @@ impl Tiers {
         let until = Instant::now() + round;
         while sleep(look) {
             let known = memories.iter_mut().flatten();
-            // Each tier is asked, so that none misses an advance.
+            // Ask every tier, because each call also records the progress of its tier.
             let is_awaited = known.fold(false, |is, memory| is | memory.is_awaited(&self.queue));
             if is_awaited || Instant::now() >= until {
                 return true;

@@ -74,7 +74,7 @@ impl Round<'_> {
                 Ok(_) => {
                     paced.insert(id.to_owned(), rate);
                 }
-                // The transfer ended meanwhile, or its promise needs the former rate.
+                // The transfer ended meanwhile, or its promise cannot be kept with the new rate.
                 Err(refused)
                     if matches!(
                         refused.error.kind,

@@ -86,7 +86,7 @@ impl Round<'_> {
         Ok(found)
     }
 
-    /// Counts the claim of a ticket. Returns it if it uses space.
+    /// Counts the claim of a ticket. Returns the claim if it uses space.
     fn ticket(
         &self,
         ticket: &TicketRow,

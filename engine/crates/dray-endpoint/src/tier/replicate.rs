@@ -66,7 +66,7 @@ impl Round<'_> {
         if self.follow_replicas(&replicas)? {
             replicas = self.all.queue.tiers().replicas(self.name())?;
         }
-        // A replication that reads the fast copy takes part in the bandwidth of demotions.
+        // A replication that reads the fast copy shares the bandwidth of demotions.
         let demotes = |row: &TierVersion| matches!(row.state, At::Written | At::Demoting);
         let is_idle = !self.memory.is_writing() && !rows.iter().any(demotes);
         let rate = match is_idle {

@@ -105,7 +105,7 @@ impl Round<'_> {
                 }
                 (Ended::Done(_), _) => {
                     new.state = At::Demoted;
-                    // A server that keeps no times restores files with other times.
+                    // Files that are restored from a server that keeps no times get other times.
                     if !self.slow_sets_times() {
                         new.stamp = String::new();
                     }
@@ -266,7 +266,8 @@ impl Round<'_> {
             Some(row) if row.state == At::Deleting && row.stamp == stamp => {
                 changes.push(to(row, At::Demoted));
             }
-            // The files are the rest of a deletion, unless one is younger than the slow copy.
+            // The files remain from an interrupted deletion, unless a file is younger than the slow
+            // copy.
             Some(row) if row.state == At::Deleting && !measure.is_younger(row.demoted_at) => {}
             // A staging call has declared the version before it was measured.
             Some(row) if row.stamp.is_empty() => {

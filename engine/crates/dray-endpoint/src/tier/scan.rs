@@ -38,10 +38,10 @@ pub(super) struct Measure {
     files: u64,
     /// Time of the last change of a file, in nanoseconds since 1970.
     newest: i128,
-    /// Sum of the times of all files. It changes with each of them.
+    /// Sum of the times of all files. The sum changes when the time of any file changes.
     times: i128,
     has_marker: bool,
-    /// A transfer is writing here, or has left a part of a file.
+    /// True if a transfer is writing here, or has left a partial file.
     has_partial: bool,
 }
 

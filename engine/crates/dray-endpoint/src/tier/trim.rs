@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Shortest time between the starts of two parts. A part has the bytes of this time.
+/// Shortest time between the starts of two parts. A part has the number of bytes that may be
+/// trimmed in this time.
 const PART_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Lowest number of bytes of a part. A file system frees no smaller extents.
@@ -24,7 +25,7 @@ pub(super) struct Trim {
     started: Option<Instant>,
     /// Begin of the next part; `None` if no deletion needs a TRIM.
     next: Option<u64>,
-    /// A deletion happened after the present pass had begun.
+    /// True if a deletion happened after the present pass had begun.
     is_due: bool,
     running: Option<Child>,
     /// Reason for which the device is not trimmed.

@@ -30,7 +30,8 @@ fn refused(kind: ErrorKind, cause: impl Into<String>, remedy: &str) -> Error {
         .remedy(remedy)
 }
 
-/// Returns the path of a version below a root: of the template, or `APPLICATION/VERSION`.
+/// Returns the path of a version below a root. The path follows the template, or is
+/// `APPLICATION/VERSION` without a template.
 fn version_path(tier: &ManagedTier, application: &str, version: u64) -> Result<RelPath> {
     let text = match &tier.versions {
         Some(template) => template.path(application, version),
@@ -116,7 +117,7 @@ impl Tiers {
             fast_path: paths.fast.text(),
             slow_path: paths.slow.text(),
             placement,
-            // No device of the tier is used, so the application waits for none.
+            // The job uses no device of the tier, so it waits for no device.
             state: if is_slow {
                 WriteState::Granted
             } else {

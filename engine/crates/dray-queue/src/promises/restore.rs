@@ -1,4 +1,5 @@
-//! Restores the promises from the queue, at a start and after a write was undone.
+//! Restores the promises from the queue, when the queue is opened and after a write was rolled
+//! back.
 
 use super::{Ask, BrokerState, LINK, Promise, PromisedTransfer, Promises, due, round, time};
 use dray_api::Timestamp;

@@ -45,7 +45,7 @@ pub struct StagedIn {
     pub expires_at: Option<Timestamp>,
 }
 
-/// The reason of a waiting transfer, and the expected time of its space.
+/// The reason for which a transfer waits, and the time at which its space is expected to be free.
 pub type WaitReason = (String, Option<Timestamp>);
 
 /// Reasons of waiting transfers by tier and id. They change every second, and are not stored.

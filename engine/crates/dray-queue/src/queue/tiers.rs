@@ -94,7 +94,7 @@ fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<TierVersion> {
         is_folder: row.get("is_folder")?,
         bytes: row.get("bytes")?,
         stamp: row.get("stamp")?,
-        // A state that a newer program wrote is the safest one: nothing is deleted.
+        // Read an unknown state of a newer program as `Written`, so that nothing is deleted.
         state: TierVersionState::parse(&state).unwrap_or(TierVersionState::Written),
         written_at: moment("written_at")?.unwrap_or(Timestamp::from_ms(0)),
         demoted_at: moment("demoted_at")?,

@@ -270,7 +270,7 @@ fn refuse(group: Vec<Write>, error: &Error) {
     }
 }
 
-/// Loads the promises again after a write was undone. Returns true if that succeeded.
+/// Loads the promises again after a write was rolled back. Returns true if that succeeded.
 fn promise_as_written(connection: &Connection, context: &Context) -> bool {
     let loaded = super::promised::load(connection, &context.promises);
     if let Err(error) = &loaded {

@@ -71,7 +71,7 @@ fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<TierWrite> {
             "slow" => WritePlacement::Slow,
             _ => WritePlacement::Fast,
         },
-        // A job in a state of a newer program is not served.
+        // Read an unknown state of a newer program as `Expired`, so that the job is not served.
         state: WriteState::parse(&state).unwrap_or(WriteState::Expired),
         bytes: row.get("bytes")?,
         files: row.get("files")?,

@@ -1,4 +1,4 @@
-//! The ends of transfers, for the rows of their files.
+//! Records the ends of transfers in the rows of the transferred files.
 
 use super::{Tape, end_file, moment};
 use crate::clock;
