@@ -42,12 +42,12 @@ pub struct Request {
     )]
     #[schema(value_type = Option<String>, pattern = "^[A-Za-z0-9._:-]{1,64}$")]
     pub id: Option<TransferId>,
-    /// Files and folders to copy, all in one root of one endpoint. Several sources are copied into
-    /// the destination, which is then a folder.
+    /// Files and folders to copy, all in one root of one endpoint. If there are several sources,
+    /// the destination is a folder, and each source is copied into it.
     #[schema(min_items = 1, max_items = 256)]
     pub sources: Vec<Place>,
-    /// Copies of the source with equal content. The endpoint reads them in turn if the source
-    /// fails. Each must have the size of the source.
+    /// Copies of the source with equal content. If the source fails, the endpoint reads the
+    /// replicas one after the other. Each replica must have the size of the source.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 15)]
     pub replicas: Vec<Place>,

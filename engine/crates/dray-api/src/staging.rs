@@ -81,8 +81,8 @@ pub struct StagingRequest {
     /// transfer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admission: Option<AdmissionWord>,
-    /// Expected bytes of the copy; see the request for a transfer. With them the endpoint promises
-    /// `deadline` immediately.
+    /// Expected bytes of the copy; see the request for a transfer. If this number is given, the
+    /// endpoint promises `deadline` immediately.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_expected: Option<u64>,
     /// Labels of the transfer; see the request for a transfer.

@@ -1,4 +1,5 @@
-//! The WLCG Tape REST API, version 1: requests and answers with the names of its reference document.
+//! The WLCG Tape REST API, version 1: requests and answers with the names of its reference
+//! document.
 //!
 //! The document allows fields that an endpoint does not know, so requests with such fields are
 //! accepted.
@@ -110,8 +111,8 @@ impl TapeFileRequest {
         Ok(activity.filter(|activity| !activity.is_empty()))
     }
 
-    /// Returns the priority that the metadata for `site` contains. A value that is not a number from
-    /// 0 to 9 is ignored, because other systems may use the same field.
+    /// Returns the priority that the metadata for `site` contains. A value that is not a number
+    /// from 0 to 9 is ignored, because other systems may use the same field.
     #[must_use]
     pub fn priority(&self, site: &str) -> Option<u8> {
         let number = self.metadata(site, "priority")?.as_u64()?;

@@ -103,8 +103,8 @@ pub struct TicketRequest {
     #[serde(default)]
     #[schema(value_type = enums::Overwrite)]
     pub overwrite: Overwrite,
-    /// Bytes that the transfer writes. If a path is in a fast root of a tier, the ticket claims this
-    /// space there until the end of the transfer or of the ticket.
+    /// Bytes that the transfer writes. If a path is in a fast root of a tier, the ticket claims
+    /// this space there until the end of the transfer or of the ticket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 9223372036854775807_u64)]
     pub bytes: Option<u64>,
@@ -131,8 +131,8 @@ impl Check for TicketRequest {
                 ));
             }
         }
-        // Bound the total: the database keeps a ticket for days. A caller with more paths can use
-        // the path of a folder, which covers all its entries.
+        // Bound the total size of the paths, because the database keeps a ticket for days. A caller
+        // with more paths can use the path of a folder, which covers all entries of the folder.
         if self.paths.iter().map(String::len).sum::<usize>() > PATHS_BYTES_MAX {
             return Err(checks::refused(
                 "paths",

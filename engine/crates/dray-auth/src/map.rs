@@ -93,9 +93,9 @@ pub struct Rule {
     pub subject: Option<String>,
     /// Group that a token must have, compared exactly. Only for rules about tokens.
     pub group: Option<String>,
-    /// The account: 1 to 32 of `a-z A-Z 0-9 . _ -`, not beginning with `-` or `.`. A `*` in the
-    /// account is replaced by the text that the only `*` of `subject` matches. The rule does not
-    /// match if that text is not a valid account.
+    /// The account: 1 to 32 characters of `a-z A-Z 0-9 . _ -`, not beginning with `-` or `.`. A `*`
+    /// in the account is replaced by the text that the only `*` of `subject` matches. If that text
+    /// is not a valid account, the rule does not match.
     pub owner: Option<String>,
     /// True if the rule refuses matching principals instead of mapping them to an account.
     pub refuse: bool,
@@ -266,8 +266,8 @@ fn fit(pattern: &str, text: &str) -> Option<String> {
     let Some((middle, last)) = tail.rsplit_once('*') else {
         return rest.strip_suffix(tail).map(ToOwned::to_owned);
     };
-    // Find each pattern text between two stars at its leftmost position, which leaves the most text
-    // for the later ones.
+    // Find each pattern text between two stars at its leftmost position. That leaves the most text
+    // for the pattern texts after it.
     let mut left = rest.strip_suffix(last)?;
     let mut taken = None;
     for piece in middle.split('*') {
@@ -286,9 +286,9 @@ fn is_account(name: &str) -> bool {
             .all(|c| c.is_ascii_alphanumeric() || b"._-".contains(&c))
 }
 
-/// Returns the default owner of a principal. The three kinds of owners differ in form: the owner of
-/// a token has an `@` without a `/` before it, the owner of a certificate begins with `/`, and an
-/// account of a rule contains neither character. So no principal can choose the owner of another.
+/// Returns the default owner of a principal. The three kinds of owners differ in form. The owner of
+/// a token has an `@` that follows no `/`. The owner of a certificate begins with `/`. An account
+/// of a rule contains neither character. So no principal can choose the owner of another principal.
 fn own_account(principal: &Principal) -> Owner {
     match principal {
         Principal::Token {

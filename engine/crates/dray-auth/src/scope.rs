@@ -242,8 +242,8 @@ impl Scope {
         if resource.path == own.path {
             return is_folder || !own.is_folder;
         }
-        // A scope for writing a path also allows creating its parent folders within the issuer's
-        // area. Without them the path could not be written.
+        // A scope for writing a path also allows creating the parent folders of the path within the
+        // issuer's area. Without these folders the path could not be written.
         let leads_here = action == Action::MakeFolder
             && own.path.starts_with(&resource.path)
             && resource.path.starts_with(base);

@@ -187,8 +187,8 @@ pub(crate) struct What {
           help_heading = "Selection options")]
     pub(crate) checksum: Option<Checksum>,
 
-    /// Condition under which bytes count as durable: once written, once the file is on stable
-    /// storage before it gets its final name, or object by object
+    /// Condition under which bytes count as durable: none (once written), file (once the file is on
+    /// stable storage, before it gets its final name) or object (each object separately)
     #[arg(long, value_enum, default_value_t = Durability::File, help_heading = "Copy options")]
     pub(crate) durability: Durability,
 
@@ -348,8 +348,8 @@ pub(crate) struct Cp {
     #[arg(long, value_name = "ID", value_parser = transfer_id, help_heading = "Copy options")]
     pub(crate) transfer_id: Option<TransferId>,
 
-    /// Memory for buffers, at least eight objects (--object-size) for each end on this host; if
-    /// both ends are on this host, they share it
+    /// Memory for buffers, at least eight objects (--object-size) for each end on this host; two
+    /// ends on this host share the memory
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = units::pool,
           help_heading = "Copy options")]
     pub(crate) pool: u64,

@@ -1,5 +1,5 @@
-//! `dray stage`: stages copies between the slow and the fast root of an endpoint, and lists, pins and
-//! evicts them.
+//! `dray stage`: stages copies between the slow and the fast root of an endpoint, and lists, pins
+//! and evicts them.
 
 use crate::args::{AtEndpoint, HowToStage, ListStaged, Stage, StageIn, StageOut};
 use crate::exit::{Exit, Stop, usage};

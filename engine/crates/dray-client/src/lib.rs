@@ -75,8 +75,8 @@ impl Keeper {
             false => IDLE_MAX_NOT_IDEMPOTENT,
         };
         let mut kept = kept.filter(|kept| kept.used_at.elapsed() <= most)?;
-        // Lets the task of the connection run, so that it notices if the peer has closed the
-        // connection.
+        // Let the task of the connection run first. The task then notices whether the peer has
+        // closed the connection.
         let ready = kept.runtime.block_on(async {
             tokio::task::yield_now().await;
             tokio::time::timeout(CONNECT_TIMEOUT, kept.sender.ready()).await

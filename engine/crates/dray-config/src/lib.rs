@@ -5,7 +5,7 @@
 //! and a test parses it.
 //!
 //! Non-goals: applying the limits and rules. Except in [`roots`], this crate opens no folder, so it
-//! does not detect a missing one.
+//! does not detect a missing folder.
 //!
 //! Invariant of this crate: an unknown key is refused, and the error names the file and the line.
 
@@ -116,8 +116,8 @@ pub struct Config {
     /// True if file contents may be sent outside TLS, when a transfer requests that.
     #[serde(default)]
     pub clear_data: bool,
-    /// Address `HOST:PORT` at which other hosts reach this endpoint, if it differs from the name
-    /// and port.
+    /// Address `HOST:PORT` at which other hosts reach this endpoint. Default: `name`, with the port
+    /// of the first address in `listen`.
     pub advertise: Option<Address>,
     /// Addresses on which the endpoint listens. Empty before the endpoint listens.
     #[serde(skip)]

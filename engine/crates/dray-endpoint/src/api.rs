@@ -2,8 +2,8 @@
 //!
 //! Not for: the states of transfers (`queue`), permissions (`access`), sockets (`server`).
 //!
-//! Invariant owned here: every refusal has the one form of docs/reference/api.md, whichever layer
-//! refuses.
+//! Invariant owned here: every refusal has the form that docs/reference/api.md describes, whichever
+//! layer refuses.
 
 mod about;
 mod events;

@@ -76,7 +76,7 @@ impl Metrics {
         }
     }
 
-    /// Returns all counters as text, with those of the tiers and the storage targets.
+    /// Returns all metrics as text, including the metrics of the tiers and of the storage targets.
     ///
     /// # Errors
     /// The errors of the queue's database.

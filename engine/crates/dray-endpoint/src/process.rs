@@ -6,8 +6,9 @@ use dray_core::units::human;
 use dray_core::{End, Error, ErrorKind, Result, Status};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Minimum number of open files: listeners, the queue and its readers, the log, and one transfer
-/// with a few files and streams. The value is estimated, not measured.
+/// Lowest limit of open files with which the endpoint starts. It suffices for the listeners, the
+/// queue and its readers, the log, and one transfer with a few files and streams. The value is
+/// estimated, not measured.
 const FILES_MIN: u64 = 128;
 
 /// Number of open files of a session with many small files. The value is estimated, not measured.

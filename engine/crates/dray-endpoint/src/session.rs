@@ -527,8 +527,8 @@ fn task(
     }
 }
 
-/// Interprets the destination as `dray cp` does. It is a folder if the request copies into a
-/// folder, or if the URL ends with a slash. Otherwise it is the new name of the one file.
+/// Interprets the destination as `dray cp` does. If the request copies into a folder, or if the URL
+/// ends with a slash, the destination is a folder. Otherwise it is the new name of the single file.
 fn destination(request: &Request, sources: &[&ApiPath], to: &ApiPath) -> Result<Destination> {
     let is_about_one = request.content.is_some() || request.selection.range.is_some();
     if is_about_one && request.selection.recursive {

@@ -154,8 +154,8 @@ impl Stager<'_> {
         })
     }
 
-    /// Returns the tier whose version a request stages out: from a fast root of the tier to its slow
-    /// root, with an application and a version.
+    /// Returns the tier whose version a request stages out. Such a request copies from a fast root
+    /// of the tier to its slow root, and names an application and a version.
     fn tier_of(&self, row: &StagedRow, slow: &ApiPath, fast: &ApiPath) -> Option<&ManagedTier> {
         let request = &row.request;
         let is_version = row.direction == StagedDirection::Out
@@ -180,8 +180,8 @@ impl Stager<'_> {
         Ok(root == own || tier == Tier::Fast && self.tiers.iter().any(has))
     }
 
-    /// Checks that a path is in a root of the tier. With a bypass, the path for the fast tier
-    /// must instead be in a root that is neither a fast nor the slow root.
+    /// Checks that a path is in a root of the tier. With a bypass, the path for the fast tier must
+    /// instead be in a root that is neither a fast root nor the slow root.
     fn check_tier(&self, path: &ApiPath, tier: Tier, field: &str, bypass: bool) -> Result<()> {
         let root = self.root_of(tier)?;
         let (is_fit, wanted, remedy) = match bypass && tier == Tier::Fast {
@@ -454,7 +454,8 @@ fn stays(fast: &ApiPath, freed: &Freed, is_dry: bool) -> Result<String> {
     Ok(words.join("; "))
 }
 
-/// Builds the submission of a copy between two paths of this endpoint. It has no claim on space.
+/// Builds the submission of a copy between two paths of this endpoint. The submission has no claim
+/// on space.
 ///
 /// # Errors
 /// `InvalidRequest` if the request is not valid.

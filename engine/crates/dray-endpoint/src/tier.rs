@@ -202,8 +202,8 @@ impl Tiers {
     /// Prepares the tiers of the configuration.
     ///
     /// # Errors
-    /// `InvalidRequest` if the bandwidths of a tier contradict each other, or if the server of a slow
-    /// root cannot confirm its copies.
+    /// `InvalidRequest` if the bandwidths of a tier contradict each other, or if the server of a
+    /// slow root cannot confirm its copies.
     pub fn open(
         config: &Config,
         queue: &Arc<Queue>,
@@ -235,7 +235,8 @@ impl Tiers {
     }
 
     /// Runs a round of each tier every second, or earlier after an event ([`Tiers::pause`]), until
-    /// `sleep` returns false. `sleep` waits for the given time, and returns false when the endpoint stops.
+    /// `sleep` returns false. `sleep` waits for the given time, and returns false when the endpoint
+    /// stops.
     pub fn run(&self, given: &Given, sleep: &dyn Fn(Duration) -> bool) {
         let mut memories: Vec<Option<Memory>> = self.tiers.iter().map(|_| None).collect();
         loop {

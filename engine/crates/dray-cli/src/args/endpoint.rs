@@ -283,7 +283,7 @@ fn write_state(word: &str) -> Result<WriteState, String> {
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Owed {
     /// Time by which the transfer must complete: 2026-11-21T17:00:00Z, or a time from now (30s,
-    /// 20m, 12h, 7d). The endpoint refuses a transfer for which it cannot promise this
+    /// 20m, 12h, 7d). The endpoint refuses the transfer if it cannot promise the deadline
     #[arg(long, value_name = "TIME", value_parser = units::moment,
           help_heading = "Options between two endpoints")]
     pub(crate) deadline: Option<Timestamp>,
@@ -298,8 +298,8 @@ pub(crate) struct Owed {
           help_heading = "Options between two endpoints")]
     pub(crate) bytes: Option<u64>,
 
-    /// Minimum rate per second: 30MiB, 1G; a number without a unit is bytes. The endpoint refuses a
-    /// transfer for which it cannot promise this
+    /// Minimum rate per second: 30MiB, 1G; a number without a unit is bytes. The endpoint refuses
+    /// the transfer if it cannot promise the rate
     #[arg(long, value_name = "RATE", value_parser = units::rate,
           help_heading = "Options between two endpoints")]
     pub(crate) rate_min: Option<u64>,

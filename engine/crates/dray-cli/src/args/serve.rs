@@ -66,7 +66,8 @@ pub(crate) struct Serve {
     pub(crate) preallocate: bool,
 
     /// Lustre stripes of received files: source (the stripes of the source file, if the client uses
-    /// --xattrs), COUNT or COUNT:SIZE; with source, sent files carry their stripes
+    /// --xattrs), COUNT or COUNT:SIZE; with source, files that clients read are also sent with
+    /// their stripes
     #[arg(long, value_name = "STRIPES", value_parser = units::stripes)]
     pub(crate) stripe: Option<StripeChoice>,
 

@@ -45,8 +45,8 @@ pub(super) struct Placed {
     pub(super) sink: TargetId,
 }
 
-/// Iterator over the ranges of a file by pair of targets. Neighbouring ranges of one pair are
-/// joined.
+/// Iterator over the ranges of a file, each with its source target and its sink target.
+/// Neighbouring ranges with the same two targets are joined.
 pub(super) struct Placing<'a> {
     source: Peekable<Runs<'a>>,
     sink: Peekable<Runs<'a>>,

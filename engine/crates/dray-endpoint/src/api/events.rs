@@ -67,8 +67,8 @@ impl Wanted {
     }
 }
 
-/// Returns the event that reports lost events. Its id is the id before the first event that
-/// follows.
+/// Returns the event that reports lost events. Its id is one less than the id of the next event, or
+/// the id of the last event that was read.
 fn gap(heard: &Heard) -> Event {
     let first = heard.events.first().map(|published| published.event.id);
     Event {

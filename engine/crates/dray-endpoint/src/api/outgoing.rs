@@ -4,8 +4,8 @@
 //! timeout of the connection ends such a stream. So this module limits the time of each answer.
 //!
 //! Invariant owned here: an answer counts as a running call of its owner until the peer has taken
-//! its last byte. If the peer takes no byte for [`PATIENCE`], the answer is dropped and its memory
-//! is freed.
+//! the last byte of the answer. If the peer takes no byte for [`PATIENCE`], the answer is dropped
+//! and its memory is freed.
 
 use super::extract::Hold;
 use axum::body::{Body as HttpBody, Bytes};

@@ -1,5 +1,5 @@
-//! Collects facts about a call for the audit log. Logged are calls that change something, and calls
-//! refused because of their caller (status 401 and 403).
+//! Collects facts about a call for the audit log. The log contains the calls that change something,
+//! and the calls that were refused because of their caller (status 401 and 403).
 
 use crate::audit::{Audit, Deed};
 use crate::connection::PeerAddress;

@@ -347,8 +347,8 @@ impl Api {
         }
     }
 
-    /// Returns the two paths of a file that the caller may stage. The owner's rules of the fast root
-    /// must allow writes, but a token needs only the scope for staging.
+    /// Returns the two paths of a file that the caller may stage. The root's rules for owners must
+    /// allow writes to the fast root, but a token needs only the scope for staging.
     fn pair(&self, caller: &Principal, path: &str) -> Result<Pair> {
         let pair = Pair::of(&self.roots, path)?;
         self.access.allow(caller, Action::Stage, &pair.slow)?;

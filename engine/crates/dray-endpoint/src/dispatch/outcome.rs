@@ -35,8 +35,9 @@ pub(super) fn ending(
     let has_progressed = report.counters.bytes.durable > before.bytes.durable
         || report.counters.files.done > before.files.done;
     let broken = |error: Error, is_sources: bool| {
-        // After a failure of one replica, the next session reads the next replica. After the last
-        // replica, the first one is tried again, unless the error is permanent.
+        // After a failure of one replica, the next session reads the next replica. After a failure
+        // of the last replica, the next session reads the sources again, unless the error is
+        // permanent.
         let count = u32::try_from(input.request.origins()).unwrap_or(1);
         let next = input.source + 1;
         let has_next = is_sources && next < count;

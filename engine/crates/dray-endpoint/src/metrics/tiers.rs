@@ -80,11 +80,12 @@ pub struct TierSample {
     pub name: String,
     /// Number of versions in each state.
     pub versions: Vec<(&'static str, u64)>,
-    /// Used bytes, capacity, watermark, DWSF, DWPP, start and full thresholds, demotion rate, write
-    /// rate, 1 while an application writes, and the bytes that cannot be freed.
+    /// In this order: used bytes, capacity, watermark, DWSF, DWPP, start threshold, full threshold,
+    /// demotion rate, write rate, 1 while an application writes (otherwise 0), and the bytes that
+    /// cannot be freed. The page docs/design/tiers.md defines the abbreviations.
     pub gauges: [u64; 11],
-    /// Restarts, hits, demotions, demoted bytes, failed demotions, deletions, deleted bytes, failed
-    /// deletions, replications and failed replications.
+    /// In this order: restarts, hits, demotions, demoted bytes, failed demotions, deletions,
+    /// deleted bytes, failed deletions, replications and failed replications.
     pub counters: [u64; 10],
 }
 

@@ -1,8 +1,8 @@
 //! Compares a file of a fast copy with its slow copy, before the file is deleted.
 //!
-//! A slow root that sets the times of files has a copy if size and time agree: the transfer set the
-//! time after it had verified the checksum. A server that keeps no times (XRootD) must also confirm
-//! the checksum of the bytes that it stores now.
+//! If the slow root sets the times of files, an equal size and time prove that the slow copy is
+//! correct: the transfer set the time after it had verified the checksum. If a server keeps no
+//! times (XRootD), it must also confirm the checksum of the bytes that it stores now.
 
 use crate::storage::{self, Given, Seen};
 use dray_config::roots::Root;

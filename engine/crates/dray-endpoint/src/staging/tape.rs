@@ -1,7 +1,7 @@
 //! Stages the files of tape requests: submits a transfer for each file, and records its end.
 //!
-//! Rounds on one thread do this work, because a request may name thousands of files. The rows of the
-//! files are in the database, so a restart of the endpoint continues with them.
+//! One thread does this work in rounds, because a request may name thousands of files. The rows of
+//! the files are in the database, so a restart of the endpoint continues with them.
 //!
 //! Invariant owned here: a fast copy that differs from its slow copy is not replaced.
 
@@ -90,8 +90,8 @@ impl Pair {
 struct Copies {
     slow: Option<FileState>,
     fast: Option<FileState>,
-    /// True if both copies exist and have the same size and time. On a slow root that keeps no times,
-    /// the sizes alone decide.
+    /// True if both copies exist and have the same size and time. On a slow root that keeps no
+    /// times, the sizes alone decide.
     is_same: bool,
 }
 

@@ -462,7 +462,8 @@ fn completed(claim: &ClaimRow, rows: &[TierVersion]) -> u64 {
     completed_at(&claim.claim.to, claim.started_at, rows)
 }
 
-/// Returns the bytes of the versions at and below the path `to` that are complete since `started_at`.
+/// Returns the bytes of the versions at and below the path `to` that became complete at or after
+/// `started_at`.
 pub(super) fn completed_at(to: &str, started_at: Option<Timestamp>, rows: &[TierVersion]) -> u64 {
     let is_new = |row: &&TierVersion| {
         let started = started_at.is_some_and(|at| row.written_at >= at);

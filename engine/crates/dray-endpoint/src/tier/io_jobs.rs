@@ -1,9 +1,10 @@
 //! Serves the write jobs of a tier: one job at a time on each fast root, in the order of the queues
-//! (section 5.1.1). With a policy that does not schedule writes, jobs wait for space only.
+//! (section 5.1.1 of the paper that docs/design/tiers.md names). With a policy that does not
+//! schedule writes, jobs wait for space only.
 //!
-//! Invariant owned here: a job is granted only while no other job of its fast root is granted, unless
-//! the policy does not schedule writes. The database has the granted jobs, so a restart of the
-//! endpoint keeps them.
+//! Invariant owned here: a job is granted only while no other job of its fast root is granted,
+//! unless the policy does not schedule writes. The database has the granted jobs, so a restart of
+//! the endpoint keeps them.
 
 use super::Round;
 use super::admission::{Claimant, Claims, Waiting};
@@ -137,8 +138,8 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Returns the reason and the expected start of each waiting job. `space` has the reasons of jobs
-    /// that wait for space, and `rate` is the rate of writes in bytes per second.
+    /// Returns the reason and the expected start of each waiting job. `space` has the reasons of
+    /// jobs that wait for space, and `rate` is the rate of writes in bytes per second.
     pub(super) fn write_waits(
         &self,
         jobs: &[TierWrite],

@@ -99,8 +99,8 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Returns the next version for a root, in R-order. A replication that has just failed is no
-    /// candidate.
+    /// Returns the next version to replicate to a root, in the R-order of docs/design/tiers.md. A
+    /// version whose replication has just failed is not a candidate.
     fn next<'r>(
         &self,
         rows: &'r [TierVersion],

@@ -1,7 +1,7 @@
-//! Finds the versions below a fast root, and measures them.
+//! Finds the versions below a fast root, and measures them. Follows no link, and opens no file.
 //!
-//! Follows no link, and opens no file. Owned here: every folder is opened relative to the folder
-//! above it, so an application that moves folders cannot lead the walk out of the root.
+//! Invariant owned here: every folder is opened relative to the folder above it. So an application
+//! that moves folders cannot lead the walk out of the root.
 
 use dray_api::Timestamp;
 use dray_config::roots::Root;

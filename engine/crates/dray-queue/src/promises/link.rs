@@ -45,9 +45,9 @@ impl Link {
     /// Records `moved`, the bytes of all sessions so far, and `shown`, the evidence since the last
     /// call. Returns a new estimate after a window with enough evidence.
     ///
-    /// A higher rate than the estimate counts immediately, because it was observed. A lower rate
-    /// counts slowly, and only if the evidence of every sample in the window was strong. Otherwise
-    /// the sessions may have moved little for other reasons.
+    /// A higher rate than the estimate replaces the estimate immediately, because it was observed.
+    /// A lower rate reduces the estimate slowly, and only if the evidence of every sample in the
+    /// window was strong. Otherwise the sessions may have moved little for other reasons.
     pub(super) fn measure(&mut self, now: Time, moved: u64, shown: Shown) -> Option<u64> {
         // If the clock was set back, start a new window.
         let window = self.window.filter(|(since, _)| *since <= now);

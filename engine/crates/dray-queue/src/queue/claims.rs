@@ -1,5 +1,5 @@
 //! Claims of transfers on the space of tiers. A transfer whose destination is in a fast root of a
-//! tier is no candidate before the tier has admitted its claim.
+//! tier cannot start before the tier has admitted its claim.
 //!
 //! Invariant owned here: a claim that was admitted stays admitted for the whole attempt.
 
@@ -78,8 +78,8 @@ impl Waits {
 pub(super) struct ClosedRoots(Mutex<HashMap<String, String>>);
 
 impl Tiers<'_> {
-    /// Closes the slow root of a tier for transfers, or opens it again. No transfer to a closed root
-    /// starts.
+    /// Closes the slow root of a tier for transfers, or opens it again. While a root is closed, no
+    /// transfer to it starts.
     pub fn close(&self, tier: &str, root: Option<&str>) {
         let mut closed = self.0.closed.0.lock_unpoisoned();
         match root {
@@ -174,8 +174,8 @@ impl Tiers<'_> {
         waits.insert(tier.to_owned(), reasons);
     }
 
-    /// Returns the complete copies that callers staged in below one of the roots, once for each
-    /// path. Of several copies of a path, the one with the latest end of its lifetime is returned.
+    /// Returns the complete copies that callers staged in below one of the roots. If a path has
+    /// several copies, returns only the copy whose lifetime ends last.
     ///
     /// # Errors
     /// Errors of the database.

@@ -310,8 +310,8 @@ impl Queue {
             format!("no caller has asked about the transfer for {seconds} seconds")
         };
         for row in &forsaken {
-            // The end of a session replaces the notices in the row by those in memory. So add the
-            // notice in memory too.
+            // The end of a session replaces the notices in the row by the notices in memory. So add
+            // the notice in memory too.
             self.live.noted(&row.id, &notice(row));
         }
         self.write(move |connection, effects| {

@@ -261,8 +261,8 @@ impl Tape<'_> {
         })
     }
 
-    /// Returns a request and its files, sorted by path. A file with a transfer that has started is
-    /// `Started`, and one whose transfer is queued is `Submitted`.
+    /// Returns a request and its files, sorted by path. If the transfer of a file has started, the
+    /// file is `Started`. If the transfer is queued, the file is `Submitted`.
     ///
     /// # Errors
     /// `NotFound` if the request does not exist, or belongs to another owner.
@@ -428,8 +428,8 @@ impl Tape<'_> {
         })
     }
 
-    /// Records the last state of a file, unless the file has ended before. Returns true if the state
-    /// was recorded.
+    /// Records the final state of a file, unless the file already has a final state. Returns true
+    /// if the state was recorded.
     ///
     /// # Errors
     /// Errors of the database.

@@ -164,7 +164,7 @@ pub(super) fn find(connection: &Connection, one: &TierVersion) -> Result<Option<
         .map_err(sql("look up a version"))
 }
 
-/// Counts a restart of an application, and marks the version as used. `is_hit` tells if the fast
+/// Counts a restart of an application, and marks the version as used. `is_hit` is true if the fast
 /// copy existed.
 pub(super) fn restarted(
     connection: &Connection,

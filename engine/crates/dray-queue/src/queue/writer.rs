@@ -186,7 +186,7 @@ fn run(mut connection: Connection, jobs: &Receiver<Write>, context: &Context) {
         if let Ok(is_as_written) = written {
             is_promised &= is_as_written;
         } else {
-            // A panic occurred outside of the single writes. The waiting callers get an error, and
+            // A panic occurred outside the individual writes. The waiting callers get an error, and
             // the next group is written normally.
             tracing::error!("a write to the queue failed because of a defect in dray");
             // If the group was committed, the rollback fails, which is harmless.

@@ -164,8 +164,8 @@ impl WalkRoot {
 
 /// Walks all entries of a folder without following links, and calls `tell` with each event. The
 /// walk needs memory for one path, the files of one log, and one batch of names, whatever the size
-/// of the tree. A partial file without a log is reported as [`WalkEvent::PartialData`] if it is at least
-/// [`AGE_MIN`] old at `now`, otherwise as [`WalkEvent::Young`].
+/// of the tree. A partial file without a log is reported as [`WalkEvent::PartialData`] if it is at
+/// least [`AGE_MIN`] old at `now`, otherwise as [`WalkEvent::Young`].
 ///
 /// # Errors
 /// If the folder itself cannot be listed.
