@@ -166,8 +166,9 @@ const fn multiply(mut left: u32, mut right: u32) -> u32 {
     product
 }
 
-/// Returns the remainder of x^(8 * `length`). A crc is a remainder, and `length` more bytes
-/// multiply it by this factor. A thousand combinations cost less than summing one object.
+/// Returns the remainder of x^(8 * `length`) modulo the polynomial of the crc. A crc is a
+/// remainder, and `length` more bytes multiply it by this factor. A thousand combinations cost less
+/// than summing one object.
 fn shift(mut length: u64) -> u32 {
     let mut power = ONE;
     let mut squares = SQUARES.iter().skip(3);

@@ -17,7 +17,8 @@ use std::sync::Arc;
 pub const LAYOUT_TARGETS_MAX: usize = 4096;
 
 /// Maximum number of stripes in a [`StripeTable`]. The table then takes 128 KiB, and describes a
-/// file of 256 GiB in stripes of 4 MiB. Stripes after the table repeat it.
+/// file of 256 GiB in stripes of 4 MiB. The stripes after the end of the table use its entries
+/// again from the first.
 pub const LAYOUT_STRIPES_MAX: usize = 1 << 16;
 
 /// Maximum number of extents in a composite layout.

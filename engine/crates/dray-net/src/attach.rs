@@ -13,7 +13,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// - If the link has ended.
-/// - If the stream number was used before, or the granted number of streams is alive.
+/// - If the stream number was used before, or as many streams as the session granted exist already.
 /// - If the system refuses a thread. A passive end without other streams then ends the link and
 ///   sends the driver the reason, because the driver would otherwise only see that its streams
 ///   close.

@@ -94,7 +94,7 @@ impl ControlConnection {
         self.transmit_in(&mut self.out.lock_unpoisoned(), plain)
     }
 
-    /// As [`Self::transmit`], for a caller that holds the lock `out`.
+    /// Does the same as [`Self::transmit`], for a caller that holds the lock `out`.
     fn transmit_in(&self, cipher: &mut Vec<u8>, plain: &[u8]) -> io::Result<()> {
         let mut pieces = plain.chunks(ENCRYPT_BYTES);
         loop {

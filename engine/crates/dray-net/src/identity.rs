@@ -49,8 +49,8 @@ impl Identity {
         Self::load_or_create_for(folder, &[])
     }
 
-    /// As [`Identity::load_or_create`]. A new certificate lists the host names and addresses in
-    /// `names`, for peers that check names.
+    /// Does the same as [`Identity::load_or_create`]. A new certificate lists the host names and
+    /// addresses in `names`, for peers that check names.
     ///
     /// # Errors
     /// The errors of [`Identity::load_or_create`].

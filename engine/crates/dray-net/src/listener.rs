@@ -42,7 +42,7 @@ impl Stopper {
         self.0.state.sessions.stop();
     }
 
-    /// As [`Stopper::stop`], and ends all connections immediately.
+    /// Does the same as [`Stopper::stop`], and ends all connections immediately.
     pub fn abort(&self) {
         self.stop();
         self.0.state.sessions.cut();

@@ -99,8 +99,8 @@ struct Attempt {
     _counted: Counted,
 }
 
-/// Connections that are being made ahead. Dropping this closes the connections that no stream has
-/// claimed.
+/// Connections that are being made in advance. Dropping this closes the connections that no stream
+/// has claimed.
 pub(super) struct Preconnected {
     way: Arc<Dialer>,
     made: Receiver<Attempt>,
@@ -138,9 +138,9 @@ impl Preconnected {
         }
     }
 
-    /// Waits for the next connection made ahead. Returns `None` if the caller must make a new
-    /// connection: because no connection is left, because the listener's timeout for the connection
-    /// may have passed, or because the listener has evicted the connection.
+    /// Waits for the next connection that was made in advance. Returns `None` if the caller must
+    /// make a new connection: because no connection is left, because the listener's timeout for the
+    /// connection may have passed, or because the listener has evicted the connection.
     pub(super) fn next(&self) -> Option<Result<Ready>> {
         let claim = |left: usize| left.checked_sub(1);
         let order = Ordering::Relaxed;

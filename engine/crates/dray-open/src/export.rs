@@ -298,7 +298,8 @@ impl Export {
         self.destination_for(within, &Selection::default())
     }
 
-    /// As [`Self::destination`], for a transfer with a `selection`: see [`Destination::open_for`].
+    /// Does the same as [`Self::destination`], for a transfer with a `selection`: see
+    /// [`Destination::open_for`].
     ///
     /// # Errors
     /// The errors of [`Self::destination`].

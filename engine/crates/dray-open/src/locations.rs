@@ -168,7 +168,7 @@ impl Places {
         Self::read_with(written, &Registry::default())
     }
 
-    /// As [`Self::read`], with the stores of `registry`.
+    /// Does the same as [`Self::read`], with the stores of `registry`.
     ///
     /// # Errors
     /// The errors of [`Self::read`].

@@ -3,7 +3,7 @@
 //!
 //! The command line and the Python package both use this module, so each of them can resume a
 //! transfer of the other. [`open`] carries out all steps for a copy on this host. A transfer with
-//! another host uses the single steps.
+//! another host uses the individual steps.
 
 pub use crate::targets::Targets;
 

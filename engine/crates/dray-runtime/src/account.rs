@@ -152,7 +152,7 @@ fn enter(account: &Account) -> rustix::io::Result<()> {
     rustix::thread::set_thread_res_gid(None, gid, None)?;
     rustix::thread::set_thread_res_uid(None, uid, None)?;
     // The change of user drops the capabilities only if the thread ran as root. A process of
-    // another user may have been given single capabilities, which this call drops.
+    // another user may have been given individual capabilities, which this call drops.
     let none = CapabilitySets {
         effective: CapabilitySet::empty(),
         permitted: CapabilitySet::empty(),

@@ -1,10 +1,11 @@
 //! Measures the two devices of a tier with real reads and writes: the slow device alone, and the
-//! fast device with reads at several rates beside writes at full speed.
+//! fast device with reads at several rates during writes at full speed.
 //!
-//! The page cache cannot flatter the numbers. Files are opened with `O_DIRECT`, so that each byte
-//! moves between the device and this program. On a file system without direct I/O, written bytes
-//! count after `fdatasync(2)`, and the pages of the files to read are dropped before each read. All
-//! times end after an `fdatasync(2)`, which also empties the write cache of a device.
+//! The page cache does not make the measured rates too high. Files are opened with `O_DIRECT`, so
+//! that each byte moves between the device and this program. On a file system without direct I/O,
+//! written bytes count after `fdatasync(2)`, and the pages of the files to read are dropped before
+//! each read. All times end after an `fdatasync(2)`, which also empties the write cache of a
+//! device.
 //!
 //! Non-goals: the model of the device, which is in `dray_sched::tiers::calibration`.
 //!

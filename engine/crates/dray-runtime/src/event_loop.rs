@@ -92,7 +92,7 @@ pub(crate) fn run<C: Executor>(
             }
         }
         // A due wake-up runs even if more events are waiting. Otherwise a constant flow of events
-        // would delay it without limit.
+        // would delay the wake-up without limit.
         if executor.until_wake().is_some_and(|wake| wake.is_zero()) {
             executor.tick();
         }

@@ -121,13 +121,13 @@ impl Handle {
         self.attach(Live::Source(stopper.events().clone()));
     }
 
-    /// As [`Handle::attach_local`], for a session that another host drives and in which this end
-    /// reads.
+    /// Does the same as [`Handle::attach_local`], for a session that another host drives and in
+    /// which this end reads.
     pub fn attach_source(&self, events: &Sender<SourceEvent>) {
         self.attach(Live::Source(events.clone()));
     }
 
-    /// As [`Handle::attach_source`], for a session in which this end writes.
+    /// Does the same as [`Handle::attach_source`], for a session in which this end writes.
     pub fn attach_sink(&self, events: &Sender<SinkEvent>) {
         self.attach(Live::Sink(events.clone()));
     }

@@ -138,7 +138,7 @@ impl Filter {
         })
     }
 
-    /// Returns true if the listing enters a folder. Only an exclude pattern can keep it out: a
+    /// Returns true if the listing enters a folder. Only an exclude pattern can prevent this: a
     /// folder that no include pattern matches may still contain included entries.
     #[must_use]
     pub fn enters(&self, folder: &RelPath) -> bool {

@@ -129,7 +129,7 @@ impl Space {
         let mut destination = self.destination()?;
         let met = self.met.lock_unpoisoned();
         // If the listing was incomplete, files in the log that the source did not announce may
-        // still exist there. Keep them.
+        // still exist at the source. Keep them.
         self.drop_files(&mut destination, neighbours.as_mut(), |path, file| {
             let is_kept = keeps.is_none_or(|keeps| keeps.contains(path));
             let is_met = met.contains(path);

@@ -107,8 +107,8 @@ impl Destination {
         Self::open_marked(request, 0)
     }
 
-    /// As [`Self::open`], for a transfer with a `selection`. If another transfer is writing the
-    /// same names with the same selection, this transfer is refused as a whole.
+    /// Does the same as [`Self::open`], for a transfer with a `selection`. If another transfer is
+    /// writing the same names with the same selection, this transfer is refused as a whole.
     ///
     /// # Errors
     /// The errors of [`Self::open`].

@@ -15,7 +15,7 @@ use std::hash::Hash;
 use std::sync::Mutex;
 
 /// The file locks of the writers of one storage target. Each target has its own locks, so that a
-/// slow target does not delay writes to others.
+/// slow target does not delay writes to other targets.
 pub(super) struct FileLocks<K, J>(Mutex<HashMap<K, VecDeque<J>>>);
 
 impl<K: Hash + Eq, J> FileLocks<K, J> {

@@ -179,7 +179,8 @@ impl Space {
         self.lease.as_ref().map_or(Ok(()), Lease::check)
     }
 
-    /// As [`Self::check_lease`], for frequent calls. May use the result of a recent check.
+    /// Does the same as [`Self::check_lease`], for frequent calls. May use the result of a recent
+    /// check.
     pub(super) fn check_lease_often(&self) -> Result<()> {
         self.lease.as_ref().map_or(Ok(()), Lease::check_often)
     }

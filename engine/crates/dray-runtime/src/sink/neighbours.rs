@@ -121,8 +121,9 @@ impl Neighbours {
         self.look_after(Duration::ZERO);
     }
 
-    /// As [`Self::look_again`], but keeps recent lists of logs. The caller is about to begin a
-    /// file. Recent lists are sufficient, because the logs are read again after the file was begun.
+    /// Does the same as [`Self::look_again`], but keeps recent lists of logs. The caller is about
+    /// to begin a file. Recent lists are sufficient, because the logs are read again after the file
+    /// was begun.
     pub(super) fn look_soon(&mut self) {
         self.look_after(LOCAL_FRESH);
     }
@@ -139,8 +140,8 @@ impl Neighbours {
     }
 
     /// Returns the logs in which the file at `path` is open, as of the last [`Self::look_again`].
-    /// This transfer made the folders for which `is_fresh` returns true, so these contain no older
-    /// log.
+    /// This transfer made the folders for which `is_fresh` returns true, so these folders contain
+    /// no older log.
     ///
     /// # Errors
     /// Errors of the store.

@@ -162,8 +162,8 @@ fn write_together(pieces: &[Piece<'_>], space: &Space) -> HashMap<usize, Result<
             let (path, metadata) = part.small.as_ref()?;
             let (content, holes) = match piece.len() == 1 && !part.hole {
                 true => (Cow::Borrowed(data), Vec::new()),
-                // A small file whose parts do not match is left to the single write, which reports
-                // the error.
+                // A small file whose parts do not match is left to the write of a single file,
+                // which reports the error.
                 false => gather(piece, data)
                     .map(|(content, holes)| (Cow::Owned(content), holes))
                     .ok()?,

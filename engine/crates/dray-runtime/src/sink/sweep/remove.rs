@@ -1,4 +1,4 @@
-//! Removes the data that a walk found, while holding its lease.
+//! Removes the data that a walk found, while this host holds the lease of the data.
 //!
 //! The order is: partial files, log, lease. After an interruption the log still names the remaining
 //! files, so the next walk or the repeated purge finds them again. A later transfer trusts the
