@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from integration.conftest import OUT
+from integration.harness.program import find_program
 from integration.storage.ceph import Cluster, find_missing
 from integration.xrootd.servers import compile_loopback
 
@@ -64,3 +65,14 @@ def ceph_on_disk() -> Iterator[Cluster]:
 def ceph_with_keys() -> Iterator[Cluster]:
     """Yield a cluster in memory that authenticates its users (``cephx``)."""
     yield from _cluster("keys", "memstore", "cephx")
+
+
+@pytest.fixture(autouse=True)
+def release_program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make endpoints run the release program of this tree, unless ``DRAY_PROGRAM`` names another."""
+    if "start_endpoint" not in request.fixturenames or "DRAY_PROGRAM" in os.environ:
+        return
+    try:
+        monkeypatch.setenv("DRAY_PROGRAM", str(find_program()))
+    except FileNotFoundError as error:
+        pytest.fail(str(error), pytrace=False)

@@ -1,0 +1,223 @@
+"""An endpoint with a folder, endpoints whose root is a pool of a Ceph cluster, and their copies.
+
+A proxy before the endpoint with the folder counts the sent bytes, and the stock program ``rados``
+reads the arrived data: nothing here relies on reports of the endpoints.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from dray.client import Policy, Request, Retry, copy
+from dray.testing.endpoints import Root
+from dray.testing.proxy import Proxy
+from integration.harness.program import Process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+    from dray.client import Client, Transfer
+    from dray.testing.endpoints import Endpoint
+    from integration.harness.program import Word
+    from integration.storage.ceph import Cluster
+
+MIB = 1 << 20
+OBJECT = 4 * MIB
+#: namespace and folder of the root
+SPACE, TOP = "site", "/data"
+STATE = f"{SPACE}.dray"
+#: with these a session gets at most 15 MiB for its buffers (as in integration/endpoint)
+LIMITS = {"memory": "64MiB", "transfers_active": 2}
+POOL_BYTES = 15 * MIB
+SYNC_GROUP_BYTES = 64 * MIB
+#: frames, records of TLS, object heads
+OVERHEAD_BYTES = MIB
+#: calls of a client return or fail within this time
+CALLS = Policy(seconds=60, tries=60, first_pause=0.1, longest_pause=1.0)
+PATIENT = Retry(tries=60, interval_seconds=1)
+END_SECONDS = 240.0
+
+
+def make_file(path: Path, size: int, seed: int) -> Path:
+    """Write random bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(random.Random(seed).randbytes(size))
+    return path
+
+
+class Pool:
+    """A pool, its root folder, and its content as the stock program reads it."""
+
+    def __init__(self, cluster: Cluster, name: str, folder: Path) -> None:
+        """Create the pool."""
+        self.cluster, self.name, self.folder = cluster, name, folder
+        cluster.make_pool(name)
+
+    @property
+    def url(self) -> str:
+        """URL of the root folder."""
+        return f"rados://{self.name}@{SPACE}/{TOP}?conf={self.cluster.configuration}"
+
+    def read(self, path: str) -> bytes | None:
+        """Read a file by libradosstriper; ``None`` if no file has the name."""
+        out = self.folder / f"read-{threading.get_ident()}-{time.monotonic_ns()}"
+        words: list[Word] = ["-p", self.name, "-N", SPACE, "--striper", "get", f"{TOP}/{path}", out]
+        ended = self.cluster.rados(*words)
+        try:
+            if ended.returncode == 0:
+                return out.read_bytes()
+            assert "No such file" in ended.stderr, ended.stderr
+            return None
+        finally:
+            out.unlink(missing_ok=True)
+
+    def write(self, path: str, source: Path) -> None:
+        """Write a file as another program does."""
+        words: list[Word] = ["-p", self.name, "-N", SPACE, "--striper", "put", f"{TOP}/{path}"]
+        ended = self.cluster.rados(*words, source)
+        assert ended.returncode == 0, ended.stderr
+
+    def objects(self, path: str = "") -> list[str]:
+        """Return the names of the objects of files whose path begins with ``path``."""
+        names = self.cluster.names(self.name, SPACE)
+        return [name for name in names if name.startswith(f"{TOP}/{path}")]
+
+    def leftovers(self) -> list[str]:
+        """Return the objects of the state namespace that are not folders."""
+        return [name for name in self.cluster.names(self.name, STATE) if not name.startswith("d")]
+
+    def expect(self, path: str, source: Path) -> None:
+        """Fail unless a file of the pool has the content of ``source``, in the right objects."""
+        wanted = source.read_bytes()
+        assert self.read(path) == wanted
+        count = max(1, -(-len(wanted) // OBJECT))
+        assert len(self.objects(f"{path}.")) == count
+
+
+class PoolWatch(threading.Thread):
+    """Reads a name of a pool again and again: the file must be missing or complete."""
+
+    def __init__(self, pool: Pool, path: str, *allowed: bytes) -> None:
+        """Permit a missing file, and these contents."""
+        super().__init__(daemon=True)
+        self._pool, self._path, self._allowed = pool, path, allowed
+        self._is_over = threading.Event()
+        self.rounds = 0
+        self.violations: list[str] = []
+
+    def run(self) -> None:
+        """Read until the context ends, and once more."""
+        while not self._is_over.is_set():
+            self._look()
+            time.sleep(0.02)
+        self._look()
+
+    def _look(self) -> None:
+        self.rounds += 1
+        found = self._pool.read(self._path)
+        if found is not None and found not in self._allowed:
+            self.violations.append(f"{self._path} has {len(found)} bytes of wrong content")
+
+    def __enter__(self) -> PoolWatch:
+        """Start."""
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop; fail if a wrong content was read."""
+        self._is_over.set()
+        self.join()
+        if error is None:
+            assert self.violations == []
+
+
+class Sites:
+    """An endpoint ``near`` with a folder, and endpoints whose root is the same pool."""
+
+    def __init__(
+        self, start: Callable[..., Endpoint], pool: Pool, *, config: Mapping[str, Any] | None = None
+    ) -> None:
+        """Start ``near``, and make the root folder in the pool.
+
+        :param config: further keys of the endpoints of the pool.
+        """
+        self._start, self.pool = start, pool
+        self._config = {"limits": LIMITS, **(config or {})}
+        self.proxy = Proxy("127.0.0.1:1")
+        behind = {"limits": LIMITS, "advertise": self.proxy.address}
+        self.near = start("near", config=behind)
+        self.proxy.upstream = self.near.address
+        self._clients: dict[str, Client] = {}
+        empty = pool.folder / f"empty-{time.monotonic_ns()}"
+        empty.mkdir()
+        self.cp("-r", "--allow-empty", f"{empty}/", pool.url).wait().expect(0)
+
+    def cp(self, *words: Word) -> Process:
+        """Start ``dray cp`` without an endpoint."""
+        name = f"cp-{time.monotonic_ns()}"
+        return Process([self.near.program, "cp", "--json", *words], self.pool.folder, name)
+
+    def at_pool(self, name: str, **options: Any) -> Endpoint:  # noqa: ANN401
+        """Start an endpoint whose root ``data`` is the pool, with its own state and key."""
+        roots = [Root("data", {"store": self.pool.url})]
+        return self._start(name, roots=roots, config={**self._config, **options})
+
+    def client(self, endpoint: Endpoint) -> Client:
+        """Return a client of an endpoint."""
+        if endpoint.key not in self._clients:
+            self._clients[endpoint.key] = endpoint.client(policy=CALLS)
+        return self._clients[endpoint.key]
+
+    def credentials(self, *endpoints: Endpoint) -> list[Word]:
+        """Return the options with which ``dray cp`` may call the endpoints."""
+        words: list[Word] = []
+        for endpoint in endpoints:
+            token = self.pool.folder / f"{endpoint.name}-{time.monotonic_ns()}.token"
+            token.write_text(endpoint.token())
+            token.chmod(0o600)
+            words += ["--token-file", f"{endpoint.address}={token}"]
+            words += ["--peer-key", f"{endpoint.address}={endpoint.key}"]
+        return words
+
+    def submit(
+        self, source: Endpoint, path: str, sink: Endpoint, to: str, **more: Any  # noqa: ANN401
+    ) -> str:
+        """Ask the sink to fetch a file from the source; return the id of the transfer."""
+        request = Request(
+            sources=(),
+            destination="",
+            **{"retry": PATIENT, "overwrite": "always", **more},  # type: ignore[arg-type]
+        )
+        handle = copy(
+            source.place(path),
+            sink.place(to),
+            source=self.client(source),
+            destination=self.client(sink),
+            active="destination",
+            request=request,
+        )
+        return handle.id
+
+    def wait(self, sink: Endpoint, id: str) -> Transfer:
+        """Wait until a transfer has ended."""
+        return self.client(sink).wait(id, timeout_seconds=END_SECONDS)
+
+    def sent(self) -> int:
+        """Count the bytes that ``near`` has sent as a source."""
+        return self.proxy.counted()[1]
+
+    def close(self) -> None:
+        """Close clients and the proxy."""
+        for client in self._clients.values():
+            client.close()
+        self.proxy.close()

@@ -1,0 +1,189 @@
+"""Endpoints whose root is a pool of a Ceph cluster: copies in and out, kills, a full pool."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.harness.program import Process
+from integration.storage.pool_root import (
+    END_SECONDS,
+    MIB,
+    OBJECT,
+    OVERHEAD_BYTES,
+    POOL_BYTES,
+    SYNC_GROUP_BYTES,
+    Pool,
+    PoolWatch,
+    Sites,
+    make_file,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from dray.client import Transfer
+    from dray.testing.endpoints import Endpoint
+    from integration.storage.ceph import Cluster
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(1200)]
+
+SIZE = 48 * MIB + 12345
+RATE = 16 * MIB
+MOMENTS = int(os.environ.get("DRAY_KILLS", "20"))
+
+
+@pytest.fixture
+def sites(
+    start_endpoint: Callable[..., Endpoint],
+    ceph: Cluster,
+    folder: Path,
+    request: pytest.FixtureRequest,
+) -> Iterator[Sites]:
+    """Yield an endpoint with a folder, and a pool of the cluster in memory."""
+    made = Sites(start_endpoint, Pool(ceph, f"e-{abs(hash(request.node.name))}", folder))
+    yield made
+    made.close()
+
+
+def test_files_and_trees_go_in_and_out(sites: Sites) -> None:
+    """``dray cp`` asks two endpoints for a copy into the pool, and for a copy out of it."""
+    top = sites.near.root("tree")
+    sizes = {"a": SIZE, "b": 0, "c/d": OBJECT, "c/e/f": 3, **{f"many/{n}": n for n in range(40)}}
+    for seed, (name, size) in enumerate(sizes.items()):
+        make_file(top / name, size, seed)
+    grid = sites.at_pool("grid")
+    words = ["-r", *sites.credentials(sites.near, grid)]
+
+    def carry(*ends: str) -> None:
+        whole = [grid.program, "cp", "--json", *ends, *words]
+        name = f"cp-{time.monotonic_ns()}"
+        ended = Process(whole, sites.pool.folder, name).wait(END_SECONDS).expect(0)
+        assert ended.report["state"] == "done", ended.out
+
+    carry(sites.near.place("tree/"), grid.place("in/"))
+    for name in sizes:
+        sites.pool.expect(f"in/{name}", top / name)
+    assert sites.pool.leftovers() == []
+    carry(grid.place("in/"), sites.near.place("back/"))
+    for name in sizes:
+        assert sites.near.root(f"back/{name}").read_bytes() == (top / name).read_bytes(), name
+
+
+def test_a_third_party_copy_from_pool_to_pool(
+    sites: Sites, ceph: Cluster, start_endpoint: Callable[..., Endpoint]
+) -> None:
+    """A caller without data asks the endpoint of one pool for a file of another pool."""
+    other = Sites(start_endpoint, Pool(ceph, f"{sites.pool.name}-b", sites.pool.folder))
+    try:
+        source = make_file(sites.near.root("x"), SIZE, 3)
+        one, two = sites.at_pool("one"), other.at_pool("two")
+        assert sites.wait(one, sites.submit(sites.near, "x", one, "d/x")).state == "done"
+        before = sites.sent()
+        done = sites.wait(two, sites.submit(one, "d/x", two, "e/x"))
+        assert (done.state, done.bytes.durable) == ("done", SIZE), done
+        other.pool.expect("e/x", source)
+        assert other.pool.leftovers() == []
+        assert sites.sent() - before < MIB
+    finally:
+        other.close()
+
+
+def test_calls_of_the_api_see_the_pool(sites: Sites) -> None:
+    """Folders and files are made, listed, summed and removed by calls."""
+    grid = sites.at_pool("grid")
+    client = sites.client(grid)
+    assert client.mkdir("/data/d/e", parents=True).type == "directory"
+    source = make_file(sites.pool.folder / "f", 9 * MIB, 8)
+    sites.pool.write("d/f", source)
+    assert client.stat("/data/d/f").size == 9 * MIB
+    assert [entry.name for entry in client.list("/data/d")] == ["e", "f"]
+    assert client.space("/data").total > 0
+    client.rm("/data/d", recursive=True)
+    assert sites.pool.objects("d/") == []
+    assert [entry.name for entry in client.list("/data")] == []
+
+
+# --- killed endpoints ---------------------------------------------------------------------------
+
+
+class Sums:
+    """Counts of all moments."""
+
+    def __init__(self) -> None:
+        self.kills = self.resumed = self.durable = self.again = 0
+
+
+def _await_bytes(sites: Sites, count: int) -> None:
+    until = time.monotonic() + END_SECONDS
+    while sites.sent() < count:
+        assert time.monotonic() < until, f"{sites.sent()} bytes were sent, not {count}"
+        time.sleep(0.005)
+
+
+def _resumed_by_another(sites: Sites, number: int, part: float, sums: Sums) -> None:
+    """Kill an endpoint after a part of a file was sent. Another endpoint resumes the transfer."""
+    source = make_file(sites.near.root(f"f{number}"), SIZE, number)
+    allowed = [source.read_bytes()]
+    if number % 2:
+        old = make_file(sites.pool.folder / "old", 9 * MIB, 1000 + number)
+        sites.pool.write(f"f{number}", old)
+        allowed.append(old.read_bytes())
+    first = sites.at_pool(f"first{number}")
+    before = sites.sent()
+    with PoolWatch(sites.pool, f"f{number}", *allowed) as watch:
+        id = sites.submit(sites.near, f"f{number}", first, f"f{number}", rate_max=RATE)
+        _await_bytes(sites, before + int(part * SIZE))
+        durable = sites.client(first).transfer(id).bytes.durable
+        first.kill()
+        assert sites.pool.read(f"f{number}") in [None, *allowed]
+        second = sites.at_pool(f"second{number}")
+        # Of another transfer id in every second case: the file continues from the other's log.
+        again = sites.submit(
+            sites.near, f"f{number}", second, f"f{number}", id=id if number % 4 < 2 else None
+        )
+        done = sites.wait(second, again)
+    assert watch.rounds > 3
+    assert (done.state, done.error) == ("done", None), done
+    sites.pool.expect(f"f{number}", source)
+    assert sites.pool.leftovers() == [], f"moment {number}"
+    counts = done.bytes
+    assert counts.durable == SIZE, done
+    assert counts.resumed >= durable, done
+    # The second endpoint asks for no byte that its log has.
+    assert counts.sent <= SIZE - counts.resumed, done
+    excess = sites.sent() - before - SIZE
+    assert excess <= POOL_BYTES + SYNC_GROUP_BYTES + OVERHEAD_BYTES, excess
+    assert excess <= SIZE * part - durable + POOL_BYTES + OVERHEAD_BYTES
+    sums.kills += 1
+    sums.resumed += counts.resumed
+    sums.durable += durable
+    sums.again = max(sums.again, excess)
+    second.close()
+
+
+def _kill_many(sites: Sites, moments: int) -> None:
+    chance = random.Random(int(os.environ.get("DRAY_SEED", "12")))
+    sums = Sums()
+    for number in range(moments):
+        part = 0.75 if moments == 1 else chance.uniform(0.02, 0.98)
+        _resumed_by_another(sites, number, part, sums)
+    print(
+        f"{sums.kills} kills: {sums.resumed / MIB:.1f} MiB resumed of "
+        f"{moments * SIZE / MIB:.1f} MiB, at worst {sums.again / MIB:.1f} MiB sent twice"
+    )
+    assert sums.resumed > moments * SIZE // 5
+
+
+def test_a_killed_endpoint_is_replaced_by_another(sites: Sites) -> None:
+    _kill_many(sites, 1)
+
+
+@pytest.mark.full
+def test_endpoints_killed_at_many_moments_are_replaced_by_others(sites: Sites) -> None:
+    _kill_many(sites, MOMENTS)
