@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dray import DrayError
+from dray.testing.endpoints import Root
 from integration.harness.program import Process
 from integration.storage.pool_root import (
     END_SECONDS,
@@ -187,3 +189,65 @@ def test_a_killed_endpoint_is_replaced_by_another(sites: Sites) -> None:
 @pytest.mark.full
 def test_endpoints_killed_at_many_moments_are_replaced_by_others(sites: Sites) -> None:
     _kill_many(sites, MOMENTS)
+
+
+# --- folders of other programs ------------------------------------------------------------------
+
+
+def test_a_folder_of_other_programs_is_a_folder(sites: Sites) -> None:
+    """A folder that exists only because files are below it has all calls of a folder."""
+    one = make_file(sites.pool.folder / "one", 5 * MIB, 1)
+    for name in ("theirs/run/one", "theirs/run/deep/er/two"):
+        sites.pool.write(name, one)
+    grid = sites.at_pool("grid")
+    client = sites.client(grid)
+    for path in ("theirs", "theirs/run", "theirs/run/deep"):
+        assert client.stat(f"/data/{path}").type == "directory", path
+    for path in ("their", "theirs/ru", "theirs/run/deep/e", "theirs/run/none"):
+        with pytest.raises(DrayError, match="no such file or folder"):
+            client.stat(f"/data/{path}")
+    with pytest.raises(DrayError) as caught:
+        client.rm("/data/theirs/run")
+    assert "not empty" in str(caught.value)
+    assert sites.pool.read("theirs/run/one") is not None
+    # A file must not get the name of a folder.
+    make_file(sites.near.root("x"), MIB, 4)
+    failed = sites.wait(grid, sites.submit(sites.near, "x", grid, "theirs/run"))
+    assert failed.state == "failed", failed
+    assert sites.pool.read("theirs/run") is None
+    done = sites.wait(grid, sites.submit(sites.near, "x", grid, "theirs/run/deep/x"))
+    assert done.state == "done", done
+    assert client.rm("/data/theirs", recursive=True)
+    assert sites.pool.objects("theirs") == []
+    with pytest.raises(DrayError, match="no such file or folder"):
+        client.stat("/data/theirs/run")
+
+
+def test_a_root_may_be_a_folder_of_other_programs(
+    sites: Sites, start_endpoint: Callable[..., Endpoint]
+) -> None:
+    """The endpoint starts, and writes beside the other files."""
+    one = make_file(sites.pool.folder / "one", 5 * MIB, 1)
+    sites.pool.write("theirs/run/one", one)
+    url = sites.pool.url.replace("/data?", "/data/theirs?")
+    grid = start_endpoint("grid", roots=[Root("data", {"store": url})])
+    assert [entry.name for entry in sites.client(grid).list("/data")] == ["run"]
+    source = make_file(sites.near.root("x"), 9 * MIB, 4)
+    assert sites.wait(grid, sites.submit(sites.near, "x", grid, "run/x")).state == "done"
+    sites.pool.expect("theirs/run/x", source)
+
+
+def test_a_copy_into_a_folder_of_other_programs_keeps_their_files(sites: Sites) -> None:
+    """With ``--overwrite never``, files that other programs have written stay, in every folder."""
+    one = make_file(sites.pool.folder / "one", 5 * MIB, 1)
+    tree = sites.pool.folder / "tree"
+    for name in ("a", "sub/a", "sub/deep/a"):
+        make_file(tree / name, 5 * MIB, 9)
+        make_file(tree / f"{name}-new", 70_000, 10)
+        sites.pool.write(f"tree/{name}", one)
+    words = ["-r", "--overwrite", "never", tree, sites.pool.url.replace("?", "/?")]
+    report = sites.cp(*words).wait().expect(0).report
+    assert (report["files_skipped"], report["files_failed_total"]) == (3, 0), report
+    for name in ("a", "sub/a", "sub/deep/a"):
+        assert sites.pool.read(f"tree/{name}") == one.read_bytes(), name
+        sites.pool.expect(f"tree/{name}-new", tree / f"{name}-new")

@@ -2,6 +2,7 @@
 
 use crate::cluster::Cluster;
 use crate::errors::{Answer, Errno};
+use crate::implied::Scan;
 use crate::layout::{OBJECT_SIZE, SIZE, STRIPE_COUNT, STRIPE_UNIT};
 use crate::names::{self, Names, State};
 use crate::note::{GENERATION, Generation, NOTE, Note, USER_PREFIX, XRDCKS, xrdcks_of};
@@ -47,6 +48,10 @@ pub(crate) struct Files {
     pub(crate) kept: Mutex<Unpublished>,
     /// Full names of folders that are known to exist.
     folders: Mutex<HashSet<Vec<u8>>>,
+    /// Full names of folders that this store has made, and that were empty then.
+    fresh: Mutex<HashSet<Vec<u8>>>,
+    /// The last scan for folders of other programs.
+    pub(crate) scan: Mutex<Option<Scan>>,
 }
 
 /// The attributes of the first object of a file.
@@ -167,6 +172,8 @@ impl Files {
             url,
             kept: Mutex::default(),
             folders: Mutex::default(),
+            fresh: Mutex::default(),
+            scan: Mutex::default(),
         })
     }
 
@@ -262,7 +269,8 @@ impl Files {
         }))
     }
 
-    /// Returns the entry at `path`: a file, or a folder that dray has made.
+    /// Returns the entry at `path`: a file, or a folder. A folder of other programs in a very large
+    /// namespace is not found.
     pub(crate) fn entry(&self, path: &RelPath) -> Result<Option<Entry>> {
         const OPERATION: &str = "look up the entry";
         let full = self.full(path)?;
@@ -274,6 +282,9 @@ impl Files {
         if let Some(note) = folder {
             self.remember(&full);
             return Ok(Some(Entry::Folder(note)));
+        }
+        if self.is_of_others(path)? {
+            return Ok(Some(Entry::Folder(None)));
         }
         self.check_above(path)?;
         Ok(None)
@@ -288,6 +299,26 @@ impl Files {
 
     pub(crate) fn forget(&self, full: &[u8]) {
         self.folders.lock_unpoisoned().remove(full);
+        self.fresh.lock_unpoisoned().remove(full);
+    }
+
+    /// Records that this store has made a folder without files.
+    pub(crate) fn remember_fresh(&self, full: &[u8]) {
+        let mut fresh = self.fresh.lock_unpoisoned();
+        if fresh.len() < FOLDERS_MAX {
+            fresh.insert(full.to_vec());
+        }
+    }
+
+    pub(crate) fn is_fresh(&self, full: &[u8]) -> bool {
+        self.fresh.lock_unpoisoned().contains(full)
+    }
+
+    /// Returns true if other programs have files below the folder at `path`, which has no object of
+    /// its own.
+    pub(crate) fn is_of_others(&self, path: &RelPath) -> Result<bool> {
+        let found = self.has_files_below(&self.full(path)?);
+        Ok(self.about(found, "look up the folder", path)? == Some(true))
     }
 
     fn is_remembered(&self, full: &[u8]) -> bool {
@@ -307,8 +338,13 @@ impl Files {
         Ok(())
     }
 
-    /// Returns true if dray has made a folder at `path`. Fails if a file is there.
+    /// Returns true if a folder is at `path`. Fails if a file is there.
     pub(crate) fn is_folder(&self, path: &RelPath) -> Result<bool> {
+        Ok(self.is_made(path)? || self.is_of_others(path)?)
+    }
+
+    /// Returns true if dray has made a folder at `path`. Fails if a file is there.
+    pub(crate) fn is_made(&self, path: &RelPath) -> Result<bool> {
         let full = self.full(path)?;
         if path.is_root() || self.is_remembered(&full) {
             return Ok(true);

@@ -13,6 +13,7 @@ mod cluster;
 mod control;
 mod errors;
 mod files;
+mod implied;
 mod layout;
 #[expect(unsafe_code, reason = "librados is reached by its C interface")]
 mod library;

@@ -118,6 +118,15 @@ impl Names {
         Ok(full)
     }
 
+    /// Returns the full name of the root, which is empty for the top of the namespace.
+    pub(crate) fn top(&self) -> Vec<u8> {
+        let slash: &[u8] = match self.is_absolute && !self.root.is_root() {
+            true => b"/",
+            false => b"",
+        };
+        [slash, self.root.as_bytes()].concat()
+    }
+
     /// Returns the part of a full name below the folder `top`, which is a full name too. Returns
     /// `None` for files outside of this folder.
     pub(crate) fn below<'a>(&self, top: &[u8], full: &'a [u8]) -> Option<&'a [u8]> {

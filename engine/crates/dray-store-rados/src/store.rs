@@ -2,7 +2,7 @@
 
 use crate::control::RadosControl;
 use crate::errors::Errno;
-use crate::files::{Entry, Files, Found, is_own};
+use crate::files::{Entry, Files, Found, folder_of, is_own};
 use crate::names::State;
 use crate::note::{GENERATION, NOTE, Note, USER_PREFIX};
 use crate::partial::Part;
@@ -112,21 +112,31 @@ impl RadosStore {
 impl Files {
     pub(crate) fn make_dir(&self, path: &RelPath) -> Result<MadeDir> {
         const OPERATION: &str = "create the folder";
-        if path.is_root() || self.is_folder(path)? {
+        if path.is_root() || self.is_made(path)? {
             return Ok(MadeDir::Existed);
         }
         self.need_folder(path, OPERATION)?;
         let full = self.full(path)?;
+        // A caller looks up no entries in a new folder, and would replace the files of others.
+        let is_in_fresh = self.is_fresh(&self.full(&folder_of(path))?);
+        let is_empty =
+            is_in_fresh || self.about(self.has_files_below(&full), OPERATION, path)? == Some(false);
         let made = self.state.one(Job::write(
             State::Folder.object(&full),
             vec![Step::CreateNew],
         ));
         let made = match made {
             Err(Errno::EXISTS) => Ok(MadeDir::Existed),
-            made => made.map(|_| MadeDir::Created),
+            made => made.map(|_| match is_empty {
+                true => MadeDir::Created,
+                false => MadeDir::Existed,
+            }),
         };
         let made = self.about(made, OPERATION, path)?;
         self.remember(&full);
+        if made == MadeDir::Created {
+            self.remember_fresh(&full);
+        }
         Ok(made)
     }
 
@@ -198,7 +208,8 @@ impl Files {
             self.discard(path, full.clone(), None)?;
             self.remove_object(State::Control.object(&full), path)?;
         }
-        if self.about(self.folder(&full), OPERATION, path)?.is_none() || full.is_empty() {
+        let folder = self.about(self.folder(&full), OPERATION, path)?;
+        if full.is_empty() || (folder.is_none() && !self.is_of_others(path)?) {
             return Ok(());
         }
         if self.has_entries(path)? {
