@@ -190,7 +190,12 @@ class Sites:
         return words
 
     def submit(
-        self, source: Endpoint, path: str, sink: Endpoint, to: str, **more: Any  # noqa: ANN401
+        self,
+        source: Endpoint,
+        path: str,
+        sink: Endpoint,
+        to: str,
+        **more: Any,  # noqa: ANN401
     ) -> str:
         """Ask the sink to fetch a file from the source; return the id of the transfer."""
         request = Request(
