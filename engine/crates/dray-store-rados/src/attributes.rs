@@ -3,6 +3,7 @@
 use crate::note::{NOTE, Note, USER_PREFIX, XRDCKS, xrdcks};
 use crate::pool::Step;
 use dray_core::{Metadata, Sums};
+use dray_store::FileNote;
 use std::ffi::CString;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -20,10 +21,12 @@ impl FileAttributes {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let time = now.map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(0));
         let note = Note {
-            size,
-            modified: metadata.modified,
+            file: FileNote {
+                size,
+                modified: metadata.modified,
+                sums,
+            },
             mode: metadata.mode & 0o7777,
-            sums,
         };
         let xattrs = metadata.xattrs.iter().filter_map(|(name, value)| {
             let name = CString::new([USER_PREFIX, name].concat()).ok()?;

@@ -99,7 +99,7 @@ impl Found {
             size,
             layout,
             generation: got.attribute(GENERATION).and_then(Generation::parse),
-            note: note.filter(|note| note.size == size),
+            note: note.filter(|note| note.file.size == size),
             xrdcks: got
                 .attribute(XRDCKS)
                 .and_then(|value| xrdcks_of(value, got.time)),
@@ -134,7 +134,7 @@ impl Entry {
             Self::Folder(note) => FileState {
                 kind: FileKind::Directory,
                 size: 0,
-                modified: note.map_or_else(ModifiedTime::default, |note| note.modified),
+                modified: note.map_or_else(ModifiedTime::default, |note| note.file.modified),
                 mode: note.map_or(FOLDER_MODE, |note| note.mode),
                 inode: 0,
                 device,
@@ -233,7 +233,7 @@ impl Files {
     /// so changes the time of this object.
     pub(crate) fn modified(&self, full: &[u8], found: &Found) -> Answer<ModifiedTime> {
         if let Some(note) = &found.note {
-            return Ok(note.modified);
+            return Ok(note.file.modified);
         }
         let last = found.objects() - 1;
         if last == 0 {
@@ -259,12 +259,7 @@ impl Files {
                 seconds: got.time,
                 nanoseconds: 0,
             };
-            let made = Note {
-                size: 0,
-                modified: time,
-                mode: FOLDER_MODE,
-                sums: None,
-            };
+            let made = Note::of_folder(time, FOLDER_MODE);
             Some(got.attribute(NOTE).and_then(Note::parse).unwrap_or(made))
         }))
     }

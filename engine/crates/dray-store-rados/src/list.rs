@@ -394,7 +394,7 @@ impl RadosLister {
             kind,
             metadata: Metadata {
                 mode: note.map_or(FOLDER_MODE, |note: Note| note.mode),
-                modified: note.map(|note| note.modified).unwrap_or_default(),
+                modified: note.map(|note| note.file.modified).unwrap_or_default(),
                 xattrs: Vec::new(),
             },
             layout: self.files.layout_of(&full, None),

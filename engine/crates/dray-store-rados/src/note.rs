@@ -1,6 +1,7 @@
 //! Attributes of the objects of a file that dray has written.
 
 use dray_core::{ModifiedTime, Sums};
+use dray_store::FileNote;
 use std::ffi::CStr;
 
 /// Attribute of each object with a random number of its file. Readers and writers of a file compare
@@ -48,26 +49,24 @@ impl Generation {
 /// Properties of a file or a folder that Ceph does not store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Note {
-    pub(crate) size: u64,
-    pub(crate) modified: ModifiedTime,
+    pub(crate) file: FileNote,
     pub(crate) mode: u32,
-    pub(crate) sums: Option<Sums>,
 }
 
 impl Note {
-    pub(crate) fn text(&self) -> String {
-        let (crc32c, adler32) = match self.sums {
-            Some(sums) => (
-                format!("{:08x}", sums.crc32c),
-                format!("{:08x}", sums.adler32),
-            ),
-            None => ("-".to_owned(), "-".to_owned()),
+    /// Returns the note of a folder. It has neither a size nor checksums.
+    pub(crate) const fn of_folder(modified: ModifiedTime, mode: u32) -> Self {
+        let file = FileNote {
+            size: 0,
+            modified,
+            sums: None,
         };
-        let ModifiedTime {
-            seconds,
-            nanoseconds,
-        } = self.modified;
-        let (size, mode) = (self.size, self.mode);
+        Self { file, mode }
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let [size, seconds, nanoseconds, crc32c, adler32] = self.file.words();
+        let mode = self.mode;
         format!("{FORM} {size} {seconds} {nanoseconds} {mode:o} {crc32c} {adler32}")
     }
 
@@ -78,18 +77,9 @@ impl Note {
         let [FORM, size, seconds, nanoseconds, mode, crc32c, adler32] = words.as_slice() else {
             return None;
         };
-        let sum = |digits: &str| u32::from_str_radix(digits, 16).ok();
-        let nanoseconds = nanoseconds.parse().ok()?;
         Some(Self {
-            size: size.parse().ok()?,
-            modified: ModifiedTime {
-                seconds: seconds.parse().ok()?,
-                nanoseconds: (nanoseconds < 1_000_000_000).then_some(nanoseconds)?,
-            },
+            file: FileNote::of_words([size, seconds, nanoseconds, crc32c, adler32])?,
             mode: u32::from_str_radix(mode, 8).ok()? & 0o7777,
-            sums: sum(crc32c)
-                .zip(sum(adler32))
-                .map(|(crc32c, adler32)| Sums { crc32c, adler32 }),
         })
     }
 }
@@ -126,27 +116,28 @@ pub(crate) fn xrdcks_of(value: &[u8], time: i64) -> Option<u32> {
 mod tests {
     use super::{Generation, Note, xrdcks, xrdcks_of};
     use dray_core::{ModifiedTime, Sums};
+    use dray_store::FileNote;
 
     #[test]
     fn notes_and_generations_are_read_as_written() {
+        let modified = ModifiedTime {
+            seconds: -2,
+            nanoseconds: 999_999_999,
+        };
         let note = Note {
-            size: 9,
-            modified: ModifiedTime {
-                seconds: -2,
-                nanoseconds: 999_999_999,
+            file: FileNote {
+                size: 9,
+                modified,
+                sums: Some(Sums::of(b"123456789")),
             },
             mode: 0o4711,
-            sums: Some(Sums::of(b"123456789")),
         };
+        // Files of earlier versions have this text.
+        assert_eq!(note.text(), "1 9 -2 999999999 4711 e3069283 091e01de");
         assert_eq!(Note::parse(note.text().as_bytes()), Some(note));
-        let bare = Note { sums: None, ..note };
+        let bare = Note::of_folder(modified, 0o755);
         assert_eq!(Note::parse(bare.text().as_bytes()), Some(bare));
-        for bad in [
-            "",
-            "2 9 0 0 644 - -",
-            "1 9 0 1000000000 644 - -",
-            "1 9 0 0 9 - -",
-        ] {
+        for bad in ["", "2 9 0 0 644 - -", "1 9 0 x 644 - -", "1 9 0 0 9 - -"] {
             assert_eq!(Note::parse(bad.as_bytes()), None, "{bad}");
         }
         let one = Generation::random();

@@ -23,10 +23,10 @@ fn stored_attributes(got: &Got, size: u64) -> FileAttributes {
     let note = got.attribute(NOTE).and_then(Note::parse);
     let metadata = Metadata {
         mode: note.map_or(crate::files::FILE_MODE, |note| note.mode),
-        modified: note.map(|note| note.modified).unwrap_or_default(),
+        modified: note.map(|note| note.file.modified).unwrap_or_default(),
         xattrs: Found::of(got).map(|found| found.xattrs).unwrap_or_default(),
     };
-    FileAttributes::new(size, &metadata, note.and_then(|note| note.sums))
+    FileAttributes::new(size, &metadata, note.and_then(|note| note.file.sums))
 }
 
 /// The first object of a file that is about to be published.

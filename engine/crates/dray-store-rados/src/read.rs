@@ -146,6 +146,6 @@ impl ReadHandle for RadosFile {
     }
 
     fn known_sums(&self) -> Result<Option<Sums>> {
-        Ok(self.found.note.and_then(|note| note.sums))
+        Ok(self.found.note.and_then(|note| note.file.sums))
     }
 }

@@ -15,9 +15,9 @@ use dray_core::{
     Sums,
 };
 use dray_store::{
-    Attributes, CONTROL_NAMES_MAX, Capabilities, ControlFile, ControlMode, FileKind, FileState,
-    FreeSpace, ListOptions, Lister, MadeDir, Partial, PartialId, PartialRequest, Publish,
-    ReadHandle, ReadPurpose, SmallFile, SmallName, Store, SyncItem, Target, unsupported,
+    Attributes, CONTROL_NAMES_MAX, Capabilities, ControlFile, ControlMode, FileKind, FileNote,
+    FileState, FreeSpace, ListOptions, Lister, MadeDir, Partial, PartialId, PartialRequest,
+    Publish, ReadHandle, ReadPurpose, SmallFile, SmallName, Store, SyncItem, Target, unsupported,
 };
 use std::ffi::CString;
 use std::sync::atomic::Ordering;
@@ -67,7 +67,7 @@ impl RadosStore {
     /// [`ErrorKind::NotFound`] if the file does not exist; errors of the cluster.
     pub fn checksum(&self, path: &RelPath) -> Result<Option<Checksum>> {
         let found = self.found(path)?;
-        let own = found.note.and_then(|note| note.sums);
+        let own = found.note.and_then(|note| note.file.sums);
         let own = own.map(|sums| Checksum::Crc32c(sums.crc32c));
         Ok(own.or(found.xrdcks.map(Checksum::Adler32)))
     }
@@ -278,10 +278,12 @@ impl Files {
         let full = self.full(path)?;
         let modified = self.about(self.modified(&full, &found), OPERATION, path)?;
         let before = found.note.unwrap_or(Note {
-            size: found.size,
-            modified,
+            file: FileNote {
+                size: found.size,
+                modified,
+                sums: None,
+            },
             mode: crate::files::FILE_MODE,
-            sums: None,
         });
         let note = Note {
             mode: metadata.mode & 0o777,
@@ -385,7 +387,7 @@ impl Store for RadosStore {
     }
 
     fn known_sums(&self, path: &RelPath) -> Result<Option<Sums>> {
-        Ok(self.found(path)?.note.and_then(|note| note.sums))
+        Ok(self.found(path)?.note.and_then(|note| note.file.sums))
     }
 
     fn make_dir(&self, path: &RelPath) -> Result<MadeDir> {
@@ -397,12 +399,7 @@ impl Store for RadosStore {
         if full.is_empty() {
             return Ok(());
         }
-        let note = Note {
-            size: 0,
-            modified: metadata.modified,
-            mode: metadata.mode & 0o7777,
-            sums: None,
-        };
+        let note = Note::of_folder(metadata.modified, metadata.mode & 0o7777);
         let text = note.text();
         let steps = vec![Step::Touch, Step::Set(NOTE, text.as_bytes())];
         let set = self

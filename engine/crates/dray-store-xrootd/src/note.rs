@@ -2,7 +2,7 @@
 //! file nor identify its content. So an extended attribute of the file stores the source's time and
 //! the checksums.
 
-use dray_core::{ModifiedTime, Sums};
+use dray_store::FileNote;
 
 /// Name of the attribute in client requests.
 pub(crate) const ATTRIBUTE: &str = "dray.of";
@@ -14,70 +14,34 @@ pub(crate) const BIRTH: &str = "dray.born";
 /// First word of a note: the version of its format.
 const FORM: &str = "1";
 
-/// Properties of the source file. The note is valid while the file has the size and server time
-/// that the note contains.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Note {
-    pub(crate) size: u64,
-    /// Modification time of the source file.
-    pub(crate) modified: ModifiedTime,
-    pub(crate) sums: Option<Sums>,
+/// Returns the text of a note without its last word. The last word is the file's time at the server
+/// in seconds.
+pub(crate) fn text(note: &FileNote) -> String {
+    format!("{FORM} {}", note.words().join(" "))
 }
 
-impl Note {
-    /// Returns the text of the note without its last word. The last word is the file's time at the
-    /// server in seconds.
-    pub(crate) fn text(&self) -> String {
-        let (crc32c, adler32) = match self.sums {
-            Some(sums) => (
-                format!("{:08x}", sums.crc32c),
-                format!("{:08x}", sums.adler32),
-            ),
-            None => ("-".to_owned(), "-".to_owned()),
-        };
-        let ModifiedTime {
-            seconds,
-            nanoseconds,
-        } = self.modified;
-        let size = self.size;
-        format!("{FORM} {size} {seconds} {nanoseconds} {crc32c} {adler32}")
-    }
-
-    /// Parses the note of a file with this size and time. Returns `None` if the note is for another
-    /// size or time, or if the text is not a note.
-    pub(crate) fn read(text: &[u8], size: u64, at_server: i64) -> Option<Self> {
-        let text = std::str::from_utf8(text).ok()?;
-        let words: Vec<&str> = text.split(' ').collect();
-        let [FORM, noted, seconds, nanoseconds, crc32c, adler32, at] = words.as_slice() else {
-            return None;
-        };
-        let sum = |digits: &str| u32::from_str_radix(digits, 16).ok();
-        let note = Self {
-            size: noted.parse().ok()?,
-            modified: ModifiedTime {
-                seconds: seconds.parse().ok()?,
-                nanoseconds: nanoseconds
-                    .parse()
-                    .ok()
-                    .filter(|part| *part < 1_000_000_000)?,
-            },
-            sums: sum(crc32c)
-                .zip(sum(adler32))
-                .map(|(crc32c, adler32)| Sums { crc32c, adler32 }),
-        };
-        let is_of_it = note.size == size && at.parse::<i64>() == Ok(at_server);
-        is_of_it.then_some(note)
-    }
+/// Parses the note of a file with this size and time. Returns `None` if the note is for another
+/// size or time, or if the text is not a note.
+pub(crate) fn read(text: &[u8], size: u64, at_server: i64) -> Option<FileNote> {
+    let text = std::str::from_utf8(text).ok()?;
+    let words: Vec<&str> = text.split(' ').collect();
+    let [FORM, noted, seconds, nanoseconds, crc32c, adler32, at] = words.as_slice() else {
+        return None;
+    };
+    let note = FileNote::of_words([noted, seconds, nanoseconds, crc32c, adler32])?;
+    let is_of_it = note.size == size && at.parse::<i64>() == Ok(at_server);
+    is_of_it.then_some(note)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Note;
+    use super::{read, text};
     use dray_core::{ModifiedTime, Sums};
+    use dray_store::FileNote;
 
     #[test]
-    fn a_note_counts_for_the_file_it_was_written_with() {
-        let note = Note {
+    fn a_note_is_valid_only_for_the_size_and_time_of_its_file() {
+        let note = FileNote {
             size: 9,
             modified: ModifiedTime {
                 seconds: -2,
@@ -85,21 +49,17 @@ mod tests {
             },
             sums: Some(Sums::of(b"123456789")),
         };
-        let text = format!("{} 1700000000", note.text());
-        let read = |text: &str, size, at| Note::read(text.as_bytes(), size, at);
-        assert_eq!(read(&text, 9, 1_700_000_000), Some(note));
-        assert_eq!(read(&text, 8, 1_700_000_000), None);
-        assert_eq!(read(&text, 9, 1_700_000_001), None);
-        let bare = Note { sums: None, ..note };
-        let text = format!("{} 5", bare.text());
-        assert_eq!(read(&text, 9, 5), Some(bare));
-        for other in [
-            "",
-            "1",
-            "2 9 0 0 - - 5",
-            "1 9 0 1000000000 - - 5",
-            "1 9 x 0 - - 5",
-        ] {
+        // Files of earlier versions have this text.
+        let noted = format!("{} 1700000000", text(&note));
+        assert_eq!(noted, "1 9 -2 999999999 e3069283 091e01de 1700000000");
+        let read = |text: &str, size, at| read(text.as_bytes(), size, at);
+        assert_eq!(read(&noted, 9, 1_700_000_000), Some(note));
+        assert_eq!(read(&noted, 8, 1_700_000_000), None);
+        assert_eq!(read(&noted, 9, 1_700_000_001), None);
+        let bare = FileNote { sums: None, ..note };
+        let noted = format!("{} 5", text(&bare));
+        assert_eq!(read(&noted, 9, 5), Some(bare));
+        for other in ["", "1", "2 9 0 0 - - 5", "1 9 x 0 - - 5"] {
             assert_eq!(read(other, 9, 5), None, "{other}");
         }
     }

@@ -2,13 +2,13 @@
 
 use crate::checksum;
 use crate::client::{Alone, Client, Mode, RemoteFile, RemoteState, client};
-use crate::note::{ATTRIBUTE, BIRTH, Note};
+use crate::note::{self, ATTRIBUTE, BIRTH};
 use crate::url::{Url, asked};
 use dray_core::connections::{Direction, Flow, Rule};
 use dray_core::lock::LockExt;
 use dray_core::{Checksum, End, Error, ErrorKind, ModifiedTime, RelPath, Result, Sums};
-use dray_store::PartialId;
 use dray_store::connections::{ConnectionOptions, Connections};
+use dray_store::{FileNote, PartialId};
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, ToSocketAddrs};
@@ -265,10 +265,10 @@ impl Server {
 
     /// Returns the note of an existing file, if the note is valid. A server without extended
     /// attributes has no notes.
-    pub(crate) fn note(&self, path: &RelPath, found: &RemoteState) -> Result<Option<Note>> {
+    pub(crate) fn note(&self, path: &RelPath, found: &RemoteState) -> Result<Option<FileNote>> {
         let asked = self.asked(path)?;
         match client()?.attribute(&self.login(), &asked, ATTRIBUTE) {
-            Ok(value) => Ok(Note::read(&value, found.size, found.modified.seconds)),
+            Ok(value) => Ok(note::read(&value, found.size, found.modified.seconds)),
             Err(error) if is_lost(&error) => Err(error.file(path).at(End::Sink)),
             Err(_) => Ok(None),
         }
@@ -282,12 +282,12 @@ impl Server {
         found: &RemoteState,
         (modified, sums): (ModifiedTime, Option<Sums>),
     ) -> Result<()> {
-        let note = Note {
+        let note = FileNote {
             size: found.size,
             modified,
             sums,
         };
-        let text = format!("{} {}", note.text(), found.modified.seconds);
+        let text = format!("{} {}", note::text(&note), found.modified.seconds);
         let asked = self.asked(path)?;
         match client()?.set_attribute(&self.login(), &asked, ATTRIBUTE, &text) {
             Err(error) if is_lost(&error) => Err(error.file(path).at(End::Sink)),

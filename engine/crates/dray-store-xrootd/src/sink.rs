@@ -4,7 +4,6 @@ use crate::barrier::Barriers;
 use crate::client::{Mode, RemoteFile};
 use crate::cluster::whole;
 use crate::control::RemoteControl;
-use crate::note::Note;
 use crate::partial::{Open, Partials, RemotePartial, open_same};
 use crate::server::{
     FILE_MODE, FOLDER_MODE, NAME_BYTES_MAX, OWN_MODE, REFUSED_NAME_BYTES, Server, folder_of,
@@ -16,10 +15,10 @@ use crate::url::Url;
 use dray_core::lock::LockExt;
 use dray_core::{ByteRange, End, Error, ErrorKind, Layout, Metadata, Name, RelPath, Result, Sums};
 use dray_store::{
-    Attributes, CONTROL_NAMES_MAX, Capabilities, ControlFile, ControlMode, FileKind, FileState,
-    FreeSpace, ListOptions, Lister, MadeDir, Partial, PartialId, PartialRequest, Publish,
-    ReadHandle, ReadPurpose, ReadState, Readable, SmallFile, SmallName, Store, SyncItem, Target,
-    unsupported,
+    Attributes, CONTROL_NAMES_MAX, Capabilities, ControlFile, ControlMode, FileKind, FileNote,
+    FileState, FreeSpace, ListOptions, Lister, MadeDir, Partial, PartialId, PartialRequest,
+    Publish, ReadHandle, ReadPurpose, ReadState, Readable, SmallFile, SmallName, Store, SyncItem,
+    Target, unsupported,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -103,7 +102,7 @@ impl XrootdSink {
         Server::about(&self.server.full(&root)?, made)
     }
 
-    fn note_of(&self, path: &RelPath) -> Result<Option<Note>> {
+    fn note_of(&self, path: &RelPath) -> Result<Option<FileNote>> {
         match self.server.look(path)? {
             Some(found) if !found.is_folder => self.server.note(path, &found),
             Some(_) => Ok(None),

@@ -1,12 +1,12 @@
 //! Batches of small files: writing, renaming and deleting.
 
 use crate::client::{Renaming, Small};
-use crate::note::{ATTRIBUTE, Note};
+use crate::note::{self, ATTRIBUTE};
 use crate::partial::{Partials, file_mode};
 use crate::server::{Server, folder_of, id_of, number_of};
 use dray_core::lock::LockExt;
 use dray_core::{Name, RelPath, Result};
-use dray_store::{PartialId, Publish, SmallFile, SmallName};
+use dray_store::{FileNote, PartialId, Publish, SmallFile, SmallName};
 
 /// Returns the path of the partial file `partial` of the file at `path`.
 pub(crate) fn beside(path: &RelPath, partial: &Name) -> Result<RelPath> {
@@ -46,7 +46,7 @@ pub(crate) fn write(
         server.full(file.path)?;
         let at = beside(file.path, file.partial)?;
         let attributes = &file.attributes;
-        let note = Note {
+        let note = FileNote {
             size: file.bytes.len() as u64,
             modified: attributes.metadata.modified,
             sums: attributes.sums,
@@ -55,7 +55,7 @@ pub(crate) fn write(
             url: server.at(&at, count % server.connections)?,
             bytes: file.bytes,
             attribute: ATTRIBUTE,
-            value: note.text(),
+            value: note::text(&note),
             mode: file_mode(attributes.metadata.mode),
         };
         Ok((file, at, small))

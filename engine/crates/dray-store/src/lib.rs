@@ -20,6 +20,7 @@ pub mod connections;
 pub mod disks;
 pub mod errno;
 mod ext;
+mod file_note;
 mod folder_lister;
 pub mod gluster;
 pub mod lustre;
@@ -34,6 +35,7 @@ pub mod wrap;
 
 pub use disks::{DisksOptions, DisksStore};
 pub use ext::{ReadExt, StoreExt};
+pub use file_note::FileNote;
 pub use folder_lister::{EntryState, FolderEntries, FolderEntry, FolderLister, FolderSource};
 pub use memory::MemoryStore;
 pub use null::{NullStore, NullTree};
