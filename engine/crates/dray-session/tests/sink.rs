@@ -219,6 +219,29 @@ fn syncing() -> Sink {
 }
 
 #[test]
+fn file_that_fails_before_its_sync_is_closed_before_its_blocks_are_answered() {
+    let mut sink = syncing();
+    let gone = Error::new(ErrorKind::NotFound, End::Sink, "sync the file");
+    let path = RelPath::parse(b"a").expect("a good path");
+    let effects = step(&mut sink, Input::Synced(Ok(vec![(path, gone)])));
+    // The log gets no record of the file, so a later run sends these bytes again.
+    assert!(effects.contains(&Effect::Log {
+        records: Vec::new()
+    }));
+    let is_failure = |effect: &Effect| match effect {
+        Effect::Message(_, Message::FileClose(closed)) => closed[0].result.is_err(),
+        _ => false,
+    };
+    assert!(effects.iter().any(is_failure), "{effects:?}");
+    assert_eq!(states(&effects), []);
+    // The group's remaining blocks are answered only now. The source counts no bytes of a closed
+    // file (`source.rs`).
+    let effects = step(&mut sink, Input::Logged(Ok(())));
+    assert_eq!(states(&effects), [(BlockId(0), BlockState::Durable)]);
+    assert_eq!(sink.progress().bytes_durable, 0);
+}
+
+#[test]
 fn source_receives_the_error_of_the_sink() {
     let error = |kind| Error::new(kind, End::Sink, "do it").cause("simulated");
     let lost = step(

@@ -364,6 +364,24 @@ fn close_before_durable_bytes_is_refused() {
 }
 
 #[test]
+fn durable_block_of_a_failed_file_counts_no_durable_bytes() {
+    let durable = |fails_first: bool| {
+        let mut source = reading();
+        send(&mut source);
+        answer(&mut source, BlockState::Written);
+        if fails_first {
+            let failed = Err(Error::new(ErrorKind::NotFound, End::Sink, "sync the file"));
+            close(&mut source, failed);
+        }
+        let effects = answer(&mut source, BlockState::Durable);
+        assert_eq!(broken(&effects), None);
+        source.progress().bytes_durable
+    };
+    assert_eq!(durable(true), 0);
+    assert_eq!(durable(false), 8);
+}
+
+#[test]
 fn close_of_an_unrequested_file_is_refused() {
     let mut source = new(false);
     step(&mut source, ready(1 << 20));

@@ -223,6 +223,8 @@ impl Sink {
             return;
         }
         self.unsafe_bytes = self.unsafe_bytes.saturating_sub(group.bytes);
+        // Some files of these blocks may have failed meanwhile. Their records are not in the log. The
+        // source has already got FILE_CLOSE of these files, so it counts none of their bytes.
         for key in group.blocks {
             self.forget_block(key);
             self.state(key, BlockState::Durable);
