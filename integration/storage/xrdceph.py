@@ -48,7 +48,15 @@ class XrdCeph:
             path.mkdir()
             give(path)
         client = self.folder / "client.conf"
-        client.write_text(CLIENT.format(port=self.cluster.port), encoding="utf-8")
+        cluster = self.cluster
+        if cluster.auth == "cephx":
+            key = cluster.make_user("client.admin", at="client.xrdceph.keyring")
+            key.chmod(0o644)
+            keyring = f"keyring = {key}\n"
+        else:
+            keyring = ""
+        text = CLIENT.format(port=cluster.port, auth=cluster.auth, keyring=keyring)
+        client.write_text(text, encoding="utf-8")
         config = self.folder / "xrootd.cf"
         config.write_text(SERVER.format(server=self), encoding="utf-8")
         for path in (client, config):
@@ -105,10 +113,10 @@ class XrdCeph:
 CLIENT = """\
 [global]
 mon host = v2:127.0.0.1:{port}
-auth client required = none
+auth client required = {auth}
 ms bind ipv6 = false
 [client]
-admin socket =
+{keyring}admin socket =
 log file =
 rados osd op timeout = 30
 rados mon op timeout = 30

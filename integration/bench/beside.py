@@ -1,0 +1,192 @@
+"""Commands beside one another: interleaved rounds, medians, a table and a JSON file.
+
+A *way* is one command that moves the same bytes as the others. In each round all ways run in turn,
+so that a change of the machine meets all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import statistics
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from integration.bench import account, machine
+from integration.harness.program import ROOT, Process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from integration.harness.program import Word
+
+MIB = 1 << 20
+TMPFS = Path("/dev/shm")  # noqa: S108 - every Linux has it
+#: seconds after which a command is killed
+LIMIT = 300.0
+
+
+@dataclass(frozen=True)
+class Way:
+    """One command."""
+
+    name: str
+    words: Sequence[Word]
+    #: bytes that it moves
+    size: int
+    #: processes of servers that only this command uses; their CPU seconds are added
+    servers: Sequence[int] = ()
+    env: dict[str, str] = field(default_factory=dict)
+    #: called before and after each run, outside the measured time
+    before: Callable[[], object] | None = None
+    after: Callable[[], object] | None = None
+    #: memory that is touched before the run: a file in memory would else pay for the first touch
+    warm_bytes: int = 0
+    #: reads the seconds from the output of a program that measures itself
+    seconds_of: Callable[[str], float] | None = None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One run of one way."""
+
+    case: str
+    round: int
+    way: str
+    bytes: int
+    seconds: float
+    #: of the command and its servers
+    cpu_seconds: float
+    #: largest resident bytes of the command
+    memory_peak: int
+
+    @property
+    def rate(self) -> float:
+        """MB/s."""
+        return self.bytes / self.seconds / 1e6
+
+
+@dataclass
+class Results:
+    """All samples of one measurement, and the facts to read them."""
+
+    command: str
+    #: the processor, the memory, the system and the day
+    host: dict[str, Any] = field(default_factory=lambda: dataclasses.asdict(machine.Machine.this()))
+    facts: dict[str, Any] = field(default_factory=dict)
+    samples: list[Sample] = field(default_factory=list)
+    #: other tables, by name
+    tables: dict[str, Any] = field(default_factory=dict)
+
+    def write(self, path: Path | None) -> None:
+        """Write everything as JSON."""
+        if path is None:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(dataclasses.asdict(self), indent=1)
+        path.write_text(text + "\n", encoding="utf-8")
+
+
+def find_engine() -> Path:
+    """Return the program to measure: ``DRAY_PROGRAM``, or the release build."""
+    named = os.environ.get("DRAY_PROGRAM")
+    target = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "engine" / "target")
+    return Path(named) if named else target / "release" / "dray"
+
+
+def drop_caches() -> None:
+    """Write all dirty data and drop the page cache."""
+    os.sync()
+    Path("/proc/sys/vm/drop_caches").write_text("1", encoding="utf-8")
+
+
+def run_once(way: Way, case: str, turn: int) -> Sample:
+    """Run a command once.
+
+    :raises RuntimeError: if it fails.
+    """
+    if way.before:
+        way.before()
+    warm = machine.warmed(TMPFS, way.warm_bytes) if way.warm_bytes else contextlib.nullcontext()
+    with tempfile.TemporaryDirectory() as logs, warm:
+        used = sum(map(account.cpu_seconds_of, way.servers))
+        ended = Process(way.words, Path(logs), "command", env=way.env).wait(LIMIT)
+        used = sum(map(account.cpu_seconds_of, way.servers)) - used
+    if ended.code != 0:
+        raise RuntimeError(f"{way.name} ended with {ended.code}: {ended.words}{ended.out}")
+    if way.after:
+        way.after()
+    seconds = way.seconds_of(ended.out) if way.seconds_of else ended.seconds
+    cpu = ended.cpu_seconds + used
+    return Sample(case, turn, way.name, way.size, seconds, cpu, ended.memory_peak)
+
+
+def run_all(results: Results, case: str, ways: Sequence[Way], rounds: int) -> None:
+    """Run all ways in turn, in each round from another first one."""
+    for turn in range(rounds):
+        first = turn % len(ways)
+        for way in [*ways[first:], *ways[:first]]:
+            sample = run_once(way, case, turn)
+            results.samples.append(sample)
+            print(
+                f"# {case}, round {turn + 1}: {way.name}: {sample.seconds:.2f} s, "
+                f"{sample.rate:.0f} MB/s, {sample.cpu_seconds:.2f} CPU s, "
+                f"{sample.memory_peak >> 20} MiB",
+                flush=True,
+            )
+
+
+def ratio(samples: Sequence[Sample], case: str, way: str, base: str) -> float:
+    """Return the median of the ratios of the rates of two ways, of each round."""
+    rates = {(each.round, each.way): each.rate for each in samples if each.case == case}
+    turns = sorted({turn for turn, name in rates if name == base})
+    return statistics.median(
+        rates[turn, way] / rates[turn, base] for turn in turns if (turn, way) in rates
+    )
+
+
+def table(samples: Sequence[Sample], case: str, base: str) -> list[str]:
+    """Return the table of a case: medians, and the ratio to the rate of ``base``."""
+    ours = [each for each in samples if each.case == case]
+    lines = [
+        f"| {case} | seconds | MB/s | of {base} | CPU s/GB | peak MiB |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for name in dict.fromkeys(each.way for each in ours):
+        runs = [each for each in ours if each.way == name]
+        seconds, rate, cpu, memory = (
+            statistics.median(values)
+            for values in zip(
+                *(
+                    (one.seconds, one.rate, one.cpu_seconds * 1e9 / one.bytes, one.memory_peak)
+                    for one in runs
+                ),
+                strict=True,
+            )
+        )
+        lines.append(
+            f"| {name} | {seconds:.2f} | {rate:.0f} | {ratio(ours, case, name, base):.2f} "
+            f"| {cpu:.2f} | {memory / MIB:.0f} |"
+        )
+    return lines
+
+
+def show(lines: Sequence[str]) -> None:
+    """Print a table."""
+    print("\n" + "\n".join(lines) + "\n", flush=True)
+
+
+def options(module: str, what: str) -> argparse.ArgumentParser:
+    """Return the options that each measurement has."""
+    parser = argparse.ArgumentParser(prog=f"python -m integration.bench.{module}", description=what)
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each command")
+    parser.add_argument("--json", type=Path, help="file for the results")
+    parser.add_argument(
+        "--folder", type=Path, help="folder for the storage system (default: that of the system)"
+    )
+    return parser
