@@ -21,7 +21,7 @@ CONGESTIONS = ("low", "medium", "high")
 
 def thresholds(results: dict[str, Any]) -> str:
     """Return the table of equation 5.2."""
-    head = ["DWPP / S", "start / S", "start / S, printed form", "full / S"]
+    head = ["DWPP / S", "start / S", "start / S, printed equation", "full / S"]
     rows = [
         [f"{row['load']}", f"{row['start']}", f"{row['start_printed']}", f"{row['full']}"]
         for row in results["thresholds"]["rows"]
@@ -31,7 +31,7 @@ def thresholds(results: dict[str, Any]) -> str:
 
 def utilisation(results: dict[str, Any]) -> str:
     """Return the table of section 5.3.2."""
-    head = ["policy", "no stop", "no stop, complete versions", "written and demoted in a period"]
+    head = ["policy", "no stop", "no stop, complete versions", "stops permitted"]
     rows = [
         [
             row["policy"],
@@ -47,7 +47,7 @@ def utilisation(results: dict[str, Any]) -> str:
 
 def overflow(results: dict[str, Any]) -> str:
     """Return the table of bursts up to the bound."""
-    head = ["policy", "demotes", "checkpoints up to", "load", "highest fill / S", "stops"]
+    head = ["policy", "demotes", "most checkpoints", "load", "highest fill / S", "stops"]
     rows = [
         [
             row["policy"],
@@ -77,7 +77,7 @@ def writes(results: dict[str, Any], key: str, digits: int) -> str:
 
 def bypass(results: dict[str, Any]) -> str:
     """Return the table of Figure 5.6."""
-    head = ["load", "colder than", "first period", "third period", "highest of the sets"]
+    head = ["load", "colder than", "first period", "third period", "third period, largest"]
     head += ["throughput, GB/s", "without bypass, GB/s"]
     rows = [
         [
@@ -118,7 +118,7 @@ def refilled(text: str) -> str:
     parts = text.rstrip("\n").split("\n\n")
     filled = [
         part
-        if part.startswith(("#", "|", "!"))
+        if part.startswith(("#", "|", "!", "- "))
         else textwrap.fill(part, 100, break_long_words=False, break_on_hyphens=False)
         for part in parts
     ]
@@ -135,106 +135,166 @@ def page(results: dict[str, Any]) -> str:
     text = f"""\
 # Burst buffer: writes
 
-Section 5.3 of the dissertation on Mulconn and BBOS, in a fluid model of one fast tier. The
-decisions are those of [tiers](../../design/tiers.md). `make experiments-bbos` writes this page.
+This page repeats section 5.3 of the dissertation on Mulconn and BBOS ("the paper") in a fluid
+model of one fast tier. The model runs the code that decides for the tiers of an endpoint.
+[Tiers](../../design/tiers.md) describes these decisions and defines the terms: S is the capacity
+of the fast tier, and DWPP is the data written per period. A *load* of 1.3 S means a DWPP of
+1.3 S. `make experiments-bbos` writes this page.
 
-Parameters of the paper: Bwmax {given["bw_max"]} GB/s, Bwmin {given["bw_min"]} GB/s, Brmax
+The paper states these parameters: Bwmax {given["bw_max"]} GB/s, Bwmin {given["bw_min"]} GB/s, Brmax
 {given["br_max"]} GB/s, Brmin {given["br_min"]} GB/s, a period of {given["period_s"]:.0f} s, and
 checkpoints of {given["checkpoint_gb"]:.0f} GB. The paper does not state S. Here S is
-{given["capacity_gb"]:.0f} GB, because MaxBW can then write and demote 190 % of S in a period,
-as the paper says. No other number was fitted. *BBOS, even* is not a policy of the paper: it is
-[BBOS with even rates](../../design/tiers.md#even-rates).
+{given["capacity_gb"]:.0f} GB, because with this value MaxBW can write and demote 190 % of S in a
+period, as the paper says. No other number was fitted. The policy *BBOS, even* is not in the
+paper: it is [BBOS with even rates](../../design/tiers.md#even-rates).
+
+A write *stops* while it waits for free space on the fast tier. The *congestion* is the distance
+between the requests to write. With low congestion the requests are evenly distributed over the
+period. With medium congestion the distance is half of that, and with high congestion a tenth. In
+a *burst*, all requests arrive at the start of the period.
 
 ## Thresholds (equation 5.2)
 
 {thresholds(results)}
 
-A demotion runs beside writes from *start*, and at Brmax from *full*. Figure 5.2 draws other
-thresholds (0.7 S for 1.2 S, 0.6 S for 1.4 S, and 1.6 S as the maximum). They do not follow from
-the equation at the stated bandwidths, and a maximum of 1.6 S contradicts the measured 2.1 S.
-The bound is {results["thresholds"]["bound"]:.3f} S.
+The table shows two thresholds of the data written so far in a period. When the data reaches
+*start*, a demotion begins to run beside the writes. When the data reaches *full*, the demotion runs
+at Brmax. The column *printed equation* shows the start by the equation as the paper prints it,
+which [contradicts the paper's text](../../design/tiers.md#start-and-speed-of-a-demotion).
+
+Figure 5.2 of the paper shows other thresholds: 0.7 S for a DWPP of 1.2 S, 0.6 S for a DWPP of 1.4
+S, and 1.6 S as the largest DWPP. They do not follow from the equation at the stated bandwidths,
+and a maximum of 1.6 S contradicts the 2.1 S that the paper measured. By the equation, the largest
+DWPP without overflow (the *bound*) is {results["thresholds"]["bound"]:.3f} S.
 
 ## Utilisation (section 5.3.2)
 
-All checkpoints are requested at the start of the period.
+The requests are a burst. The table shows the largest load, as a percentage of S, that a policy
+writes and demotes in one period.
 
 {utilisation(results)}
 
-The numbers of the paper follow from two different conditions. Those of MaxEff and BBOS are the
-most data that no write waits for. That of MaxBW is the most data that is written and demoted in
-a period, and its writes wait. By the condition of MaxBW, MaxEff and BBOS reach 276 %, and by
-theirs, MaxBW reaches 98 %. The sizes are whole checkpoints, so DataWarp has 98 %. dray demotes
-only complete versions. That costs the demotion of one checkpoint, 3.6 % of S.
+- The column *no stop* shows the largest load at which no write stops. Here a policy may demote
+  bytes of a version that is still being written, as in the paper.
+- The column *no stop, complete versions* shows the same if a policy demotes a version only after
+  the version is complete, as dray does. This costs the demotion of one checkpoint, 3.6 % of S.
+- The column *stops permitted* shows the largest load if writes may stop.
+- The column *paper* shows the number of the paper.
+
+The numbers of the paper follow from two different conditions. The paper's numbers for MaxEff and
+BBOS are those without stops. Its number for MaxBW is the number with stops permitted. If stops are
+permitted, MaxEff and BBOS reach 276 %. Without stops, MaxBW reaches 98 %. DataWarp reaches 98 %
+and not 100 %, because the load is a whole number of checkpoints.
 
 ## No overflow up to the bound
 
-Bursts of every fourth number of checkpoints, down from the bound. The stops are the sum over
-all bursts; those below 0.1 s in one burst are errors of the model's steps.
+Each row of the table describes a series of bursts. The largest burst has as many checkpoints as fit
+below the bound of the policy. Each further burst has four checkpoints fewer than the one before.
 
 {overflow(results)}
 
+- The column *demotes* shows which bytes the policy may demote: all written bytes (*written*), or
+  only bytes of complete versions (*complete*).
+- The columns *most checkpoints* and *load* show the size of the largest burst.
+- The column *highest fill / S* shows the most data without a slow copy in any of the bursts.
+- The column *stops* shows the time for which writes stopped, summed over all bursts. A time below
+  0.1 s in one burst is an error of the model's time steps.
+
 ## Throughput in GB/s (Figure 5.3)
+
+The table shows the mean over all checkpoints of the checkpoint's size divided by the duration of
+its write. The duration does not include the time before the start of the write, in which the write
+waits for other writes or for space. The load in the first column does not apply to DataWarp, which
+always has a load of 1.0 S, the most that it can serve.
 
 {writes(results, "throughput_gb_s", 2)}
 
-The throughput is that of the write, without its waits. The paper prints no numbers in the text.
-Its statements hold: MaxBW is always fastest; MaxEff is always slower than BBOS; BBOS is faster
-at a smaller DWPP; DataWarp is slowest with high congestion, because its writes overlap. The
-even rates use the idle time between requests. With high congestion there is none, and they are
-as fast as BBOS within half a percent.
+The text of the paper has no numbers for the throughput. Its statements agree with the table:
+MaxBW is always the fastest policy. MaxEff is always slower than BBOS. BBOS is faster if the DWPP
+is smaller. With high congestion DataWarp is the slowest policy, because its writes overlap.
+
+*BBOS, even* uses the idle time between requests. With high congestion there is no idle time, and
+the throughput of *BBOS, even* differs from that of BBOS by at most half a percent.
 
 ## Mean latency in seconds (Figure 5.4)
 
+The latency of a checkpoint is the time from its request to the end of its write. This table shows
+the mean over all checkpoints:
+
 {writes(results, "latency_s", 1)}
 
-The highest latency:
+This table shows the highest latency of a checkpoint:
 
 {writes(results, "latency_max_s", 1)}
 
-As in the paper, no write waits with low congestion. MaxBW is faster than BBOS where it has no
-stop (low congestion, and medium congestion at 1.3 S), and slowest where it has stops: at 1.9 S
-with medium congestion, and with high congestion. Its variance is then the highest. In the
-paper, MaxBW begins to wait "when the DWPP exceeds 1.6 S" with medium congestion. In the model
-1.6 S itself still fits: 44 checkpoints leave 2060 GB. BBOS has a lower latency than MaxEff
-everywhere. The latency of DataWarp at 1.0 S with high congestion is similar to that of BBOS at
-1.3 S, as the paper says. With high congestion, the mean latency of the even rates is 2 to 5 %
-above that of BBOS, because the ramp slows down the later writes only.
+These results agree with the paper:
+
+- With low congestion, no write waits.
+- Where MaxBW has no stops (low congestion, and medium congestion at 1.3 S), it has a lower latency
+  than BBOS. Where MaxBW has stops (medium congestion at 1.9 S), it has the highest latency, and
+  its latencies vary most.
+- BBOS has a lower latency than MaxEff in every row.
+- With high congestion, the mean latency of DataWarp is similar to that of BBOS at 1.3 S.
+
+One result differs. In the paper, with medium congestion, writes of MaxBW begin to wait "when the
+DWPP exceeds 1.6 S". In the model, a load of 1.6 S still fits: at the end of the 44 writes, 2060 GB
+have no slow copy yet.
+
+With high congestion, the mean latency of *BBOS, even* is 2 to 5 % higher than that of BBOS, because
+BBOS slows down only the later writes.
 
 ## Waits of each job (Figure 5.5)
 
-At 1.9 S with medium congestion, job {waits["MaxBW"]["first_stop"]} is the first that MaxBW
-stops. In the paper the jobs after {results["waits"]["paper_stops_after"]} stop. BBOS never
-stops a job, as in the paper. The waits for earlier jobs that the paper shows for BBOS do not
-occur: a write takes at most 80 GB / Bwmin = 26.7 s, and the requests come every 36.5 s. They
-occur only if writes are slower than the stated Bwmin.
+A *job* is the write of one checkpoint. The load is 1.9 S, with medium congestion. Under MaxBW, job
+{waits["MaxBW"]["first_stop"]} is the first job that stops; in the paper, the jobs after job
+{results["waits"]["paper_stops_after"]} stop. Under BBOS no job stops, as in the paper. The paper
+shows that under BBOS some jobs wait until an earlier job has been written. In the model this does
+not occur, because a write takes at most 80 GB / Bwmin = 26.7 s, and a request arrives only every
+36.5 s. Such waits are possible only if writes are slower than the stated Bwmin.
 
 ![Waits of each job](bbos-waits.svg)
 
 ## Bypass (Figure 5.6)
 
-Change of the demoted bytes. The MTBFs are random from 0 to 100 minutes, in {sets} sets, and the
-period is one hour, with medium congestion. The means over the sets:
+A checkpoint can [bypass the fast tier](../../design/tiers.md#bypass): it is written directly to the
+slow tier. Such a checkpoint need not be demoted. The experiment runs three periods of one hour,
+with medium congestion and the policy BBOS. The MTBF of each application is random from 0 to 100
+minutes. The numbers are means over {sets} random sets of MTBFs.
 
 {bypass(results)}
 
-The paper has "up to 38 %". It does not say how much colder than the versions on the fast tier a
-checkpoint must be, nor the congestion, nor the number of periods. The default of dray, colder
-than all, has the least effect. With "colder than half of the versions" the mean is 35 %, and
-single sets reach 42 %.
+- A checkpoint bypasses the fast tier only if its application fails less often than some of the
+  applications with a version on the fast tier. The column *colder than* shows which part of these
+  applications.
+- The columns *first period* and *third period* show the change of the demoted bytes by the bypass,
+  as a percentage of the DWPP. The column *third period, largest* shows the set with the largest
+  change.
+- The last two columns show the mean throughput of the writes to the fast tier in the third period,
+  with and without the bypass.
+
+The paper reports a reduction of "up to 38 %". It states neither the value of *colder than*, nor the
+congestion, nor the number of periods. The default of dray is *colder than 100 %*, which has the
+smallest effect. With *colder than 50 %*, at 1.9 S, the mean reduction is 35 %, and the largest
+reduction in one set is 42 %.
 
 ## DWPP estimated
 
-{mixed["periods"]} periods, after others for the history, of {mixed["applications"]}
-applications whose sizes differ by a factor of ten. Each checkpoint changes by up to
-{mixed["change"]:.0%} from its mean, and one of {mixed["skips"]} applications skips a period.
-*Known* uses the true DWPP of each period in advance. *Estimated* uses `PeriodEstimator`. Only
-complete versions are demoted. The numbers are means over {mixed["sets"]} random sets, except
-the lowest ratio of a set, and the longest sum of the stops of a set.
+In the experiments above, the policy knows the DWPP. This experiment compares a policy that knows
+the DWPP of each period in advance (*known*) with the same policy if it estimates the DWPP from
+earlier periods (*estimated*, by `PeriodEstimator`). Only complete versions are demoted.
+
+There are {mixed["applications"]} applications, and the sizes of their checkpoints differ by a
+factor of up to ten. The size of each checkpoint differs from the application's mean by up to
+{mixed["change"]:.0%}. In each period, one of {mixed["skips"]} applications on average writes
+nothing. The first periods only give the estimator a history; the next {mixed["periods"]} periods
+are measured. All numbers are means over {mixed["sets"]} random sets of sizes, except in two
+columns: *lowest ratio* shows the lowest quotient of estimated and known throughput in a set, and
+*longest stops* shows the longest total time of stops in a set, with the estimated DWPP.
 
 {estimated(results)}
 
-The lowest ratio is {worst:.3f}, and at least 0.97 is required. The estimate is a 90 % quantile,
-so it errs towards an early demotion.
+The lowest ratio in the table is {worst:.3f}. The tests require at least 0.97. The estimate is a 90
+% quantile, so it is more often too high than too low, and demotions begin rather too early.
 """
     return refilled(text)
 

@@ -77,21 +77,25 @@ def page(results: dict[str, Any]) -> str:
 
 # Restarts from a burst buffer
 
-How many restarts find their checkpoint on the fast tier, with BBOS and with other orders of
-victims. The page repeats section 5.3.4 of *User-Transparent Data Management for HPC Storage
-Systems* (Figures 5.7 and 5.8). The functions of `dray_sched::tiers::victims` choose each demotion
-and each deletion, as in an endpoint. [Tiers](../../design/tiers.md) explains the terms.
+An application restarts from its newest checkpoint. The *hit ratio* is the part of all restarts that
+find this checkpoint on the fast tier. It depends on the order in which the tier chooses *victims*:
+the versions to demote or delete next. This page compares the hit ratio of BBOS with the hit ratios
+of other orders. It repeats section 5.3.4 of *User-Transparent Data Management for HPC Storage
+Systems* ("the paper"; Figures 5.7 and 5.8). The functions of `dray_sched::tiers::victims` choose
+each demotion and each deletion, as in an endpoint. [Tiers](../../design/tiers.md) explains the
+terms.
 
 ## Model
 
-The paper does not state all parameters. These are the ones that we chose:
+The paper does not state all parameters. We chose the following ones:
 
 - S is {capacity:.2f} TB. The paper's other results allow 1.9 to 2.2 TB.
-- A checkpoint has 80 GB. The tier writes one at a time at Bwmin (3.0 GB/s), and demotes one at a
-  time at Brmax (1.6 GB/s).
-- The MTBF of an application is a random whole number of minutes, at least one. With a continuous
-  distribution the range would have no effect: the hit ratio does not change when every MTBF is
-  five times as long. The paper reports an effect.
+- A checkpoint has 80 GB. The tier writes one checkpoint at a time at Bwmin (3.0 GB/s), and demotes
+  one checkpoint at a time at Brmax (1.6 GB/s).
+- The MTBF of an application is a random whole number of minutes, at least one. The paper reports
+  that the range of the MTBFs has an effect on the hit ratio. If the MTBF could be any fraction of a
+  minute, the range would have no effect, because the hit ratio stays the same if every MTBF is, for
+  example, five times as long.
 - Each application restarts at random times, on average once per MTBF. A restart takes no time and
   does not copy the checkpoint back to the fast tier. Before its first checkpoint an application
   does not restart.
@@ -100,69 +104,94 @@ The paper does not state all parameters. These are the ones that we chose:
 - Each case has {results["seeds"]} runs of {results["periods"]} periods. The hit ratio is that of
   the last {counted} periods.
 
-Whole minutes and three versions are readings of the text that we chose because the results of the
-paper agree with them. The table of versions has another reading beside. No number was fitted.
+The paper's text does not state whole minutes or three versions. We chose these two readings because
+the results of the paper agree with them. For the number of versions, the [section about
+versions](#versions) also gives the results of another reading. No number was fitted.
 
 ## Orders of victims
 
-Each application writes once per period of {results["period_seconds"]:.0f} s, in random order.
+Each application writes once per period of {results["period_seconds"]:.0f} s, in random order. The
+first column shows the data written per period (the load), and the range of the MTBFs. The other
+columns show hit ratios, except *BBOS / FIFO*:
 
 {orders(results)}
 
-- *FIFO* is also LRU as the paper describes it: "based only on the order of the written time".
-- *LRU, restarts count*: the last restart from a version also counts as a use.
-- *Best fixed set*: the fast tier always has the newest versions of the applications that fail most
-  often, as many as fit. BBOS needs space for one checkpoint that is being written, so it is a
-  little below.
-- *Bound*: no policy is better, even one that knows all restarts beforehand. It is the Lagrangian
-  relaxation of the capacity.
-- *FIFO, single runs*: the hit ratio of applications that fail at the end of a run. 80 % of the runs
-  are in this range.
+- The column *BBOS* shows the hit ratio of BBOS.
+- The column *LRU, restarts count* shows the hit ratio if the least recently used version is the
+  next victim. Here a restart from a version counts as a use of the version.
+- The column *FIFO* shows the hit ratio if the version that was written first is the next victim.
+  LRU as the paper describes it is the same order: "based only on the order of the written time".
+- The column *BBOS / FIFO* shows the quotient of the two hit ratios.
+- The column *best fixed set* shows the hit ratio if the fast tier always contained the newest
+  versions of those applications that fail most often, as many as fit. The hit ratio of BBOS is a
+  little lower, because BBOS needs space for one checkpoint that is being written.
+- The column *bound* shows an upper limit for the hit ratio of every policy, even of a policy that
+  knows all restarts in advance. The limit is computed by a Lagrangian relaxation of the capacity.
+- The column *FIFO, single runs* shows the range of the hit ratio of FIFO at the end of a single
+  run. 80 % of the runs are in this range.
 
 ![Hit ratio at each load and range of the MTBF](bbos-restarts.svg)
 
-The paper reports that BBOS has up to 3.4 times (in another sentence 3.1 times) the hits of LRU and
-FIFO. Over many runs the largest quotient is {largest["of_means"]:.2f}. It cannot be 3.1: FIFO has
-the last S bytes, so its mean is 1 / 2.1 at 2.1 S, and BBOS cannot exceed 2.1 times that.
+The paper reports that BBOS has up to 3.4 times as many hits as LRU and FIFO. In another sentence it
+says 3.1 times. In the table, which shows means over many runs, the largest quotient is
+{largest["of_means"]:.2f}. A mean of 3.1 is impossible: With FIFO, the fast tier contains the S
+bytes that were written last. So at a load of 2.1 S the mean hit ratio of FIFO is 1 / 2.1. The hit
+ratio of BBOS is at most 1, which is 2.1 times as high.
 
-A single run of FIFO has a random hit ratio, because a few applications cause most restarts, and
-FIFO has their checkpoints or not. The paper says the same of its runs: "the hit ratio for each
-experiment is largely different and unrelated to the variance". Assume that each of the nine cases
-runs once and is measured at its end. Then the largest of the nine quotients is {middle:.1f}
-(median), and {low:.1f} to {high:.1f} in 80 % of the repetitions. It is 3.1 or more in
-{largest["reaches_3_1"]:.0%} and 3.4 or more in {largest["reaches_3_4"]:.0%} of them. So the numbers
-of the paper are possible as maxima of single runs, but not as means.
+In a single run, the hit ratio of FIFO is random: a few applications cause most restarts, and their
+checkpoints happen to be on the fast tier or not. The paper says the same of its runs: "the hit
+ratio for each experiment is largely different and unrelated to the variance". Assume that each of
+the nine cases in the table runs once, and that its hit ratios are measured at the end of the run.
+We repeated this many times, and each time took the largest of the nine quotients. The median of
+this largest quotient is {middle:.1f}. It is between {low:.1f} and {high:.1f} in 80 % of the
+repetitions, at least 3.1 in {largest["reaches_3_1"]:.0%}, and at least 3.4 in
+{largest["reaches_3_4"]:.0%}. So the numbers of the paper are possible as maxima of single runs, but
+not as means.
 
-The other statements of the paper hold. The hit ratio falls with the load. That of BBOS rises with
-the range of the MTBF, and that of FIFO does not.
+The other statements of the paper agree with the table. With a higher load, the hit ratios are
+lower. With a wider range of the MTBF, the hit ratio of BBOS is higher, and the hit ratio of FIFO is
+not.
 
 ## Versions
 
-Applications with periods of 60, 30 and 20 minutes write 1.9 S in an hour. *MTBF only* orders
-victims by MTBF and ignores versions.
+Applications with periods of 60, 30 and 20 minutes together write 1.9 S in an hour. The first column
+shows the ratio of the numbers of these applications.
 
 {versions(results)}
 
-All results are within 5 % of the paper. At 1:1:1 all newest versions and one checkpoint that is
-being written fit into the fast tier, so the version-aware order misses nothing; the paper calls
-that "an ideal situation" and measured 96.4 %.
+- The column *version-aware* shows the hit ratio of BBOS, which chooses versions that are not the
+  newest of their application first.
+- The column *MTBF only* shows the hit ratio of an order that considers only the MTBF, and does not
+  distinguish new and old versions.
+- After each of these columns, the column *paper* shows the hit ratio in the paper, and the column
+  *off* shows by how much our result differs from the paper's.
+
+All results are within 5 % of the paper. With the ratio 1:1:1, all newest versions and one
+checkpoint that is being written fit into the fast tier. So with the version-aware order every
+restart is a hit. The paper calls this "an ideal situation" and measured 96.4 %.
 
 The paper also says that applications with a period of 60 minutes "have one checkpoint version",
-those with 30 minutes two, and those with 20 minutes three. If these are all versions that they
-retain, then the order by MTBF only has {hour[0]} at 1:1:1 and {hour[1]} at 5:2:1, so the gain is
-smaller than the paper's. If they retain three, these are the versions of one hour.
+those with 30 minutes two versions, and those with 20 minutes three. This has two readings. By the
+first reading, these are the versions that an application writes in one hour, and each application
+retains three versions; the table uses this reading. By the second reading, these are all versions
+that an application retains. Then the hit ratio of the order by MTBF only is {hour[0]} at 1:1:1 and
+{hour[1]} at 5:2:1, and the gain by the version-aware order is smaller than in the paper.
 
 ## Estimated MTBF
 
-The paper's tier knows the MTBF of each application. Here, the tier estimates it from the restarts
-(Gamma prior: one restart per day with the weight of one restart). The load is 1.9 S,
+In the paper, the tier knows the MTBF of each application. In this experiment, the tier estimates
+the MTBF from the restarts ([how](../../design/tiers.md#mtbf-declared-derived-or-estimated); the
+prior is one restart per day with the weight of one restart). The load is 1.9 S. There are
 {estimate["seeds"]} runs of {estimate["periods"]} periods.
 
 {learning(results)}
 
-*Learned after*: from then on the hit ratio is never more than two points below the one with the
-true MTBF. *Restarts lost*: restarts from the slow tier that the true MTBF would have avoided, from
-the first second to the end of a run.
+- The column *learned after* shows the number of periods after which the hit ratio with the estimate
+  is never more than two percentage points below the hit ratio with the true MTBF.
+- The columns *true MTBF, then* and *estimate, then* show the two mean hit ratios after that time.
+- The column *restarts lost* shows how many more restarts in a whole run read from the slow tier
+  with the estimate than with the true MTBF. The column *of all* shows these restarts as a part of
+  all restarts of the run.
 
 ![Hit ratio with the true and the estimated MTBF](bbos-restarts-estimate.svg)
 """

@@ -39,9 +39,9 @@ def table(runs: list[dict[str, Any]]) -> str:
 def fourth(value: dict[str, Any]) -> str:
     """Describe the result of the fourth task."""
     return (
-        f"- {PLACES[value['place']]}: refused within {value['asked_seconds']} s, offered"
-        f" {value['offered_seconds']} s; with that it is admitted, takes"
-        f" {value['took_seconds']:.0f} s, and all three deadlines are met."
+        f"- {PLACES[value['place']]}: The broker refuses the deadline of {value['asked_seconds']}"
+        f" s and offers\n  {value['offered_seconds']} s. It admits T4 with the offered deadline. T4"
+        f" takes {value['took_seconds']:.0f} s, and all\n  three deadlines are met."
     )
 
 
@@ -51,31 +51,49 @@ def page(results: dict[str, Any]) -> str:
     return f"""\
 # Rates: three tasks and two deadlines
 
-Lu et al. (*BigData Express*) show three tasks: T3, 800 GB without a deadline, has the line alone;
-T1, 300 GB, comes at 60 s and must be done within 1800 s; T2, 200 GB, comes at 200 s and must be
-done within 300 s. The rates in their figure are those of one resource of some 10.5 Gbit/s. Their
-text names two cards: T1 and T3 leave from one card of 10 Gbit/s and T2 from another. Both cases are
-repeated here, in the [fluid model](../../design/scheduling.md#the-fluid-model).
+The paper by Lu et al. (*BigData Express*) describes an experiment with three tasks, each of which
+moves data:
+
+- T3 moves 800 GB. It has no deadline, and starts first.
+- T1 moves 300 GB. It is submitted at 60 s, and must be done within 1800 s of its submission.
+- T2 moves 200 GB. It is submitted at 200 s, and must be done within 300 s of its submission.
+
+The rates in the paper's figure are possible only if all tasks share one resource of about 10.5
+Gbit/s. But the text of the paper names two network cards: T1 and T3 use one card of 10 Gbit/s, and
+T2 uses the other card. This page repeats both cases in the
+[fluid model](../../design/scheduling.md#the-fluid-model).
 
 `python -m integration.simulation.bde` writes this page.
 
 {table(results["runs"])}
 
-The seconds of each task count from its submission. On the cards no other task uses T2's card, so
-every rule is in time: only the shared resource separates the rules. The earliest deadline first
-meets both deadlines too, but it stops T3 meanwhile, and promises nothing.
+The first column shows the case and the rule that divides the rate. The rule *broker* is dray's
+[broker](../../design/scheduling.md#rates-the-broker). The columns *T1, s*, *T2, s* and *T3, s* show
+the time from the submission of a task to its end. The columns *in 1800 s* and *in 300 s* show
+whether T1 and T2 met their deadlines.
+
+With the two cards, T2 has a card for itself, so T2 meets its deadline under every rule. With the
+shared resource, T2 misses its deadline under two of the four rules. The rule *earliest deadline
+first* meets both deadlines too. But until T1 and T2 are done, it gives T3 no rate, and it cannot
+promise that a deadline will be met.
+
+This picture shows the rates under the broker on the shared resource:
 
 ![Gbit/s over time on one resource](bde-shared.svg)
 
-The paper has T1 at 6 and T3 at 2 Gbit/s at 95 s, and T2 at 8, T1 at 2 and T3 at 0.5 Gbit/s after
-200 s. Here each task with a deadline gets the least rate it needs, and background gets a
-ninth of the spare rate.
+In the paper, the rates at 95 s are 6 Gbit/s for T1 and 2 Gbit/s for T3. After 200 s, they are 8
+Gbit/s for T2, 2 Gbit/s for T1 and 0.5 Gbit/s for T3. Under dray's broker, each task with a deadline
+gets at least the lowest rate with which it meets the deadline. T3 is a background transfer, and
+gets a ninth of the spare rate.
+
+This picture shows the rates under the broker with the two cards:
 
 ![Gbit/s over time on the cards](bde-cards.svg)
 
-## A fourth task that cannot be in time
+## A fourth task whose deadline is impossible
 
-T4, 200 GB within 200 s, comes at 210 s. Alone it would fit; beside T2 it does not.
+A fourth task T4 is submitted at 210 s. It must move 200 GB within 200 s. Without T2 this would be
+possible; with T2 it is not. The broker refuses T4 and offers a later deadline:
 
 {fourths}
 """

@@ -159,18 +159,23 @@ def page(runs: list[dict[str, Any]]) -> str:
     return f"""\
 # Rates: the three tasks, measured
 
-The tasks of [the model](bde.md) on two endpoints on one host, a tenth of the time and a 2 000th
-of the bytes: a line of {LINK / 1e6:.2f} MB/s is the endpoint's `rate`. Seconds are the
-experiment's, ten times those of the clock.
+This experiment runs the three tasks of [the model](bde.md) on two real endpoints on one host, in a
+tenth of the time and with a 2 000th of the bytes. The tasks share the endpoint's `rate` of
+{LINK / 1e6:.2f} MB/s. All times on this page are those of the original experiment: one second of
+the run counts as ten seconds.
 
-`python -m integration.simulation.bde_real` runs it and writes this page.
+`python -m integration.simulation.bde_real` runs the experiment and writes this page.
 
 {simulator.table(head, rows)}
 
-Under the broker T1 and T3 end later than in the model, because this run includes the fourth task,
-which the model has in a separate run. That task was requested within {fourth["asked_seconds"]} s,
-refused with an offer of {fourth["offered_seconds"]} s, submitted with the offer, and took
-{fourth["took_seconds"]} s.
+For each task, the column *model* shows the seconds from the submission to the end in the model (one
+shared resource), and the column *real* shows the measured seconds. The column *T2 in 300 s, real*
+shows whether T2 met its deadline in the measured run.
+
+Under the broker, T1 and T3 end later than in the model. The reason is that the measured run
+includes the fourth task, which the model runs separately. The request for this task had a deadline
+of {fourth["asked_seconds"]} s. The endpoint refused it and offered {fourth["offered_seconds"]} s.
+The task was submitted again with the offered deadline, and took {fourth["took_seconds"]} s.
 """
 
 

@@ -149,26 +149,40 @@ def page(found: dict[str, Any]) -> str:
     asked = found["runs"][0]["latest_finish"]
     planned = ", ".join(f"{name} by {time:.0f} s" for name, time in asked.items())
     return f"""\
-# A DAG by its deadline, beside others
+# A DAG with a deadline, and other transfers
 
-450 GB of raw data and 50 GB of calibration come in concurrently, a reconstruction uses them
-(declared 20 minutes, actually 18), 150 GB of results go out, and a report is made (3 minutes). The
-run has an hour. The endpoint has 10 Gbit/s, and four other transfers bring 2 TB each in the
-background, one a minute. Alone the DAG would take {found["alone"]:.0f} s.
+A DAG has five tasks:
 
-The DAG runs in three ways: with its deadline carried back through the graph
-([how](../airflow-deadlines.md)), without deadlines at the same endpoint, and with equal shares.
-When a transfer begins, its task plans again with the tasks that have ended by then: {planned}.
-The broker sets the rates, in the [fluid model](../../design/scheduling.md#the-fluid-model). Both
-parts are the shipped code.
+- *raw* and *calibration* are transfers of 450 GB and 50 GB. They run concurrently.
+- *reconstruct* is a computation that uses the data of both. Its declared duration is 20 minutes,
+  and its actual duration is 18 minutes.
+- *results* is a transfer of 150 GB.
+- *report* is a computation of 3 minutes.
 
-`python -m integration.simulation.dag` writes this page. Seconds from the start until each is done:
+The whole run must be done within an hour. The endpoint has 10 Gbit/s. Four other transfers of 2 TB
+each, of the class background, use the same endpoint; one starts each minute. Without them, the DAG
+would take {found["alone"]:.0f} s.
+
+The DAG runs in three ways, one in each row of the table. In the first row, each transfer of the DAG
+has a deadline that follows from the deadline of the run ([how](../airflow-deadlines.md)). In the
+second row, the same endpoint gets no deadlines. In the third row, all transfers have equal shares
+of the rate. When a transfer begins, its task computes its deadline again, and considers which tasks
+have ended by then. In the first row, the computed deadlines are:
+{planned}.
+
+The code that computes the deadlines and the broker that sets the rates are the shipped code. The
+[fluid model](../../design/scheduling.md#the-fluid-model) simulates the transfers.
+
+`python -m integration.simulation.dag` writes this page. The columns show the seconds from the start
+of the run to the end of each task and to the end of the whole run. The last column shows whether
+the run met its deadline:
 
 {simulator.table(head, rows)}
 
-Between two tasks {OVERHEAD:.0f} s pass, for Airflow's scheduler and a new process. A promised
-transfer also gets spare rate beyond its least rate: eight parts for its class to one part for the
-background. So the raw data arrives long before its deadline.
+Between two tasks {OVERHEAD:.0f} s pass, for Airflow's scheduler and for the start of a process. A
+transfer with a promised deadline gets more than the lowest rate that it needs: of the spare rate,
+its class gets eight parts and the background gets one part. So the raw data arrives long before its
+deadline.
 """
 
 

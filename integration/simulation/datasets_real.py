@@ -123,26 +123,34 @@ def page(text: str) -> str:
         last = statistics.median(max(e["seconds"]) for e in value["runs"] if e["way"] == way)
         cells = [f"{mean:.2f}", f"{mean / base - 1:+.0%}", f"{last:.2f}", f"{least[way]:.2f}"]
         rows.append([words, *cells])
-    head = ["way", "mean completion, s", "against the first", "last, s", "of the link alone, s"]
+    head = ["order", "mean completion, s", "change", "last, s", "link only, s"]
     sizes = ", ".join(str(files) for files in value["files"])
     rate = f"{value['link_bytes_per_second'] >> 20} MiB/s"
     return f"""<!-- Written by `python -m integration.simulation.datasets_real`; edit that. -->
 
 # Datasets, measured
 
-
-{len(value["files"])} folders of {sizes} files, each file {value["file_bytes"] >> 10} KiB in two
-objects, copied with a rate of {rate}. One kind of copy names the folder that contains all of
-them, which makes one dataset. The other copies that folder's contents, so each folder is a dataset.
-Medians of
-{len(value["runs"]) // 2} runs by turns:
+A folder contains {len(value["files"])} subfolders with {sizes} files. Each file has
+{value["file_bytes"] >> 10} KiB, in two objects. dray copies the folder with a rate of {rate}, in
+two ways. In the first way, the command names the folder itself, so dray treats the whole folder as
+one dataset, and sends the objects first come, first served. In the second way, the command names
+the contents of the folder, so dray treats each subfolder as a dataset, and first sends the dataset
+that is nearest to complete. The two ways took turns. Each number is the median of
+{len(value["runs"]) // 2} runs:
 
 {simulator.table(head, rows)}
 
-The whole copy is not faster, but datasets are complete sooner. *Of the link alone*: the datasets
-one after the other by their names, or the smallest first, if only the link took time.
+- The column *mean completion* shows the time until a subfolder is complete, as the mean over all
+  subfolders. The column *change* compares this time with the first row.
+- The column *last* shows the time until the last subfolder is complete.
+- The column *link only* shows the computed mean completion if only the transfer over the link took
+  time. In the first row, the subfolders are sent in the order of their names. In the second row,
+  the smallest subfolder is sent first.
 
-`python -m integration.simulation.datasets_real` runs it and writes this page. [The
+With subfolders as datasets, the whole copy is not faster, but a subfolder is complete sooner on
+average.
+
+`python -m integration.simulation.datasets_real` runs the experiment and writes this page. [The
 model](datasets.md) shows the effect of stuck links.
 """
 

@@ -153,7 +153,7 @@ def read(text: str) -> tuple[dict[str, Any], dict[str, Run]]:
 def page(text: str, simulated: liu.Results) -> str:
     """Write the page."""
     value, runs = read(text)
-    head = ["policy and data set", "paper, s", "fluid, scaled, s", "measured, s", "off"]
+    head = ["policy, data set", "paper, s", "fluid, scaled, s", "measured, s", "off"]
     rows = []
     for policy in POLICIES:
         fluid = simulated.of(policy, "fluid")
@@ -169,39 +169,48 @@ def page(text: str, simulated: liu.Results) -> str:
     return f"""\
 # Policies: the two data sets on two real endpoints
 
-The transfers of [Liu et al.](liu.md), a second for {value["scale"]} of theirs, moved by two
-endpoints on one host over a line of {value["rate"] / MIB:g} MiB/s, a bound in the configuration of
-the driver. The second data set is urgent and belongs to another owner. The policy is changed from
-run to run while both endpoints run. The copies are compared file by file.
+Two real endpoints on one host run the two transfers of [Liu et al.](liu.md). One second of this
+experiment stands for {value["scale"]} seconds of the paper. The configuration of the driving
+endpoint limits the rate to {value["rate"] / MIB:g} MiB/s. The second data set (tray05) belongs to
+another owner than the first (tray03); in the run with the policy *priority* it is urgent. The
+endpoints run all the time, and only the policy changes from run to run. After each run, the copied
+files are compared with the source.
 
-`python -m integration.simulation.liu_scaled` repeats it and writes this page. The numbers are
-measured, on a host with other work, and differ from run to run.
+`python -m integration.simulation.liu_scaled` repeats the experiment and writes this page. The
+numbers were measured on a host with other work, and they differ from run to run.
 
 ## Times of completion
 
 {simulator.table(head, rows)}
 
-The fluid model has no cost for connections, checks and syncs, nor for changes between the data
-sets. A new session may use a tenth of a second of the line that was saved up, so a run may be
-slightly faster than the model. An object is {OBJECT_BYTES // 1024} KiB, which at the scale
-of bytes is larger than a real one: {value["quota"] / OBJECT_BYTES:.1f} make a turn here, 381 at the
-paper's sizes.
+The column *paper* shows the times of the paper. The column *fluid, scaled* shows the times of the
+engine *fluid* of [the model](liu.md), divided by {value["scale"]}. The column *off* shows by how
+much the measured time differs from this time.
+
+In the fluid model, connections, checks, syncs and changes between the data sets take no time. In a
+real session, the rate limit permits a burst at the start: the session may immediately send the
+bytes of a tenth of a second. So a run may be slightly faster than the model. An object has
+{OBJECT_BYTES // 1024} KiB. In proportion to the scaled data sets, this is larger than an object of
+a usual transfer: a turn has {value["quota"] / OBJECT_BYTES:.1f} objects here, and 381 objects at
+the sizes of the paper.
 
 ## Start of the urgent data set
 
 ![MiB over seconds under priority](liu-scaled-priority.svg)
 
-The first data set was held {held_after:.2f} s after the second was submitted. From then until
-the second was done it moved {priority.moved_held / 1024:.0f} KiB, of the
-{2 * STREAMS * OBJECT_BYTES // 1024} KiB that its {STREAMS} streams may have on the way.
+Under the policy *priority*, the endpoint held the transfer of the first data set {held_after:.2f} s
+after the second data set was submitted. From then until the second data set was done, the first
+transfer moved {priority.moved_held / 1024:.0f} KiB. A held transfer may complete the objects that
+are already on its {STREAMS} streams, which are at most {2 * STREAMS * OBJECT_BYTES // 1024} KiB.
 
 ## Turns
 
 ![MiB over seconds under round robin](liu-scaled-round-robin.svg)
 
-A data set was held {turns.holds} times. While both were present, neither was ever more than
-{turns.apart / value["quota"]:.2f} quotas ahead of the other. The turns cost {cost:+.1%} of the time
-of first come, first served.
+Under the policy *round robin*, the endpoint held one of the two transfers {turns.holds} times.
+While both data sets were present, neither was ever more than {turns.apart / value["quota"]:.2f}
+quotas ahead of the other. (A *quota* is the number of bytes that a data set moves in one turn.) The
+time for both data sets differed by {cost:+.1%} from the time under first come, first served.
 """
 
 

@@ -33,8 +33,8 @@ def line(row: dict[str, Any], name: str) -> list[str]:
 
 def page(results: dict[str, Any]) -> str:
     """Write the page."""
-    head = ["load", "loads", "taken on", "bytes of best", "the same, ahead", "late, steady"]
-    head += ["late, noisy: broker", "EDF", "equal share"]
+    head = ["demand", "loads", "admitted", "bytes of best", "bytes of best, ahead"]
+    head += ["late, steady", "late, noisy: broker", "late, noisy: EDF", "late, noisy: equal share"]
     rows = [line(row, f"{row['from']:.1f}-{row['to']:.1f}") for row in results["rows"]]
     everything, few = results["all"], results["few"]
     rows.append(line(everything, "all"))
@@ -43,33 +43,49 @@ def page(results: dict[str, Any]) -> str:
     return f"""\
 # Promises: random loads
 
-{results["loads"]} random loads: three to five cards and links, 40 to 80 transfers with deadlines
-in three quarters of an hour, sizes over two orders of magnitude, each due within 1.5 to 6 times
-its time alone; a quarter announced ahead, a quarter with ceilings, and background beside them. The
-load is the demand of an hour for the most demanded resource, divided by its capacity. All run in
-the [fluid model](../../design/scheduling.md#the-fluid-model).
+This experiment asks how many deadlines the [broker](../../design/scheduling.md#rates-the-broker)
+promises, and how many of its promises it keeps. It uses {results["loads"]} random loads in the
+[fluid model](../../design/scheduling.md#the-fluid-model). A load is a list of transfers:
+
+- The transfers use two to four network cards and a link that the sites share.
+- 40 to 80 transfers with deadlines arrive in three quarters of an hour. The sizes in one load
+  differ by a factor of up to 100. The time until a deadline is 1.5 to 6 times the time that the
+  transfer would need alone.
+- A quarter of these transfers are submitted before they may begin, and a quarter have a maximum
+  rate.
+- Four background transfers use the same resources.
 
 `python -m integration.simulation.loads` writes this page.
 
 {simulator.table(head, rows)}
 
-- *Bytes of best*: the admitted bytes, in the order of requests, divided by the best possible number
-  of bytes in time. That number is the bound of a linear program that knows all transfers from the
-  start and may admit parts of them, so it is above the possible. The mean over loads. *Ahead*: all
-  are requested at the start, in the order of the list.
-- *Late, steady*: promised with exact sizes and steady capacities, and late.
-- *Late, noisy*: the admitted transfers, with capacities that change every 20 to 120 s by
-  up to {results["noise"]:.0%} either way; the same transfers and the same noise for all rules.
-  {everything["foretold"]} of the broker's {late["broker"]} were foretold before their deadline.
+- The column *demand* shows the demand of the transfers with deadlines for the resource that they
+  use most, as a fraction of its capacity in one hour. The column *loads* shows the number of loads
+  with this demand.
+- The column *admitted* shows the part of the transfers with deadlines that the broker admitted.
+- The column *bytes of best* shows the admitted bytes divided by the largest possible number of
+  bytes that could be moved in time, as the mean over all loads. The largest possible number is the
+  result of a linear program that knows all transfers from the start and may admit parts of
+  transfers. So no real admission can reach this number. In the column *bytes of best, ahead*, the
+  broker learns of all transfers at the start, in the order of the list.
+- The column *late, steady* shows the number of admitted transfers that missed their deadline with
+  constant capacities.
+- The columns *late, noisy* show the number of admitted transfers that missed their deadline with
+  varying capacities, under the broker, under earliest deadline first (EDF), and with equal shares.
+  A capacity changes every 20 to 120 s, by up to {results["noise"]:.0%} of its normal value in both
+  directions. The transfers and the changes are the same under all three rules. The broker reported
+  {everything["foretold"]} of its {late["broker"]} misses before the deadline.
 
 ![Late transfers by load](loads.svg)
 
-The broker has {late["broker"] / late["edf"]:.2f} times as many late transfers as the earliest
-deadline first. It gives up one large transfer where that rule makes many late one after the other,
-so the gain grows with their number. With half as many transfers of twice the size
-({few["loads"]} loads) {of_few["broker"]} are late under the broker, {of_few["edf"]} under the
-earliest deadline first and {of_few["fair"]} under equal shares:
-{of_few["broker"] / of_few["edf"]:.2f} times as many.
+With varying capacities, the broker has {late["broker"] / late["edf"]:.2f} times as many late
+transfers as earliest deadline first. Where the capacity is too small, the broker gives up one large
+transfer, and earliest deadline first makes many transfers late one after the other. So the
+advantage of the broker is larger if there are more transfers. In {few["loads"]} further loads with
+half as many transfers, each twice as large, {of_few["broker"]} transfers are late under the broker,
+{of_few["edf"]} under earliest deadline first, and {of_few["fair"]} with equal shares. Here the
+broker has {of_few["broker"] / of_few["edf"]:.2f} times as many late transfers as earliest deadline
+first.
 """
 
 

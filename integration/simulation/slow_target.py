@@ -38,8 +38,8 @@ def read(text: str) -> list[Run]:
 
 def fixed(runs: list[Run]) -> str:
     """Lay out the runs with one slow target."""
-    head = ["slow target at the", "objects a second until the tail", "file order", "times"]
-    head += ["the others done, s", "without congestion, s"]
+    head = ["slow target, limit", "by layout, objects/s", "file order, objects/s", "quotient"]
+    head += ["others done, s", "others done without a slow target, s"]
     rows = []
     for run in runs:
         row = run.fixed
@@ -52,7 +52,7 @@ def fixed(runs: list[Run]) -> str:
 
 def moving(runs: list[Run]) -> str:
     """Lay out the runs in which the congestion moves."""
-    head = ["congestion at the", "all done, s", "times without", "at least", "file order, s"]
+    head = ["slow targets, limit", "by layout, s", "quotient", "least quotient", "file order, s"]
     rows = []
     for run in runs:
         row = run.moving
@@ -71,36 +71,53 @@ def page(text: str) -> str:
 
 # A slow storage target
 
-One of {value["targets"]} storage targets gives a tenth of what the others give (LADS, section 4:
-an OST that other programs use too). {value["files"]} files are on the targets in turn, in all
-{value["objects"]} objects; a target takes {millis} for one, the slow target {value["slow_times"]}
-times as long. Each end has {value["buffers"]} buffers, half as many as the readers of all targets
-could use. Both machines, the wire and the log are the shipped code, on a virtual clock; targets and
-link are modelled as lines with a rate.
+Each end has {value["targets"]} storage targets. One target, at the source or at the sink, has a
+tenth of the speed of the others. In section 4 of the LADS paper, such a target is an OST that other
+programs use too. The experiment compares two orders of sending: *by layout*, which is dray's order,
+and *file order*, in which the source sends one file after the other.
 
-*Targets limit*: the link takes more than all targets give together. *Link limit*: it takes three
-quarters of that, so other targets can replace the rate of a slow one.
+The transfer has {value["files"]} files, which are distributed evenly over the targets, and
+{value["objects"]} objects in all. A target needs {millis} for an object, and the slow target needs
+{value["slow_times"]} times as long. Each end has {value["buffers"]} buffers, half as many as the
+readers of all targets could use. The state machines of the two ends, the wire protocol and the
+object log are the shipped code, on a virtual clock. The targets and the link are simulated as
+queues with a rate.
 
-## One target slow all the time
+In the rows *targets limit*, the link carries more than all targets together deliver. In the rows
+*link limit*, the link carries three quarters of what all targets together deliver. So if one target
+is slow, the others can use the whole link.
+
+## One target is slow all the time
 
 {fixed(runs)}
 
-*Until the tail*: until all data but the slow target's is written. In file order the
-whole copy waits for the slow target at each of its files. By layout no other target waits: the
-others are done at the same time as without the slow target, or sooner, because the link has more
-capacity left for them. Only the slow target's own data remains, which moves at that target's speed
-from the first second to the last.
+- The column *by layout, objects/s* shows the rate until all data of the other targets is written.
+  The column *file order, objects/s* shows the same in file order. The column *quotient* shows the
+  first rate divided by the second.
+- The column *others done* shows the time, by layout, until all data of the other targets is
+  written. The last column shows the same time if no target is slow.
 
-## Congestion that moves
+In file order, the whole copy waits for the slow target at each file on this target. By layout, no
+other target waits. The data of the other targets is written in the same time as without a slow
+target, or in less time, because more of the link's capacity is left for it. After that, only data
+of the slow target remains. This data moves at the speed of the slow target from the beginning of
+the copy to its end.
+
+## The slow target changes
 
 Each target in turn is slow for {period}.
 
 {moving(runs)}
 
-*At least*: with targets as the limit each loses nine tenths of its speed for an eighth of the
-time, and no other target can replace that; with the link as the limit the others can.
+- The columns *by layout* and *file order* show the time until all data is written.
+- The column *quotient* shows the time by layout, divided by the time by layout without a slow
+  target.
+- The column *least quotient* shows the lowest possible quotient. If the targets limit the rate,
+  each target loses nine tenths of its speed for an eighth of the time, and no other target can make
+  up for this loss. If the link limits the rate, the other targets can.
 
-The same with real programs and throttled targets: `integration/e2e/test_targets.py`.
+The test `integration/e2e/test_targets.py` does the same with the real program and throttled
+targets.
 """
 
 

@@ -122,7 +122,7 @@ def times(each: dict[str, Any]) -> float:
 def page(text: str) -> str:
     """Write the page."""
     value = json.loads(text)
-    head = ["congestion at the", "all done, s", "without, s", "times without", "file order, s"]
+    head = ["slow targets", "by layout, s", "no slow target, s", "quotient", "file order, s"]
     rows = []
     for each in value["runs"]:
         cells = [statistics.median(each[f"{word}_seconds"]) for word in ("moving", "free")]
@@ -132,21 +132,31 @@ def page(text: str) -> str:
     alone = value["bytes"] / value["link_bytes_per_second"]
     return f"""<!-- Written by `python -m integration.simulation.slow_target_real`; edit that. -->
 
-# Congestion that moves, measured
+# A slow target that changes, measured
 
-
-{value["bytes"] / (1 << 20):.0f} MiB on {value["targets"]} storage targets of
-{value["target_bytes_per_second"] / (1 << 20):.0f} MiB/s each, over a link of
-{value["link_bytes_per_second"] / (1 << 20):.0f} MiB/s, which alone takes {alone:.1f} s. Each target
-in turn gives a tenth for {value["period_seconds"] * 1000:.0f} ms: by `--limit-target`, which may
-change with time. Copies by turns, {rounds} of each kind, file order once; medians:
+The real program copies {value["bytes"] / (1 << 20):.0f} MiB. At one end, the source or the sink,
+the data is on {value["targets"]} storage targets. Each target has
+{value["target_bytes_per_second"] / (1 << 20):.0f} MiB/s. The link has
+{value["link_bytes_per_second"] / (1 << 20):.0f} MiB/s, so the copy takes at least {alone:.1f} s.
+Each target in turn has a tenth of its speed for {value["period_seconds"] * 1000:.0f} ms. The option
+`--limit-target`, whose value may change with time, sets these speeds. The number of copies of each
+kind is {rounds}; the table shows their median. The first column shows the end at which targets were
+slow.
 
 {simulator.table(head, rows)}
 
-[The model](slow-target.md) gives 1.01 where the link is the limit, as it is here. The machine had
-other work, so differences of a tenth or less mean little; the difference to file order is clear.
+- The column *by layout* shows the time of the copy in dray's order, in which no target waits for a
+  slow one.
+- The column *no slow target* shows the time of the same copy if no target is slow. The column
+  *quotient* shows the first time divided by the second.
+- The column *file order* shows the time of a copy with slow targets that sends one file after the
+  other.
 
-`python -m integration.simulation.slow_target_real` runs it and writes this page.
+In [the model](slow-target.md), the quotient is about 1.0 if the link is the limit, as it is here.
+The machine had other work during the run, so differences of a tenth or less have no meaning. The
+difference from file order is far larger.
+
+`python -m integration.simulation.slow_target_real` runs the experiment and writes this page.
 """
 
 

@@ -80,47 +80,56 @@ def page(results: dict[str, Any]) -> str:
 
 # A tier with real file systems
 
-Three applications write versions to a tier of a real endpoint, with 1.0 to 2.1 S in each of ten
-periods. The page shows at which load the fast file system was full. [Tiers](../../design/tiers.md)
-explains the terms, and [a burst buffer](bbos.md) has the same question in the simulator.
+Three applications write versions to a tier of a real endpoint. There are ten periods. In each
+period, the applications together write 1.0 to 2.1 S, where S is the capacity of the fast tier. The
+page shows at which load the fast file system was full. [Tiers](../../design/tiers.md) explains the
+terms. [A burst buffer](bbos.md) answers the same question with the simulator.
 
 ## Set-up
 
-- The fast root is an ext4 on a loop device with S = {scale.capacity / MB:.0f} MB, and
-  {scale.reserve / MIB:.0f} MiB beside S for its journal and its tables. The slow root is another
-  ext4.
-- Bwmax is {scale.write_max / MB:.1f} MB/s, Bwmin {scale.write_min / MB:.0f} MB/s, Brmax
-  {scale.read_max / MB:.0f} MB/s and Brmin {scale.read_min / MB:.1f} MB/s: the paper's numbers,
-  1 : 25. A version has v = {scale.version / MB:.0f} MB, so sizes are the paper's, 1 : 1000. A
-  period has {scale.period} s.
-- blkio (cgroup v1) limits writes to the fast device to Bwmax, and to Bwmin while a demotion runs.
-  A disk has this relation (equation 5.1), but blkio limits reads and writes separately. It limits
-  writes to the slow device to {scale.slow_write / MB:.0f} MB/s. The endpoint limits a demotion to
-  Brmax.
-- Each load begins with empty file systems and has two periods. Versions are written at even
-  intervals in the first period, and in one burst without idle time in the second period.
-- Applications write one after the other, and sync each {scale.chunk / MIB:.0f} MiB. Each one
-  declares its first version with its period (`POST /v1/staging/out`), and writes the other versions
-  without a call.
+- The fast root is an ext4 file system on a loop device, with S = {scale.capacity / MB:.0f} MB. The
+  device has {scale.reserve / MIB:.0f} MiB more than S, for the journal and the tables of the file
+  system. The slow root is another ext4 file system.
+- Bwmax is {scale.write_max / MB:.1f} MB/s, Bwmin is {scale.write_min / MB:.0f} MB/s, Brmax is
+  {scale.read_max / MB:.0f} MB/s, and Brmin is {scale.read_min / MB:.1f} MB/s. These are the paper's
+  bandwidths divided by 25. A version has v = {scale.version / MB:.0f} MB, and a period has
+  {scale.period} s. S and v are about a thousandth of the sizes in [the simulator](bbos.md).
+- By equation 5.1, the writes to a disk slow down while a demotion reads from it. A loop device does
+  not do this. So the test sets a limit with blkio (cgroup v1): writes to the fast device are
+  limited to Bwmin while a demotion runs, and to Bwmax otherwise. blkio also limits writes to the
+  slow device to {scale.slow_write / MB:.0f} MB/s. The endpoint limits a demotion to Brmax.
+- Each load begins with empty file systems and has two periods. The applications write their
+  versions at even intervals in the first period, and in one burst without idle time in the second
+  period.
+- The applications write one after the other, and sync after each {scale.chunk / MIB:.0f} MiB. Each
+  application declares its first version and its period (`POST /v1/staging/out`). It writes the
+  other versions without a call.
 - The stored results are those of a {results["build"]} build on two cores that had other work: the
   load average was {min(averages):.1f} to {max(averages):.1f}.
 
-The bound of the tier is {bound:.2f} S. A version of this size is demoted only after it is complete,
-which lowers the bound to {lower:.2f} S.
+The bound is the largest load that the tier can take without overflow. It is {bound:.2f} S. But a
+version is demoted only after it is complete, which lowers the bound to {lower:.2f} S.
 
 ## Results
 
 {rows_of(results)}
 
-- *Peak* is the most space that was used on the fast file system. *Blocked* is the number of writes
-  that failed because the file system was full; the application repeated each one after a quarter of
-  a second.
-- *E-order* is the number of demotions that took an older version, and *V-order* the number that
-  took the newest version of its application.
-- *Left* is the number of versions without a slow copy {scale.margin} seconds before the end of the
-  period.
-- *Wrong* is the number of versions whose content differs (sha256) on a root that has the version
-  according to the catalog. The sum is {whole}.
+- The column *written* shows the load of the period. The column *writes* shows whether the versions
+  were written at even intervals or in a burst.
+- The column *expected* shows the tier's estimate of the load. The column *pattern* shows which
+  [pattern of demotions](../../design/tiers.md#start-and-speed-of-a-demotion) the tier used.
+- The column *peak* shows the most space that was used on the fast file system. The column *blocked*
+  shows the number of writes that failed because the file system was full. The application repeated
+  each of these writes after a quarter of a second.
+- The column *slowest write* shows the longest time of a write of {scale.chunk / MIB:.0f} MiB with
+  its sync. The column *all written* shows the time from the start of the period to the end of the
+  last write.
+- The column *E-order* shows the number of demotions of older versions. The column *V-order* shows
+  the number of demotions of a version that was the newest of its application.
+- The column *left* shows the number of versions that had no slow copy {scale.margin} seconds before
+  the end of the period.
+- The column *wrong* shows the number of copies whose content is wrong: the catalog says that a root
+  has the version, but the SHA-256 of the copy on this root differs. The sum is {whole}.
 
 {conclusion(results)}
 
@@ -131,27 +140,35 @@ written at the rate w without idle time therefore fits only if
 
     n v - v ⌊((n - 1) v / w - d) / (v / Brmax + g)⌋ ≤ S
 
-where d is the time until the endpoint has found a complete version, and g the pause between two
-demotions. Without d and g, and at w = Bwmin, {most} versions fit, which are {most * part:.2f} S.
-A larger burst is impossible at these bandwidths, whatever the endpoint does: it arrives faster than
-Brmax drains. The bound of {bound:.2f} S assumes that space is free with each demoted byte. The
-largest burst needs every byte of S, so a pause that is longer than the mean can fill it.
+Here d is the time from the end of a version to the moment at which the endpoint finds that the
+version is complete, and g is the pause between two demotions. If d and g are 0 and w is Bwmin,
+{most} versions fit, which are {most * part:.2f} S. At these bandwidths, no endpoint can take a
+larger burst, because the data arrives faster than a demotion at Brmax frees space. The bound of
+{bound:.2f} S is higher, because it assumes that each demoted byte immediately frees its space. The
+largest burst uses every byte of S. So one pause that is longer than the mean can make the tier
+full.
 
 {bursts_of(results)}
 
-The mean of v / Brmax + g counts the demotions from the moment at which the tier wants to demote at
-Brmax; "-" means that it did not. *At most* is the largest n that fits with the measured w, d and g
-of the burst, or with g = 0. If a write was blocked, w includes the time for which that write was
-blocked.
+- The columns *burst*, *versions*, *w* and *d* show the load, the number of versions, and the
+  measured w and d.
+- The column *v / Brmax + g* shows the mean time from the start of a demotion to the start of the
+  next. The mean includes only demotions after the moment at which the tier wanted to demote at
+  Brmax. If the tier never wanted this, the column shows "-". The column *g* shows the same time
+  without v / Brmax.
+- The column *at most* shows the largest n that fits with the measured w, d and g. If g was not
+  measured, the formula uses g = 0. If a write was blocked, w includes the time for which that
+  write was blocked.
+- The columns *peak* and *blocked* show the same as in the table above.
 
 ## Refused applications
 
-At the end of each load, one more application declares S bytes in each period. The endpoint refuses
-it from {refused_from(results):.1f} S:
+At the end of each load, one more application declares that it will write S bytes in each period.
+The endpoint refuses this application at all loads of at least {refused_from(results):.1f} S:
 
     {refusal(results)}
 
-`make tier-run` runs it as root, and writes this page.
+`make tier-run` runs the experiment as root, and writes this page.
 """
 
 
@@ -175,9 +192,10 @@ def conclusion(results: dict[str, Any]) -> str:
         for name, part in (("even", even), ("burst", burst))
     }
     return f"""\
-Without a blocked write, the tier took {free["even"]:.2f} S at even intervals and
-{free["burst"]:.2f} S in a burst. An application whose write fails does not lose data: the tier
-deletes a fast copy as soon as it has a slow copy, and a repeated write then succeeds."""
+The largest load without a blocked write was {free["even"]:.2f} S at even intervals, and
+{free["burst"]:.2f} S in a burst. A blocked write does not cause a loss of data: as soon as a
+version
+has a slow copy, the tier deletes its fast copy, and then the repeated write succeeds."""
 
 
 def files(text: str) -> dict[str, str]:

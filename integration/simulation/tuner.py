@@ -26,7 +26,7 @@ PATHS = {
 }
 
 
-DRAWN = {"network": "network bounds", "storage": "storage bounds"}
+DRAWN = {"network": "network limits", "storage": "storage limits"}
 
 
 def percent(part: float) -> str:
@@ -41,8 +41,8 @@ def seconds(value: float | None) -> str:
 
 def reached(paths: list[dict[str, Any]], names: dict[str, str]) -> str:
     """Return the table of throughput."""
-    head = ["path, tuner", "runs at 90 % and more", "half of them above"]
-    head += ["all but a twentieth above", "worst", "at 90 % after, s", "a twentieth later than, s"]
+    head = ["path, tuner", "runs with 90 % or more", "median", "lowest twentieth", "lowest"]
+    head += ["good number after, s", "slowest twentieth, s"]
     rows = []
     for path in paths:
         for run in path["runs"]:
@@ -55,7 +55,7 @@ def reached(paths: list[dict[str, Any]], names: dict[str, str]) -> str:
 
 def failing(results: dict[str, Any]) -> str:
     """Return the table of runs whose far side fails."""
-    head = ["path, tuner", "fails above", "times there in a run", "longest, s", "in all, s"]
+    head = ["path, tuner", "fails above", "times exceeded", "longest, s", "total, s"]
     rows = []
     for path in results["paths"]:
         for run in path["runs"]:
@@ -80,9 +80,9 @@ def picture(path: dict[str, Any], end: float) -> str:
 def described(path: dict[str, Any]) -> str:
     """Describe one path, and show its picture."""
     return (
-        f"**{PATHS[path['name']].capitalize()}**: {path['about']}. The far side fails above"
-        f" {path['fails_above']} {path['knob']}; the best fixed number is mostly about"
-        f" {path['best_fixed']:.0f}.\n\n"
+        f"**{PATHS[path['name']].capitalize()}**: {path['about']}.\n"
+        f"The far side fails above {path['fails_above']} {path['knob']}. The median of the best"
+        f" fixed number is {path['best_fixed']:.0f}.\n\n"
         f"![{path['knob']} over time, {PATHS[path['name']]}](tuner-{path['name']}.svg)"
     )
 
@@ -94,56 +94,93 @@ def page(results: dict[str, Any]) -> str:
 
 # How many streams and threads
 
-Four paths, {results["seeds"]} runs of {results["seconds"]} s on each, each with its own
-random disturbances: noise of 15 % from sample to sample that lasts for a
-while, other traffic that takes a fifth to three fifths every half minute for some seconds, streams
-that break by chance, and bytes that are counted late. Each path has a number above which the far
-side fails: errors, and with each only a third of the throughput. A tuner has four samples a second
+A *tuner* changes the number of streams or threads during a transfer, to find the number with the
+highest throughput. This page compares tuners on simulated network paths. The paths are described by
+formulas, with random disturbances. There are four paths, and {results["seeds"]} runs of
+{results["seconds"]} s on each path. Each run has other disturbances:
+
+- The throughput varies by 15 % (standard deviation), and consecutive samples are correlated.
+- About every 25 s, other traffic uses a fifth to three fifths of the bottleneck for 2 to 8 s.
+- Streams break at random times.
+- A part of the received bytes is counted only in a later sample.
+
+Each path has a number of streams or writers above which the end at the far side *fails*: then
+errors occur, and while one occurs, the throughput is only three tenths of the normal throughput. A
+tuner gets four samples per second
 ([design](../../design/throughput.md#streams-threads-and-the-size-of-objects)).
 
-- *Best fixed*: the fixed number with the most throughput under the same disturbances, known
-  afterwards.
-- *DTL's rule* (Liu and others) begins with {results["dtl_start"]} threads, each with a stream, a
-  reader and a writer, and has the same samples.
-- *Ours* begins with {results["start"]} of each, as a transfer does today. *Pair known*: it begins
-  with the result of another run, under other disturbances. *Without the stage*: it does not know
-  whether network or storage is the bound.
-- *No tuner*: {results["start"]} of each, all the time.
+The tables compare these tuners:
+
+- *No tuner*: the transfer has {results["start"]} streams, readers and writers all the time.
+- *DTL's rule* (Liu and others): the rule begins with {results["dtl_start"]} threads. Each thread
+  has one stream, one reader and one writer. The rule gets the same samples as the other tuners.
+- *Ours*: the tuner of dray. It begins with {results["start"]} streams, readers and writers, as a
+  real transfer does.
+- *Ours, without the stage*: the tuner of dray, which is not told whether the network or the storage
+  is the bottleneck.
+- *Ours, pair known*: the tuner of dray, which begins with the result of another run on the same
+  path, with other disturbances.
 
 ## Throughput
 
-The throughput from the {results["from_seconds"]}th second to the end, the cost of exploring
-included, divided by that of the best fixed number. The last columns are the times after which the
-current number would have carried 90 % of the maximum, without disturbances.
+The throughput of a run is measured from second {results["from_seconds"]} to the end, and includes
+the cost of trying other numbers. The table shows this throughput as a percentage of the throughput
+of the *best fixed* number: the constant number that has the highest throughput under the same
+disturbances, which is known only afterwards.
 
 {reached(results["paths"], PATHS)}
 
-DTL's step of four is less than its own factor of 1.3 from 16 threads on, so it stops there
-although more would carry more. A burst of noise moves it in either direction. It does not try fewer
-threads, unless throughput falls by three tenths in a step that grew.
+- The column *runs with 90 % or more* shows the number of runs that reached at least 90 %.
+- The column *median* shows the median of all runs. The column *lowest twentieth* shows the
+  percentage that 95 % of the runs exceeded. The column *lowest* shows the run with the lowest
+  percentage.
+- The column *good number after* shows the median time until the tuner first chose a number that
+  would reach 90 % of the highest throughput if there were no disturbances. The column *slowest
+  twentieth* shows the time after which 95 % of the runs had chosen such a number.
 
-## Where the far side fails
+DTL's rule adds four threads in each step, and continues only if the throughput grows by a factor of
+1.3. From 16 threads on, four more threads are fewer than this factor needs. So the rule stops
+there, although more threads would increase the throughput. A burst of noise makes the rule add or
+remove threads. The rule tries fewer threads only if the throughput falls by three tenths after a
+step that added threads.
+
+## Numbers at which the far side fails
 
 {failing(results)}
 
-A tuner can find that number only by exceeding it. Ours adds a few at a time and goes back at the
-first error, which may take some seconds where the excess is small. It hardly exceeds the number
-again, and not at all in the next transfer of the pair. DTL's rule does not use errors.
+- The column *fails above* shows the largest number at which the far side does not fail.
+- The column *times exceeded* shows how often a tuner went above this number in a run, as the mean
+  over all runs.
+- The column *longest* shows the longest time in any run for which the tuner stayed above this
+  number without interruption. The column *total* shows the time in a run above this number, as the
+  mean over all runs.
+
+A tuner can find the largest number only by exceeding it. dray's tuner adds a few streams or threads
+at a time, and removes them at the first error. If only a few are too many, the first error may
+occur only after some seconds. After that, the tuner rarely exceeds the number again in the same
+transfer, and it does not exceed the number in the next transfer of the same pair of endpoints.
+DTL's rule does not use errors.
 
 ## Random paths
 
-The tuner's constants (noise of a window, fading of evidence, value of exploring) were
-chosen on the four paths, and changed twice after paths like these had shown a fault
-([0021](../../decisions/0021-a-tuner-that-believes.md)). So these paths test the kind of path, but
-are not independent of the tuner. They are random, and each runs once. The best number is 1 to 48,
-uniform in its logarithm; each stream or thread too many costs from nothing to half; and the far
-side fails at 1.15 to 2.65 times the best number.
+The tuner has constants: the noise of a window, the fading of evidence, and the value of exploring.
+They were chosen with the four paths above. So the tuner also runs on 400 random paths, once on
+each. The best number of a random path is between 1 and 48, and its logarithm is distributed
+uniformly. If the number is too high, throughput is lost; how much depends on the path. The far side
+fails above 1.15 to 2.65 times the best number.
+
+The constants were changed twice after random paths of this kind had shown a fault of the tuner
+([0021](../../decisions/0021-a-tuner-that-believes.md)). So the random paths are not a completely
+independent test. In the table, the columns have the same meaning as in the first table of this
+page, and the first column shows whether the network or the storage limits the throughput of the
+path:
 
 {reached(results["drawn"], DRAWN)}
 
 ## The number over time
 
-One run of each.
+Each picture shows one run of *ours* and one run of *DTL's rule* on one path, and the best fixed
+number for these disturbances.
 
 {paths}
 """

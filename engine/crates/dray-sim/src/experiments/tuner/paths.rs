@@ -69,7 +69,7 @@ pub struct Path {
 pub const PATHS: [Path; 4] = [
     Path {
         name: "clean",
-        about: "10 Gbit/s, 0.1 ms: two streams fill it, each further one costs 0.4 %",
+        about: "10 Gbit/s, 0.1 ms. Two streams fill the link, and each further stream costs 0.4 %",
         knob: Knob::Streams,
         link: 1_250.0 * MEGA,
         stream: 700.0 * MEGA,
@@ -82,7 +82,7 @@ pub const PATHS: [Path; 4] = [
     },
     Path {
         name: "far",
-        about: "2.5 Gbit/s, 100 ms: the window bounds a stream at 8 MB/s",
+        about: "2.5 Gbit/s, 100 ms. The TCP window limits a stream to 8 MB/s",
         knob: Knob::Streams,
         link: 312.5 * MEGA,
         stream: 8.0 * MEGA,
@@ -95,7 +95,7 @@ pub const PATHS: [Path; 4] = [
     },
     Path {
         name: "lossy",
-        about: "1 Gbit/s, 50 ms, one packet in 10 000 lost: 3.6 MB/s a stream (Mathis)",
+        about: "1 Gbit/s, 50 ms. One packet in 10 000 is lost, so a stream reaches 3.6 MB/s (Mathis)",
         knob: Knob::Streams,
         link: 125.0 * MEGA,
         stream: 3.6 * MEGA,
@@ -108,7 +108,7 @@ pub const PATHS: [Path; 4] = [
     },
     Path {
         name: "storage",
-        about: "60 MB/s a writer up to 6, from there on less for all of them",
+        about: "up to 6 writers reach 60 MB/s each; with more writers, their total rate falls",
         knob: Knob::Writers,
         link: 1_250.0 * MEGA,
         stream: 700.0 * MEGA,
