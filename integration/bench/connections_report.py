@@ -31,28 +31,33 @@ machine.
 READING = """\
 ## How to read it
 
-- Each number is a multiple of the throughput of one connection, so four connections can reach at
-  most 4.00. Each number is the median of several rounds. In each round, all policies ran in turn.
-- With one connection, all three policies do the same. If *auto* chooses one of the other two
-  policies, these two columns do the same as well. The differences between equal columns are random.
-- *sync*: a thread waits for each answer, and a write is answered when it is durable, which takes 2
-  ms more. *async*: a thread continues, with up to four open calls on a connection.
-- *single* gives each thread its own connection. *multiple* gives each call the connection with the
-  least load, and takes equal connections in turn. *auto* is dray's policy. *auto / better* divides
-  the result of *auto* by the better result of *single* and *multiple*.
+- The columns *single*, *multiple* and *auto* show the throughput with three policies, as a multiple
+  of the throughput of one connection. So four connections can reach at most 4.00. Each number is
+  the median of several rounds. In each round, all policies ran in turn.
+- The policy *single* gives each thread its own connection. The policy *multiple* gives each call
+  the connection with the least load; if several connections have the same load, it uses them in
+  turn. *auto* is dray's policy. The column *auto / better* shows the result of *auto* divided by
+  the better result of *single* and *multiple*.
+- With one connection, all three policies do the same. If *auto* chooses *single* or *multiple*, it
+  does the same as the chosen policy. If two policies do the same, their numbers differ only by
+  chance.
+- In the rows *sync*, a thread waits for each answer, and the server answers a write when the data
+  is durable, which takes 2 ms more. In the rows *async*, a thread continues after a call, with up
+  to four open calls on a connection.
 - The server is a part of the experiment, and uses real connections on the loopback. One thread of
   the server serves each connection. It sleeps to limit the rate of a connection to 16 MiB/s. The
   total load is far below the capacity of two processors, so the speed of the machine has no
   influence. Each client thread uses its own file, with calls of 384 to 512 KiB.
-- A file is locked for the last quarter of a write, and while it is made durable. A call that waits
-  for the lock blocks its connection. *lock waits* is the number of such waits, and their seconds,
-  of all connections together.
+- The server locks a file for the last quarter of a write, and while it makes the data durable. A
+  call that waits for the lock blocks its connection. The columns *lock waits* show, for the
+  policies *single* and *multiple*, the number of such waits and their total seconds, over all
+  connections.
 - In the rows *sync*, a thread has only one open call at a time. So with *single* and *multiple*,
   one thread cannot exceed the throughput of one connection. *auto* divides a call into pieces,
-  which use several connections. For a write that has to be durable, *auto* looks for the best
-  number of pieces, because the server makes the pieces durable one after another. If the file is
-  locked for the whole write, the measurement begins after five seconds, and otherwise after half a
-  second.
+  which use several connections. The server makes the pieces of a write durable one after another,
+  so *auto* looks for the best number of pieces.
+- In the table with files that are locked for the whole write, the measurement begins after five
+  seconds. In the other tables, it begins after half a second.
 """
 
 

@@ -30,13 +30,13 @@ benchmark](../how-to/measure.md#with-more-files) prints the numbers of your mach
 READING = """\
 ## How to read it
 
-- *growth* is the exponent with which the time grew since the previous row: 1.00 means ten times the
-  time for ten times the files. In small runs, the start and the end of the run take a larger part
-  of the time, so the first values are below 1.
-- *timed MiB* is the greatest memory of the process whose time was measured. *others'* is the
-  greatest memory of each of its servers, the largest first. Both columns exclude pages of the
-  copied data.
-- *foreign CPU s* is the processor time of all other programs during the run.
+- The column *growth* shows the exponent with which the time grew from the previous row to this row.
+  An exponent of 1.00 means that ten times as many files take ten times as long. In small runs, the
+  start and the end of the run take a larger part of the time, so the first exponents are below 1.
+- The column *timed MiB* shows the greatest memory of the process whose time was measured. The
+  column *others' MiB* shows the greatest memory of each server of the tool, the largest first. Both
+  columns exclude pages of the copied data.
+- The column *foreign CPU s* shows the processor time of all other programs during the run.
 - Files of 8 bytes are on a tmpfs, 1000 in a folder. Large files are on a disk, and are on stable
   storage when the time ends. Every copied file was compared by SHA-256.
 """

@@ -36,25 +36,26 @@ prints the numbers of your machine.
 READING = """\
 ## How to read it
 
-- The MB/s of a row is the rate of all jobs together: all bytes, divided by the time until the last
-  job ends.
-- *dray / GridFTP* is the ratio of the rates, computed in each round. *CPU GridFTP / dray* is the
-  ratio of the CPU seconds of all processes. If both tools reach the limit of the machine, only the
-  CPU seconds differ. *paper* is the ratio of mdtmFTP to GridFTP on other hosts (Lu and others,
-  BigData Express, Table 4).
-- *read back*: both movers read each written file once more from its storage, and compare its
-  checksum with the source's. The commands are `dray cp --verify`, and
-  `globus-url-copy -verify-checksum -checksum-alg ADLER32`. With the latter, the source also reads
-  each file once more. Without `-verify-checksum`, GridFTP computes no checksums. dray always
-  computes checksums of the bytes that it reads and receives.
-- *plain TCP* uses four connections without files, and *cp -r* is one process without a network. *by
-  hand* is a small program that does only the necessary work with checksums at both ends, with one
-  connection and one thread at each end. One end reads, sums and sends one file after another; the
-  other end receives, sums and writes. On the loopback, both ends and both sides of the kernel's
-  network code share the processors.
-- *unsummed* is computed, not measured: it is the rate of plain TCP, followed by `cp -r` on all
-  processors. A mover without checksums that reads, sends, receives and writes as fast as these two
-  would reach this rate. *of GridFTP* is the ratio of *unsummed* to GridFTP's rate.
+- Each row shows a number of concurrent jobs. The columns in MB/s show the rate of all jobs
+  together: all bytes, divided by the time until the last job ends.
+- The column *dray / GridFTP* shows the ratio of the rates, computed in each round. The column *CPU
+  GridFTP / dray* shows the ratio of the CPU seconds of all processes. If both tools reach the limit
+  of the machine, only the CPU seconds differ. The column *paper* shows the ratio of the rates of
+  mdtmFTP and GridFTP on other hosts (Lu and others, BigData Express, Table 4).
+- The columns *read back* show copies in which both movers read each written file once more from its
+  storage, and compare its checksum with that of the source. The commands are `dray cp --verify`,
+  and `globus-url-copy -verify-checksum -checksum-alg ADLER32`. With the second command, the source
+  also reads each file once more. Without `-verify-checksum`, GridFTP computes no checksums. dray
+  always computes checksums of the bytes that it reads and receives.
+- The column *plain TCP* shows four connections without files. The column *cp -r* shows one process
+  without a network. The column *by hand* shows a small program that does only the necessary work
+  with checksums at both ends, with one connection and one thread at each end. One end reads one
+  file after another, computes checksums and sends; the other end receives, computes checksums and
+  writes. On the loopback, both ends and both sides of the kernel's network code share the
+  processors.
+- The column *unsummed* shows a computed rate: the rate of a mover without checksums that sends and
+  receives as fast as plain TCP, and then reads and writes as fast as `cp -r` on all processors. The
+  next column, *of GridFTP*, shows this rate divided by GridFTP's rate.
 - Every copied file was compared by SHA-256.
 """
 

@@ -42,41 +42,47 @@ INTRODUCTION = """\
 This page compares dray with other movers of files. All tools copied the same data on the same
 machine within one hour, in turn. Other machines give other numbers; [the
 benchmark](../how-to/measure.md) prints the numbers of your machine. The speed of a machine changes
-from hour to hour, so compare only tools of one table with each other.
+from hour to hour, so compare only tools of one table with each other. [How to read
+it](#how-to-read-it), at the end of the page, explains the columns and the goals.
 """
 
 READING = """\
 ## How to read it
 
 - Each number is the median of the rounds. In each round every tool runs once, and the next round
-  begins with another tool. *low to high* are the slowest and the fastest round.
-- *CPU s/GB* is the processor time of all processes of a tool, including its servers, for each GB of
-  10^9 bytes. *peak MiB* is the greatest total memory of these processes, without the data on the
-  tmpfs.
-- *time / `cp -r`* is the time of the row divided by the time of `cp -r`. *x fastest peer* is the
-  speed of the row divided by the speed of the fastest other tool of the same kind. The kinds are:
-  in clear, read back, encrypted, and third-party copies between two servers. Above 1.00 the row is
-  faster than that tool. Both ratios are computed in each round, and the table shows the median.
-- *the work by hand* is a small program that does only the necessary work of a copy with checksums
-  at both ends, with one connection and one thread at each end. One thread reads, sums and sends;
-  the other thread receives, sums and writes. The program keeps no log, does not retry, and syncs no
-  data. *the machine* compares a tool with this program in the same rounds. With more than one
-  thread at each end, the same work may take less time. The program itself reports the time of the
-  checksums.
+  begins with another tool. The column *low to high* shows the MB/s of the slowest and of the
+  fastest round.
+- The column *CPU s/GB* shows the processor time of all processes of a tool, including its servers,
+  for each GB of 10^9 bytes. The column *peak MiB* shows the greatest total memory of these
+  processes, without the data on the tmpfs.
+- The column *time / `cp -r`* shows the time of the tool divided by the time of `cp -r`. The column
+  *x fastest peer* shows the speed of the tool divided by the speed of the fastest other tool of the
+  same kind. If this number is greater than 1.00, the tool is faster than that other tool. The kinds
+  are: in clear, read back, encrypted, and third-party copies between two servers. Both ratios are
+  computed in each round, and the table shows their median.
+- The row *the work by hand* shows a small program that does only the necessary work of a copy with
+  checksums at both ends, with one connection and one thread at each end. One thread reads the data,
+  computes checksums and sends; the other thread receives, computes checksums and writes. The
+  program keeps no log, does not retry, and syncs no data. With more than one thread at each end,
+  the same work may take less time.
+- In the table of goals, the column *case* names the set of files, the file system and the TCP
+  congestion control. The column *the machine* shows the same ratio as the column *result*, with
+  *the work by hand* in place of dray, in the same rounds. The goal about the sums of each byte (the
+  checksums) uses the time that *the work by hand* itself reports for its checksums.
 - Linux divides the processor time first among login sessions, then among the processes of a session
   (sched(7), autogroup). Each end of each tool runs in a separate session, as if the ends were on
   two hosts.
-- *foreign CPU s* is the processor time of all other programs during the run. Where it is large, the
-  row is less reliable.
+- The column *foreign CPU s* shows the processor time of all other programs during the run. If it is
+  large, the row is less reliable.
 - All servers run on the loopback of this host, in a separate network namespace. There is no network
   delay and no packet loss, and sender and receiver share the processors.
-- Every copied file was compared by SHA-256 after each run. *notes* name files that a tool cannot
-  copy. A row without numbers did not run, and gives the reason.
+- Every copied file was compared by SHA-256 after each run. The column *notes* names files that a
+  tool cannot copy. If a row has no numbers, the tool did not run, and the notes give the reason.
 - dray checksums every object at both ends, and logs the safe ranges. GridFTP, rclone from a web
   server and aria2 compute no checksums here; only TCP protects their data. In the rows *read back
   and compared*, each tool uses an option that reads the written bytes of each file again, and
-  compares their adler32 with the source's. GridFTP's client supports only MD5 for files at its own
-  end, and computing MD5 takes most of its time. dray reads back with `--verify`.
+  compares their adler32 with that of the source. dray does this with `--verify`. GridFTP's client
+  supports only MD5 for files at its own end, and computing MD5 takes most of its time.
 - On tmpfs, no tool waits for a disk. On a disk, the time ends when all data is on stable storage.
   dray waits for stable storage in any case; for the other tools, the time includes a `sync` of the
   destination's file system.
@@ -84,8 +90,8 @@ READING = """\
   benchmark wrote and freed as much memory as the run would use. For tmpfs, one page of each 2 MiB
   of this memory stayed allocated, so that the memory did not go back to the host before the run.
   The page cache of a disk uses larger pieces of memory, for which this method does not work. So
-  rows on ext4 seem to include the cost of first use, most of all for tools that write most
-  concurrently ([details](../design/throughput.md)).
+  the times on ext4 seem to include the cost of first use. This cost seems to be highest for tools
+  that write with many threads ([details](../design/throughput.md)).
 """
 
 

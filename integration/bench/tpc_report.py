@@ -62,38 +62,40 @@ benchmark](../how-to/measure.md#third-party-copies-of-xrootd) prints the numbers
 READING = """\
 ## How to read it
 
-- Each number is the median of the rounds; ratios are computed in each round. *x as shipped*
-  compares the speed of a row with XRootD's copy in its default configuration. *x best tuned*
-  compares it with the fastest of XRootD's tuned copies in the same table.
-- *MB/s* of `root://` copies is computed with the time in which the server's programs ran, from the
+- Each number is the median of the rounds. Ratios are computed in each round. The column *x as
+  shipped* shows the speed of the copy divided by the speed of XRootD's copy in its default
+  configuration. The column *x best tuned* shows it divided by the speed of the fastest of XRootD's
+  tuned copies in the same table.
+- For `root://` copies, the column *MB/s* uses the time in which the server's programs ran, from the
   start of the first program to the end of the last. The client asks only every 2.5 seconds if its
-  copy is done; *client waits s* is the total waiting time of the client. All programs that end
-  between two such requests have the same value there. For copies by HTTP, the time is measured at
-  the client.
-- *CPU s/GB* is the processor time of all processes: both servers, their programs and the client.
-  *peak MiB* is the greatest total memory of these processes, without the data on the tmpfs.
+  copy is done. The column *client waits s* shows the total waiting time of the client. So copies
+  that end between the same two requests have the same value in this column. For copies by HTTP, the
+  time is measured at the client.
+- The column *CPU s/GB* shows the processor time of all processes: both servers, their programs and
+  the client. The column *peak MiB* shows the greatest total memory of these processes, without the
+  data on the tmpfs.
 - XRootD sends its data without TLS. So copies between two ends of dray are measured without TLS,
   and also with TLS, which is dray's default.
 - dray computes checksums of all data at both ends, stores the checksums with the copy, and compares
   them with the checksum that the source's server reports for its file. The source's server stored
-  this checksum when the file was written, as servers at sites do. In one row, marked as such, the
-  server did not store the checksum, and reads the file to compute it. XRootD's own copies compare
-  no checksum of the file. In the default configuration, each 4 KiB of XRootD's data have a checksum
-  on the network.
+  this checksum when the file was written, as servers at sites do. In the row *a source that has to
+  sum the file*, the server did not store the checksum, and reads the file to compute it. XRootD's
+  own copies compare no checksum of the file. In the default configuration, XRootD sends a checksum
+  with each 4 KiB of data.
 - XRootD's copy in its default configuration differs from the tuned copy with one stream only by the
   checksums of pages (4 KiB). The speed of these checksums in XRootD's library depends on the
   processor. So *x as shipped* depends on the machine as much as on the copies.
-- *and then the destination is asked for the checksum*: immediately after its copy, the client
-  requests the file's adler32 (`xrdfs query checksum`) and compares it, as data managers do before
-  they trust a copy. *MB/s* in these rows is computed with the time of both steps, without the
-  client's waits between its requests, and *x best tuned* compares with rows of this kind. The
-  answers have different meanings. XRootD's server reads the written file to answer. dray's answer
-  is the checksum of the received bytes, which dray compared with the source's checksum before it
-  wrote the bytes.
-- With *delegated credentials* (gsi), dray opens the source several times, and each handshake costs
-  time. Without delegated credentials, the key of the copy opens the source once, with eight data
-  connections, or with the number in the name of the row. From a dray endpoint, there are eight
-  connections as well.
+- In the rows *and then the destination is asked for the checksum*, the client requests the file's
+  adler32 immediately after its copy (`xrdfs query checksum`), and compares it, as data managers do
+  before they trust a copy. In these rows, the column *MB/s* uses the time of both steps, without
+  the client's waits between its requests. The column *x best tuned* compares only rows of this
+  kind. The answers have different meanings. XRootD's server reads the written file to answer.
+  dray's answer is the checksum of the received bytes, which dray compared with the source's
+  checksum before it wrote the bytes.
+- In the rows with *delegated credentials* (gsi), dray opens the source several times, and each
+  handshake costs time. Without delegated credentials, dray opens the source once with the key of
+  the copy. It then uses eight data connections, or the number of connections in the name of the
+  row. If the source is a dray endpoint, it also uses eight data connections.
 - On the loopback, the processors limit the rate: CPU s/GB times MB/s is close to the capacity of
   the processors. XRootD's own copy uses very little processor time, because its source sends the
   file with `sendfile`, no end computes checksums, and each byte is copied twice. dray computes
@@ -101,21 +103,22 @@ READING = """\
   because a source has to read the bytes to compute checksums ([why it
   copies](../decisions/0020-a-source-copies-and-does-not-lend.md)). dray would be faster relative to
   XRootD with a kernel in which `sendfile` is cheaper, or with separate processors for the two ends.
-- With many small files some of XRootD's own copies fail with *tpc authorization expired*: the
-  source's server has lost its answer to a key ([what could go
-  wrong](../design/xrootd.md#what-could-go-wrong-and-what-is-done)). dray then sends its request
-  once more.
+- With many small files, some of XRootD's own copies fail with the error *tpc authorization
+  expired*, because the source's server has lost its answer to a key ([what could go
+  wrong](../design/xrootd.md#what-could-go-wrong-and-what-is-done)). If this happens to dray, dray
+  sends its request again.
 - On the loopback, both ends and both sides of the kernel's network code share the processors. Over
   a path, both ends are on one host in separate network namespaces. A program in user space emulates
   the path: it forwards each packet after half the round trip, and no faster than the rate of the
   line. TCP and its windows are those of the kernel.
-- *the machine*, in the table of goals, is the *result* that a reference would have in place of
-  dray, in the same rounds. Over a path, the reference is plain TCP with four connections and
-  without files. On the loopback, the reference is *the work by hand*, with one connection and one
-  thread at each end: one end reads, sums and sends, and the other end receives, sums and writes. If
-  a copy is as fast as the reference, only the machine limits the copy.
-- Every copied file was compared by SHA-256. *foreign CPU s* is the processor time of all other
-  programs during the run.
+- In the table of goals, the column *the machine* shows the same number as the column *result*, for
+  a reference in place of dray, in the same rounds. Over a path, the reference is plain TCP with
+  four connections and without files. On the loopback, the reference is *the work by hand*: a small
+  program with one connection and one thread at each end. One end reads, computes checksums and
+  sends, and the other end receives, computes checksums and writes. If a copy is as fast as the
+  reference, only the machine limits the copy.
+- Every copied file was compared by SHA-256. The column *foreign CPU s* shows the processor time of
+  all other programs during the run.
 """
 
 DEFAULT = Goal("4 times as fast as the copy as shipped", 4.0)

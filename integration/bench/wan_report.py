@@ -50,16 +50,21 @@ READING = """\
   of the line. TCP is that of the kernel, so windows, slow start and round trips are real. The
   emulated queue before the line holds the bytes of one round trip. A packet is *dropped* only if
   this queue is full.
-- *MB/s from second 5* is the rate at which bytes arrived at the far end, from the fifth second
-  until 99 % of the bytes had arrived. The program that emulates the path counts these bytes. *of
-  the line* is this rate divided by the rate of the line. The headers of Ethernet, IP and TCP take
-  5.9 % of the line.
-- *time / plain TCP* divides the time of the row by the time that four plain TCP connections without
-  files need for the same number of bytes, over the same path in the same round.
-- *late ms* is the greatest additional delay that the emulating program caused. If this value is
-  large, the processors were busy, and the row is less reliable.
-- GridFTP's transfers between two servers use pipelining (`-pp`). Its client reports that other
-  transfers gain nothing from pipelining.
+- The column *MB/s from second 5* shows the rate at which bytes arrived at the far end, from the
+  fifth second until 99 % of the bytes had arrived. The program that emulates the path counts these
+  bytes. The column *of the line* shows this rate divided by the rate of the line. The headers of
+  Ethernet, IP and TCP take 5.9 % of the line.
+- The column *time / plain TCP* shows the time of the tool divided by the time that four plain TCP
+  connections without files need for the same number of bytes, over the same path in the same round.
+- The column *x fastest peer* shows the speed of the tool divided by the speed of the fastest other
+  tool of the same kind. The column *peak MiB* shows the greatest total memory of all processes of
+  the tool.
+- The column *dropped* shows the number of dropped packets. The column *late ms* shows the greatest
+  additional delay that the emulating program caused. If this delay is large, the processors were
+  busy, and the row is less reliable. The column *foreign CPU s* shows the processor time of all
+  other programs.
+- GridFTP's transfers between two servers use pipelining (`-pp`). For other transfers, GridFTP's
+  client reports that pipelining has no advantage.
 - Numbers are medians of the rounds. Every copied file was compared by SHA-256.
 """
 

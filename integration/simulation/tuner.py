@@ -7,6 +7,7 @@ pictures into docs/explanation/experiments.
 from __future__ import annotations
 
 import json
+import textwrap
 from typing import Any
 
 from integration.simulation import plot, simulator
@@ -79,10 +80,13 @@ def picture(path: dict[str, Any], end: float) -> str:
 
 def described(path: dict[str, Any]) -> str:
     """Describe one path, and show its picture."""
+    words = (
+        f"**{PATHS[path['name']].capitalize()}**: {path['about']}."
+        f" The far side fails above {path['fails_above']} {path['knob']}. The median of the best"
+        f" fixed number is {path['best_fixed']:.0f}."
+    )
     return (
-        f"**{PATHS[path['name']].capitalize()}**: {path['about']}.\n"
-        f"The far side fails above {path['fails_above']} {path['knob']}. The median of the best"
-        f" fixed number is {path['best_fixed']:.0f}.\n\n"
+        f"{textwrap.fill(words, 100)}\n\n"
         f"![{path['knob']} over time, {PATHS[path['name']]}](tuner-{path['name']}.svg)"
     )
 
