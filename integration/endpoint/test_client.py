@@ -410,7 +410,7 @@ def test_bypassing_the_fast_root_leaves_nothing_there(
         assert client.evict_staging(staged.id).state == "evicted"
         assert endpoint.root("in/x", root="scratch").exists()
         with pytest.raises(
-            dray.DrayUsageError, match="replicas: 2; this request can make 1 at most"
+            dray.DrayUsageError, match="the request asks for 2 replicas, but at most 1 can be made"
         ):
             client.stage_in(StagingRequest("/slow/in", recursive=True, replicas=2))
 

@@ -99,7 +99,8 @@ WRONG: dict[str, tuple[Json, Json, str, str, str]] = {
         {"direction": "write"},
         {},
         "permission_denied",
-        "the ticket allows reading or writing, but the session needs the opposite direction",
+        "the ticket's direction (read or write) is the opposite of the direction that the "
+        "session needs",
         "get a ticket for the paths",
     ),
     "other-path": (

@@ -415,7 +415,7 @@ def test_another_endpoint_as_the_slow_root_is_refused_at_the_start(
         start_endpoint("bb", roots=roots, config={"tier": [tier_of()]})
     message = str(caught.value)
     assert 'cannot open the root "slow"' in message, message
-    assert "another endpoint (dray://) has no calls to delete" in message, message
+    assert "a root cannot be at another endpoint (dray://)" in message, message
     assert "mount the storage on this host" in message, message
 
 

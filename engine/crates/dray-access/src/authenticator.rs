@@ -119,7 +119,7 @@ impl Authenticator {
         let Some(held) = held.as_mut() else {
             return Err(
                 Error::new(ErrorKind::Unauthorized, End::Here, "accept the certificate")
-                    .cause("this endpoint trusts no authority of client certificates")
+                    .cause("this endpoint trusts no certificate authority for client certificates")
                     .remedy("show a token"),
             );
         };
@@ -135,8 +135,8 @@ impl Authenticator {
                 // Keep the previous lists, so that revoked certificates stay revoked. The error is
                 // logged again at each check until the file is corrected.
                 Err(error) => tracing::error!(
-                    "cannot reload the authorities and revocation lists; the previous ones stay \
-                     in force: {error}"
+                    "cannot reload the certificate authorities and revocation lists: {error}; the \
+                     endpoint continues with the authorities and lists that it loaded before"
                 ),
             }
         }

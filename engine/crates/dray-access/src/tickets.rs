@@ -146,8 +146,8 @@ impl Grant {
         };
         if !fits {
             return Err(denied(
-                "the ticket allows reading or writing, but the session needs the opposite \
-                    direction"
+                "the ticket's direction (read or write) is the opposite of the direction that the \
+                    session needs"
                     .to_owned(),
             ));
         }

@@ -49,7 +49,7 @@ impl ApiPath {
         }
         let root = Name::new(root).map_err(|error| in_path(error, text))?;
         let root = str::from_utf8(root.as_bytes())
-            .map_err(|_| invalid(text, "the name of a root must be plain text"))?
+            .map_err(|_| invalid(text, "the name of a root must be UTF-8 text"))?
             .to_owned();
         let below = rest.unwrap_or_default();
         let trimmed = below.strip_suffix(b"/").unwrap_or(below);

@@ -323,8 +323,8 @@ fn check_names(request: &Request) -> Result<()> {
         let name = name(source)?;
         if !name.is_empty() && !names.insert(name) {
             let cause = format!(
-                "two sources end in the same name as {}, so they would replace each other at the \
-                    destination",
+                "the source {} has the same file or folder name as another source, so the two \
+                    would replace each other at the destination",
                 source.url
             );
             return Err(refused(
@@ -391,8 +391,8 @@ fn check_sizes(request: &Request) -> Result<()> {
         match known {
             Some((other, asked)) if asked != size => {
                 let cause = format!(
-                    "the request gives {} a size of {size} bytes, but {other} a size of {asked} \
-                        bytes",
+                    "the request states a size of {size} bytes for {}, but of {asked} bytes for \
+                        {other}",
                     place.url
                 );
                 return Err(refused(

@@ -151,7 +151,8 @@ impl Check for StagingRequest {
         if self.mtbf_seconds.is_some() && self.nodes.is_some() {
             return Err(checks::refused(
                 "nodes",
-                "the request must give mtbf_seconds or nodes",
+                "the request has both mtbf_seconds and nodes, but only one of the two fields is \
+                    allowed",
             ));
         }
         checks::within_if("nodes", self.nodes, &(1..=u32::MAX))?;

@@ -150,7 +150,7 @@ fn counted(field: &str, count: usize) -> Result<()> {
                     .cause(format!(
                         "{field}: {count} items; {TAPE_FILES_MAX} are allowed"
                     ))
-                    .remedy("send several requests"),
+                    .remedy("split the list into several requests"),
             )
         }
         _ => Ok(()),

@@ -66,7 +66,8 @@ impl Check for WriteRequest {
         let name = &self.application;
         checks::text("application", name, WORD_BYTES_MAX)?;
         if name.is_empty() || name.contains('/') || matches!(name.as_str(), "." | "..") {
-            let cause = "an application has a name without a slash that is not . or ..";
+            let cause = "the name of an application must not be empty, `.` or `..`, and must not \
+                contain a slash";
             return Err(checks::refused("application", cause));
         }
         checks::within("version", self.version, &(0..=BYTES_MAX))?;
@@ -76,7 +77,8 @@ impl Check for WriteRequest {
         checks::seconds("period_seconds", self.period_seconds)?;
         checks::seconds("mtbf_seconds", self.mtbf_seconds)?;
         if self.mtbf_seconds.is_some() && self.nodes.is_some() {
-            let cause = "the request must give mtbf_seconds or nodes";
+            let cause = "the request has both mtbf_seconds and nodes, but only one of the two \
+                fields is allowed";
             return Err(checks::refused("nodes", cause));
         }
         checks::within(

@@ -155,7 +155,8 @@ impl Trust {
                         revocation lists"
                 }
                 webpki::Error::UnsupportedIndirectCrl => {
-                    "the revocation list covers certificates that its signer has not issued"
+                    "the file is an indirect revocation list (it covers certificates of other \
+                        issuers), but dray reads only direct revocation lists"
                 }
                 _ => "malformed",
             };

@@ -123,7 +123,8 @@ fn refuse_options_of_endpoints(cp: &Cp) -> Result<(), Stop> {
 fn refuse_stripes(cp: &Cp, places: &Places) -> Result<(), Stop> {
     match &cp.stripe {
         Some(StripeChoice::Source) if !cp.xattrs => Err(usage(
-            "--stripe source works only with --xattrs, because an attribute contains the stripes",
+            "--stripe source works only with --xattrs, because the attribute user.lustre.stripes \
+                carries the stripes of the source file",
             "add --xattrs, or write the number of stripes",
         )
         .into()),

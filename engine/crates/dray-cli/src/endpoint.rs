@@ -128,8 +128,8 @@ fn configuration(init: &Init, name: &str, folder: &Path, state: &Path) -> Result
     let quoted = |path: &Path| match path.to_str() {
         Some(text) => Ok(format!("{text:?}")),
         None => Err(usage(
-            format!("{} is not plain text", path.display()),
-            "choose a folder whose path is plain text",
+            format!("the path {} is not UTF-8 text", path.display()),
+            "choose a folder whose path is UTF-8 text",
         )),
     };
     let listen: Vec<String> = match init.listen.as_slice() {

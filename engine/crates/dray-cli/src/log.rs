@@ -345,7 +345,7 @@ fn head(found: &FoundLog) -> Vec<String> {
             recovery.log_bytes(),
         ),
         format!(
-            "  last held by transfer {} ({}), epoch {}, {} unfinished",
+            "  lease last held by transfer {} ({}), epoch {}, {} unfinished",
             tenure.transfer,
             tenure.holder,
             tenure.epoch,

@@ -300,7 +300,7 @@ impl Planner<'_> {
             }
             Fate::Resume { objects, open, .. } => {
                 format!(
-                    "resume  {path} ({size}, {open} of {})",
+                    "resume  {path} ({size}, {open} of {} to send)",
                     count(*objects, "object")
                 )
             }

@@ -378,13 +378,13 @@ fn verdict_lines(is_taken: bool, verdict: &Admitted) -> Vec<String> {
     }];
     for (rate, words) in [
         (verdict.rate, "planned rate"),
-        (verdict.rate_needed, "needs"),
-        (verdict.rate_available, "could be promised"),
+        (verdict.rate_needed, "needed rate"),
+        (verdict.rate_available, "rate that could be promised"),
     ] {
         lines.extend(rate.map(|rate| format!("  {words} {}/s", human(rate))));
     }
     for (moment, words) in [
-        (verdict.finish, "done by plan at"),
+        (verdict.finish, "planned end"),
         (verdict.latest, "done at the latest at"),
         (
             verdict.earliest_finish,
@@ -442,7 +442,7 @@ mod tests {
         let text = verdict_lines(false, &read(verdict)).join("\n");
         for said in [
             "refused",
-            "needs 5.0 MiB/s",
+            "needed rate 5.0 MiB/s",
             "2030-01-01",
             "promised to others",
         ] {

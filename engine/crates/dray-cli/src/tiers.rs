@@ -143,7 +143,7 @@ fn rates(tier: &TierAnswer) -> Vec<String> {
             format!("demotes during writes above {}", human(tier.start))
         }
         Some(TierPattern::FromStart) => format!(
-            "demotes from the first byte, fully from {}",
+            "demotes from the first written byte on, and at the maximum rate from {} on",
             human(tier.full)
         ),
         None => "applications write more per period than the tier can demote".to_owned(),
@@ -172,7 +172,10 @@ fn rates(tier: &TierAnswer) -> Vec<String> {
         },
     ));
     if let Some(why) = &tier.trim_error {
-        lines.push(format!("  not trimmed: {}", output::one_line(why)));
+        lines.push(format!(
+            "  the fast devices are not trimmed: {}",
+            output::one_line(why)
+        ));
     }
     let is_named = tier.devices.len() > 1 || tier.devices.iter().any(|one| one.error.is_some());
     lines.extend(tier.devices.iter().filter(|_| is_named).map(device));

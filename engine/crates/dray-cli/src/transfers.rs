@@ -99,7 +99,7 @@ fn line_as(transfer: &Transfer, state: &str) -> String {
     };
     let safe = match transfer.purged {
         // The counters also count the data that the purge has removed.
-        true => " safe, the rest purged".to_owned(),
+        true => " safe; all partial data was purged".to_owned(),
         false => format!("{failed}, {} safe", human(transfer.bytes.durable)),
     };
     let held = match transfer.held {
@@ -403,7 +403,7 @@ mod tests {
             "bytes": {"durable": 5 << 20}, "purged": true});
         assert_eq!(
             line(&transfer(&fields)),
-            "t cancelled: 1 file safe, the rest purged"
+            "t cancelled: 1 file safe; all partial data was purged"
         );
         fields["purged"] = json!(false);
         fields["notices"] = json!(["nothing purged: the data belongs to another owner"]);

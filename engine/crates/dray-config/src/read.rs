@@ -86,7 +86,9 @@ impl Config {
         self.check_roots()?;
         self.check_tiers()?;
         if self.tape.lifetime == 0 {
-            let cause = "lifetime is 0, but a copy must be kept for at least a second".to_owned();
+            let cause = "lifetime of [tape] is 0, but the endpoint must keep a fast copy for at \
+                least 1 second"
+                .to_owned();
             return Err(("lifetime", cause));
         }
         self.check_rules()?;
@@ -112,7 +114,11 @@ impl Config {
                 if !root.targets.iter().any(|t| t.target == limit.target)
                     && !root.dirs.iter().any(is_disk)
                 {
-                    let cause = format!("root {} has no target {}", root.name, limit.target);
+                    let cause = format!(
+                        "limit_targets of root {} names {}, which is not a target \
+                        of this root",
+                        root.name, limit.target
+                    );
                     return Err(("limit_targets", cause));
                 }
             }
@@ -219,7 +225,10 @@ impl Config {
             let is_known = |root: &super::Root| root.name.as_str() == first;
             if !first.is_empty() && !self.root.iter().any(is_known) {
                 // Refuse the issuer: its tokens would be accepted but would permit nothing.
-                return Err(("base", format!("{:?} is not in any root", issuer.base)));
+                return Err((
+                    "base",
+                    format!("{:?} does not begin with the name of a root", issuer.base),
+                ));
             }
             let keys = issuer.keys.as_deref().unwrap_or("/");
             if !keys.starts_with("https://") && !Path::new(keys).is_absolute() {

@@ -163,7 +163,7 @@ impl TryFrom<String> for Template {
         ] {
             let count = segments.iter().filter(|one| one.holds == Some(holds));
             if count.count() != 1 {
-                return Err(format!("{text:?} must contain {words} once"));
+                return Err(format!("{text:?} must contain {words} exactly once"));
             }
         }
         if segments
@@ -180,7 +180,7 @@ impl TryFrom<String> for Template {
 
 fn segment(text: &str) -> Result<Segment, String> {
     if !is_segment(text) {
-        return Err("it has an empty part, or a part . or ..".to_owned());
+        return Err("one of its parts is empty, `.` or `..`".to_owned());
     }
     for (words, holds) in [
         ("{application}", Holds::Application),
@@ -188,7 +188,7 @@ fn segment(text: &str) -> Result<Segment, String> {
     ] {
         if let Some((before, after)) = text.split_once(words) {
             if before.contains(['{', '}']) || after.contains(['{', '}']) {
-                return Err(format!("{text:?} has more than one placeholder"));
+                return Err(format!("the part {text:?} has more than one placeholder"));
             }
             return Ok(Segment {
                 before: before.to_owned(),
@@ -346,7 +346,10 @@ impl ManagedTier {
             ("read_min", self.read_max, self.read_min),
         ] {
             if low > high {
-                let cause = format!("tier {name}: {key} is greater than the matching maximum");
+                let cause = format!(
+                    "tier {name}: {key} is greater than the corresponding \
+                    write_max or read_max"
+                );
                 return Err((key, cause));
             }
         }
@@ -359,21 +362,22 @@ impl ManagedTier {
             return Err(("limit_writes", cause));
         }
         if self.node_mtbf == Some(0) {
-            let cause = format!("tier {name}: node_mtbf is at least 1 second");
+            let cause = format!("tier {name}: node_mtbf must be at least 1 second");
             return Err(("node_mtbf", cause));
         }
         if self.prior_mtbf == 0 {
-            let cause = format!("tier {name}: prior_mtbf is at least 1 second");
+            let cause = format!("tier {name}: prior_mtbf must be at least 1 second");
             return Err(("prior_mtbf", cause));
         }
         if !(self.prior_weight > 0.0 && self.prior_weight.is_finite()) {
-            let cause = format!("tier {name}: prior_weight is above 0");
+            let cause = format!("tier {name}: prior_weight must be greater than 0");
             return Err(("prior_weight", cause));
         }
         let BypassKeys { ratio, colder_than } = self.bypass;
         if !(ratio >= 0.0 && (0.0..=1.0).contains(&colder_than)) {
             let cause = format!(
-                "tier {name}: the ratio of a bypass is at least 0, and colder_than is 0 to 1"
+                "tier {name}: bypass.ratio must be at least 0, and bypass.colder_than must be from \
+                    0 to 1"
             );
             return Err(("bypass", cause));
         }
@@ -383,7 +387,10 @@ impl ManagedTier {
             self.owner.is_some(),
         ];
         if given.contains(&true) && given.contains(&false) {
-            let cause = format!("tier {name}: give versions, complete and owner, or none of them");
+            let cause = format!(
+                "tier {name}: set versions, complete and owner together, or set \
+                none of these three keys"
+            );
             return Err(("tier", cause));
         }
         Ok(())

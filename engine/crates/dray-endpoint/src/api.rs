@@ -410,8 +410,8 @@ fn is_spared(method: &Method, route: &str) -> bool {
 fn no_connection() -> Error {
     Error::new(ErrorKind::Busy, End::Here, "answer")
         .cause(
-            "all permitted connections of the caller's address, or of the endpoint, are waiting \
-                for answers",
+            "all connections that the endpoint permits, for the caller's address or in total, are \
+                waiting for answers",
         )
         .remedy("try again later, or send several API calls over one connection")
 }

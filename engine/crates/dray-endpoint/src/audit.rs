@@ -122,8 +122,8 @@ impl Audit {
             Error::new(ErrorKind::Io, End::Here, "write the audit log")
                 .cause(error.to_string())
                 .remedy(
-                    "free space on the file system of `audit.file`; the janitor removes \
-                    nothing until then",
+                    "free space on the file system of `audit.file`; the janitor removes no files \
+                    until it can write the log",
                 )
         })
     }

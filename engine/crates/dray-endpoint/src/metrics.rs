@@ -220,7 +220,7 @@ fn promises(queue: &Queue) -> Vec<Plain> {
         (
             "dray_promises_moving",
             "gauge",
-            "Promised transfers that should move now by the plan.",
+            "Promised transfers that have a rate in the plan at present.",
             whole(promises.moving),
         ),
         (
@@ -232,7 +232,7 @@ fn promises(queue: &Queue) -> Vec<Plain> {
         (
             "dray_promises_seatless",
             "gauge",
-            "Promised transfers that should move now by the plan but have no session.",
+            "Promised transfers that have a rate in the plan at present, but no session.",
             whole(promises.seatless),
         ),
         (
@@ -250,7 +250,7 @@ fn promises(queue: &Queue) -> Vec<Plain> {
         (
             "dray_promises_foretold_total",
             "counter",
-            "Promises that were reported as certain to be missed before their deadline.",
+            "Promises whose miss was reported before the deadline.",
             signed(&queue.promises().counts.foretold),
         ),
         (

@@ -184,7 +184,8 @@ impl Server {
         let seat = self.room.take(peer.ip(), &self.metrics).ok_or_else(|| {
             Error::new(ErrorKind::Busy, End::Here, operation)
                 .cause(format!(
-                    "the address {} or all addresses together have too many connections",
+                    "the limit of connections is reached, for the address {} or for all addresses \
+                        together",
                     peer.ip()
                 ))
                 .remedy("close some connections, or raise limits.connections")

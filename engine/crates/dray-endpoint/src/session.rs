@@ -393,8 +393,9 @@ impl SessionRunner {
                     other endpoint",
                 )
                 .remedy(
-                    "add the `key` from the answer with the ticket to the request beside the \
-                        ticket, or ask the endpoint's administrator to set tls.peers_ca",
+                    "in the request, set the field `key` of this source or destination to the \
+                        `key` that POST /v1/tickets returned with the ticket, or ask the \
+                        endpoint's administrator to set tls.peers_ca",
                 ));
             }
         };
@@ -406,8 +407,8 @@ impl SessionRunner {
             )
             .cause(format!("the request contains no ticket for {}", place.url))
             .remedy(
-                "get a ticket from the endpoint in the URL with POST /v1/tickets, and add the \
-                    ticket to the request beside the URL",
+                "get a ticket with POST /v1/tickets from the endpoint that this URL names, and set \
+                    the field `ticket` of this source or destination in the request",
             )
         })?;
         let address = place.address.as_deref().unwrap_or(address);

@@ -190,7 +190,8 @@ impl Stager<'_> {
                     && path.root != self.root_of(Tier::Slow)?.name()
                     && self.roots.find(path).is_ok();
                 let wanted = format!(
-                    "bypass needs a root that is neither fast nor slow, but {} is in another root",
+                    "with bypass, this path must be in a root that is neither fast nor slow, but \
+                        {} is not in such a root",
                     path.text()
                 );
                 (
@@ -322,7 +323,7 @@ fn too_many_replicas(asked: u32, possible: usize) -> Error {
     refused(
         ErrorKind::InvalidRequest,
         "stage",
-        format!("replicas: {asked}; this request can make {possible} at most"),
+        format!("the request asks for {asked} replicas, but at most {possible} can be made"),
         "omit replicas, or stage out a version of a tier whose `replicas` has enough roots",
     )
 }

@@ -296,7 +296,7 @@ impl TicketBook for TicketStore {
 
     fn ended(&self, id: &str) {
         if let Err(error) = self.queue.tickets().end_claim(id) {
-            tracing::error!("cannot end the claim of ticket {id}: {error}");
+            tracing::error!("cannot release the space that ticket {id} has reserved: {error}");
         }
     }
 

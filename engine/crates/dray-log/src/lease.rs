@@ -207,7 +207,7 @@ pub fn next_epoch(lease: Option<&LeaseRecord>, log_epoch: Option<u64>) -> Result
         .max(log_epoch.unwrap_or(0));
     highest.checked_add(1).ok_or_else(|| {
         Error::new(ErrorKind::LimitExceeded, End::Sink, "take the lease")
-            .cause("the epoch of the lease is the highest possible number")
+            .cause("the epoch of the lease is 2^64 - 1, so no higher epoch is possible")
             .remedy("remove the lease and its log to copy the files from the beginning")
     })
 }

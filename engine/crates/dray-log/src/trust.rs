@@ -150,7 +150,7 @@ fn content(file: &LoggedFile, sink: &Sink<'_>, wanted: &ContentKey) -> Option<Er
     Some(doubt(
         ErrorKind::SourceChanged,
         format!(
-            "{} is for {}, but the source now has {}",
+            "{} describes a source file of {}, but the source file now has {}",
             sink.log,
             in_words(&file.key),
             in_words(wanted)

@@ -491,7 +491,7 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
 
     fn end_file(&mut self, number: FileNumber, ending: Ending) -> Result<()> {
         self.usable()?;
-        self.live(number, "end a file in the log")?;
+        self.live(number, "record the end of a file in the log")?;
         let Some((path, file)) = self.files.remove(number) else {
             return Ok(());
         };

@@ -372,7 +372,8 @@ fn keeps_as_asked(dial: &Dial, role: Role, keeps_nothing: bool) -> Result<()> {
             Err(error
                 .cause("the other host serves a null end, which stores no data")
                 .remedy(format!(
-                    "use another host; to measure, let dray cp write to dray://{address}/null:"
+                    "use another host; to measure without storing data, run dray cp with the \
+                        destination dray://{address}/null:"
                 )))
         }
         false if dial.must_keep_nothing => {

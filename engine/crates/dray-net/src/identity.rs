@@ -119,8 +119,8 @@ impl Identity {
             pem.extend(private_bytes(key, file)?);
         }
         Self::from_pem(&pem).ok_or_else(|| {
-            let remedy = "give a PEM file with the certificate, its key, and then the \
-                certificates above it";
+            let remedy = "give a PEM file with the certificate, its key, and then the certificates \
+                of its issuers";
             not_an_identity(key).remedy(remedy)
         })
     }

@@ -260,7 +260,10 @@ fn keeps_nothing() -> Error {
 fn not_meant() -> Error {
     Error::new(ErrorKind::IncompatiblePeer, End::Here, "begin a session")
         .cause("this host serves a null end, which the client did not request")
-        .remedy("use another host; to measure, let dray cp write to dray://HOST/null:")
+        .remedy(
+            "use another host; to measure without storing data, run dray cp with the \
+            destination dray://HOST/null:",
+        )
 }
 
 fn no_clear_data() -> Error {

@@ -302,8 +302,8 @@ fn refuse_unknown_scheme(path: &OsStr, registry: &Registry) -> Result<()> {
     Err(usage(
         format!("{words}: dray does not support the scheme {scheme}://"),
         format!(
-            "write a path, a dray:// URL or {}; sources can also be {}; write a folder whose \
-                name is {scheme}: as ./{words}",
+            "write a path, a dray:// URL or {}; a source can also be {}; if {words} is a local \
+                path, write ./{words}",
             registry.schemes(true),
             registry.schemes(false),
         ),

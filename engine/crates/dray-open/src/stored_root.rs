@@ -27,8 +27,8 @@ impl StoredRoot {
         let location = Registry::default().keeping().parse(url.as_bytes())?;
         if url.starts_with("dray://") {
             return Err(wrong(
-                "another endpoint (dray://) has no calls to delete, compare and list the files \
-                 of a root of this endpoint",
+                "a root cannot be at another endpoint (dray://), because an endpoint offers no \
+                 calls to delete, compare and list the root's files",
             )
             .remedy(
                 "mount the storage on this host and give its path, or copy to the other endpoint \
@@ -40,8 +40,10 @@ impl StoredRoot {
                 .remedy("write root://HOST//PATH or rados://POOL/PATH, or https://HOST/PATH with read_only = true")
         })?;
         if !location.folders().is_empty() {
-            return Err(wrong("a root names folders of this host by a URL")
-                .remedy("write the folders as dirs = [...]"));
+            return Err(
+                wrong("the URL of a root must not name folders of this host")
+                    .remedy("write the folders as dirs = [...]"),
+            );
         }
         Self::open_at(location, is_read_only, targets)
     }

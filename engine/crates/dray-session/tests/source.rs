@@ -337,12 +337,12 @@ fn close_before_durable_bytes_is_refused() {
     };
     assert_eq!(
         broken(&large(None)).as_deref(),
-        Some("the sink reported entry 0 as published, with 0 of 8 bytes durable")
+        Some("the sink reported entry 0 as published, although only 0 of its 8 bytes are durable")
     );
     let written = large(Some(BlockState::Written));
     assert_eq!(
         broken(&written).as_deref(),
-        Some("the sink reported entry 0 as published, with 0 of 8 bytes durable")
+        Some("the sink reported entry 0 as published, although only 0 of its 8 bytes are durable")
     );
     assert_eq!(broken(&large(Some(BlockState::Durable))), None);
     // The sink may close a small file as soon as its object was sent.

@@ -181,7 +181,8 @@ impl Client {
                 return Err(self
                     .fault(ErrorKind::Unsupported, ask)
                     .cause(format!(
-                        "{} redirects to a different file name whose escapes are ambiguous",
+                        "{} redirects to a different file name, whose percent-encoding can be \
+                            decoded in two ways",
                         answer.place.origin
                     ))
                     .remedy("use the address of the server that holds the file"));

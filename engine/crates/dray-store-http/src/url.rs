@@ -131,10 +131,8 @@ impl HttpUrl {
         };
         let slash = place.iter().position(|byte| *byte == b'/');
         let (authority, path) = place.split_at(slash.unwrap_or(place.len()));
-        let authority = std::str::from_utf8(authority).map_err(|_| {
-            bad("the host name is not \
-            plain text")
-        })?;
+        let authority =
+            std::str::from_utf8(authority).map_err(|_| bad("the host name is not UTF-8 text"))?;
         if authority.contains('@') {
             // The message omits the text of the URL, because a password may precede the `@`.
             return Err(

@@ -114,7 +114,7 @@ impl DisksStore {
             if !found.insert(identity) {
                 return Err(wrong(
                     end,
-                    format!("{name} is the folder of another disk too"),
+                    format!("{name} is the same folder as another folder of the list"),
                 ));
             }
             let device = identity.0;
@@ -179,7 +179,7 @@ impl DisksStore {
 fn wrong(end: End, cause: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidRequest, end, "open the disks")
         .cause(cause)
-        .remedy("give one folder on each disk, and none of them inside another one")
+        .remedy("give one folder on each disk; no folder may be inside another folder")
 }
 
 /// Refuses a folder inside another folder. Its files would exist twice in the merged tree.

@@ -151,7 +151,11 @@ fn read_words(mut words: impl Iterator<Item = OsString>) -> Result<Config> {
         match word.to_str() {
             Some(OPTION) => {}
             Some("--config") => named = words.next(),
-            _ => return Err(invalid("an option beside --request is unknown")),
+            _ => {
+                return Err(invalid(
+                    "the only arguments are --request and --config FILE",
+                ));
+            }
         }
     }
     Config::load(named.as_deref().map(Path::new))

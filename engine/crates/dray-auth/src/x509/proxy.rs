@@ -118,7 +118,8 @@ pub(super) fn check(chain: &[Parsed<'_>], now: u64) -> Result<bool> {
         let info = info.ok_or_else(|| refuse("the proxyCertInfo of the proxy is malformed"))?;
         if info.path_length.is_some_and(|length| below > length) {
             return Err(refuse(
-                "the chain has more proxies than one of its proxies allows",
+                "the chain has more proxies than the path length limit of one of its proxies \
+                    allows",
             ));
         }
         is_limited |= info.is_limited().map_err(&refuse)?;

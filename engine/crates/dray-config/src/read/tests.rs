@@ -185,7 +185,7 @@ fn what_cannot_work_together_is_refused() {
         (format!("listen = []\n{SMALL}"), "has no address"),
         (
             format!("{SMALL}{ISSUER}base = \"/nope/x\"\n"),
-            "is not in any root",
+            "does not begin with the name of a root",
         ),
         (
             format!("{SMALL}{ISSUER}keys = \"rel.jwks\"\n"),

@@ -159,9 +159,12 @@ fn bearer(headers: &HeaderMap) -> Answer<Option<&str>> {
     if second.is_some() {
         return Err(unauthorized("the request has two Authorization headers"));
     }
-    let text = value
-        .to_str()
-        .map_err(|_| unauthorized("the Authorization header is not plain text"))?;
+    let text = value.to_str().map_err(|_| {
+        unauthorized(
+            "the Authorization header has characters that are not visible \
+            ASCII characters",
+        )
+    })?;
     match text.split_once(' ') {
         Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Ok(Some(token.trim())),
         _ => Err(unauthorized(

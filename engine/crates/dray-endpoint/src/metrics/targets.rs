@@ -14,12 +14,12 @@ const GAUGES: [Gauge; 3] = [
     ),
     (
         "dray_target_service_seconds",
-        "Average time that an object is under way.",
+        "Average time that an object is being read from the target, or waits to be written to it.",
         |target| target.service_seconds,
     ),
     (
         "dray_target_congested",
-        "1 while a session limits its objects on the target.",
+        "1 while a session limits the number of its objects on the target.",
         |target| Some(f64::from(u8::from(target.state != TargetState::Fair))),
     ),
 ];

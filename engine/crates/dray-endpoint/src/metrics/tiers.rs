@@ -23,11 +23,11 @@ const GAUGES: [(&str, &str); 11] = [
     ),
     (
         "dray_tier_start_bytes",
-        "Written bytes from which a demotion runs beside writes.",
+        "Bytes written in the period, from which on demotions also run during writes.",
     ),
     (
         "dray_tier_full_bytes",
-        "Written bytes from which a demotion runs at its maximum.",
+        "Bytes written in the period, from which on demotions run at the maximum rate.",
     ),
     (
         "dray_tier_demotion_rate_bytes",
@@ -35,7 +35,7 @@ const GAUGES: [(&str, &str); 11] = [
     ),
     (
         "dray_tier_write_rate_bytes",
-        "Bytes per second of writes at which the tier does not fill up.",
+        "Highest rate of writes in bytes per second that does not fill the tier.",
     ),
     ("dray_tier_writing", "1 while an application writes."),
     (

@@ -153,7 +153,7 @@ fn check_file(pair: &Pair, state: &FileState) -> Result<()> {
         return Ok(());
     }
     let cause = format!("{} is not a regular file", pair.slow.text());
-    let remedy = "name the files in the folder";
+    let remedy = "list the files of the folder in the request, instead of the folder";
     Err(refused(ErrorKind::IsADirectory, STAGE, cause, remedy))
 }
 

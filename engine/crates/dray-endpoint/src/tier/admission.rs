@@ -159,7 +159,10 @@ pub(super) fn check_period(tier: &Tier, application: &str, bytes: u64, every: u6
     let count = tier.config.period as f64 / every.max(1) as f64;
     estimator.declare(application, Some(bytes as f64 * count));
     tier.admit_period(estimator.dwpp()).map_err(|error| {
-        let cause = format!("with {bytes} bytes of {application:?} every {every} seconds, {error}");
+        let cause = format!(
+            "if the application {application:?} writes {bytes} bytes every {every} \
+            seconds, {error}"
+        );
         refused(
             tier,
             cause,

@@ -127,7 +127,8 @@ impl Tier {
         let capacity = self.config.capacity.0 as f64;
         Err(match self.config.policy {
             TierPolicyName::Datawarp | TierPolicyName::Maxbw => format!(
-                "{dwpp:.0} bytes per period exceed the bound of {bound:.0} bytes of the policy {}",
+                "the applications write {dwpp:.0} bytes per period, but the policy {} allows at \
+                    most {bound:.0} bytes",
                 policy(self.config.policy).name()
             ),
             _ => Overflow {

@@ -82,7 +82,11 @@ impl Round<'_> {
                     ) =>
                 {
                     let tier = self.name();
-                    tracing::debug!(tier, "the rate of transfer {id} stays: {}", refused.error);
+                    tracing::debug!(
+                        tier,
+                        "the rate of transfer {id} stays unchanged: {}",
+                        refused.error
+                    );
                 }
                 Err(refused) => return Err(refused.error),
             }

@@ -50,8 +50,8 @@ impl fmt::Display for Overflow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:.0} bytes per period exceed the bound of {:.0} bytes, S / (1 - Brmax/Bwmin) with \
-             S = {:.0} bytes",
+            "the applications write {:.0} bytes per period, but the tier can take at most {:.0} \
+             bytes, which is S / (1 - Brmax/Bwmin) for a capacity S of {:.0} bytes",
             self.dwpp, self.bound, self.capacity
         )
     }

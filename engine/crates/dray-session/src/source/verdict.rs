@@ -34,7 +34,7 @@ impl Source {
     /// contradiction.
     pub(super) fn check_closed(&self, file: &File, is_good: bool) -> Result<(), String> {
         if file.is_open_folder {
-            return Err("before the end of the folder was sent".into());
+            return Err("before the source had sent the end of the folder".into());
         }
         if !is_good || !file.is_file {
             return Ok(());
@@ -56,7 +56,7 @@ impl Source {
         let what = if is_packed { "sent" } else { "durable" };
         let size = file.size;
         Err(format!(
-            "as published, with {arrived} of {size} bytes {what}"
+            "as published, although only {arrived} of its {size} bytes are {what}"
         ))
     }
 

@@ -123,7 +123,7 @@ impl Marks {
         match unmounted.next() {
             Some((disk, _)) if !is_all => Err(refused(ErrorKind::NotFound, end)
                 .cause(format!(
-                    "{} is on the file system of the operating system, and other disks are not",
+                    "{} is on the root file system (/) of this host, but other disks are not",
                     disk.name
                 ))
                 .remedy("mount the disk, and try again")),
@@ -138,13 +138,20 @@ impl Marks {
             let Some(mark) = mark else { continue };
             if mark.set != set {
                 return Err(refused(ErrorKind::InvalidRequest, end)
-                    .cause(format!("{} belongs to other disks", disk.name))
-                    .remedy("give the folders of the disks that belong together"));
+                    .cause(format!("{} belongs to another set of disks", disk.name))
+                    .remedy("give only folders of one set of disks"));
             }
             if let Some(other) = names[mark.number].replace(&disk.name) {
                 return Err(refused(ErrorKind::InvalidRequest, end)
-                    .cause(format!("{other} and {} have the same mark", disk.name))
-                    .remedy("remove the file .dray-disk from the folder that is the copy"));
+                    .cause(format!(
+                        "the files .dray-disk of {other} and {} have the same disk \
+                        number",
+                        disk.name
+                    ))
+                    .remedy(
+                        "if one of the two folders is a copy of the other, remove the file \
+                        .dray-disk from the copy",
+                    ));
             }
         }
         Ok(())
@@ -178,7 +185,11 @@ impl Marks {
         for (disk, mark) in &self.0 {
             if mark.is_none() && !is_empty(disk)? {
                 return Err(refused(ErrorKind::InvalidRequest, end)
-                    .cause(format!("{} is a new disk, and it is not empty", disk.name))
+                    .cause(format!(
+                        "{} has no file .dray-disk, so it is a new disk, but it is not \
+                        empty",
+                        disk.name
+                    ))
                     .remedy("empty the folder, or remove it from the list of folders"));
             }
         }
@@ -256,7 +267,10 @@ fn read(disk: &Disk) -> Result<Option<Mark>> {
     mark.map(Some).ok_or_else(|| {
         refused(ErrorKind::InvalidRequest, End::Here)
             .cause(format!("{}: the file .dray-disk is damaged", disk.name))
-            .remedy("copy nothing into this file; remove it from the folders of all disks")
+            .remedy(
+                "remove the file .dray-disk from the folders of all disks, and never write to \
+                this file",
+            )
     })
 }
 
@@ -276,7 +290,7 @@ fn write(disk: &Disk, mark: Mark) -> Result<()> {
         });
     written.map(drop).map_err(|error| {
         let cause = format!("{}: {}", disk.name, error.cause);
-        let operation = format!("write the mark {}", String::from_utf8_lossy(MARK_NAME));
+        let operation = format!("write the file {}", String::from_utf8_lossy(MARK_NAME));
         Error {
             operation,
             ..error.cause(cause)

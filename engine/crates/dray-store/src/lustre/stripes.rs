@@ -142,23 +142,25 @@ impl Stripes {
     fn of(parts: Vec<StripePart>) -> Result<Self, StripeError> {
         if parts.is_empty() || parts.len() > PARTS_MAX {
             return Err(StripeError(format!(
-                "the number of parts is not 1 to {PARTS_MAX}"
+                "the layout must have 1 to {PARTS_MAX} components"
             )));
         }
         let are_in_order = parts.windows(2).all(|pair| pair[0].end < pair[1].end);
         if !are_in_order || parts[0].end == 0 {
-            return Err(StripeError("the parts are not in order".to_owned()));
+            return Err(StripeError(
+                "the components of the layout are not in order".to_owned(),
+            ));
         }
         if parts.iter().skip(1).any(|part| part.is_metadata) {
             return Err(StripeError(
-                "only the first part can be on the MDT".to_owned(),
+                "only the first component of the layout can be on the MDT".to_owned(),
             ));
         }
         if parts
             .iter()
             .any(|part| part.is_metadata && part.end == u64::MAX)
         {
-            return Err(StripeError("a part on the MDT has no end".to_owned()));
+            return Err(StripeError("a component on the MDT has no end".to_owned()));
         }
         Ok(Self { parts })
     }
@@ -253,7 +255,7 @@ impl FromStr for Stripes {
     type Err = StripeError;
 
     fn from_str(text: &str) -> Result<Self, StripeError> {
-        let wrong = || StripeError("a part is not END:COUNT:BYTES".to_owned());
+        let wrong = || StripeError("a component of the layout is not END:COUNT:BYTES".to_owned());
         let part = |text: &str| {
             let mut words = text.split(':');
             let mut next = || words.next().ok_or_else(wrong);

@@ -92,7 +92,8 @@ fn read_table(reader: &mut Reader<'_>) -> Result<Layout> {
         Some(table) => Ok(Layout::Table(Arc::new(table))),
         None => Err(reader.wrong(
             "layout.stripes",
-            "the list is empty, or a stripe has a place without a target",
+            "the list of stripes is empty, or a stripe refers to a target that the list of targets \
+                does not have",
         )),
     }
 }

@@ -279,7 +279,7 @@ fn path_length_limits_proxies_of_proxies() {
     assert!(verify(&proxy(INHERIT_ALL, Some(1)), &proxy_2(INHERIT_ALL)).is_ok());
     assert_refused(
         verify(&proxy(INHERIT_ALL, Some(0)), &proxy_2(INHERIT_ALL)),
-        "the chain has more proxies than one of its proxies allows",
+        "the chain has more proxies than the path length limit of one of its proxies allows",
     );
     let expired = Draft {
         not_after: YESTERDAY,

@@ -586,7 +586,7 @@ async fn what_is_not_there_says_so() {
     assert!(
         refused
             .to_string()
-            .contains("replicas: 2; this request can make 1 at most"),
+            .contains("the request asks for 2 replicas, but at most 1 can be made"),
         "{refused}"
     );
     let admit = json!({"transfers": [request("t")]});
