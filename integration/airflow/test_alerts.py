@@ -47,7 +47,7 @@ def test_a_deadline_that_passes_names_the_transfer_that_still_moves(scene: Scene
             )
             (text,) = (each.json["text"] for each in asked)
             assert text.startswith(f"run {scene.name} of alerted missed its deadline 20"), text
-            assert "of task move goes on behind" in text, text
+            assert "of task move will end after" in text, text
             run.await_end()
             scene.check()
         finally:

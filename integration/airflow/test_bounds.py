@@ -76,7 +76,9 @@ def test_a_triggerer_that_was_down_for_longer_than_the_bound_costs_no_try(scene:
             unsafe = scene.unsafe(stopped.bytes.durable)
         run.await_end()
     assert run.task("move").tries == 1
-    assert "nobody asked for it within its bound; it starts again" in run.log("move")
+    assert "no caller asked the endpoint about it within bound_seconds; it starts again" in run.log(
+        "move"
+    )
     assert scene.transfer().attempt == 2
     resumed = run.result("move")["bytes_resumed"]
     assert resumed >= stopped.bytes.durable - SMALL_FILES * SMALL_BYTES
@@ -97,7 +99,7 @@ def test_the_time_of_a_task_counts_over_all_its_deferrals(scene: Scene) -> None:
         run.await_end("failed", seconds=TIMEOUT_SECONDS + 60)
         took = time.monotonic() - begun
         scene.await_transfer(lambda each: each.state == "cancelled", "is cancelled", seconds=30)
-    assert "begun again" in run.log("move")
+    assert "started again" in run.log("move")
     assert "did not end within execution_timeout (0:02:30)" in run.log("move")
     assert scene.transfer().attempt == 2
     # The second deferral alone would have had as long again.

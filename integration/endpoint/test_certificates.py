@@ -317,7 +317,9 @@ def test_a_revoked_certificate_is_refused_soon_without_a_restart(
             answer = ask(world.endpoint, "GET", "/v1/endpoint", certificate=world.files[name])
             assert answer.code == code, answer.text
         kept_lists = [
-            line for line in world.endpoint.log_text().splitlines() if "stay in force" in line
+            line
+            for line in world.endpoint.log_text().splitlines()
+            if "the endpoint continues with" in line
         ]
         assert len(kept_lists) > before, "the log does not report it"
         assert str(world.lists) in kept_lists[-1]
@@ -379,7 +381,7 @@ def test_an_endpoint_that_trusts_no_authority_reports_it(
     endpoint = start_endpoint("plain")
     answer = ask(endpoint, "GET", "/v1/endpoint", certificate=world.files["alice"])
     error = answer.refused(401, "unauthorized")
-    assert "trusts no authority" in error["cause"]
+    assert "trusts no certificate authority" in error["cause"]
     assert "token" in error["remedy"]
 
 

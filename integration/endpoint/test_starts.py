@@ -57,7 +57,7 @@ def remove(path: Path) -> None:
 
 def refused(endpoint: Endpoint) -> str:
     """Start it, and return its message if it does not start."""
-    with pytest.raises(RuntimeError, match="ended at once"):
+    with pytest.raises(RuntimeError, match="ended during its start"):
         endpoint.start()
     return endpoint.log_text()
 

@@ -197,7 +197,7 @@ def test_an_existing_file_on_tape_is_neither_replaced_nor_trusted(scene: Scene) 
     assert scene.carry("b", rule, name)["state"] == "REPLICATING"
     first = scene.requests(name)[0]
     assert first["state"] == "FAILED"
-    assert "exists already" in first["err_msg"]
+    assert "already has a file" in first["err_msg"]
     assert there.read_bytes() == bytes(MIB)
     # A correct existing file counts as transferred.
     there.write_bytes(source.read_bytes())

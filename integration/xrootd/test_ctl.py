@@ -366,7 +366,10 @@ def test_an_endpoint_that_trickles_is_given_up(
     asked = site.ask("a", f"dray ticket 1 t sha256:{'0' * 64}")
     assert asked["failed"] == "ask", asked
     # The peer would have sent for twenty seconds more, and then closed the connection.
-    assert "cannot call the endpoint: the endpoint does not answer in time" in site.source.said()
+    assert (
+        "cannot call the endpoint: the endpoint did not answer within the time limit"
+        in site.source.said()
+    )
 
 
 def test_an_endpoints_name_is_resolved_at_the_start(

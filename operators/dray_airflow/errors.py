@@ -132,8 +132,8 @@ def of_transfer(
         return None
     if is_forsaken(transfer):
         return DrayTaskRetry(
-            f"{about} was cancelled because nobody asked for it within its bound; durable data is"
-            " kept, and a retry resumes",
+            f"{about} was cancelled because no caller asked the endpoint about it within "
+            "bound_seconds; durable data is kept, and a retry resumes",
             "cancelled",
         )
     if transfer.state == "cancelled":
@@ -148,11 +148,12 @@ def of_transfer(
     errors = errors or [each.error for each in transfer.failures]
     if not errors:
         return DrayTaskRetry(
-            f"{about} is {transfer.state} without an error; check the endpoint's log"
+            f"{about} is {transfer.state}, but the endpoint reports no error; check the "
+            "endpoint's log"
         )
     # If at least one file may succeed later, a retry is useful. Finished files are not sent again.
     temporary = [error for error in errors if error.status != "permanent"]
     first = (temporary or errors)[0]
     count = f"{transfer.files.failed} of {transfer.files.listed} files failed"
     error_class = DrayTaskRetry if temporary else DrayTaskFailure
-    return error_class(f"{about}: {count}; the first: {first.message}", first.kind)
+    return error_class(f"{about}: {count}; first error: {first.message}", first.kind)

@@ -52,18 +52,36 @@ def get_provider_info() -> dict[str, Any]:
                 "hook-name": "dray endpoint",
                 "conn-fields": {
                     "pin": _text("Pin", "Fingerprint of the endpoint, sha256: and 64 digits"),
-                    "ca": _text("Authorities", "File or folder on the workers, instead of a pin"),
+                    "ca": _text(
+                        "Authorities",
+                        "File or folder with certificate authorities on the workers, instead "
+                        "of a pin",
+                    ),
                     "certificate": _text("Certificate", "Client certificate on the workers (PEM)"),
-                    "key": _text("Key", "Its private key, if in a file of its own"),
-                    "token_file": _text("Token file", "On the workers, instead of a password"),
-                    "seconds": _number("Seconds", 60, "For one call, tries included"),
+                    "key": _text(
+                        "Key",
+                        "Private key of the certificate, if it is in a separate file on the "
+                        "workers",
+                    ),
+                    "token_file": _text(
+                        "Token file", "File with the token on the workers, instead of a password"
+                    ),
+                    "seconds": _number(
+                        "Seconds", 60, "Time limit of one call, including its retries"
+                    ),
                     "outage_seconds": _number(
-                        "Outage", 300, "Seconds that waits look for an endpoint that is away"
+                        "Outage",
+                        300,
+                        "Seconds for which a waiting task retries an unreachable endpoint",
                     ),
                     "namespace": _text(
-                        "Namespace", "Tells Airflows apart that use one endpoint as one owner"
+                        "Namespace",
+                        "Distinguishes Airflow installations that use an endpoint as the "
+                        "same owner",
                     ),
-                    "link": _text("Link", "Where a transfer can be seen, with {id} in it"),
+                    "link": _text(
+                        "Link", "URL of a page that shows a transfer; {id} stands for its id"
+                    ),
                 },
                 "ui-field-behaviour": {
                     "hidden-fields": ["login", "extra"],

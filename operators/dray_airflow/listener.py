@@ -59,7 +59,8 @@ def _release(dag_id: str, run_id: str) -> None:
                 release(reserved, run_id)
         except Exception as error:
             log.warning(
-                "run %s of %s keeps its reservations until the next admission: %s",
+                "run %s of %s keeps its reservations until the next DrayAdmitOperator "
+                "frees them: %s",
                 run_id,
                 dag_id,
                 error,
@@ -105,7 +106,8 @@ def release(reserved: Mapping[str, Sequence[str]], run_id: str) -> None:
                     free(client, id, found)
         except (DrayError, DrayTaskFailure) as error:
             log.warning(
-                "run %s keeps its reservations at %s until the next admission: %s",
+                "run %s keeps its reservations at %s until the next DrayAdmitOperator "
+                "frees them: %s",
                 run_id,
                 conn_id,
                 error,

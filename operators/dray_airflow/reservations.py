@@ -131,10 +131,10 @@ def holders(client: Client, verdicts: Sequence[AdmissionVerdict]) -> str:
     own = list(transfers)
     named = [_holder(id, transfers[id]) for id in own[:NAMED_MAX]]
     if len(own) > NAMED_MAX:
-        named.append(f"{len(own) - NAMED_MAX} more of yours")
+        named.append(f"{len(own) - NAMED_MAX} more of your transfers")
     if all_of_them > len(own):
-        named.append(f"{all_of_them - len(own)} of other owners")
-    return f"; the rate is held by {', '.join(named)}" if named else ""
+        named.append(f"{all_of_them - len(own)} transfers of other owners")
+    return f"; the rate is promised to {', '.join(named)}" if named else ""
 
 
 def _holder(id: str, found: Transfer) -> str:

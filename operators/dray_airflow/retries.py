@@ -88,7 +88,7 @@ class DrayRetryPolicy(RetryPolicy):
             return RetryDecision.default()
         wait = delay(kind, try_number)
         word = kind.replace("_", " ")
-        return RetryDecision.retry(wait, f"{word}: again in {wait.total_seconds():.0f} s")
+        return RetryDecision.retry(wait, f"{word}: next try in {wait.total_seconds():.0f} s")
 
     def serialize(self) -> dict[str, Any]:
         """Return the serialised form, which is empty because the policy has no parameters."""

@@ -139,9 +139,7 @@ class StagingErrand:
         verdict = getattr(error, "admission", None)
         reasons = ", ".join(verdict.reasons) if verdict else error.message
         offer = verdict.earliest_finish if verdict else None
-        remedy = (
-            f"give it the deadline {clock(whole_second(offer))} or a later one, or" if offer else ""
-        )
+        remedy = f"set the deadline to {clock(whole_second(offer))} or later, or" if offer else ""
         by = clock(self.request.deadline) if self.request.deadline else "its deadline"
         return DrayTaskFailure(
             f"cannot promise staging {self.id} by {by}:"
@@ -185,13 +183,13 @@ def check_agreement(
         if not values.is_empty(transfer_id):
             extra.append("transfer_id")
         if extra:
-            found.append(f"{_names(extra)} without path; the version determines the paths")
+            found.append(f"{_names(extra)} without path, although the version determines the paths")
     if request.bypass and is_evicted:
-        found.append("bypass with evict; a bypass makes no fast copy")
+        found.append("bypass with evict, although a bypass makes no fast copy")
     if found:
         raise bad_input(
             f"stage {direction}",
-            f"its arguments contradict each other: {'; '.join(found)}",
+            f"its arguments contradict each other or are incomplete: {'; '.join(found)}",
             "remove or add arguments (docs/how-to/airflow-stage.md)",
         )
 

@@ -23,10 +23,10 @@ def waits_for(transfer: Transfer) -> str | None:
     if transfer.state == "queued":
         begin = _time(transfer.request.get("not_before"))
         if begin is not None and begin > datetime.now(timezone.utc):
-            return f"waits for its not_before, {begin.isoformat(timespec='seconds')}"
+            return f"waits until its not_before, {begin.isoformat(timespec='seconds')}"
         return "waits in the endpoint's queue until other transfers end"
     if transfer.held:
-        return "waits for its rate: other transfers precede it, and it keeps its session"
+        return "is held: other transfers precede it, and it keeps its session"
     return None
 
 
@@ -43,7 +43,7 @@ def story(transfer: Transfer) -> str:
     if transfer.rate.now:
         words.append(f"{transfer.rate.now / (1 << 20):.1f} MiB/s")
     if transfer.eta is not None:
-        words.append(f"done about {transfer.eta.isoformat(timespec='seconds')}")
+        words.append(f"expected end {transfer.eta.isoformat(timespec='seconds')}")
     if transfer.miss is not None:
         words.append(f"its deadline will be missed: {transfer.miss.cause}")
     if (why := waits_for(transfer)) is not None:

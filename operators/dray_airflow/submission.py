@@ -407,7 +407,7 @@ def begin(wish: Wish, clients: Clients, unreported: int | None = None) -> Begun:
             if begun is not None:
                 return begun
     raise DrayTaskRetry(
-        f"transfer {wish.id} is changed by another caller all the time; check who else uses its id",
+        f"other callers keep changing transfer {wish.id}; check which callers use this id",
         "already_exists",
     )
 
@@ -427,13 +427,13 @@ def _begin(
             return Begun(found, "was done, and its staged source was freed already")
     if found.is_terminal:
         transfer = wish.late().send(clients, _own_labels(wish, wish.mark))
-        return Begun(transfer, f"begun again after it was {found.state}")
+        return Begun(transfer, f"started again after it was {found.state}")
     if is_same:
         return _attach(wish, clients, found)
     if not wish.is_id_own:
         raise bad_input(
             f"begin transfer {wish.id}",
-            "another transfer with this id is live",
+            "another transfer with this id has not ended",
             "choose another transfer_id, or wait for that transfer",
         )
     client = clients.of(wish.conn_id)
@@ -450,7 +450,7 @@ def _check_deadline(wish: Wish) -> None:
         raise bad_input(
             f"begin transfer {wish.id}",
             f"the deadline {deadline.isoformat(timespec='seconds')} has passed",
-            'give a later one, or transfer without a promise: admission="best_effort"',
+            'give a later deadline, or transfer without a promise: admission="best_effort"',
         )
 
 
@@ -475,7 +475,7 @@ def _attach(wish: Wish, clients: Clients, found: Transfer) -> Begun | None:
                 raise
             client.wait(found.id, timeout_seconds=ENDING_SECONDS_MAX)
             return None
-    story = "begun again" if transfer.attempt != found.attempt else "attached"
+    story = "started again" if transfer.attempt != found.attempt else "attached"
     taken = _take_over(wish, client, transfer, first)
     if taken.state == "cancelled":
         # The previous try cancelled the transfer just before it got our mark. With our mark, no
@@ -582,9 +582,9 @@ def _verdict(found: Transfer, mark: str) -> str | None:
         return ENDED
     labels = _labels(found)
     if labels.get(TRY_LABEL, labels.get(FIRST_LABEL)) != mark:
-        return "a later try has attached to it"
+        return "not cancelled, because a later try has attached to this transfer"
     return None
 
 
 def _cancelled_text(cancelled: Transfer) -> str:
-    return f"cancelled with {cancelled.bytes.durable} bytes safe, which are kept"
+    return f"cancelled; {cancelled.bytes.durable} bytes are safe and kept"

@@ -80,7 +80,7 @@ class RenewedToken:
                 try:
                     self._token = self._read() or self._token
                 except Exception as error:
-                    log.warning("the connection cannot be read again for its token: %s", error)
+                    log.warning("cannot read the connection again for a new token: %s", error)
             return self._token
 
 
@@ -104,11 +104,11 @@ class FileToken:
         try:
             self._token = self._read()
         except (OSError, ValueError) as error:
-            log.warning("the token in %s cannot be read again: %s", self._path, error)
+            log.warning("cannot read the token in %s again: %s", self._path, error)
         return self._token
 
     def _read(self) -> str:
         words = self._path.read_text(encoding="ascii").split()
         if len(words) != 1:
-            raise ValueError(f"the file holds {len(words)} words, a token is one word")
+            raise ValueError(f"the file has {len(words)} words, but a token is one word")
         return words[0]

@@ -42,7 +42,9 @@ def is_empty(value: object) -> bool:
 
 
 def _invalid_value(name: str, value: object, remedy: str) -> Exception:
-    return bad_input(f"use {name}", f"{value!r} is its value after templates", remedy)
+    return bad_input(
+        f"use {name}", f"{value!r} is its value after its templates were rendered", remedy
+    )
 
 
 def text(name: str, value: object) -> str:
@@ -51,7 +53,9 @@ def text(name: str, value: object) -> str:
     :raises DrayTaskFailure: if it is empty.
     """
     if is_empty(value):
-        cause = "it is empty" if value is None else f"it is {value!r} after templates"
+        cause = (
+            "it is empty" if value is None else f"it is {value!r} after its templates were rendered"
+        )
         raise bad_input(f"use {name}", cause, "give a value, or check its template")
     if not isinstance(value, str):
         raise _invalid_value(name, value, "write a text")
@@ -76,7 +80,7 @@ def texts(name: str, value: object) -> tuple[str, ...]:
             raise bad_input(
                 f"use {name}",
                 f"{word!r} is a list that a template rendered to text",
-                "give the DAG render_template_as_native_obj=True, or a list of templates",
+                "set render_template_as_native_obj=True in the DAG, or give a list of templates",
             )
         return (word,)
     if not isinstance(value, Sequence):
@@ -117,7 +121,9 @@ def size(name: str, value: object) -> int | None:
     if isinstance(value, str) and not is_empty(value):
         match = _SIZE.fullmatch(value.strip())
         if match is None:
-            raise _invalid_value(name, value, "write bytes as a number, or 200GB or 1.5GiB")
+            raise _invalid_value(
+                name, value, "write a number of bytes, or a size such as 200GB or 1.5GiB"
+            )
         unit = (match[2] or "").upper()
         base = 1024 if unit.endswith("I") else 1000
         power = _POWERS[unit.removesuffix("I")]
@@ -137,7 +143,7 @@ def seconds(name: str, value: object) -> int | None:
     else:
         found = integer(name, value)
     if found is not None and found < 0:
-        raise _invalid_value(name, value, "write a length of time above 0")
+        raise _invalid_value(name, value, "write a duration of at least 0 seconds")
     return found
 
 
@@ -158,9 +164,11 @@ def time(name: str, value: object, begin: datetime | None = None) -> datetime | 
         except ValueError:
             found = None
     if not isinstance(found, datetime):
-        raise _invalid_value(name, value, "write a time as 2026-11-21T17:00:00Z, or a timedelta")
+        raise _invalid_value(
+            name, value, "write a time such as 2026-11-21T17:00:00Z, or a timedelta"
+        )
     if found.tzinfo is None:
-        raise _invalid_value(name, value, "say its time zone: 2026-11-21T17:00:00+00:00")
+        raise _invalid_value(name, value, "add the time zone: 2026-11-21T17:00:00+00:00")
     return found
 
 

@@ -57,8 +57,8 @@ def check(version: str) -> tuple[int, int]:
     found = parse(version)
     if found < OLDEST:
         raise RuntimeError(
-            f"dray_airflow needs Airflow {OLDEST[0]}.{OLDEST[1]} or later, this is {version}; "
-            "upgrade Airflow, or call dray.Client in a PythonOperator"
+            f"dray_airflow needs Airflow {OLDEST[0]}.{OLDEST[1]} or later, but this is "
+            f"Airflow {version}; upgrade Airflow, or call dray.Client in a PythonOperator"
         )
     return found
 

@@ -106,15 +106,15 @@ def fast_copies(client: Client, application: str, version: int | None) -> Sequen
     if not found:
         raise bad_input(
             f"evict {which} of {application}",
-            "no tier of the endpoint has it",
+            "no tier of the endpoint has such a version",
             "check the name with `dray tier show`",
         )
     unsafe = [each for each in found if each.state in ("written", "demoting")]
     if unsafe:
         named = ", ".join(f"version {each.version} is {each.state}" for each in unsafe[:5])
         raise DrayTaskRetry(
-            f"cannot evict {which} of {application}: {named}, so its slow copy is not complete;"
-            " a retry tries again",
+            f"cannot evict {which} of {application}: {named}, so the slow copy is not "
+            "complete; a retry evicts when the slow copy is complete",
             "already_exists",
         )
     return [each for each in found if each.state != "slow" and each.transfer is not None]

@@ -145,7 +145,7 @@ def test_a_set_that_does_not_fit_is_refused_with_a_deadline_that_does(
     output = capsys.readouterr().out
     (line,) = (each for each in output.splitlines() if each.startswith("dray_airflow.errors"))
     assert "cannot promise the 2 transfers of the run by its deadline" in line
-    assert "triggered again within a minute it could be promised by" in line, line
+    assert "if triggered again within a minute, the run could be promised by" in line, line
     offered = line.split('{"deadline": "')[1].split('"')[0]
     with site.client() as client:
         assert not list(client.transfers()), "a refused set keeps no reservation"
@@ -232,7 +232,7 @@ def test_required_covers_all_transfers_or_only_those_of_known_size(
     assert str(ran.task("admit").state) == "failed"
     line = said()
     assert "cannot promise all transfers of the run: " in line
-    assert "staged: the other root of the copy is not known: give to" in line
+    assert "staged: the other root of the copy is not known: set the argument to" in line
     assert "restart: the version of a restart is not known before the restart" in line
     assert "unsized: the size is not known: give bytes_expected" in line
     assert "later: its files are not known before the run" in line
@@ -322,7 +322,10 @@ def test_configuration_errors_fail_whether_admission_is_required_or_not(
     with make_dag(f"no_transfer_{required}") as dag:
         admit(required=required) >> nap("compute", 0)
     assert run_dag(dag, run_conf={"deadline": "120s"}).state == "failed"
-    assert "cannot reserve the run's transfers: the DAG has none" in capsys.readouterr().out
+    assert (
+        "cannot reserve the run's transfers: the DAG has no task that transfers or stages files"
+        in capsys.readouterr().out
+    )
 
 
 def test_an_endpoint_that_promises_nothing_is_a_refusal(
@@ -338,7 +341,7 @@ def test_an_endpoint_that_promises_nothing_is_a_refusal(
         admit() >> move("x")
     ran = run_dag(dag, run_conf={"deadline": "60s"})
     assert str(ran.task("admit").state) == "failed"
-    assert "which accepts them without a promise: x: " in capsys.readouterr().out
+    assert "accepted them, but without a promise: x: " in capsys.readouterr().out
     assert live_at(site) == []
     with make_dag("no_rate_needed") as dag:
         admit(required=False) >> move("x")
@@ -640,5 +643,7 @@ def test_a_refusal_names_the_task_that_holds_the_rate(
         ran = run_dag(run_that_fails("names"), run_conf={"deadline": "400s"})
         assert ran.task("admit").state == "failed"
         output = capfd.readouterr().out
-        assert "the rate is held by the transfer of task t1 of run r1 of DAG other (held" in output
+        assert (
+            "the rate is promised to the transfer of task t1 of run r1 of DAG other (held" in output
+        )
         assert client.query(["held"])["held"] is not None

@@ -130,7 +130,7 @@ def test_staging_that_does_not_fit_is_refused_before_the_run_starts(
     lines = capsys.readouterr().out.splitlines()
     line = next(each for each in lines if each.startswith("dray_airflow.errors"))
     assert "cannot promise the 2 transfers of the run by its deadline" in line
-    assert "triggered again within a minute it could be promised by" in line, line
+    assert "if triggered again within a minute, the run could be promised by" in line, line
     with site.client() as client:
         assert list(client.transfers(state="live")) == []
     # With the offered deadline the run is admitted.

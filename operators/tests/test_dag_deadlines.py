@@ -254,9 +254,9 @@ def test_a_worker_plans_with_past_medians_and_finished_tasks(
     # medians.
     assert "report" not in third["unknown"]
     assert "index" in third["unknown"]
-    assert ["work", "median of 2"] not in third["critical"], "it has ended"
+    assert ["work", "median of 2 runs"] not in third["critical"], "it has ended"
     assert third["critical"][0][0] == "look"
-    assert third["critical"][1] == ["choose", "median of 2"]
+    assert third["critical"][1] == ["choose", "median of 2 runs"]
 
 
 class Asked:
@@ -329,4 +329,4 @@ def test_an_invalid_deadline_in_the_conf_is_logged_without_a_query(
         look() >> move("later", trigger_rule="all_failed")
     ran = run_dag(dag, run_conf={"deadline": "soon"})
     assert ran.result("look") is True
-    assert "'soon' is not a deadline: write a time with its zone" in caplog.text
+    assert "'soon' is not a deadline: write a time with its time zone" in caplog.text

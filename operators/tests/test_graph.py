@@ -237,9 +237,10 @@ def test_the_worked_graph_of_the_manual() -> None:
     assert plan.reason is not None
     assert plan.reason.task_id == "archive"
     assert first.why == (
-        "stage_in must be done by 2026-11-21T12:26:30Z: the run's 2026-11-21T14:00:00Z less"
-        " 93.5 min for reconstruct 60 min (declared), archive 33.3 min (200000 MB at 100.0 MB/s),"
-        " and 5 s before each"
+        "stage_in must be done by 2026-11-21T12:26:30Z: the run's deadline "
+        "2026-11-21T14:00:00Z minus 93.5 min for reconstruct 60 min (declared), archive "
+        "33.3 min (200000 MB at 100.0 MB/s), and for 5 s of overhead before each of these "
+        "tasks"
     )
 
 
@@ -288,8 +289,8 @@ def test_an_infeasible_deadline_is_reported() -> None:
 @pytest.mark.parametrize(
     ("tasks", "words"),
     [
-        ([Task("a", ("b",))], "a waits for b, which does not exist"),
-        ([Task("a", ("b",)), Task("b", ("a",))], "these wait for each other: a, b"),
+        ([Task("a", ("b",))], "task a waits for the task b, which does not exist"),
+        ([Task("a", ("b",)), Task("b", ("a",))], "these tasks wait for each other: a, b"),
         ([Task("a"), Task("a")], "two tasks are named a"),
     ],
 )
@@ -358,7 +359,7 @@ def test_transfers_of_unknown_size_share_the_time_evenly() -> None:
         at(900),
         at(1205),
     ]
-    assert "b 5 min (size unknown, an even share)" in plan.transfers["a"].why
+    assert "b 5 min (size unknown, an equal share)" in plan.transfers["a"].why
 
 
 def test_no_transfer_is_planned_faster_than_its_endpoint() -> None:

@@ -107,14 +107,14 @@ def test_the_line_reports_the_problem() -> None:
         " 0 of 4 GB are safe"
     )
     assert line(BEHIND) == (
-        "transfer behind of task t-behind goes on behind its deadline 2026-11-21T13:00:00Z;"
-        " 0 of 4 GB are safe, done about 2026-11-21T13:15:00Z"
+        "transfer behind of task t-behind will end after its deadline "
+        "2026-11-21T13:00:00Z; 0 of 4 GB are safe, expected end 2026-11-21T13:15:00Z"
     )
     assert line(LATE) == (
-        "transfer late of task t-late was done 5 min behind its deadline 2026-11-21T11:50:00Z"
+        "transfer late of task t-late ended 5 min after its deadline 2026-11-21T11:50:00Z"
     )
     # A transfer without a deadline is compared with the run's deadline.
-    assert "behind the run's deadline 2026-11-21T11:59:00Z" in line(
+    assert "will end after the run's deadline 2026-11-21T11:59:00Z" in line(
         transfer("free", due=None), at(-1)
     )
 
@@ -211,7 +211,10 @@ def test_an_unreachable_endpoint_does_not_stop_the_notification(
         compute()
     run_dag(dag)
     (text,) = messages(chat)
-    assert "failed (try 1 of 1): the detector was off; nowhere could not be asked: " in text
+    assert (
+        "failed (try 1 of 1): the detector was off; cannot ask the endpoint of connection "
+        "nowhere: " in text
+    )
 
 
 class Post:
@@ -352,12 +355,14 @@ def test_a_failed_chat_does_not_stop_the_mail_or_expose_its_url(
         with ScriptedEndpoint() as server:
             server.always("POST", "/s/hush", json_reply({"ok": False}, 500))
             said = error_with(server.port, post.port)
-            assert said.startswith("the notification failed: webhook chat: it answered 500; check")
+            assert said.startswith(
+                "the notification failed: webhook chat: the server answered 500; check"
+            )
         assert len(post.letters) == 1
     finally:
         post.close()
     said = error_with(server.port, post.port)
-    assert "webhook chat: it could not be asked (ConnectError); mail: " in said
+    assert "webhook chat: the server could not be reached (ConnectError); mail: " in said
 
 
 @pytest.mark.parametrize(
@@ -368,7 +373,9 @@ def test_a_host_that_may_hold_a_secret_is_refused_without_quoting_it(host: str) 
     from dray_airflow.notifications.dray import DrayNotifier
 
     connection = SimpleNamespace(host=host, schema="https", port=None, password="")
-    with pytest.raises(DrayTaskFailure, match="the rest of the URL as its password") as refused:
+    with pytest.raises(
+        DrayTaskFailure, match="the rest of the URL into the field password"
+    ) as refused:
         DrayNotifier._webhook(connection)
     assert "hush" not in str(refused.value)
     connection.host = "https://chat.example.org/"
@@ -435,7 +442,8 @@ def test_a_predicted_miss_is_reported_early_and_names_the_transfer(
         look(is_early=True)
         (text,) = messages(chat)
         assert text.startswith(
-            "run r1 of beam will be late, as it looks: transfer af-1 of task fetch will miss its"
+            "run r1 of beam is expected to miss its deadline: transfer af-1 of task fetch "
+            "will miss its"
         )
         assert "slower" in text
         client.cancel("af-1", purge=True)
@@ -465,10 +473,10 @@ def test_a_miss_that_no_transfer_causes_is_reported(
     asyncio.run(wait())
     (text,) = messages(chat)
     assert text.startswith(
-        "run r2 of beam missed its deadline 2026-11-21T12:00:00Z: no transfer is the reason"
-        " (0 known, 0 live)"
+        "run r2 of beam missed its deadline 2026-11-21T12:00:00Z: no transfer explains the "
+        "delay (transfers of the run: 0, not ended: 0)"
     )
-    assert "nowhere could not be asked" in text
+    assert "cannot ask the endpoint of connection nowhere" in text
 
 
 # --- the reference ------------------------------------------------------------------------------

@@ -89,7 +89,9 @@ def test_sizes_are_read(text: Loose, bytes: int | None) -> None:
 
 @pytest.mark.parametrize("text", ["fast", "-1", "1 2", "1XB", 1.5, True, [1]])
 def test_an_invalid_size_is_refused_by_name(text: Loose) -> None:
-    with pytest.raises(DrayTaskFailure, match=r"cannot use rate_max: .* after templates"):
+    with pytest.raises(
+        DrayTaskFailure, match=r"cannot use rate_max: .* after its templates were rendered"
+    ):
         values.size("rate_max", text)
 
 
@@ -108,12 +110,14 @@ def test_lengths_of_time_are_rounded_up() -> None:
     assert values.seconds("pin", dt.timedelta(milliseconds=1500)) == 2
     assert values.seconds("pin", 1.1) == 2
     assert values.seconds("pin", "60") == 60
-    with pytest.raises(DrayTaskFailure, match="above 0"):
+    with pytest.raises(DrayTaskFailure, match="at least 0 seconds"):
         values.seconds("pin", -1)
 
 
 def test_an_empty_argument_is_refused_by_name() -> None:
-    with pytest.raises(DrayTaskFailure, match="cannot use destination: it is '' after templates"):
+    with pytest.raises(
+        DrayTaskFailure, match="cannot use destination: it is '' after its templates were rendered"
+    ):
         values.text("destination", "")
     with pytest.raises(DrayTaskFailure, match=r"cannot use sources\[1\]: it is 'None'"):
         values.texts("sources", ["/a/b", "None"])
@@ -149,7 +153,7 @@ def test_one_file_that_may_come_later_causes_a_retry() -> None:
     several = [outcome("permanent", "never"), outcome("temporary", "later")]
     error = of_transfer(ended("incomplete"), several)
     assert isinstance(error, DrayTaskRetry)
-    assert str(error) == "transfer t: 2 of 9 files failed; the first: later"
+    assert str(error) == "transfer t: 2 of 9 files failed; first error: later"
     assert isinstance(of_transfer(ended("incomplete"), several[:1]), DrayTaskFailure)
     assert isinstance(of_transfer(ended("failed", make_error("exhausted"))), DrayTaskRetry)
     assert isinstance(of_transfer(ended("failed", make_error("permanent"))), DrayTaskFailure)
@@ -210,15 +214,24 @@ def test_connections_name_an_endpoint(fields: dict[str, Loose], url: str) -> Non
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({}, "the host is ''; give the name"),
-        ({"host": "a b"}, "the host is 'a b'"),
-        ({"host": "h", "schema": "ftp"}, "'ftp' is not a scheme; write one of dray, https, http"),
-        ({"host": "h:1", "port": 2}, "give the port as a number, once"),
+        ({}, "the host '' is not a host name or an IP address; give the name"),
+        ({"host": "a b"}, "the host 'a b' is not a host name"),
+        (
+            {"host": "h", "schema": "ftp"},
+            "the scheme 'ftp' is not supported; write one of dray, https, http",
+        ),
+        ({"host": "h:1", "port": 2}, "write the port as a number, in one field only"),
         ({"host": "h", "extra": "[]"}, "the extra field is not a JSON object"),
-        ({"host": "h", "extra": {"pim": "x"}}, "unknown extras: pim; allowed are pin, ca"),
+        (
+            {"host": "h", "extra": {"pim": "x"}},
+            "the extra field has unknown keys: pim; the allowed keys are pin, ca",
+        ),
         ({"host": "h", "extra": {"seconds": "soon"}}, "seconds is 'soon'"),
         ({"host": "h", "extra": {"seconds": -1}}, "seconds is -1"),
-        ({"host": "h", "extra": {"pin": 5}}, "the value of pin is 5; write a text"),
+        (
+            {"host": "h", "extra": {"pin": 5}},
+            "the value of pin is 5, which is not a text; write a text",
+        ),
         (
             {"host": "h", "password": "t", "extra": {"token_file": "/t"}},
             "the connection has a password and a token_file",
@@ -263,7 +276,9 @@ def test_an_older_airflow_is_refused_in_one_line() -> None:
     assert check("3.1.0") == (3, 1)
     assert check("4.0.0rc1") == (4, 0)
     for old in ("3.0.6", "2.11.0"):
-        with pytest.raises(RuntimeError, match=rf"needs Airflow 3.1 or later, this is {old}; "):
+        with pytest.raises(
+            RuntimeError, match=rf"needs Airflow 3.1 or later, but this is Airflow {old}; "
+        ):
             check(old)
 
 

@@ -57,16 +57,22 @@ def test_a_pattern_is_no_list(text: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ({"sources": []}, "use sources: there are 0 after templates"),
-        ({"sources": [f"/data/{at}" for at in range(257)]}, "there are 257 after templates"),
-        ({"source_conn_id": ["site_a", "site_b"]}, "name equal copies elsewhere in replicas"),
+        ({"sources": []}, "use sources: sources has 0 items after its templates were rendered"),
+        (
+            {"sources": [f"/data/{at}" for at in range(257)]},
+            "sources has 257 items after its templates were rendered",
+        ),
+        (
+            {"source_conn_id": ["site_a", "site_b"]},
+            "list equal copies at other endpoints in replicas",
+        ),
         ({"sources": ["/data/a", "/data/b"], "replicas": "/data/c"}, "use replicas"),
         ({"replicas": ["/data/c"], "active": "source"}, "active is 'source'"),
         ({"replicas": [f"/data/{at}" for at in range(16)]}, "up to 15 copies"),
         ({"replicas": "/data/c", "replica_conn_id": ["site_a", "site_b"]}, "2 connections"),
         ({"files_min": "some"}, "write a whole number"),
         ({"options": "{'streams': 2}"}, "give a dictionary"),
-        ({"options": {"replicas": ["/data/c"]}}, "there is no field 'replicas'"),
+        ({"options": {"replicas": ["/data/c"]}}, "options has the unknown field 'replicas'"),
     ],
 )
 def test_invalid_arguments_are_refused_by_name(

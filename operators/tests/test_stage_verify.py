@@ -119,7 +119,7 @@ def test_a_stage_out_that_has_freed_its_copy_may_be_run_again(tiers: Endpoint) -
     assert again() == ("was done, and its staged source was freed already", "done")
     # A file that has changed is staged out again.
     there.write_bytes(b"second")
-    assert again() == ("begun again after it was done", "done")
+    assert again() == ("started again after it was done", "done")
     assert tiers.root("out.dat", root="tape").read_bytes() == b"second"
     # A copy counts as done only if its slow copy exists.
     tiers.root("out.dat", root="tape").unlink()
@@ -192,9 +192,9 @@ def test_an_unpromised_staging_deadline_is_refused_unless_late_is_allowed(
         line for line in output.splitlines() if "cannot promise staging af-required-" in line
     ]
     assert refused
-    offered = refused[0].split("give it the deadline ")[1].split(" ")[0]
+    offered = refused[0].split("set the deadline to ")[1].split(" ")[0]
     assert (dt.datetime.fromisoformat(offered.replace("Z", "+00:00")) - by).total_seconds() > 80
-    assert "'perhaps' is not a choice; write one of required, best_effort" in output
+    assert "'perhaps' is not an allowed value; write one of required, best_effort" in output
     # The offered deadline is accepted.
     with make_dag("stages_as_offered") as dag:
         DrayStageInOperator(task_id="required", to="/nvme/2.dat", deadline=offered, **required)
@@ -249,7 +249,7 @@ def test_differing_files_are_named(
     assert ran.state == "failed"
     output = capfd.readouterr().out
     assert "3 of 5 files differ from the source: /data/set/gone.dat: the file is missing" in output
-    assert "/data/set/short.dat: it has 5 bytes, the source's 9000; " in output
+    assert "/data/set/short.dat: it has 5 bytes, but the source has 9000 bytes; " in output
     assert "/data/set/sub/rotten.dat: its adler32 is " in output
     assert "2 of 5 files differ from the source" in output
 
@@ -302,7 +302,7 @@ def test_an_empty_set_and_a_kept_checksum_prove_nothing(
     ran = run_dag(dag)
     assert (ran.task("agrees").state, ran.task("reads").state) == ("success", "failed")
     assert ran.result("agrees")["read"] == 1
-    assert "1 of 2 checksums were stored beside the files" in capfd.readouterr().out
+    assert "1 of 2 checksums are stored checksums" in capfd.readouterr().out
 
 
 def test_sensors_wait_for_files_and_transfers_of_others(

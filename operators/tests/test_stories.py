@@ -32,7 +32,7 @@ def error() -> Exception:
     [
         ({"state": "active"}, None),
         ({"state": "done"}, None),
-        ({"state": "active", "held": True}, "waits for its rate: other transfers precede it"),
+        ({"state": "active", "held": True}, "is held: other transfers precede it"),
         ({"state": "paused"}, "resume it at the endpoint"),
         ({"state": "queued"}, "waits in the endpoint's queue"),
         (

@@ -92,13 +92,19 @@ def test_two_concurrent_tries_share_one_transfer(
     again = begin(errand("try2", rate_max=SLOW), clients)
     assert rivals == ["try1", "submitted"]
     assert (again.story, again.transfer.attempt) == ("attached", 1)
-    assert cancel_own(client, "af-t", "try1") == "a later try has attached to it"
+    assert (
+        cancel_own(client, "af-t", "try1")
+        == "not cancelled, because a later try has attached to this transfer"
+    )
 
 
 def test_only_the_last_try_cancels(clients: Clients, client: Client) -> None:
     begin(errand(rate_max=SLOW), clients)
     begin(errand("try2", rate_max=SLOW), clients)
-    assert cancel_own(client, "af-t", "try1") == "a later try has attached to it"
+    assert (
+        cancel_own(client, "af-t", "try1")
+        == "not cancelled, because a later try has attached to this transfer"
+    )
     assert not client.transfer("af-t").is_terminal
     assert cancel_own(client, "af-t", "try2").startswith("cancelled")
     assert client.wait("af-t", timeout_seconds=30).state == "cancelled"
@@ -107,7 +113,10 @@ def test_only_the_last_try_cancels(clients: Clients, client: Client) -> None:
 
 def test_only_the_submitting_try_may_cancel(clients: Clients, client: Client) -> None:
     begin(errand(rate_max=SLOW), clients)
-    assert cancel_own(client, "af-t", "another") == "a later try has attached to it"
+    assert (
+        cancel_own(client, "af-t", "another")
+        == "not cancelled, because a later try has attached to this transfer"
+    )
     assert cancel_own(client, "af-t", "try1").startswith("cancelled")
 
 
@@ -174,7 +183,7 @@ def test_after_success_a_try_checks_and_sends_nothing(
     begin(errand(), clients)
     client.wait("af-t", timeout_seconds=60)
     again = begin(errand("try2"), clients)
-    assert again.story == "begun again after it was done"
+    assert again.story == "started again after it was done"
     ended = client.wait("af-t", timeout_seconds=60)
     assert (ended.state, ended.attempt, ended.bytes.sent, ended.files.adopted) == ("done", 2, 0, 1)
     # A missing file is sent again.
@@ -207,7 +216,7 @@ def test_after_a_cancel_only_the_rest_is_sent(
     cancel_own(client, "af-t", "try1")
     # The retry comes immediately, while the session is still ending.
     again = begin(errand("try2"), clients)
-    assert again.story.startswith("begun again")
+    assert again.story.startswith("started again")
     assert again.transfer.attempt == 2
     ended = client.wait("af-t", timeout_seconds=60)
     assert ended.state == "done"
@@ -241,7 +250,7 @@ def test_an_older_request_of_the_same_task_is_replaced(
 
 def test_a_given_id_replaces_no_other_transfer(clients: Clients, client: Client) -> None:
     begin(errand(rate_max=SLOW), clients)
-    with pytest.raises(DrayTaskFailure, match="another transfer with this id is live"):
+    with pytest.raises(DrayTaskFailure, match="another transfer with this id has not ended"):
         begin(errand("other", "/data/z.dat", is_id_own=False), clients)
     assert not client.transfer("af-t").is_terminal
 

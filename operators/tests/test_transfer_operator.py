@@ -151,7 +151,7 @@ def test_a_retry_resumes_from_durable_data(
     # Resumed data is read back unless it is trusted. New data is always read back.
     assert result["bytes_read_back"] == (result["bytes_sent"] if resume == "trust" else SIZE)
     output = capfd.readouterr().out
-    assert "bytes safe, which are kept" in output
+    assert "bytes are safe and kept" in output
     assert "was cancelled because this task was ended" in output
     assert sites.b.root("y.dat").read_bytes() == sites.a.root("x.dat").read_bytes()
 
@@ -198,7 +198,7 @@ def test_a_transfer_that_takes_too_long_is_cancelled(
         move(task_id="itself", rate_max="10kB", deferrable=False, execution_timeout=SHORT)
     ran = run_dag(dag)
     assert ran.task("itself").state == "failed"
-    assert "bytes safe, which are kept" in capfd.readouterr().out
+    assert "bytes are safe and kept" in capfd.readouterr().out
     with sites.b.client() as client:
         (seen,) = client.transfers(labels={"dag_id": "times_out"})
         assert client.wait(seen.id, timeout_seconds=30).state == "cancelled"
@@ -424,13 +424,13 @@ def test_bad_input_is_one_clear_line_each(
         "not authorized (the token's header is not a JSON object); ask the issuer": "Failure",
         "has passed; give a later one": "Failure",
         "submit the transfer with the deadline ": "Failure",
-        "cannot use destination: it is '' after templates; ": "Failure",
+        "cannot use destination: it is '' after its templates were rendered; ": "Failure",
         "nothing.dat: No such file or directory); check the path": "Failure",
         "the text is not a path of an endpoint; write /ROOT/PATH": "Failure",
         f"connection 'site_a' is for {sites.a.address}; use the connection": "Failure",
-        "cannot use overwrite: 'sometimes' is not a choice; write one of never": "Failure",
-        "cannot use options: there is no field 'stream'; use one of bind, ": "Failure",
-        "cannot use rate_max: 'fast' is its value after templates": "Failure",
+        "cannot use overwrite: 'sometimes' is not an allowed value; write one of never": "Failure",
+        "cannot use options: options has the unknown field 'stream'; use one of bind, ": "Failure",
+        "cannot use rate_max: 'fast' is its value after its templates were rendered": "Failure",
         "nothing": "Failure",
     }
     for words, kind in expected.items():

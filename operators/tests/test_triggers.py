@@ -376,4 +376,4 @@ def test_the_reason_for_a_wait_is_logged_once(
         client.submit(Request("/data/x.dat", "/data/w.dat", id="later", not_before=later))
     payload = asyncio.run(first(DrayTransferTrigger("site", "later", settle_seconds=0.0)))
     assert payload["state"] == "done"
-    assert capfd.readouterr().out.count("transfer later waits for its not_before") == 1
+    assert capfd.readouterr().out.count("transfer later waits until its not_before") == 1

@@ -45,7 +45,7 @@ START = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
             "in",
             StagingRequest(application="sim", to="/fast/a", recursive=True, nodes=3),
             {},
-            "to, recursive, nodes without path; the version determines the paths",
+            "to, recursive, nodes without path, although the version determines the paths",
         ),
         ("in", StagingRequest(application="sim"), {"transfer_id": "x"}, "transfer_id without path"),
         (
@@ -65,7 +65,7 @@ START = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
             "out",
             StagingRequest("/fast/a", bypass=True),
             {"is_evicted": True},
-            "bypass with evict; a bypass makes no fast copy",
+            "bypass with evict, although a bypass makes no fast copy",
         ),
     ],
 )
@@ -75,7 +75,9 @@ def test_arguments_that_contradict_each_other_are_named(
     with pytest.raises(DrayTaskFailure) as failed:
         check_agreement(direction, request_, **words)
     said = str(failed.value)
-    assert said.startswith(f"cannot stage {direction}: its arguments contradict each other: ")
+    assert said.startswith(
+        f"cannot stage {direction}: its arguments contradict each other or are incomplete: "
+    )
     assert wanted in said
 
 
@@ -246,7 +248,10 @@ def test_an_application_without_a_version_starts_from_the_beginning(
     output = capfd.readouterr().out
     assert "cannot restart new: no tier of the endpoint has a complete version; " in output
     assert "cannot restart new: no tier of the endpoint has the version; " in output
-    assert "cannot stage in: its arguments contradict each other: to without path" in output
+    assert (
+        "cannot stage in: its arguments contradict each other or are incomplete: to without "
+        "path" in output
+    )
     del buffer
 
 
@@ -294,9 +299,15 @@ def test_an_eviction_by_application_names_what_it_cannot_evict(
 ) -> None:
     words: dict[str, Any] = {"task_id": "free"}
     for given, wanted in (
-        ({"application": "sim"}, "cannot evict a version of sim: no tier of the endpoint has it"),
-        ({"application": "sim", "staged": "x"}, "needs either staged, or application"),
-        ({"version": 3}, "needs either staged, or application"),
+        (
+            {"application": "sim"},
+            "cannot evict a version of sim: no tier of the endpoint has such a version",
+        ),
+        (
+            {"application": "sim", "staged": "x"},
+            "needs either the argument staged, or the argument application",
+        ),
+        ({"version": 3}, "needs either the argument staged, or the argument application"),
     ):
         with pytest.raises(DrayTaskFailure, match=wanted):
             DrayEvictOperator(**words, **given).execute(context())

@@ -174,7 +174,7 @@ def test_a_forsaken_transfer_is_recognised_and_retried(site: Endpoint) -> None:
         assert is_forsaken(seen), seen
         error = of_transfer(seen)
         assert isinstance(error, DrayTaskRetry)
-        assert "nobody asked for it" in str(error)
+        assert "no caller asked the endpoint about it" in str(error)
         client.retry("t")
         client.cancel("t")
         seen = client.wait("t", timeout_seconds=30)

@@ -110,16 +110,16 @@ def _judge(
         done_by = max(transfer.eta or now, now)
         if limit is None or done_by <= limit:
             return []
-        behind = f"goes on behind its deadline{_time_text(due)}"
+        behind = f"will end after its deadline{_time_text(due)}"
         if due is None or done_by <= due:
-            behind = f"goes on behind the run's deadline{_time_text(run_deadline)}"
+            behind = f"will end after the run's deadline{_time_text(run_deadline)}"
         text = f"{about} {behind}; {_progress(transfer)}"
         if transfer.eta is not None:
-            text += f", done about {clock(transfer.eta)}"
+            text += f", expected end {clock(transfer.eta)}"
         return [(2, Reason(transfer, "slow", _later(done_by, limit), text))]
     if due is not None and transfer.ended_at is not None and transfer.ended_at > due:
         late = _later(transfer.ended_at, due)
-        text = f"{about} was done {span(late or 0.0)} behind its deadline{_time_text(due)}"
+        text = f"{about} ended {span(late or 0.0)} after its deadline{_time_text(due)}"
         return [(3, Reason(transfer, "late", late, text))]
     return []
 
@@ -179,7 +179,7 @@ async def transfers_of_run(
                     if len(found) >= TRANSFERS_MAX:
                         break
         except (DrayError, DrayTaskFailure) as error:
-            silent.append(f"{conn_id} could not be asked: {error}")
+            silent.append(f"cannot ask the endpoint of connection {conn_id}: {error}")
     return found, silent
 
 
@@ -203,16 +203,19 @@ async def name_the_reason(
     if is_early:
         if reason is None or reason.kind == "late":
             return None
-        head += "will be late, as it looks: "
+        head += "is expected to miss its deadline: "
     else:
         head += f"missed its deadline{_time_text(due)}: "
     if reason is not None:
         return head + "; ".join([reason.text, *silent])
     unfinished = await _unfinished(dag_id, run_id)
     live = sum(not each.is_terminal for each in transfers)
-    rest = f"no transfer is the reason ({len(transfers)} known, {live} live)"
+    rest = (
+        f"no transfer explains the delay (transfers of the run: {len(transfers)}, not ended: "
+        f"{live})"
+    )
     if unfinished:
-        rest += f"; unfinished: {', '.join(unfinished)}"
+        rest += f"; unfinished tasks: {', '.join(unfinished)}"
     return head + "; ".join([rest, *silent])
 
 
@@ -231,7 +234,7 @@ async def _unfinished(dag_id: str, run_id: str) -> list[str]:
         ask = sync_to_async(RuntimeTaskInstance.get_task_states)
         states = (await ask(dag_id=dag_id, run_ids=[run_id])).get(run_id, {})
     except Exception as error:
-        log.info("the run's tasks are unknown here: %s", error)
+        log.info("cannot read the states of the run's tasks: %s", error)
         return []
     ended = {"success", "skipped", "failed", "upstream_failed", "removed"}
     return sorted(name for name, state in states.items() if state not in ended)[:10]

@@ -99,7 +99,7 @@ def expect(task: Node, duration: timedelta | float) -> Node:
     """
     seconds = _seconds(duration)
     if seconds is None or seconds < 0:
-        raise ValueError(f"{duration!r} is not a duration of a task")
+        raise ValueError(f"{duration!r} is not a duration of at least 0 seconds")
     operator: Any = getattr(task, "operator", task)
     declared = operator.dag.__dict__.setdefault(_EXPECTED, {})
     declared[operator.task_id] = seconds
@@ -126,13 +126,13 @@ def deadline_for(context: Context) -> TaskDeadline | None:
     finish = found.finish_of_next(plan.now)
     why = found.why
     if found.rounds > 1:
-        why += f"; this one has a part of {found.rounds} of the time until then"
+        why += f"; this instance gets 1/{found.rounds} of the time until then"
     if plan.unknown:
         names = ", ".join(plan.unknown[:5])
-        why += f" (nobody knows how long these take, they count as nothing: {names})"
+        why += f" (tasks of unknown duration, which count as 0 s: {names})"
     if plan.estimated:
         names = ", ".join(plan.estimated[:5])
-        why += f" (the sizes of these are unknown, they get even shares: {names})"
+        why += f" (transfers of unknown size, which get equal shares of the time: {names})"
     left = (finish - plan.now).total_seconds()
     return TaskDeadline(
         latest_finish=finish,
@@ -205,7 +205,11 @@ def _alert_time(alert: Any, run: Any) -> RunDeadline | None:  # noqa: ANN401 - A
         value = (getattr(run, "conf", None) or {}).get(alert.reference.key)
         base = None if value is None else read_deadline(value, run_begin(run))
     else:
-        log.info("only Airflow can compute the deadline %s: transfers are planned without it", name)
+        log.info(
+            "only Airflow can compute the deadline %s, so the transfers are planned without "
+            "this deadline",
+            name,
+        )
     return None if base is None else RunDeadline(base + interval, f"the DAG's {name}")
 
 
@@ -237,7 +241,7 @@ def tasks_of(context: Context) -> list[Task]:
     try:
         past = history.past_of(context, wanted)
     except Exception as error:
-        log.warning("past runs are unavailable, so only declared durations count: %s", error)
+        log.warning("cannot read past runs, so only declared durations count: %s", error)
         past = {}
     found = []
     for operator in dag.tasks:

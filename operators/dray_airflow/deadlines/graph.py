@@ -170,13 +170,18 @@ class TransferDeadline:
         """One line with the deadline, and the tasks that must fit in before it."""
         said = f"{self.task_id} must be done by {clock(self.latest_finish)}: "
         if not self.chain:
-            return said + "that is the run's deadline, nothing follows"
+            return said + "this is the run's deadline, because no task follows"
         after = (self.deadline - self.latest_finish).total_seconds()
         steps = ", ".join(str(step) for step in self.chain)
         between = ""
         if self.overhead_seconds:
-            between = f", and {span(self.overhead_seconds)} before each"
-        return f"{said}the run's {clock(self.deadline)} less {span(after)} for {steps}{between}"
+            between = (
+                f", and for {span(self.overhead_seconds)} of overhead before each of these tasks"
+            )
+        return (
+            f"{said}the run's deadline {clock(self.deadline)} minus {span(after)} for "
+            f"{steps}{between}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,8 +342,8 @@ def plan_deadlines(
     )
 
 
-UNKNOWN = "unknown, counted as nothing"
-SHARE = "size unknown, an even share"
+UNKNOWN = "unknown, counted as 0 s"
+SHARE = "size unknown, an equal share"
 
 
 def _by_name(tasks: Iterable[Task]) -> dict[str, Task]:
@@ -350,7 +355,7 @@ def _by_name(tasks: Iterable[Task]) -> dict[str, Task]:
     for task in found.values():
         for each in task.upstream:
             if each not in found:
-                raise ValueError(f"{task.id} waits for {each}, which does not exist")
+                raise ValueError(f"task {task.id} waits for the task {each}, which does not exist")
     return found
 
 
@@ -383,7 +388,7 @@ def _in_order(before: Mapping[str, tuple[str, ...]]) -> list[str]:
                 ready.append(each)
     if len(order) < len(before):
         stuck = sorted(set(before) - set(order))
-        raise ValueError(f"these wait for each other: {', '.join(stuck)}")
+        raise ValueError(f"these tasks wait for each other: {', '.join(stuck)}")
     return order
 
 
@@ -400,7 +405,7 @@ def _weigh(task: Task, now: datetime, overhead: float) -> _Weight:
     rounds = task.rounds
     known, basis = task.expected_seconds, "declared"
     if known is None and task.median_seconds is not None:
-        known, basis = task.median_seconds, f"median of {task.runs}"
+        known, basis = task.median_seconds, f"median of {task.runs} runs"
     if known is not None:
         if rounds > 1:
             basis += f", {rounds} times"

@@ -49,7 +49,8 @@ class ConfDeadline(BaseDeadlineReference):
         if not HAS_CUSTOM_DEADLINES:
             found = ".".join(map(str, AIRFLOW_VERSION))
             raise RuntimeError(
-                f"ConfDeadline needs Airflow 3.2 or later, this is {found}; transfers use"
+                f"ConfDeadline needs Airflow 3.2 or later, but this is Airflow {found}; "
+                "transfers use"
                 ' dag_run.conf["deadline"] without it, and Airflow\'s own references work'
             )
 

@@ -9,7 +9,10 @@ __all__ = ["read_deadline", "whole_second"]
 
 _SPAN = re.compile(r"\+?\s*(\d+(?:\.\d+)?)\s*([smhd]?)")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
-REMEDY = "write a time with its zone, as 2026-11-21T17:00:00Z, or a length of time, as 90m or 2h"
+REMEDY = (
+    "write a time with its time zone, such as 2026-11-21T17:00:00Z, or a duration, such as 90m "
+    "or 2h"
+)
 
 
 def read_deadline(value: object, begin: datetime) -> datetime:

@@ -144,13 +144,15 @@ def _address(connection: Connection, conn_id: str) -> tuple[str, str, int]:
         written, _, host = host.partition("://")
         if scheme and scheme != written:
             raise _invalid_connection(
-                conn_id, f"the host has {written}://, the schema {scheme}", "remove one of them"
+                conn_id,
+                f"the field host begins with {written}://, but the field schema is {scheme}",
+                "remove one of them",
             )
         scheme = written
     scheme = scheme or "dray"
     if scheme not in SCHEMES:
         raise _invalid_connection(
-            conn_id, f"{scheme!r} is not a scheme", f"write one of {', '.join(SCHEMES)}"
+            conn_id, f"the scheme {scheme!r} is not supported", f"write one of {', '.join(SCHEMES)}"
         )
     port = connection.port
     bare = host.rstrip("/")
@@ -164,12 +166,16 @@ def _address(connection: Connection, conn_id: str) -> tuple[str, str, int]:
     if after:
         if not after.isdigit() or (port is not None and port != int(after)):
             raise _invalid_connection(
-                conn_id, f"{bare!r} is not a host", "give the port as a number, once"
+                conn_id,
+                f"the port in the host {bare!r} is not a number, or differs from the field port",
+                "write the port as a number, in one field only",
             )
         port = int(after)
     if not host or any(mark in host for mark in "/?#@ "):
         raise _invalid_connection(
-            conn_id, f"the host is {host!r}", "give the name or the address of an endpoint"
+            conn_id,
+            f"the host {host!r} is not a host name or an IP address",
+            "give the name or the address of an endpoint",
         )
     return scheme, host, port or {"dray": DEFAULT_PORT, "https": 443, "http": 80}[scheme]
 
@@ -188,7 +194,9 @@ def _extra(conn_id: str, text: str | None) -> dict[str, Any]:
     unknown = sorted(set(found) - set(EXTRAS))
     if unknown:
         raise _invalid_connection(
-            conn_id, f"unknown extras: {', '.join(unknown)}", f"allowed are {', '.join(EXTRAS)}"
+            conn_id,
+            f"the extra field has unknown keys: {', '.join(unknown)}",
+            f"the allowed keys are {', '.join(EXTRAS)}",
         )
     return found
 
@@ -198,7 +206,11 @@ def _text(conn_id: str, extra: Mapping[str, Any], name: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise _invalid_connection(conn_id, f"the value of {name} is {value!r}", "write a text")
+        raise _invalid_connection(
+            conn_id,
+            f"the value of {name} is {value!r}, which is not a text",
+            "write a text",
+        )
     return value.strip()
 
 
@@ -212,7 +224,9 @@ def _seconds(conn_id: str, extra: Mapping[str, Any], name: str, default: float) 
         seconds = -1.0
     if not 0 < seconds < float("inf"):
         raise _invalid_connection(
-            conn_id, f"{name} is {value!r}", "write a number of seconds above 0"
+            conn_id,
+            f"{name} is {value!r}, which is not a number above 0",
+            "write a number of seconds above 0",
         )
     return seconds
 

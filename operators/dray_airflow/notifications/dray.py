@@ -104,7 +104,7 @@ class DrayNotifier(BaseNotifier):
         tries = f"try {ti.try_number} of {(getattr(ti, 'max_tries', 0) or 0) + 1}"
         index = ti.map_index if ti.map_index is not None else -1
         name = ti.task_id if index < 0 else f"{ti.task_id}[{index}]"
-        cause = one_line(str(context.get("exception") or "it does not say why"))
+        cause = one_line(str(context.get("exception") or "no reason was given"))
         text = f"task {name} of run {ti.run_id} of {ti.dag_id} failed ({tries}): {cause}"
         return "; ".join([text, *self._transfers(ti, index)])
 
@@ -143,7 +143,7 @@ class DrayNotifier(BaseNotifier):
                         said.append(f"transfer {each.id} is {each.state}, {kept} ({where})")
                         break
             except (DrayError, DrayTaskFailure) as error:
-                said.append(f"{conn_id} could not be asked: {error}")
+                said.append(f"cannot ask the endpoint of connection {conn_id}: {error}")
         return said
 
     # --- a deadline -------------------------------------------------------------------------------
@@ -194,8 +194,9 @@ class DrayNotifier(BaseNotifier):
         if not _HOST.fullmatch(host):
             raise bad_input(
                 "use the webhook's connection",
-                "its host is not a host name",
-                "write schema, host and port, and the rest of the URL as its password",
+                "the field host of the connection is not a host name",
+                "fill the fields schema, host and port, and write the rest of the URL into "
+                "the field password",
             )
         url = host.rstrip("/") if "://" in host else f"{connection.schema or 'https'}://{host}"
         if connection.port:
@@ -223,9 +224,9 @@ def _cause(error: Exception) -> str:
     import httpx
 
     if isinstance(error, httpx.HTTPStatusError):
-        return f"it answered {error.response.status_code}"
+        return f"the server answered {error.response.status_code}"
     if isinstance(error, (httpx.HTTPError, httpx.InvalidURL)):
-        return f"it could not be asked ({type(error).__name__})"
+        return f"the server could not be reached ({type(error).__name__})"
     return one_line(str(error)) or type(error).__name__
 
 

@@ -153,7 +153,7 @@ class DrayAdmitOperator(BaseOperator):
         if self.required not in (True, False, "known"):
             raise bad_input(
                 "reserve the run's transfers",
-                f"required={self.required!r} is not a choice",
+                f"required={self.required!r} is not an allowed value",
                 'write True, False or "known"',
             )
         try:
@@ -236,14 +236,18 @@ class DrayAdmitOperator(BaseOperator):
         unknown = sorted((chosen or set()) - set(dag.task_ids))
         if unknown:
             raise bad_input(
-                "use tasks", f"the DAG has no {', '.join(unknown)}", "check the task ids"
+                "use tasks", f"the DAG has no task {', '.join(unknown)}", "check the task ids"
             )
         asked = [each for each in dag.tasks if chosen is None or each.task_id in chosen]
         others = [each.task_id for each in asked if not _is_transfer(each)]
         if self.required and (len(others) == len(asked) or chosen is not None) and others:
-            said = f"{', '.join(others)}: no transfer" if chosen else "the DAG has none"
+            said = (
+                f"these tasks copy no files: {', '.join(others)}"
+                if chosen
+                else "the DAG has no task that transfers or stages files"
+            )
             raise bad_input(
-                "reserve the run's transfers", said, "name tasks that transfer or stage"
+                "reserve the run's transfers", said, "name tasks that transfer or stage files"
             )
         for operator in asked:
             found = plan.transfers.get(operator.task_id)
@@ -264,8 +268,9 @@ class DrayAdmitOperator(BaseOperator):
         if len(wanted) > SET_MAX:
             raise bad_input(
                 "reserve the run's transfers",
-                f"there are {len(wanted)}",
-                f"name at most {SET_MAX} in tasks, or combine transfers",
+                f"the run has {len(wanted)} transfers",
+                f"name tasks with at most {SET_MAX} transfers in the argument tasks, or "
+                "combine transfers",
             )
         return wanted, left_out
 
@@ -347,16 +352,17 @@ class DrayAdmitOperator(BaseOperator):
             if taken.transfers:
                 pairs = list(zip(wanted, taken.transfers, strict=True))
                 unpromised = [
-                    f"{want.name}: {', '.join(map(str, transfer.notices)) or 'it does not say why'}"
+                    f"{want.name}: "
+                    f"{', '.join(map(str, transfer.notices)) or 'the endpoint gives no reason'}"
                     for want, transfer in pairs
                     if not transfer.promised
                 ]
                 if unpromised:
                     raise DrayTaskFailure(
-                        f"cannot promise the run's transfers at {wanted[0].errand.conn_id}, which"
-                        f" accepts them without a promise: {'; '.join(unpromised[:NAMED_MAX])};"
-                        " give the endpoint its rate, or run without promises:"
-                        " required=False",
+                        "cannot promise the run's transfers: the endpoint of connection "
+                        f"{wanted[0].errand.conn_id} accepted them, but without a promise: "
+                        f"{'; '.join(unpromised[:NAMED_MAX])}; set rate in the endpoint's "
+                        "configuration, or run without promises: required=False",
                         "not_admitted",
                     )
                 return pairs
@@ -382,8 +388,9 @@ class DrayAdmitOperator(BaseOperator):
         remedy = "run without promises: required=False"
         if offer is not None:
             remedy = (
-                f"triggered again within a minute it could be promised by {clock(offer)}:"
-                f' give it the conf {{"deadline": "{clock(offer)}"}}, or {remedy}'
+                "if triggered again within a minute, the run could be promised by "
+                f"{clock(offer)}:"
+                f' trigger it with the conf {{"deadline": "{clock(offer)}"}}, or {remedy}'
             )
         held_by = holders(clients.of(wanted[0].errand.conn_id), verdicts)
         count = f"the {len(wanted)} transfers" if len(wanted) > 1 else "the transfer"
@@ -461,7 +468,11 @@ def _lacking(errand: Errand | StagingErrand) -> str | None:
         return None
     if errand.is_restart:
         return "the version of a restart is not known before the restart"
-    return "the other root of the copy is not known: give to" if errand.request.to is None else None
+    return (
+        "the other root of the copy is not known: set the argument to"
+        if errand.request.to is None
+        else None
+    )
 
 
 def _follows_others(operator: Any) -> bool:  # noqa: ANN401 - an operator, mapped or not

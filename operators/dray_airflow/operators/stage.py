@@ -328,7 +328,8 @@ class DrayStageInOperator(_StageOperator):
                 "no tier of the endpoint has the version"
                 if errand.request.version is not None
                 else "no tier of the endpoint has a complete version",
-                "check the name with `dray tier show`, or start without a version: missing_ok=True",
+                "check the name with `dray tier show`, or set missing_ok=True to start "
+                "from the beginning",
             )
         self.log.info("%s has no complete version and starts from the beginning", application)
         return {**MISSING, "application": application}
@@ -433,7 +434,8 @@ class DrayEvictOperator(BaseOperator):
         if is_staged == (application is not None) or (is_staged and version is not None):
             raise bad_input(
                 "evict",
-                "it needs either staged, or application and optionally version",
+                "the task needs either the argument staged, or the argument application "
+                "with an optional version",
                 "give the result of a stage operator, or the name of an application",
             )
         hook = DrayHook(values.text("dray_conn_id", self.dray_conn_id))

@@ -236,7 +236,7 @@ class DrayTransferOperator(WaitingOperator):
         if not 1 <= len(paths) <= SOURCES_MAX:
             raise bad_input(
                 "use sources",
-                f"there are {len(paths)} after templates",
+                f"sources has {len(paths)} items after its templates were rendered",
                 f"give 1 to {SOURCES_MAX} files or folders; all of them are copied",
             )
         conn_ids = set(values.texts("source_conn_id", self.source_conn_id))
@@ -244,7 +244,8 @@ class DrayTransferOperator(WaitingOperator):
             raise bad_input(
                 "use source_conn_id",
                 f"{len(conn_ids)} connections are given",
-                "give the one connection of all sources; name equal copies elsewhere in replicas",
+                "give one connection for all sources; list equal copies at other endpoints "
+                "in replicas",
             )
         (conn_id,) = conn_ids
         sources = tuple(End(conn_id, path) for path in paths)
@@ -274,7 +275,8 @@ class DrayTransferOperator(WaitingOperator):
         if len(paths) > REPLICAS_MAX or len(sources) > 1 or self.active == "source":
             raise bad_input(
                 "use replicas",
-                f"{len(paths)} are given for {len(sources)} sources, and active is {self.active!r}",
+                f"{len(paths)} replicas are given for {len(sources)} sources, and active is "
+                f"{self.active!r}",
                 f"give up to {REPLICAS_MAX} copies of one source, with active='destination'",
             )
         conn_ids = values.texts("replica_conn_id", self.replica_conn_id) or (sources[0].conn_id,)
@@ -284,7 +286,7 @@ class DrayTransferOperator(WaitingOperator):
             raise bad_input(
                 "use replica_conn_id",
                 f"{len(conn_ids)} connections are given for {len(paths)} replicas",
-                "give one for all, or one for each",
+                "give one connection for all replicas, or one for each replica",
             )
         return tuple(End(conn, path) for conn, path in zip(conn_ids, paths, strict=True))
 
@@ -335,14 +337,14 @@ class DrayTransferOperator(WaitingOperator):
         if self.options is not None and not isinstance(self.options, Mapping):
             raise bad_input(
                 "use options",
-                f"{self.options!r} is its value after templates",
-                "give a dictionary, or the DAG render_template_as_native_obj=True",
+                f"{self.options!r} is its value after its templates were rendered",
+                "give a dictionary, or set render_template_as_native_obj=True in the DAG",
             )
         for name, value in (self.options or {}).items():
             if name not in fields:
                 raise bad_input(
                     "use options",
-                    f"there is no field {name!r}",
+                    f"options has the unknown field {name!r}",
                     f"use one of {', '.join(sorted(fields))}",
                 )
             given[name] = value

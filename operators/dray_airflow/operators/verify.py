@@ -69,7 +69,9 @@ class _Tree:
             found[below] = each
             if len(found) > FILES_MAX:
                 raise bad_input(
-                    f"verify {self.top}", f"there are over {FILES_MAX} files", "verify parts of it"
+                    f"verify {self.top}",
+                    f"the folder has more than {FILES_MAX} files",
+                    "verify its subfolders separately",
                 )
         return found
 
@@ -179,8 +181,9 @@ class DrayVerifyOperator(BaseOperator):
             files = [below for below, entry in wanted.items() if entry.type == "file"]
             if len(files) < (files_min or 0):
                 raise DrayTaskFailure(
-                    f"{source.about}: it has {len(files)} files, fewer than files_min={files_min};"
-                    " check that it is mounted and filled, or set files_min",
+                    f"{source.about} has {len(files)} files, fewer than "
+                    f"files_min={files_min}; check that the source is mounted and complete, "
+                    "or set a lower files_min",
                     "not_found",
                 )
             read = 0
@@ -191,10 +194,11 @@ class DrayVerifyOperator(BaseOperator):
             raise _failure(wrong, len(files), destination)
         if must_read and read < 2 * len(files):
             raise DrayTaskFailure(
-                f"{2 * len(files) - read} of {2 * len(files)} checksums were stored beside the"
-                f" files of {source.top} and {destination.top}, not computed from them: they agree,"
-                " but is_read_required is set; transfer them without checksum_attributes, or"
-                " read them by other means",
+                f"the files of {source.top} and {destination.top} have equal checksums, but "
+                f"{2 * len(files) - read} of {2 * len(files)} checksums are stored "
+                "checksums that were not computed from the files now, and is_read_required "
+                "is set; transfer the files without checksum_attributes, or compare them "
+                "with another program",
                 "unsupported",
             )
         result = {
@@ -233,7 +237,8 @@ class DrayVerifyOperator(BaseOperator):
                         read += (one.from_ == "read") + (other.from_ == "read")
                         if (other.checksum, other.size) != (one.checksum, one.size):
                             wrong[below] = (
-                                f"its {algorithm} is {other.checksum}, the source's {one.checksum}"
+                                f"its {algorithm} is {other.checksum}, but that of the "
+                                f"source is {one.checksum}"
                             )
             finally:
                 # After an error, pending requests are cancelled.
@@ -259,11 +264,11 @@ def _differences(wanted: dict[str, Entry], found: dict[str, Entry]) -> dict[str,
         if other is None:
             wrong[below] = "the file is missing"
         elif other.type != entry.type:
-            wrong[below] = f"it is a {other.type}, the source's a {entry.type}"
+            wrong[below] = f"it is a {other.type}, but the source is a {entry.type}"
         elif entry.type == "symlink" and other.link != entry.link:
-            wrong[below] = f"it leads to {other.link!r}, the source's to {entry.link!r}"
+            wrong[below] = f"it links to {other.link!r}, but the source links to {entry.link!r}"
         elif entry.type == "file" and other.size != entry.size:
-            wrong[below] = f"it has {other.size} bytes, the source's {entry.size}"
+            wrong[below] = f"it has {other.size} bytes, but the source has {entry.size} bytes"
     return wrong
 
 

@@ -173,7 +173,7 @@ class WaitingOperator(BaseOperator):
             # Only for users. The endpoint has the state of the transfer, and the id can be derived.
             store.set("dray_transfer", {"id": id, "endpoint": settings.url})
         except Exception as error:
-            self.log.warning("the task's page will not lead to transfer %s: %s", id, error)
+            self.log.warning("cannot store transfer %s for the task's page: %s", id, error)
 
     # An attempt that earlier tries have started, and whose end no try has reported. A retry uses
     # the result of this attempt. If a user clears a task that has reported, the task must check
@@ -189,7 +189,7 @@ class WaitingOperator(BaseOperator):
         try:
             found = store.get(UNREPORTED_KEY)
         except Exception as error:
-            self.log.warning("the attempts of earlier tries are unknown: %s", error)
+            self.log.warning("cannot read the attempts of earlier tries: %s", error)
             return None
         if not isinstance(found, dict) or found.get("id") != wish.id:
             return None
@@ -208,7 +208,11 @@ class WaitingOperator(BaseOperator):
         try:
             store.set(UNREPORTED_KEY, words)
         except Exception as error:
-            self.log.warning("a retry after the transfer's end will start it again: %s", error)
+            self.log.warning(
+                "cannot store the attempt, so a retry after the end of the transfer starts the "
+                "transfer again: %s",
+                error,
+            )
 
     def _forget(self, context: Context) -> None:
         """Remove the stored attempt.
@@ -221,7 +225,11 @@ class WaitingOperator(BaseOperator):
         try:
             store.delete(UNREPORTED_KEY)
         except Exception as error:
-            self.log.warning("the task, if cleared, will not check its transfer again: %s", error)
+            self.log.warning(
+                "cannot remove the stored attempt, so a cleared task does not check its "
+                "transfer again: %s",
+                error,
+            )
 
     def _end_if_told(self, context: Context, id: str) -> None:
         """Cancel the transfer if a user has ended the task and no heartbeat has delivered this.
@@ -423,8 +431,9 @@ class WaitingOperator(BaseOperator):
 
     def _tell_forsaken(self, id: str) -> None:
         self.log.warning(
-            "transfer %s was cancelled because nobody asked for it within its bound; it starts"
-            " again and resumes (was the triggerer down?)",
+            "transfer %s was cancelled because no caller asked the endpoint about it "
+            "within bound_seconds; it starts again and resumes; check that the triggerer "
+            "runs",
             id,
         )
 
@@ -586,5 +595,7 @@ def check_choice(name: str, value: str | None, choices: Sequence[str]) -> None:
     """
     if value is not None and value not in choices:
         raise bad_input(
-            f"use {name}", f"{value!r} is not a choice", f"write one of {', '.join(choices)}"
+            f"use {name}",
+            f"{value!r} is not an allowed value",
+            f"write one of {', '.join(choices)}",
         )

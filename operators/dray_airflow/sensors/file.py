@@ -68,7 +68,7 @@ class DrayFileSensor(BaseSensorOperator):
         try:
             found = self.poke(context)
         except DrayTaskRetry as error:
-            self.log.warning("the triggerer retries: %s", error)
+            self.log.warning("cannot check the file now; the triggerer tries again: %s", error)
         else:
             if found.is_done:
                 return found.xcom_value

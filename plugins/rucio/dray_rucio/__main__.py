@@ -22,8 +22,8 @@ def main(words: list[str]) -> int:
     found = shutil.which(words[0], path=str(beside)) or shutil.which(words[0])
     if found is None:
         print(
-            f"dray_rucio: {words[0]} is neither beside {sys.executable} nor on the PATH; "
-            "run this with the Python of Rucio's environment",
+            f"dray_rucio: {words[0]} is neither in the folder of {sys.executable} nor on "
+            "the PATH; run this command with the Python of Rucio's environment",
             file=sys.stderr,
         )
         return 2

@@ -46,7 +46,11 @@ class Again:
         """
         with self._lock:
             if name not in self._calls and len(self._calls) >= CALLS_MAX:
-                _LOG.warning("dray: %s: given up, %d calls wait already", name, CALLS_MAX)
+                _LOG.warning(
+                    "dray: %s: not repeated, because %d other calls already wait to be repeated",
+                    name,
+                    CALLS_MAX,
+                )
                 return
             self._calls[name] = (time.monotonic() + SECONDS_MAX, call)
             if self._is_running:
@@ -79,9 +83,9 @@ class Again:
         except DrayError as error:
             if error.kind in LATER_KINDS and time.monotonic() < until:
                 return False
-            _LOG.warning("dray: %s: given up: %s", name, error)
+            _LOG.warning("dray: %s: failed, and is not repeated: %s", name, error)
         except Exception:
-            _LOG.exception("dray: %s: given up", name)
+            _LOG.exception("dray: %s: failed, and is not repeated", name)
         else:
             _LOG.info("dray: %s: done", name)
         return True

@@ -117,10 +117,15 @@ def wish_of(meta: str | dict[str, Any] | None) -> Wish:
         raise WishError(f'"dray" of the rule\'s meta is {said!r}; write an object')
     unknown = sorted(set(said) - {"deadline", "rate_min", "rate_max"})
     if unknown:
-        raise WishError(f"the rule's meta has {unknown[0]!r}; known: deadline, rate_min, rate_max")
+        raise WishError(
+            f"the part dray of the rule's meta has the unknown field {unknown[0]!r}; known: "
+            "deadline, rate_min, rate_max"
+        )
     wish = Wish(_time(said.get("deadline")), _rate(said, "rate_min"), _rate(said, "rate_max"))
     if wish.rate_min and wish.rate_max and wish.rate_min > wish.rate_max:
-        raise WishError(f"rate_min of the rule's meta, {wish.rate_min}, is above its rate_max")
+        raise WishError(
+            f"rate_min of the rule's meta is {wish.rate_min}, which is greater than rate_max"
+        )
     return wish
 
 
@@ -208,8 +213,12 @@ def _time(text: object) -> datetime | None:
         if time.tzinfo is not None:
             return time.astimezone(timezone.utc)
     except (ValueError, OverflowError) as error:
-        raise WishError(f"the deadline of the rule's meta is {text!r}; {example}") from error
-    raise WishError(f"the deadline of the rule's meta, {text!r}, has no time zone; {example}")
+        raise WishError(
+            f"the deadline of the rule's meta is {text!r}, which is not a time; {example}"
+        ) from error
+    raise WishError(
+        f"the deadline of the rule's meta is {text!r}, which has no time zone; {example}"
+    )
 
 
 def _rate(said: dict[str, Any], name: str) -> int | None:
@@ -217,7 +226,9 @@ def _rate(said: dict[str, Any], name: str) -> int | None:
     if rate is None:
         return None
     if isinstance(rate, bool) or not isinstance(rate, int) or not 0 < rate < 1 << 63:
-        raise WishError(f"{name} of the rule's meta is {rate!r}; write bytes per second")
+        raise WishError(
+            f"{name} of the rule's meta is {rate!r}; write a whole number of bytes per second"
+        )
     return rate
 
 

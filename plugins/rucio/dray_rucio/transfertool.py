@@ -289,7 +289,8 @@ class DrayTransfertool(Transfertool):
         if wish.passed is not None:
             self.logger(
                 logging.WARNING,
-                "dray: rule %s: its deadline %s has passed; request %s goes first",
+                "dray: rule %s: its deadline %s has passed; the endpoint starts request %s "
+                "before others",
                 file.rule_id,
                 wish.passed,
                 file.request_id,
@@ -336,7 +337,7 @@ class DrayTransfertool(Transfertool):
             except (DrayError, NoPlaceError) as error:
                 # Continue, because another replica is enough.
                 errors.append(NotSubmittedError(source.rse.name, error))
-                self.logger(logging.WARNING, "dray: no source: %s", errors[-1])
+                self.logger(logging.WARNING, "dray: a source cannot be used: %s", errors[-1])
                 continue
             places.append(place)
             rse_ids.append(source.rse.id)
@@ -398,13 +399,18 @@ class DrayTransfertool(Transfertool):
         client = hosts.of(self.external_host)
         found = client.stat(path).size
         if found != content.get("size"):
-            return f"dray transfer {transfer.id}: a file of {found} bytes exists already"
+            return (
+                f"dray transfer {transfer.id}: the destination already has a file of {found} bytes"
+            )
         if "checksum" not in content:
             return None
         has = f"adler32:{client.checksum(path).checksum}"
         if has == content["checksum"]:
             return None
-        return f"dray transfer {transfer.id}: a file with {has} exists already"
+        return (
+            f"dray transfer {transfer.id}: the destination already has a file with the checksum "
+            f"{has}"
+        )
 
 
 def _mint(id: str, path: str, key: str) -> Callable[[Client], Ticket]:

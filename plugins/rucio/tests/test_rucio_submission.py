@@ -123,7 +123,7 @@ def test_metadata_without_dray_settings_is_ignored(meta: Any) -> None:  # noqa: 
         ({"rate_max": 0}, "rate_max"),
         ({"rate_max": True}, "rate_max"),
         ({"rate_max": 1 << 63}, "rate_max"),
-        ({"rate_min": 2, "rate_max": 1}, "above its rate_max"),
+        ({"rate_min": 2, "rate_max": 1}, "greater than rate_max"),
         ({"deadline": "9999-12-31T23:59:59-14:00"}, "9999"),
     ],
 )

@@ -72,7 +72,7 @@ Answer EndpointClient::call(const std::string &method, const std::string &path, 
 			    const std::string &body, size_t answer_bytes_max)
 {
 	if (now_seconds() < away_until_)
-		throw NoAnswer("the endpoint did not answer a moment ago");
+		throw NoAnswer("the endpoint did not answer a moment ago, so the plug-in does not call it again yet");
 	Turn turn(under_way_);
 	// Use HTTP 1.0. The answer is then not chunked, and it ends when the connection ends.
 	std::string head = method + " " + path + " HTTP/1.0\r\nHost: " + settings_.host + ":" + settings_.port +

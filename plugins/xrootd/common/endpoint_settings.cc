@@ -25,7 +25,7 @@ void split_address(const std::string &text, EndpointSettings &settings)
 {
 	auto colon = text.rfind(':');
 	if (colon == std::string::npos || colon == 0)
-		throw std::invalid_argument("no port");
+		throw std::invalid_argument("no host or no port");
 	settings.port = std::to_string(number(text.substr(colon + 1), 1, 65535));
 	settings.host = text.substr(0, colon);
 	if (settings.host.front() == '[' && settings.host.back() == ']')
@@ -35,12 +35,12 @@ void split_address(const std::string &text, EndpointSettings &settings)
 std::string fingerprint(std::string text)
 {
 	if (text.rfind("sha256:", 0) != 0)
-		throw std::invalid_argument("no fingerprint");
+		throw std::invalid_argument("not sha256: and 64 hexadecimal digits");
 	text.erase(0, std::strlen("sha256:"));
 	for (char &c : text)
 		c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
 	if (text.size() != 64 || text.find_first_not_of(hex) != std::string::npos)
-		throw std::invalid_argument("no fingerprint");
+		throw std::invalid_argument("not sha256: and 64 hexadecimal digits");
 	return text;
 }
 

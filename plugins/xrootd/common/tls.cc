@@ -74,7 +74,7 @@ public:
 	{
 		auto rest = std::chrono::duration_cast<std::chrono::milliseconds>(moment_ - clock::now());
 		if (rest.count() <= 0)
-			throw Unreached("the endpoint does not answer in time");
+			throw Unreached("the endpoint did not answer within the time limit");
 		return static_cast<int>(std::min<long long>(rest.count(), INT_MAX));
 	}
 
@@ -177,7 +177,7 @@ std::string Peer::exchange(const std::string &text, int seconds, size_t bytes_ma
 	Session session(SSL_new(context_.get()));
 	SSL *tls = session.get();
 	if (!session || SSL_set_fd(tls, socket.number()) != 1)
-		throw Unreached("cannot open one more connection");
+		throw Unreached("cannot set up TLS for a connection to the endpoint");
 	if (finish(tls, until, [&] { return SSL_connect(tls); }) != 1)
 		fail("TLS");
 	if (key_of(tls) != key_)

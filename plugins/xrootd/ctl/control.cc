@@ -58,7 +58,7 @@ public:
 	{
 		try {
 			if (!parms || !*parms)
-				throw std::runtime_error("give a settings file after the plug-in");
+				throw std::runtime_error("give the path of a settings file after the path of the plug-in");
 			settings_ = new Settings(read_settings(parms));
 			client_ = new TicketClient(*settings_);
 			return true;

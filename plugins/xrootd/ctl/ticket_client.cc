@@ -36,7 +36,7 @@ Question read_question(const std::string &words)
 	Question question;
 	text >> version >> question.transfer >> question.peer_key;
 	if (version != "1")
-		throw NoTicket(EINVAL, "the request has another version than 1");
+		throw NoTicket(EINVAL, "the version of the request is not 1");
 	const std::string &key = question.peer_key;
 	bool is_good = !(text >> more) && !question.transfer.empty() &&
 		       question.transfer.size() <= transfer_letters_max &&

@@ -161,7 +161,7 @@ public:
 		if (!exports.reach(request.resource))
 			throw Refusal(403, "the server does not export this path");
 		if (request.resource.back() == '/')
-			throw Refusal(409, "the address is that of a folder");
+			throw Refusal(409, "the address names a folder, but only files can be copied");
 		refuse_own_words(opaque_);
 		renew();
 	}
@@ -240,7 +240,7 @@ public:
 		if (is_settled)
 			unlink(aside.c_str());
 		else
-			log.Emsg("dray", "a complete file has lost its name to another, it lies at",
+			log.Emsg("dray", "another file took the name of a complete file; the complete file is now",
 				 dray::one_line(aside).c_str());
 	}
 
@@ -249,7 +249,7 @@ private:
 	{
 		file_.reset(files_.newFile(const_cast<char *>(request_.GetSecEntity().tident), 0));
 		if (!file_)
-			throw Refusal(503, "the server cannot open one more file");
+			throw Refusal(503, "the server cannot open another file");
 		file_->error.setUCap(reach(socket_of(request_)));
 	}
 
@@ -276,7 +276,7 @@ private:
 		int error = open(SFS_O_CREAT | SFS_O_RDWR, file_mode | SFS_O_MKPTH);
 		is_made_ = error == 0;
 		if (error == EEXIST && !may_overwrite)
-			throw Refusal(412, "the destination exists and Overwrite is F");
+			throw Refusal(412, "the destination exists, and the header Overwrite is F");
 		if (error == EEXIST)
 			error = open(SFS_O_RDWR, 0);
 		if (error != 0)
@@ -548,7 +548,7 @@ XrdHttpGetExtHandler(XrdSysError *log, const char *, const char *parms, XrdOucEn
 		// The server's own protocol code has set this variable to its exports.
 		const char *exported = std::getenv("XRDEXPORTS");
 		if (!exported)
-			throw std::runtime_error("the server does not tell which paths it exports");
+			throw std::runtime_error("the server does not report which paths it exports");
 		const char *authorities = env->Get("http.cadir");
 		return new Handler(*log, *static_cast<XrdSfsFileSystem *>(files), settings,
 				   dray::Exports(exported), authorities ? authorities : "");

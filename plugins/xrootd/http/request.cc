@@ -71,7 +71,7 @@ CopyRequest read_request(const std::map<std::string, std::string> &headers)
 		else if (is_same(name, "requirechecksumverification"))
 			request.checksum = truth("RequireChecksumVerification", value) ? "required" : "none";
 		else if (is_same(name, "credential") && !value.empty() && !is_same(value, "none"))
-			throw Refusal(400, "Credential: only none; send the other end's token as TransferHeaderAuthorization");
+			throw Refusal(400, "Credential must be none; send the other end's token as TransferHeaderAuthorization");
 		else if (begins(name, "transferheader") && name.size() > 14)
 			request.headers.emplace_back(name.substr(14), value);
 	}
@@ -83,7 +83,7 @@ CopyRequest read_request(const std::map<std::string, std::string> &headers)
 	for (const char *scheme : {"http://", "https://", "dav://", "davs://"})
 		is_known = is_known || begins(request.url, scheme);
 	if (!is_known)
-		throw Refusal(400, "the other end is not the address of a web server (https://HOST/PATH)");
+		throw Refusal(400, "Source or Destination is not the address of a web server (https://HOST/PATH)");
 	return request;
 }
 

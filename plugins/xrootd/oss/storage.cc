@@ -176,6 +176,6 @@ XrdOssAddStorageSystem2(XrdOss *inner, XrdSysLogger *logger, const char *, const
 		delete storage;
 		return nullptr;
 	}
-	say.Say("dray hides third-party copies until they are whole, and its own files");
+	say.Say("dray hides third-party copies until they are complete, and hides dray's own files");
 	return storage;
 }

@@ -183,7 +183,7 @@ extern "C" XrdOfsPrepare *XrdOfsgetPrepare(XrdOfsgetPrepareArguments)
 	(void)envP;
 	try {
 		if (!parms || !*parms)
-			throw std::runtime_error("give a settings file after the plug-in");
+			throw std::runtime_error("give the path of a settings file after the path of the plug-in");
 		// The object is never freed, because threads of the server still send requests while the
 		// server ends.
 		return new dray::Prepare(*eDest, theOss, dray::read_settings(parms));

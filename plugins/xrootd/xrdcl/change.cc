@@ -95,7 +95,7 @@ DRAY_EXPORT int64_t dray_xrdcl_attribute(const char *url, const char *path, cons
 			return fail(error, each.front().status);
 		const std::string &found = each.front().value;
 		if (found.size() >= value_bytes)
-			return fail(error, DRAY_XRDCL_OTHER, "an attribute is longer than any attribute of dray");
+			return fail(error, DRAY_XRDCL_OTHER, "an attribute of the file is longer than dray's limit");
 		std::memcpy(value, found.data(), found.size());
 		return static_cast<int64_t>(found.size());
 	});

@@ -76,7 +76,9 @@ class Call(Generic[T]):
         try:
             return json.dumps(self.body, allow_nan=False, separators=(",", ":")).encode()
         except (TypeError, ValueError) as error:
-            raise usage(str(error), "give plain values", self.operation) from error
+            raise usage(
+                str(error), "give only values that JSON can represent", self.operation
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +157,10 @@ def submit_batch(
     """Submit several transfers. Repeatable, because each request has an id."""
     several = [write(request) for request in requests]
     if len(several) > IDS_MAX:
-        raise usage(f"{len(several)} transfers; at most {IDS_MAX} are allowed", "submit in parts")
+        raise usage(
+            f"{len(several)} transfers; at most {IDS_MAX} are allowed",
+            "split the list into several calls",
+        )
     body = {"transfers": several, "atomic": atomic}
     reader = partial(_results, len(several))
     return Call("submit the transfers", "POST", "/v1/transfers/batch", reader, body=body)
@@ -210,7 +215,10 @@ def query(ids: Iterable[str]) -> Call[dict[str, answers.Transfer | None]]:
     """Query several ids in one call."""
     several = list(ids)
     if len(several) > IDS_MAX:
-        raise usage(f"{len(several)} ids; at most {IDS_MAX} are allowed", "ask in parts")
+        raise usage(
+            f"{len(several)} ids; at most {IDS_MAX} are allowed",
+            "split the list into several calls",
+        )
     body = {"ids": several}
     return Call("look up transfers", "POST", "/v1/transfers/query", _by_id, body=body)
 
@@ -271,7 +279,10 @@ def change(id: str, **values: object) -> Call[answers.Transfer]:
         if not isinstance(value, Keep)
     }
     if not body:
-        raise usage("nothing to change was given", "give priority, deadline, rate_max or another")
+        raise usage(
+            "the call gives no field to change",
+            "give at least one field, such as priority, deadline or rate_max",
+        )
     return Call(
         "change the transfer", "PATCH", _transfer_path(id), _reader_of(answers.Transfer), body=body
     )
@@ -329,7 +340,10 @@ def change_ticket(id: str, **values: object) -> Call[answers.Ticket]:
     """Change the rates of a ticket's sessions. ``None`` removes a bound."""
     body = {name: value for name, value in values.items() if not isinstance(value, Keep)}
     if not body:
-        raise usage("nothing to change was given", "give weight, rate_min or rate_max")
+        raise usage(
+            "the call gives no field to change",
+            "give at least one of weight, rate_min and rate_max",
+        )
     place = f"/v1/tickets/{segment(id)}"
     return Call("change the ticket", "PATCH", place, _reader_of(answers.Ticket), body=body)
 
@@ -521,7 +535,10 @@ def change_scheduling(**values: object) -> Call[answers.Scheduling]:
     """Change the scheduling policy; ``None`` restores a default."""
     body = {name: value for name, value in values.items() if not isinstance(value, Keep)}
     if not body:
-        raise usage("nothing to change was given", "give policy, max_running, quota or another")
+        raise usage(
+            "the call gives no field to change",
+            "give at least one field, such as policy, max_running or quota",
+        )
     place = "/v1/endpoint/scheduling"
     return Call("change the scheduling", "PATCH", place, _reader_of(answers.Scheduling), body=body)
 

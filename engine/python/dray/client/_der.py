@@ -30,7 +30,7 @@ def public_key(certificate: bytes) -> bytes:
     """
     start, end, after = _element(certificate, 0, len(certificate), _SEQUENCE)
     if after != len(certificate):
-        raise ValueError("bytes behind the certificate")
+        raise ValueError("the data has bytes after the certificate")
     at, end, _ = _element(certificate, start, end, _SEQUENCE)
     if at < end and certificate[at] == _VERSION:
         at = _element(certificate, at, end, _VERSION)[2]
@@ -54,7 +54,7 @@ def _element(data: bytes, at: int, end: int, tag: int) -> tuple[int, int, int]:
             raise ValueError("no certificate")
         length, start = int.from_bytes(data[start : start + count], "big"), start + count
         if length < 0x80 or length >> (8 * (count - 1)) == 0:
-            raise ValueError("no certificate: a length is not in its shortest form")
+            raise ValueError("not a DER certificate: a length is not in its shortest form")
     if start + length > end:
-        raise ValueError("no certificate: it is cut off")
+        raise ValueError("not a DER certificate: the data is cut off")
     return start, start + length, start + length

@@ -115,7 +115,7 @@ def error_of(fields: Mapping[str, Any], *, is_usage: bool = False) -> DrayError:
             named["kind"],
             named["status"],
             named["end"],
-            named["operation"] or "do as asked",
+            named["operation"] or "carry out the call",
             named["cause"],
             named["remedy"],
         ).message
@@ -149,7 +149,8 @@ def refusal(code: int, body: bytes, content_type: str, operation: str) -> DrayEr
             "permanent",
             "network",
             operation,
-            f"the answer is {code}, a redirect; the client sends a token to its endpoint only",
+            f"the server answered with the redirect {code}, but the client sends its token "
+            "only to the given endpoint",
             "use the URL at which the endpoint itself answers",
         )
     fields = error_object(body)
@@ -165,8 +166,9 @@ def refusal(code: int, body: bytes, content_type: str, operation: str) -> DrayEr
         status,
         "network",
         operation,
-        f"the answer {code} does not have the form of an endpoint ({named}): {begins!r}",
-        "check which program listens at this address, and whether a proxy is between",
+        f"the answer with status {code} ({named}) is not the answer of a dray endpoint: {begins!r}",
+        "check which program listens at this address, and whether a proxy is between the "
+        "client and the endpoint",
     )
 
 

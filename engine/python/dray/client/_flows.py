@@ -227,7 +227,13 @@ def pages(call: Call[Page[T]], policy: Policy) -> Flow[None]:
         if page.next is None:
             return
         if page.next in seen:
-            raise make("protocol", "permanent", "network", call.operation, "the list does not end")
+            raise make(
+                "protocol",
+                "permanent",
+                "network",
+                call.operation,
+                "the endpoint returned the same page of the list twice",
+            )
         seen.add(page.next)
         call = calls.after(call, page.next)
 
@@ -319,8 +325,9 @@ def _check_stream(call: Call[None], headers: Mapping[str, str]) -> None:
             "permanent",
             "network",
             call.operation,
-            f"the answer is {kind[:80] or 'of no type'}, not text/event-stream",
-            "check which program listens at this address, and whether a proxy is between",
+            f"the content type of the answer is {kind[:80] or 'missing'}, not text/event-stream",
+            "check which program listens at this address, and whether a proxy is between "
+            "the client and the endpoint",
         )
 
 

@@ -285,9 +285,7 @@ def write_time(time: datetime) -> str:
     :raises DrayUsageError: if the time has no zone.
     """
     if time.tzinfo is None:
-        raise usage(
-            f"{time!r} does not say its time zone", "use datetime(..., tzinfo=timezone.utc)"
-        )
+        raise usage(f"{time!r} has no time zone", "use datetime(..., tzinfo=timezone.utc)")
     text = time.astimezone(timezone.utc).isoformat(timespec="milliseconds")
     return text.replace("+00:00", "Z")
 

@@ -78,4 +78,4 @@ class Messages:
 
     def _check(self) -> None:
         if len(self._line) + self._size > MESSAGE_BYTES_MAX:
-            raise ShapeError(f"an event of more than {MESSAGE_BYTES_MAX} bytes")
+            raise ShapeError(f"an event has more than {MESSAGE_BYTES_MAX} bytes")

@@ -60,7 +60,7 @@ def plan(
     # The arguments of this function set these fields, so the template must leave them empty.
     if template.sources or template.destination:
         raise usage(
-            "the request also names sources or a destination",
+            "the request already has sources or a destination, which this call sets",
             'leave them empty: Request(sources=(), destination="", ...)',
         )
     template = with_id(template)

@@ -64,7 +64,10 @@ class Trust:
         """
         if self.pin is not None:
             if self.ca is not None:
-                raise usage("pin and ca are both given", "give one of them: a pin needs no ca")
+                raise usage(
+                    "pin and ca are both given",
+                    "give either pin or ca: a pinned key needs no certificate authority",
+                )
             if _PIN.fullmatch(self.pin) is None:
                 raise usage(
                     f"{self.pin!r} is not a fingerprint", "write sha256: and 64 hexadecimal digits"
@@ -122,7 +125,8 @@ class Trust:
             "network",
             f"trust {address.base}",
             f"the endpoint's key is {actual}, but {pin} is pinned",
-            "compare with the key that the endpoint prints when it starts; pin a new key",
+            "compare this key with the key that the endpoint prints when it starts; if the "
+            "endpoint has a new key, pin the new key",
         )
         return Fault("unreachable", "another key", was_sent=False, error=error)
 
@@ -139,7 +143,9 @@ def fetch_certificate(address: Address, seconds: float) -> bytes | Fault:
             with context.wrap_socket(raw, server_hostname=address.host) as connection:
                 found = connection.getpeercert(binary_form=True)
     except TimeoutError:
-        return Fault("timed_out", f"no handshake in {seconds:g} s", was_sent=False)
+        return Fault(
+            "timed_out", f"the TLS handshake did not end within {seconds:g} s", was_sent=False
+        )
     except (OSError, ValueError) as error:
         return Fault("unreachable", _reason(error), was_sent=False)
     return found or Fault("unreachable", "the endpoint showed no certificate", was_sent=False)

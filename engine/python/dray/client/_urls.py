@@ -76,7 +76,10 @@ def parse_url(url: str) -> Address:
     """
     address, path = _parse(url)
     if path not in ("", "/"):
-        raise usage(f"an endpoint's URL has no path, but here is {path!r}", "remove the path")
+        raise usage(
+            f"the URL of an endpoint must not have a path, but this URL has the path {path!r}",
+            "remove the path",
+        )
     return address
 
 
@@ -110,7 +113,7 @@ def _parse(url: str) -> tuple[Address, str]:
     is_clear = scheme == "http"
     if is_clear and not _is_loopback(host):
         raise usage(
-            f"{url!r} would send the token in the clear",
+            f"the client would send the token to {url!r} without encryption",
             "write https:// or dray://; plain HTTP is for 127.0.0.1, ::1 and localhost",
         )
     return Address(host, _PORTS[scheme] if port is None else port, is_clear), path

@@ -63,7 +63,11 @@ def fault_of(error: Exception, address: Address) -> Fault:
     """Convert an exception of httpx to a fault. The fault contains no part of the request."""
     cause = _cause(error)
     if isinstance(error, httpx.ConnectTimeout | httpx.PoolTimeout):
-        return Fault("timed_out", f"no connection to {address.base} in time", was_sent=False)
+        return Fault(
+            "timed_out",
+            f"{address.base} did not accept the connection within the time limit",
+            was_sent=False,
+        )
     if isinstance(error, httpx.TimeoutException | TimeoutError):
         return late(address)
     if isinstance(error, httpx.ConnectError | httpx.UnsupportedProtocol):
@@ -92,7 +96,7 @@ def is_untrusted(error: BaseException | None) -> bool:
 
 def late(address: Address) -> Fault:
     """Return the fault for an answer that took longer than its time limit."""
-    return Fault("timed_out", f"no answer from {address.base} in time", was_sent=True)
+    return Fault("timed_out", f"{address.base} did not answer within the time limit", was_sent=True)
 
 
 def too_long(step: Send) -> Fault:

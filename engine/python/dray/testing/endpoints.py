@@ -48,7 +48,10 @@ def find_program() -> Path:
     scripts = sysconfig.get_path("scripts")
     found = shutil.which("dray") or shutil.which("dray", path=scripts)
     if found is None:
-        raise FileNotFoundError("no program dray; install the wheel, or name it in DRAY_PROGRAM")
+        raise FileNotFoundError(
+            "the program dray was not found; install the wheel, or set DRAY_PROGRAM to the "
+            "path of the program"
+        )
     return Path(found)
 
 
@@ -194,7 +197,7 @@ class Endpoint:
             time.
         """
         if self.is_running:
-            raise RuntimeError(f"endpoint {self.name} runs already")
+            raise RuntimeError(f"endpoint {self.name} is already running")
         self._starts += 1
         self._write_config()
         config = self._home / "drayd.toml"
@@ -225,7 +228,9 @@ class Endpoint:
             self._popen.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise RuntimeError(f"endpoint {self.name} did not end in {STOP_SECONDS:g} s") from None
+            raise RuntimeError(
+                f"endpoint {self.name} did not end within {STOP_SECONDS:g} s"
+            ) from None
 
     def kill(self) -> None:
         """Kill the process, which has the effect of a crash."""
@@ -289,7 +294,9 @@ class Endpoint:
                     said: dict[str, Any] = json.loads(line)
                     return said
             if not self.is_running:
-                raise RuntimeError(f"endpoint {self.name} ended at once:\n{self.log_text()}")
+                raise RuntimeError(
+                    f"endpoint {self.name} ended during its start:\n{self.log_text()}"
+                )
             if time.monotonic() > until:
                 raise RuntimeError(f"endpoint {self.name} does not listen:\n{self.log_text()}")
             time.sleep(POLL_SECONDS)

@@ -62,7 +62,9 @@ class Faults:
             if transfer.bytes.durable >= count:
                 return transfer
             if transfer.is_terminal:
-                raise AssertionError(f"{transfer.state} before {count} bytes were safe")
+                raise AssertionError(
+                    f"the transfer is {transfer.state}, and fewer than {count} bytes are safe"
+                )
             if time.monotonic() > until:
                 safe = transfer.bytes.durable
                 raise TimeoutError(f"{safe} bytes are safe after {seconds:g} s, not {count}")

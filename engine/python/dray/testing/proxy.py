@@ -206,7 +206,10 @@ class Proxy:
         until = time.monotonic() + seconds
         while sum(self.counted()) < count:
             if time.monotonic() > until:
-                raise TimeoutError(f"{self.counted()} bytes in {seconds} s, not {count}")
+                raise TimeoutError(
+                    f"{self.counted()} bytes passed the proxy within {seconds} s, instead of "
+                    f"{count}"
+                )
             time.sleep(0.002)
 
     def close(self) -> None:

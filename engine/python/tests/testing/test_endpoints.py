@@ -105,7 +105,7 @@ def test_a_killed_endpoint_restarts_at_the_same_address(endpoint: Endpoint) -> N
     assert endpoint.address == before
     assert endpoint.log_text() == "I am here\n" * 3
     assert [said["event"] for said in endpoint.events_said()] == ["listening"] * 3
-    with pytest.raises(RuntimeError, match="runs already"):
+    with pytest.raises(RuntimeError, match="is already running"):
         endpoint.start()
 
 
