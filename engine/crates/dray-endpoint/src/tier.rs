@@ -172,7 +172,7 @@ struct Memory {
     rate: f64,
     /// The last rate of replications that read a fast copy, in bytes per second.
     replica_rate: Option<u64>,
-    /// The last rates of stage-outs with a deadline in bytes per second, by transfer.
+    /// The last rate of each stage-out that has a deadline, in bytes per second, by transfer.
     paced: BTreeMap<String, f64>,
     devices: Devices,
     /// The fast roots, in the order of the configuration.

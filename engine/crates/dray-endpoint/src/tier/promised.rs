@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 /// reserve for the steps after the last byte.
 const PART: f64 = 0.9;
 
-/// Returns the rate of a demotion with a deadline in bytes per second. Returns `None` if there is
-/// no deadline, or as long as the size is unknown.
+/// Returns the rate, in bytes per second, that a demotion needs to meet its deadline. Returns
+/// `None` if the transfer has no deadline or its size is not yet known.
 pub(super) fn rate_of(
     transfer: &Transfer,
     bytes: u64,

@@ -202,8 +202,8 @@ impl Belief {
     }
 
     fn choose(&self, now: u64, most: u64, ceiling: u64, curiosity: f64) -> Choice {
-        // All knees above the ceiling have the same effect, so these hypotheses together count as a
-        // few only.
+        // All hypotheses whose knee is above the ceiling have the same effect. Together they count
+        // as at most `BEYOND_COUNT` hypotheses.
         let is_beyond = |one: &Hypothesis| one.knee > ceiling as f64;
         let beyond = self.hypotheses.iter().filter(|one| is_beyond(one)).count();
         let times_beyond = (BEYOND_COUNT / beyond.max(1) as f64).min(1.0);
