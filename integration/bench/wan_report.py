@@ -39,7 +39,7 @@ INTRODUCTION = """\
 
 This page compares dray with other movers over a network path with a delay. All tools copied the
 same data on the same machine within one hour, in turn. [The
-benchmark](../how-to/measure.md#over-a-path) prints the numbers of your machine.
+benchmark](../how-to/measure.md#over-an-emulated-network-path) prints the numbers of your machine.
 """
 
 READING = """\
