@@ -73,12 +73,18 @@ OURS, THIRD = "dray", "dray-third"
 
 
 GOALS = {
-    "line": Goal("a large file: 90 % of the line from second 5", 0.9),
-    "tree": Goal("a tree: 1.2 times what plain TCP needs for its bytes", 1.2, is_least=False),
-    "small": Goal(
-        "50 000 files, 554 MB: 8 s (mdtmFTP 11 s, GridFTP 1006 s at 95 ms)", 8.0, is_least=False
+    "line": Goal("a large file: at least 90 % of the line from second 5", 0.9),
+    "tree": Goal(
+        "a tree: at most 1.2 times as long as plain TCP for the same bytes", 1.2, is_least=False
     ),
-    "third": Goal("third party: 1.03 times client-server", 1.03, is_least=False),
+    "small": Goal(
+        "50 000 files, 554 MB: at most 8 s (mdtmFTP 11 s, GridFTP 1006 s at 95 ms)",
+        8.0,
+        is_least=False,
+    ),
+    "third": Goal(
+        "third party: at most 1.03 times as long as client to server", 1.03, is_least=False
+    ),
 }
 
 

@@ -230,9 +230,10 @@ This table shows the highest latency of a checkpoint:
 These results agree with the paper:
 
 - With low congestion, no write waits.
-- Where MaxBW has no stops (low congestion, and medium congestion at 1.3 S), it has a lower latency
-  than BBOS. Where MaxBW has stops (medium congestion at 1.9 S), it has the highest latency, and
-  its latencies vary most.
+- Where MaxBW has no stops (for example with low congestion), it has a lower latency than BBOS.
+- With medium congestion at 1.9 S, and with high congestion at 1.6 S and 1.9 S, MaxBW has the
+  highest mean latency. Where MaxBW has stops, it also has the highest single latency of all
+  policies.
 - BBOS has a lower latency than MaxEff in every row.
 - With high congestion, the mean latency of DataWarp is similar to that of BBOS at 1.3 S.
 

@@ -117,7 +117,8 @@ version is demoted only after it is complete, which lowers the bound to {lower:.
 - The column *written* shows the load of the period. The column *writes* shows whether the versions
   were written at even intervals or in a burst.
 - The column *expected* shows the tier's estimate of the load. The column *pattern* shows which
-  [pattern of demotions](../../design/tiers.md#start-and-speed-of-a-demotion) the tier used.
+  [pattern of demotions](../../design/tiers.md#start-and-speed-of-a-demotion) the tier used. If the
+  tier expected a load above the bound, it used none of the patterns, and demoted at Brmax.
 - The column *peak* shows the most space that was used on the fast file system. The column *blocked*
   shows the number of writes that failed because the file system was full. The application repeated
   each of these writes after a quarter of a second.
@@ -194,8 +195,7 @@ def conclusion(results: dict[str, Any]) -> str:
     return f"""\
 The largest load without a blocked write was {free["even"]:.2f} S at even intervals, and
 {free["burst"]:.2f} S in a burst. A blocked write does not cause a loss of data: as soon as a
-version
-has a slow copy, the tier deletes its fast copy, and then the repeated write succeeds."""
+version has a slow copy, the tier deletes its fast copy, and then the repeated write succeeds."""
 
 
 def files(text: str) -> dict[str, str]:
