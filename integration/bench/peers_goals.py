@@ -21,7 +21,8 @@ OURS_COMPARED = "dray-verify"
 
 FAST = {
     name: Goal(
-        f"at least 1.3 times as fast as the fastest peer, or at most {times} times as long as `cp -r`",
+        "at least 1.3 times as fast as the fastest peer, or at most"
+        f" {times} times as long as `cp -r`",
         1.3,
     )
     for name, times in TIMES_COPY.items()
