@@ -117,6 +117,9 @@ READING = """\
   program with one connection and one thread at each end. One end reads, computes checksums and
   sends, and the other end receives, computes checksums and writes. If a copy is as fast as the
   reference, only the machine limits the copy.
+- In the table of goals, the number in brackets after *by the client's wait* shows the same ratio,
+  computed with the total waiting times of the clients. In the rows *dray from a dray*, the source
+  is a dray endpoint beside the source's server.
 - Every copied file was compared by SHA-256. The column *foreign CPU s* shows the processor time of
   all other programs during the run.
 """
