@@ -155,12 +155,12 @@ a *burst*, all requests arrive at the start of the period.
 
 ## Thresholds (equation 5.2)
 
-{thresholds(results)}
-
 The table shows two thresholds of the data written so far in a period. When the data reaches
 *start*, a demotion begins to run beside the writes. When the data reaches *full*, the demotion runs
 at Brmax. The column *printed equation* shows the start by the equation as the paper prints it,
 which [contradicts the paper's text](../../design/tiers.md#start-and-speed-of-a-demotion).
+
+{thresholds(results)}
 
 Figure 5.2 of the paper shows other thresholds: 0.7 S for a DWPP of 1.2 S, 0.6 S for a DWPP of 1.4
 S, and 1.6 S as the largest DWPP. They do not follow from the equation at the stated bandwidths,
@@ -172,14 +172,14 @@ DWPP without overflow (the *bound*) is {results["thresholds"]["bound"]:.3f} S.
 The requests are a burst. The table shows the largest load, as a percentage of S, that a policy
 writes and demotes in one period.
 
-{utilisation(results)}
-
 - The column *no stop* shows the largest load at which no write stops. Here a policy may demote
   bytes of a version that is still being written, as in the paper.
 - The column *no stop, complete versions* shows the same if a policy demotes a version only after
   the version is complete, as dray does. This costs the demotion of one checkpoint, 3.6 % of S.
 - The column *stops permitted* shows the largest load if writes may stop.
 - The column *paper* shows the number of the paper.
+
+{utilisation(results)}
 
 The numbers of the paper follow from two different conditions. The paper's numbers for MaxEff and
 BBOS are those without stops. Its number for MaxBW is the number with stops permitted. If stops are
@@ -191,14 +191,14 @@ and not 100 %, because the load is a whole number of checkpoints.
 Each row of the table describes a series of bursts. The largest burst has as many checkpoints as fit
 below the bound of the policy. Each further burst has four checkpoints fewer than the one before.
 
-{overflow(results)}
-
 - The column *demotes* shows which bytes the policy may demote: all written bytes (*written*), or
   only bytes of complete versions (*complete*).
 - The columns *most checkpoints* and *load* show the size of the largest burst.
 - The column *highest fill / S* shows the most data without a slow copy in any of the bursts.
 - The column *stops* shows the time for which writes stopped, summed over all bursts. A time below
   0.1 s in one burst is an error of the model's time steps.
+
+{overflow(results)}
 
 ## Throughput in GB/s (Figure 5.3)
 
@@ -262,8 +262,6 @@ slow tier. Such a checkpoint need not be demoted. The experiment runs three peri
 with medium congestion and the policy BBOS. The MTBF of each application is random from 0 to 100
 minutes. The numbers are means over {sets} random sets of MTBFs.
 
-{bypass(results)}
-
 - A checkpoint bypasses the fast tier only if its application fails less often than some of the
   applications with a version on the fast tier. The column *colder than* shows which part of these
   applications.
@@ -272,6 +270,8 @@ minutes. The numbers are means over {sets} random sets of MTBFs.
   change.
 - The last two columns show the mean throughput of the writes to the fast tier in the third period,
   with and without the bypass.
+
+{bypass(results)}
 
 The paper reports a reduction of "up to 38 %". It states neither the value of *colder than*, nor the
 congestion, nor the number of periods. The default of dray is *colder than 100 %*, which has the

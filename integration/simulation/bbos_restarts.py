@@ -112,9 +112,7 @@ versions](#versions) also gives the results of another reading. No number was fi
 
 Each application writes once per period of {results["period_seconds"]:.0f} s, in random order. The
 first column shows the data written per period (the load), and the range of the MTBFs. The other
-columns show hit ratios, except *BBOS / FIFO*:
-
-{orders(results)}
+columns show hit ratios, except *BBOS / FIFO*.
 
 - The column *BBOS* shows the hit ratio of BBOS.
 - The column *LRU, restarts count* shows the hit ratio if the least recently used version is the
@@ -129,6 +127,8 @@ columns show hit ratios, except *BBOS / FIFO*:
   knows all restarts in advance. The limit is computed by a Lagrangian relaxation of the capacity.
 - The column *FIFO, single runs* shows the range of the hit ratio of FIFO at the end of a single
   run. 80 % of the runs are in this range.
+
+{orders(results)}
 
 ![Hit ratio at each load and range of the MTBF](bbos-restarts.svg)
 
@@ -157,14 +157,14 @@ not.
 Applications with periods of 60, 30 and 20 minutes together write 1.9 S in an hour. The first column
 shows the ratio of the numbers of these applications.
 
-{versions(results)}
-
 - The column *version-aware* shows the hit ratio of BBOS, which chooses versions that are not the
   newest of their application first.
 - The column *MTBF only* shows the hit ratio of an order that considers only the MTBF, and does not
   distinguish new and old versions.
 - After each of these columns, the column *paper* shows the hit ratio in the paper, and the column
   *off* shows by how much our result differs from the paper's.
+
+{versions(results)}
 
 All results are within 5 % of the paper. With the ratio 1:1:1, all newest versions and one
 checkpoint that is being written fit into the fast tier. So with the version-aware order every
@@ -184,14 +184,14 @@ the MTBF from the restarts ([how](../../design/tiers.md#mtbf-declared-derived-or
 prior is one restart per day with the weight of one restart). The load is 1.9 S. There are
 {estimate["seeds"]} runs of {estimate["periods"]} periods.
 
-{learning(results)}
-
 - The column *learned after* shows the number of periods after which the hit ratio with the estimate
   is never more than two percentage points below the hit ratio with the true MTBF.
 - The columns *true MTBF, then* and *estimate, then* show the two mean hit ratios after that time.
 - The column *restarts lost* shows how many more restarts in a whole run read from the slow tier
   with the estimate than with the true MTBF. The column *of all* shows these restarts as a part of
   all restarts of the run.
+
+{learning(results)}
 
 ![Hit ratio with the true and the estimated MTBF](bbos-restarts-estimate.svg)
 """

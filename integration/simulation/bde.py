@@ -65,12 +65,12 @@ T2 uses the other card. This page repeats both cases in the
 
 `python -m integration.simulation.bde` writes this page.
 
-{table(results["runs"])}
-
 The first column shows the case and the rule that divides the rate. The rule *broker* is dray's
 [broker](../../design/scheduling.md#rates-the-broker). The columns *T1, s*, *T2, s* and *T3, s* show
 the time from the submission of a task to its end. The columns *in 1800 s* and *in 300 s* show
 whether T1 and T2 met their deadlines.
+
+{table(results["runs"])}
 
 With the two cards, T2 has a card for itself, so T2 meets its deadline under every rule. With the
 shared resource, T2 misses its deadline under two of the four rules. The rule *earliest deadline

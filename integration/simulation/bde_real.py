@@ -166,11 +166,11 @@ the run counts as ten seconds.
 
 `python -m integration.simulation.bde_real` runs the experiment and writes this page.
 
-{simulator.table(head, rows)}
-
 For each task, the column *model* shows the seconds from the submission to the end in the model (one
 shared resource), and the column *real* shows the measured seconds. The column *T2 in 300 s, real*
 shows whether T2 met its deadline in the measured run.
+
+{simulator.table(head, rows)}
 
 Under the broker, T1 and T3 end later than in the model. The reason is that the measured run
 includes the fourth task, which the model runs separately. The request for this task had a deadline

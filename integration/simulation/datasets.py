@@ -55,14 +55,14 @@ object. All links share one line, which transfers one object in {line}. {value["
 (2 % of the links) is stuck: it passes no bytes from {begin} to {end}.
 
 The table compares orders in which the source sends the objects. Each number is the median of
-{len(value["runs"])} runs, in which the datasets are submitted in different orders:
-
-{simulator.table(head, rows(text))}
+{len(value["runs"])} runs, in which the datasets are submitted in different orders.
 
 - The column *mean completion* shows the time until a dataset is complete, as the mean over all
   datasets. The column *change* compares this time with the first row.
 - The column *last* shows the time until the last dataset is complete.
 - The column *sent twice* shows the part of the objects that the source sent twice.
+
+{simulator.table(head, rows(text))}
 
 Even in the first row, the source skips busy links, so a stuck link delays only the files on this
 link. But nearly every dataset has files on the stuck link, so nearly all datasets wait for it. In

@@ -136,9 +136,7 @@ two ways. In the first way, the command names the folder itself, so dray treats 
 one dataset, and sends the objects first come, first served. In the second way, the command names
 the contents of the folder, so dray treats each subfolder as a dataset, and first sends the dataset
 that is nearest to complete. The two ways took turns. Each number is the median of
-{len(value["runs"]) // 2} runs:
-
-{simulator.table(head, rows)}
+{len(value["runs"]) // 2} runs.
 
 - The column *mean completion* shows the time until a subfolder is complete, as the mean over all
   subfolders. The column *change* compares this time with the first row.
@@ -146,6 +144,8 @@ that is nearest to complete. The two ways took turns. Each number is the median 
 - The column *link only* shows the computed mean completion if only the transfer over the link took
   time. In the first row, the subfolders are sent in the order of their names. In the second row,
   the smallest subfolder is sent first.
+
+{simulator.table(head, rows)}
 
 With subfolders as datasets, the whole copy is not faster, but a subfolder is complete sooner on
 average.

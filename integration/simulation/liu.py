@@ -156,13 +156,13 @@ the time of each transfer. On this page, dray's policies schedule the same two t
 
 ![Seconds until each data set is done, in the paper and here](liu-table-2.svg)
 
-{table_2(results)}
-
 Each row shows the time from the submission of a data set to its end. The rows *both* show the time
 from the first submission to the end of both data sets. The column *paper* shows the times of the
 paper. The columns *fluid*, *theirs* and *ours* show the times with three models of the engine that
 runs the transfers. The column *off* after *fluid* or *theirs* shows by how much the time differs
 from the paper's.
+
+{table_2(results)}
 
 **The engine *fluid*** is a line of {line:.0f} Mbit/s. Nothing except the bytes takes time. One
 number is fitted: the rate of the line is chosen so that first come, first served takes 1022 s for
@@ -216,6 +216,9 @@ model uses two data sets of the paper, with 35 GB and 58 GB. Each has a separate
 Mbit/s, and both have the same source, whose network card has 1 Gbit/s.
 
 ![Seconds until both are done](liu-figure-13.svg)
+
+The columns show the seconds until the end of the first transfer, of the second transfer and of
+both.
 
 {figure_13(results)}
 

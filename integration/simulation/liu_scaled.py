@@ -181,11 +181,11 @@ numbers were measured on a host with other work, and they differ from run to run
 
 ## Times of completion
 
-{simulator.table(head, rows)}
-
 The column *paper* shows the times of the paper. The column *fluid, scaled* shows the times of the
 engine *fluid* of [the model](liu.md), divided by {value["scale"]}. The column *off* shows by how
 much the measured time differs from this time.
+
+{simulator.table(head, rows)}
 
 In the fluid model, connections, checks, syncs and changes between the data sets take no time. In a
 real session, the rate limit permits a burst at the start: the session may immediately send the

@@ -57,8 +57,6 @@ promises, and how many of its promises it keeps. It uses {results["loads"]} rand
 
 `python -m integration.simulation.loads` writes this page.
 
-{simulator.table(head, rows)}
-
 - The column *demand* shows the demand of the transfers with deadlines for the resource that they
   use most, as a fraction of its capacity in one hour. The column *loads* shows the number of loads
   with this demand.
@@ -75,6 +73,8 @@ promises, and how many of its promises it keeps. It uses {results["loads"]} rand
   A capacity changes every 20 to 120 s, by up to {results["noise"]:.0%} of its normal value in both
   directions. The transfers and the changes are the same under all three rules. The broker reported
   {everything["foretold"]} of its {late["broker"]} misses before the deadline.
+
+{simulator.table(head, rows)}
 
 ![Late transfers by load](loads.svg)
 

@@ -89,13 +89,13 @@ is slow, the others can use the whole link.
 
 ## One target is slow all the time
 
-{fixed(runs)}
-
 - The column *by layout, objects/s* shows the rate until all data of the other targets is written.
   The column *file order, objects/s* shows the same in file order. The column *quotient* shows the
   first rate divided by the second.
 - The column *others done* shows the time, by layout, until all data of the other targets is
   written. The last column shows the same time if no target is slow.
+
+{fixed(runs)}
 
 In file order, the whole copy waits for the slow target at each file on this target. By layout, no
 other target waits. The data of the other targets is written in the same time as without a slow
@@ -107,14 +107,14 @@ the copy to its end.
 
 Each target in turn is slow for {period}.
 
-{moving(runs)}
-
 - The columns *by layout* and *file order* show the time until all data is written.
 - The column *quotient* shows the time by layout, divided by the time by layout without a slow
   target.
 - The column *least quotient* shows the lowest possible quotient. If the targets limit the rate,
   each target loses nine tenths of its speed for an eighth of the time, and no other target can make
   up for this loss. If the link limits the rate, the other targets can.
+
+{moving(runs)}
 
 The test `integration/e2e/test_targets.py` does the same with the real program and throttled
 targets.

@@ -143,14 +143,14 @@ Each target in turn has a tenth of its speed for {value["period_seconds"] * 1000
 kind is {rounds}; the table shows their median. The first column shows the end at which targets were
 slow.
 
-{simulator.table(head, rows)}
-
 - The column *by layout* shows the time of the copy in dray's order, in which no target waits for a
   slow one.
 - The column *no slow target* shows the time of the same copy if no target is slow. The column
   *quotient* shows the first time divided by the second.
 - The column *file order* shows the time of a copy with slow targets that sends one file after the
   other.
+
+{simulator.table(head, rows)}
 
 In [the model](slow-target.md), the quotient is about 1.0 if the link is the limit, as it is here.
 The machine had other work during the run, so differences of a tenth or less have no meaning. The

@@ -112,8 +112,6 @@ version is demoted only after it is complete, which lowers the bound to {lower:.
 
 ## Results
 
-{rows_of(results)}
-
 - The column *written* shows the load of the period. The column *writes* shows whether the versions
   were written at even intervals or in a burst.
 - The column *expected* shows the tier's estimate of the load. The column *pattern* shows which
@@ -132,6 +130,8 @@ version is demoted only after it is complete, which lowers the bound to {lower:.
 - The column *wrong* shows the number of copies whose content is wrong: the catalog says that a root
   has the version, but the SHA-256 of the copy on this root differs. The sum is {whole}.
 
+{rows_of(results)}
+
 {conclusion(results)}
 
 ## The largest burst
@@ -149,8 +149,6 @@ larger burst, because the data arrives faster than a demotion at Brmax frees spa
 largest burst uses every byte of S. So one pause that is longer than the mean can make the tier
 full.
 
-{bursts_of(results)}
-
 - The columns *burst*, *versions*, *w* and *d* show the load, the number of versions, and the
   measured w and d.
 - The column *v / Brmax + g* shows the mean time from the start of a demotion to the start of the
@@ -161,6 +159,8 @@ full.
   measured, the formula uses g = 0. If a write was blocked, w includes the time for which that
   write was blocked.
 - The columns *peak* and *blocked* show the same as in the table above.
+
+{bursts_of(results)}
 
 ## Refused applications
 

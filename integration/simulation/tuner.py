@@ -132,8 +132,6 @@ the cost of trying other numbers. The table shows this throughput as a percentag
 of the *best fixed* number: the constant number that has the highest throughput under the same
 disturbances, which is known only afterwards.
 
-{reached(results["paths"], PATHS)}
-
 - The column *runs with 90 % or more* shows the number of runs that reached at least 90 %.
 - The column *median* shows the median of all runs. The column *lowest twentieth* shows the
   percentage that 95 % of the runs exceeded. The column *lowest* shows the run with the lowest
@@ -141,6 +139,8 @@ disturbances, which is known only afterwards.
 - The column *good number after* shows the median time until the tuner first chose a number that
   would reach 90 % of the highest throughput if there were no disturbances. The column *slowest
   twentieth* shows the time after which 95 % of the runs had chosen such a number.
+
+{reached(results["paths"], PATHS)}
 
 DTL's rule adds four threads in each step, and continues only if the throughput grows by a factor of
 1.3. From 16 threads on, four more threads are fewer than this factor needs. So the rule stops
@@ -150,14 +150,14 @@ step that added threads.
 
 ## Numbers at which the far side fails
 
-{failing(results)}
-
 - The column *fails above* shows the largest number at which the far side does not fail.
 - The column *times exceeded* shows how often a tuner went above this number in a run, as the mean
   over all runs.
 - The column *longest* shows the longest time in any run for which the tuner stayed above this
   number without interruption. The column *total* shows the time in a run above this number, as the
   mean over all runs.
+
+{failing(results)}
 
 A tuner can find the largest number only by exceeding it. dray's tuner adds a few streams or threads
 at a time, and removes them at the first error. If only a few are too many, the first error may
