@@ -148,10 +148,10 @@ checkpoints of {given["checkpoint_gb"]:.0f} GB. The paper does not state S. Here
 period, as the paper says. No other number was fitted. The policy *BBOS, even* is not in the
 paper: it is [BBOS with even rates](../../design/tiers.md#even-rates).
 
-A write *stops* while it waits for free space on the fast tier. The *congestion* is the distance
-between the requests to write. With low congestion the requests are evenly distributed over the
-period. With medium congestion the distance is half of that, and with high congestion a tenth. In
-a *burst*, all requests arrive at the start of the period.
+A write *stops* while it waits for free space on the fast tier. The *congestion* says how fast
+the requests to write follow each other. With low congestion, the requests are evenly distributed
+over the period. With medium congestion, the time between two requests is half as long, and with
+high congestion a tenth as long. In a *burst*, all requests arrive at the start of the period.
 
 ## Thresholds (equation 5.2)
 
