@@ -157,8 +157,8 @@ not.
 Applications with periods of 60, 30 and 20 minutes together write 1.9 S in an hour. The first column
 shows the ratio of the numbers of these applications.
 
-- The column *version-aware* shows the hit ratio of BBOS, which chooses versions that are not the
-  newest of their application first.
+- The column *version-aware* shows the hit ratio of BBOS. Its first victims are the versions
+  that are not the newest of their application.
 - The column *MTBF only* shows the hit ratio of an order that considers only the MTBF, and does not
   distinguish new and old versions.
 - After each of these columns, the column *paper* shows the hit ratio in the paper, and the column
@@ -184,6 +184,7 @@ the MTBF from the restarts ([how](../../design/tiers.md#mtbf-declared-derived-or
 prior is one restart per day with the weight of one restart). The load is 1.9 S. There are
 {estimate["seeds"]} runs of {estimate["periods"]} periods.
 
+- The column *restarts per period* shows the number of restarts of all applications in one period.
 - The column *learned after* shows the number of periods after which the hit ratio with the estimate
   is never more than two percentage points below the hit ratio with the true MTBF.
 - The columns *true MTBF, then* and *estimate, then* show the two mean hit ratios after that time.

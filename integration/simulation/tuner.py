@@ -134,8 +134,8 @@ disturbances, which is known only afterwards.
 
 - The column *runs with 90 % or more* shows the number of runs that reached at least 90 %.
 - The column *median* shows the median of all runs. The column *lowest twentieth* shows the
-  percentage that 95 % of the runs exceeded. The column *lowest* shows the run with the lowest
-  percentage.
+  percentage that 95 % of the runs exceeded. The column *lowest* shows the
+  percentage of the worst run.
 - The column *good number after* shows the median time until the tuner first chose a number that
   would reach 90 % of the highest throughput if there were no disturbances. The column *slowest
   twentieth* shows the time after which 95 % of the runs had chosen such a number.
@@ -143,10 +143,10 @@ disturbances, which is known only afterwards.
 {reached(results["paths"], PATHS)}
 
 DTL's rule adds four threads in each step, and continues only if the throughput grows by a factor of
-1.3. From 16 threads on, four more threads are fewer than this factor needs. So the rule stops
-there, although more threads would increase the throughput. A burst of noise makes the rule add or
-remove threads. The rule tries fewer threads only if the throughput falls by three tenths after a
-step that added threads.
+1.3. With 16 threads or more, four more threads can increase the throughput by at most a factor of
+1.25. So the rule stops there, although more threads would increase the throughput. A burst of noise
+makes the rule add or remove threads. The rule tries fewer threads only if the throughput falls by
+three tenths after a step that added threads.
 
 ## Numbers at which the far side fails
 
