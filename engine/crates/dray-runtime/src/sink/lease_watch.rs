@@ -3,8 +3,8 @@
 //!
 //! The module `lease` takes a lease, and `dray_log::lease` has its format.
 
-use dray_core::Result;
 use dray_core::lock::LockExt;
+use dray_core::{Error, Result};
 use dray_log::LeaseRecord;
 use dray_log::lease::{self, LEASE_BYTES};
 use dray_store::ControlFile;
@@ -23,13 +23,15 @@ pub(super) struct Lease {
     seen: Mutex<LastCheck>,
 }
 
-/// Result of the last successful check.
+/// Result of the last check.
 #[derive(Default)]
 struct LastCheck {
     /// Bytes of the record. Equal bytes need not be decoded again.
     bytes: Vec<u8>,
-    /// Time just before the bytes were read.
+    /// Time just before the bytes were read. `None` after a failed check.
     before: Option<Duration>,
+    /// Time at which the last failed check ended, and its error.
+    failed: Option<(Duration, Error)>,
 }
 
 impl Lease {
@@ -47,20 +49,38 @@ impl Lease {
 
     /// Checks that this process still holds the lease.
     pub(super) fn check(&self) -> Result<()> {
-        self.look(&mut self.seen())
+        let asked = since_boot();
+        self.look(&mut self.seen(), asked)
     }
 
     /// Checks that this process held the lease recently. If many threads call this method, one of
     /// them reads the file and the others use its result.
     pub(super) fn check_often(&self) -> Result<()> {
+        let asked = since_boot();
         let mut seen = self.seen();
         match seen.before {
             Some(before) if since_boot().saturating_sub(before) < FRESH => Ok(()),
-            _ => self.look(&mut seen),
+            _ => self.look(&mut seen, asked),
         }
     }
 
-    fn look(&self, seen: &mut LastCheck) -> Result<()> {
+    /// Reads the lease. A check that has waited for a failed check of another thread uses that
+    /// error. Otherwise storage that does not answer would cost one timeout for each thread.
+    fn look(&self, seen: &mut LastCheck, asked: Duration) -> Result<()> {
+        if let Some((ended, error)) = &seen.failed
+            && *ended >= asked
+        {
+            return Err(error.clone());
+        }
+        let looked = self.read(seen);
+        seen.failed = looked
+            .as_ref()
+            .err()
+            .map(|error| (since_boot(), error.clone()));
+        looked
+    }
+
+    fn read(&self, seen: &mut LastCheck) -> Result<()> {
         let now = since_boot();
         seen.before = None;
         let mut bytes = [0; LEASE_BYTES];
@@ -102,55 +122,4 @@ pub(super) fn read_slots(file: &dyn ControlFile, bytes: &mut [u8; LEASE_BYTES]) 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{FRESH, Lease};
-    use dray_core::{End, ErrorKind, RelPath, TransferId};
-    use dray_log::{BootId, LeaseRecord, LockKind};
-    use dray_store::{ControlMode, PosixOptions, PosixStore, Store};
-    use std::thread;
-
-    fn record(epoch: u64) -> LeaseRecord {
-        LeaseRecord {
-            epoch,
-            holder: "a test".to_owned(),
-            transfer: TransferId::new("test").expect("an id"),
-            boot_id: BootId::new(&[7; 16]).expect("sixteen bytes"),
-            host: "here".to_owned(),
-            request: 0,
-            lock: LockKind::System,
-        }
-    }
-
-    #[test]
-    fn a_lease_check_is_reused_only_while_it_is_fresh() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let store = PosixStore::open(folder.path(), End::Sink, PosixOptions::default());
-        let store = store.expect("opens");
-        let path = RelPath::parse(b"lease").expect("a good path");
-        let open = || {
-            store
-                .open_control(&path, ControlMode::Create)
-                .expect("a control file")
-        };
-        let write = |record: &LeaseRecord| {
-            let bytes = record.encode().expect("fits");
-            open()
-                .write_at(record.slot_offset(), &bytes)
-                .expect("written");
-        };
-        write(&record(1));
-        let lease = Lease::new(open(), record(1));
-        lease.check_often().expect("ours");
-        write(&record(2));
-        let error = lease.check().expect_err("another's, as a look says");
-        assert_eq!(error.kind, ErrorKind::LeaseLost);
-        // The next check fails as well.
-        assert!(lease.check_often().is_err());
-
-        let lease = Lease::new(open(), record(2));
-        lease.check_often().expect("ours");
-        write(&record(3));
-        thread::sleep(FRESH);
-        assert!(lease.check_often().is_err(), "too long ago");
-    }
-}
+mod tests;
