@@ -466,7 +466,8 @@ pub(crate) struct LogArgs {
 #[derive(Debug, Args)]
 #[command(after_help = SWEEP_NOTES)]
 pub(crate) struct SweepArgs {
-    /// Folder to search with everything below it; links are not followed
+    /// Folder to search with everything below it; links are not followed. Also the URL of a folder in
+    /// a pool of Ceph (rados://POOL/PATH)
     #[arg(value_name = "DIR")]
     pub(crate) path: PathBuf,
 

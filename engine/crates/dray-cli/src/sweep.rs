@@ -6,11 +6,10 @@ use crate::output;
 use crate::units::{age_in_words, count, human};
 use dray_core::path::escape;
 use dray_core::{Error, ErrorKind};
-use dray_open::locations::own_path;
+use dray_open::swept;
 use dray_runtime::sweep::{PartialData, PartialKind, Removed, WalkEvent, WalkRoot, remove, walk};
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::time::SystemTime;
 
 /// Number of removed and kept items.
@@ -25,7 +24,7 @@ struct Sum {
 
 /// Runs `dray log sweep`.
 pub(crate) fn run(arguments: &SweepArgs) -> Result<Exit, Stop> {
-    let place = WalkRoot::open(Path::new(&*own_path(arguments.path.as_os_str())?))?;
+    let place = swept::open(arguments.path.as_os_str())?;
     let now = SystemTime::now();
     let mut sum = Sum::default();
     walk(&place, now, &mut |met| {

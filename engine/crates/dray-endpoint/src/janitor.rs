@@ -151,12 +151,12 @@ impl Janitor {
         rest: &mut dyn FnMut() -> bool,
         said: &mut BTreeSet<(String, RelPath, ModifiedTime)>,
     ) -> Result<()> {
-        // A root without a local path is in another store. The janitor handles only folders of this
-        // host.
-        let Some(path) = root.path() else {
-            return Ok(());
+        let store = Arc::clone(root.export.store());
+        let place = match root.path() {
+            Some(path) => WalkRoot::new(store, path)?,
+            None if root.export.is_swept() => WalkRoot::in_store(store, None),
+            None => return Ok(()),
         };
-        let place = WalkRoot::new(Arc::clone(root.export.store()), path)?;
         let Some(found) = self.find(root, &place, now, rest)? else {
             return Ok(());
         };

@@ -181,6 +181,15 @@ impl Export {
         }
     }
 
+    /// Returns true if a sweep may search the root for abandoned partial data.
+    #[must_use]
+    pub fn is_swept(&self) -> bool {
+        match &self.opened {
+            Opened::Folder(_) => true,
+            Opened::Stored(stored) => stored.is_swept(),
+        }
+    }
+
     fn local(&self) -> Result<&LocalFolder> {
         match &self.opened {
             Opened::Folder(folder) => Ok(folder),

@@ -2,7 +2,8 @@
 //!
 //! Only this crate contains the list of all kinds of stores: [`registry`] is the list, and each
 //! kind implements the traits of [`store_kind`]. [`locations`] parses SRC and DST. [`prepare`]
-//! opens both ends of a copy on this host. [`export`] opens the root of a server or an endpoint.
+//! opens both ends of a copy on this host, and [`swept`] opens
+//! what a sweep searches. [`export`] opens the root of a server or an endpoint.
 //! [`dray_runtime`] moves the bytes.
 
 mod disks;
@@ -16,6 +17,7 @@ pub mod registry;
 mod server_checksum;
 pub mod store_kind;
 mod stored_root;
+pub mod swept;
 mod targets;
 mod web;
 pub mod xrootd;

@@ -105,6 +105,10 @@ impl Location for RadosLocation {
 }
 
 impl Writable for RadosLocation {
+    fn is_swept(&self) -> bool {
+        true
+    }
+
     fn refuse_options(&self, options: &Options) -> Result<()> {
         if options.durability == Durability::None {
             let error = Error::new(ErrorKind::InvalidRequest, End::Here, "run the command");

@@ -146,6 +146,12 @@ pub trait Writable: Location {
     /// [`ErrorKind::InvalidRequest`]; the error names the option and the remedy.
     fn refuse_options(&self, options: &Options) -> Result<()>;
 
+    /// Returns true if a sweep may search the store for abandoned partial data. The store must list
+    /// dray's own files and know the time of their last change.
+    fn is_swept(&self) -> bool {
+        false
+    }
+
     /// Opens the folder to write to. Makes the folder if it does not exist.
     ///
     /// # Errors

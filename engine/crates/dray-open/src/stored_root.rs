@@ -98,6 +98,11 @@ impl StoredRoot {
         self.location.words()
     }
 
+    /// Returns true if a sweep may search the store for abandoned partial data.
+    pub(crate) fn is_swept(&self) -> bool {
+        !self.is_read_only && self.location.writable().is_ok_and(Writable::is_swept)
+    }
+
     fn writable(&self) -> Result<&dyn Writable> {
         if self.is_read_only {
             let error = Error::new(ErrorKind::ReadOnly, End::Sink, "write to the root");

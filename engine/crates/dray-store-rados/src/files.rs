@@ -2,7 +2,7 @@
 
 use crate::cluster::Cluster;
 use crate::errors::{Answer, Errno};
-use crate::implied::Scan;
+use crate::implied::Scans;
 use crate::layout::{OBJECT_SIZE, SIZE, STRIPE_COUNT, STRIPE_UNIT};
 use crate::names::{self, Names, State};
 use crate::note::{GENERATION, Generation, NOTE, Note, USER_PREFIX, XRDCKS, xrdcks_of};
@@ -50,8 +50,8 @@ pub(crate) struct Files {
     folders: Mutex<HashSet<Vec<u8>>>,
     /// Full names of folders that this store has made, and that were empty then.
     fresh: Mutex<HashSet<Vec<u8>>>,
-    /// The last scan for folders of other programs.
-    pub(crate) scan: Mutex<Option<Scan>>,
+    /// Scans for folders of other programs.
+    scans: Scans,
 }
 
 /// The attributes of the first object of a file.
@@ -173,7 +173,7 @@ impl Files {
             kept: Mutex::default(),
             folders: Mutex::default(),
             fresh: Mutex::default(),
-            scan: Mutex::default(),
+            scans: Scans::default(),
         })
     }
 
@@ -312,8 +312,15 @@ impl Files {
     /// Returns true if other programs have files below the folder at `path`, which has no object of
     /// its own.
     pub(crate) fn is_of_others(&self, path: &RelPath) -> Result<bool> {
-        let found = self.has_files_below(&self.full(path)?);
-        Ok(self.about(found, "look up the folder", path)? == Some(true))
+        Ok(self.has_files_below(path)? == Some(true))
+    }
+
+    /// Returns true if files are below the folder at `path`. Returns `None` if that is unknown,
+    /// because the namespace is very large.
+    pub(crate) fn has_files_below(&self, path: &RelPath) -> Result<Option<bool>> {
+        let full = self.full(path)?;
+        let found = self.scans.has_files_below(&self.data, &self.names, &full);
+        self.about(found, "look up the folder", path)
     }
 
     fn is_remembered(&self, full: &[u8]) -> bool {

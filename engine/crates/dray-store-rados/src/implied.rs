@@ -4,12 +4,13 @@
 //! result is used again for a time that is proportional to the duration of the scan. So the scans
 //! take a small part of the time of all calls, whatever the size of the namespace.
 
-use crate::errors::Answer;
-use crate::files::Files;
+use crate::errors::{Answer, Errno};
 use crate::names::{self, Names};
+use crate::pool::Pool;
 use dray_core::lock::LockExt;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Maximum duration of a scan. A scan of 10 000 objects took 20 ms on a cluster in memory, so this
@@ -26,18 +27,23 @@ const FOLDERS_MAX: usize = 65_536;
 /// time.
 const USED_FOR: u32 = 20;
 
+/// Scans of one namespace for the folders of files.
+#[derive(Default)]
+pub(crate) struct Scans(Mutex<Known>);
+
+/// The last scan, and the error of the last failed scan with the time of its end.
+#[derive(Default)]
+struct Known {
+    last: Option<Scan>,
+    failed: Option<(Instant, Errno)>,
+}
+
 /// The result of a scan.
-pub(crate) struct Scan {
+struct Scan {
     begun: Instant,
     took: Duration,
     /// Full names of all folders that contain files. `None` if the namespace is too large.
     folders: Option<HashSet<Vec<u8>>>,
-}
-
-impl Scan {
-    fn is_usable(&self) -> bool {
-        self.begun.elapsed() <= self.took * (USED_FOR + 1)
-    }
 }
 
 /// Adds the folders of a file to `found`.
@@ -51,37 +57,20 @@ fn add_folders(names: &Names, top: &[u8], full: &[u8], found: &mut HashSet<Vec<u
     }
 }
 
-impl Files {
-    /// Returns true if files are below the folder with this full name, and false if no file was
-    /// there a moment ago. Returns `None` if the namespace is too large for a scan.
-    pub(crate) fn has_files_below(&self, full: &[u8]) -> Answer<Option<bool>> {
-        let mut known = self.scan.lock_unpoisoned();
-        let asked = Instant::now();
-        loop {
-            let scan = match known.take().filter(Scan::is_usable) {
-                Some(scan) => scan,
-                None => self.scanned()?,
-            };
-            let found = scan.folders.as_ref().map(|folders| folders.contains(full));
-            let is_new = scan.begun >= asked;
-            // The files may have been deleted since an earlier scan. A positive answer is rare, so
-            // scan again.
-            if found != Some(true) || is_new {
-                *known = Some(scan);
-                return Ok(found);
-            }
-        }
+impl Scan {
+    fn is_usable(&self) -> bool {
+        self.begun.elapsed() <= self.took * (USED_FOR + 1)
     }
 
-    fn scanned(&self) -> Answer<Scan> {
+    fn new(pool: &Pool, names: &Names) -> Answer<Self> {
         let begun = Instant::now();
-        let top = self.names.top();
+        let top = names.top();
         let mut folders = HashSet::new();
         let (mut count, mut is_whole) = (0_u32, true);
-        self.data.each_object(&mut |object| {
+        pool.each_object(&mut |object| {
             count = count.wrapping_add(1);
             if let Some(full) = names::file_of_first(object) {
-                add_folders(&self.names, &top, full, &mut folders);
+                add_folders(names, &top, full, &mut folders);
             }
             let is_late = count.is_multiple_of(NAMES_PER_LOOK) && begun.elapsed() > SCAN_MAX;
             if is_late || folders.len() > FOLDERS_MAX {
@@ -90,11 +79,47 @@ impl Files {
             }
             ControlFlow::Continue(())
         })?;
-        Ok(Scan {
+        Ok(Self {
             begun,
             took: begun.elapsed(),
             folders: is_whole.then_some(folders),
         })
+    }
+}
+
+impl Scans {
+    /// Returns true if files are below the folder with the full name `full`, and false if no file
+    /// was there a moment ago. Returns `None` if the namespace is too large for a scan.
+    pub(crate) fn has_files_below(
+        &self,
+        pool: &Pool,
+        names: &Names,
+        full: &[u8],
+    ) -> Answer<Option<bool>> {
+        let asked = Instant::now();
+        let mut known = self.0.lock_unpoisoned();
+        loop {
+            let scan = match (known.last.take().filter(Scan::is_usable), known.failed) {
+                (Some(scan), _) => scan,
+                // Otherwise each thread that has waited for this scan would wait for a timeout.
+                (None, Some((ended, errno))) if ended >= asked => return Err(errno),
+                (None, _) => match Scan::new(pool, names) {
+                    Ok(scan) => scan,
+                    Err(errno) => {
+                        known.failed = Some((Instant::now(), errno));
+                        return Err(errno);
+                    }
+                },
+            };
+            let found = scan.folders.as_ref().map(|folders| folders.contains(full));
+            let is_new = scan.begun >= asked;
+            // The files may have been deleted since an earlier scan. A positive answer is rare, so
+            // scan again.
+            if found != Some(true) || is_new {
+                known.last = Some(scan);
+                return Ok(found);
+            }
+        }
     }
 }
 

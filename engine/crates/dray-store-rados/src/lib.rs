@@ -20,6 +20,7 @@ mod library;
 mod list;
 #[expect(unsafe_code, reason = "librados is reached by its C interface")]
 mod lock;
+mod lost;
 mod names;
 mod note;
 mod partial;

@@ -91,6 +91,19 @@ pub(crate) fn file_of_first(object: &[u8]) -> Option<&[u8]> {
     object.strip_suffix(FIRST).filter(|full| !full.is_empty())
 }
 
+/// Returns the full name of a file and the number of the object, for an object other than the first.
+pub(crate) fn file_of_further(object: &[u8]) -> Option<(&[u8], u64)> {
+    let (full, suffix) = object.split_at_checked(object.len().checked_sub(SUFFIX_BYTES)?)?;
+    let digits = std::str::from_utf8(suffix.strip_prefix(b".")?).ok()?;
+    let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let number = digits
+        .bytes()
+        .all(is_hex)
+        .then(|| u64::from_str_radix(digits, 16).ok());
+    let number = number.flatten().filter(|number| *number > 0)?;
+    (!full.is_empty()).then_some((full, number))
+}
+
 /// The full names of the files below one folder of a namespace.
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
@@ -141,7 +154,7 @@ impl Names {
 
 #[cfg(test)]
 mod tests {
-    use super::{Names, State, file_of_first, object, staged};
+    use super::{Names, State, file_of_first, file_of_further, object, staged};
     use dray_core::{End, RelPath};
 
     fn path(text: &str) -> RelPath {
@@ -193,6 +206,18 @@ mod tests {
         assert_eq!(staged(b"/a", 1).as_bytes(), b"s/a.0000000000000001");
         assert_eq!(file_of_first(b"/a.0000000000000000"), Some(&b"/a"[..]));
         assert_eq!(file_of_first(b"/a.0000000000000001"), None);
+        assert_eq!(
+            file_of_further(b"/a.000000000000001a"),
+            Some((&b"/a"[..], 26))
+        );
+        for other in [
+            "/a.0000000000000000",
+            "/a.000000000000001A",
+            ".0000000000000001",
+            "/a.1",
+        ] {
+            assert_eq!(file_of_further(other.as_bytes()), None, "{other}");
+        }
         assert_eq!(State::of(b"d/x"), Some((State::Folder, &b"/x"[..])));
         assert_eq!(State::Control.object(b"/x").as_bytes(), b"l/x");
     }

@@ -20,7 +20,7 @@ pub(crate) const USER_PREFIX: &[u8] = b"U.";
 const FORM: &str = "1";
 
 /// A random number that identifies a file. Its text is the value of [`GENERATION`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Generation(pub(crate) u64);
 
 impl Generation {

@@ -32,7 +32,7 @@ pub(crate) const STAGED: &[u8] = b"staged";
 /// these objects, as decimal text.
 pub(crate) const OLD: &CStr = c"dray.old";
 /// Attribute of a claim: the full name of the partial file that holds the claim.
-const HOLDER: &CStr = c"dray.holder";
+pub(crate) const HOLDER: &CStr = c"dray.holder";
 
 /// Number of operations that a loop over the objects of a file starts together.
 pub(crate) const BATCH: usize = 64;

@@ -58,7 +58,10 @@ impl First<'_> {
 }
 
 /// Calls `each` for parts of `numbers` that are small enough for one batch.
-fn batches(numbers: Range<u64>, mut each: impl FnMut(Range<u64>) -> Result<()>) -> Result<()> {
+pub(crate) fn batches(
+    numbers: Range<u64>,
+    mut each: impl FnMut(Range<u64>) -> Result<()>,
+) -> Result<()> {
     let mut at = numbers.start;
     while at < numbers.end {
         let end = numbers.end.min(at + BATCH as u64);

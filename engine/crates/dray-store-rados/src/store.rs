@@ -16,13 +16,14 @@ use dray_core::{
 };
 use dray_store::{
     Attributes, CONTROL_NAMES_MAX, Capabilities, ControlFile, ControlMode, FileKind, FileNote,
-    FileState, FreeSpace, ListOptions, Lister, MadeDir, Partial, PartialId, PartialRequest,
-    Publish, ReadHandle, ReadPurpose, SmallFile, SmallName, Store, SyncItem, Target, unsupported,
+    FileState, FreeSpace, Holding, ListOptions, Lister, MadeDir, Partial, PartialId,
+    PartialRequest, Publish, ReadHandle, ReadPurpose, SmallFile, SmallName, Store, SyncItem,
+    Target, unsupported,
 };
 use std::ffi::CString;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, RwLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A folder in a pool, open for reading and writing.
 ///
@@ -119,8 +120,7 @@ impl Files {
         let full = self.full(path)?;
         // A caller looks up no entries in a new folder, and would replace the files of others.
         let is_in_fresh = self.is_fresh(&self.full(&folder_of(path))?);
-        let is_empty =
-            is_in_fresh || self.about(self.has_files_below(&full), OPERATION, path)? == Some(false);
+        let is_empty = is_in_fresh || self.has_files_below(path)? == Some(false);
         let made = self.state.one(Job::write(
             State::Folder.object(&full),
             vec![Step::CreateNew],
@@ -384,6 +384,16 @@ impl Store for RadosStore {
             Some(entry) => Ok(Some(entry.state(self.files().data.number))),
             None => self.files().own_state(path),
         }
+    }
+
+    fn holding(&self, path: &RelPath) -> Result<Option<Holding>> {
+        self.files().holding(path)
+    }
+
+    fn gather_lost(&self, before: SystemTime) -> Result<u64> {
+        let before = before.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let seconds = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
+        self.files().gather_lost(seconds)
     }
 
     fn known_sums(&self, path: &RelPath) -> Result<Option<Sums>> {

@@ -30,6 +30,7 @@ use crate::types::{
 pub use control::ControlFile;
 use dray_core::{ByteRange, Layout, Metadata, Name, RelPath, Result, Sums};
 use rustix::fd::BorrowedFd;
+use std::time::SystemTime;
 
 /// A tree of files at the source or the sink of a transfer. The module documentation shows the
 /// order of calls.
@@ -138,6 +139,17 @@ pub trait Store: Send + Sync {
             bytes: state.size,
             changed: state.modified,
         }))
+    }
+
+    /// Makes partial files of data that no listing shows and that has not changed since `before`, so
+    /// that a sweep finds the data. Returns the number of new partial files. Only a store that keeps
+    /// a file in several parts can have such data.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    fn gather_lost(&self, before: SystemTime) -> Result<u64> {
+        let _ = before;
+        Ok(0)
     }
 
     /// Returns the checksums stored with a published file (see [`Attributes::sums`]), if the file

@@ -157,6 +157,12 @@ impl WalkRoot {
         Self::new(Arc::new(store), &real)
     }
 
+    /// Returns the place of the root of any store. Logs above the root are in `above`.
+    #[must_use]
+    pub fn in_store(store: Arc<dyn Store>, above: Option<(Arc<dyn Store>, RelPath)>) -> Self {
+        Self { store, above }
+    }
+
     fn others(&self) -> OtherLogs {
         OtherLogs::all(&self.store, self.above.as_ref())
     }
@@ -185,6 +191,13 @@ pub fn walk(
         now,
         tell,
     };
+    // If this fails, the listing is still complete except for the lost data.
+    let before = now.checked_sub(AGE_MIN).unwrap_or(UNIX_EPOCH);
+    if let Err(error) = place.store.gather_lost(before)
+        && (walk.tell)(WalkEvent::Unreadable(error)).is_break()
+    {
+        return Ok(());
+    }
     let mut lister = place.store.list(&RelPath::root(), &options)?;
     let _ = walk.tree(lister.as_mut());
     Ok(())

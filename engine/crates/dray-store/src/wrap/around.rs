@@ -12,7 +12,7 @@ use crate::types::{
 use dray_core::{ByteRange, Error, Layout, Metadata, Name, RelPath, Result, Sums};
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 macro_rules! operations {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
@@ -303,6 +303,11 @@ impl<H: Hook> Store for Around<H> {
 
     fn holding(&self, path: &RelPath) -> Result<Option<Holding>> {
         self.call(Operation::Stat, path, || self.inner.holding(path))
+    }
+
+    fn gather_lost(&self, before: SystemTime) -> Result<u64> {
+        let gather = || self.inner.gather_lost(before);
+        self.call(Operation::List, &RelPath::root(), gather)
     }
 
     fn known_sums(&self, path: &RelPath) -> Result<Option<Sums>> {

@@ -1,0 +1,45 @@
+//! Opens the folder or the store that a sweep searches for abandoned partial data.
+
+use crate::locations::own_path;
+use crate::registry::Registry;
+use crate::store_kind::{OpenedSink, Writable};
+use dray_core::{End, Error, ErrorKind, Result};
+use dray_runtime::sweep::WalkRoot;
+use dray_store::FileKind;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Opens a folder of this host, or a folder that the URL of a store names.
+///
+/// # Errors
+/// [`ErrorKind::InvalidRequest`] if a sweep cannot search this kind of store. [`ErrorKind::NotFound`]
+/// if the folder does not exist. Errors of the store.
+pub fn open(typed: &OsStr) -> Result<WalkRoot> {
+    let location = Registry::default().keeping().parse(typed.as_bytes())?;
+    let Some(location) = location else {
+        return WalkRoot::open(Path::new(&*own_path(typed)?));
+    };
+    let writable = location
+        .writable()
+        .ok()
+        .filter(|one| Writable::is_swept(*one));
+    let failed =
+        |kind, cause: String| Error::new(kind, End::Here, "search for partial data").cause(cause);
+    let words = location.words();
+    let Some(writable) = writable else {
+        let cause = format!("{words}: this storage system has no sweep");
+        return Err(failed(ErrorKind::InvalidRequest, cause).remedy(
+            "give a folder of this host or a rados:// URL; purge the transfer if an endpoint ran it",
+        ));
+    };
+    // The next call would make a missing folder.
+    let source = location.open_source(false)?.store;
+    let found = source.stat(&location.path())?.map(|state| state.kind);
+    if found != Some(FileKind::Directory) {
+        let cause = format!("{words} is not an existing folder");
+        return Err(failed(ErrorKind::NotFound, cause).remedy("check the URL"));
+    }
+    let OpenedSink { store, above, .. } = writable.open_sink()?;
+    Ok(WalkRoot::in_store(store, above))
+}
