@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +78,7 @@ def _answer(cluster: Any, request: dict[str, Any]) -> object:  # noqa: ANN401 - 
             )
             for name in request["names"]
         ]
-    if to in ("names", "attributes", "read", "write", "remove"):
+    if to in ("names", "attributes", "read", "write", "remove", "age"):
         with cluster.open_ioctx(request["pool"]) as pool:
             return _of_objects(pool, to, request)
     if to == "osd":
@@ -90,6 +91,8 @@ def _of_objects(pool: Any, to: str, request: dict[str, Any]) -> object:  # noqa:
     pool.set_namespace(request.get("namespace", ""))
     if to == "names":
         return sorted(each.key for each in pool.list_objects())
+    if to == "age":
+        return _age(pool, request["seconds"])
     name = request["name"]
     if to == "attributes":
         return {key: value.decode("latin-1") for key, value in pool.get_xattrs(name)}
@@ -98,6 +101,18 @@ def _of_objects(pool: Any, to: str, request: dict[str, Any]) -> object:  # noqa:
     if to == "write":
         return pool.write_full(name, request["text"].encode("latin-1"))
     return pool.remove_object(name)
+
+
+def _age(pool: Any, seconds: int) -> object:  # noqa: ANN401 - JSON or bindings without types
+    """Make all objects of a namespace older."""
+    import rados
+
+    names = [each.key for each in pool.list_objects()]
+    for name in names:
+        with rados.WriteOpCtx() as change:
+            change.set_xattr("test.aged", b"1")
+            pool.operate_write_op(change, name, mtime=int(time.time()) - seconds)
+    return len(names)
 
 
 def _command(call: Callable[[str, bytes], Any], request: dict[str, Any]) -> object:

@@ -56,6 +56,10 @@ class Cluster:
     osd_bytes: int = 6 << 30
     #: without a manager, the cluster has no statistics, no quotas and no ``pg dump``
     has_manager: bool = True
+    #: address of all daemons
+    host: str = HERE
+    #: words before the command of each daemon, for example to enter a network namespace
+    wrap: Sequence[str] = ()
     #: further lines of the section ``[global]``
     lines: Sequence[str] = ()
     _daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -116,7 +120,7 @@ class Cluster:
         _run(*make, "--create-keyring", "--name=mon.", "--cap", "mon", "allow *", keyring)
         everything = [word for each in ("mon", "osd", "mgr") for word in ("--cap", each, "allow *")]
         _run(*make, "--name=client.admin", *everything, keyring)
-        address = f"[v2:{HERE}:{self.port}]"
+        address = f"[v2:{self.host}:{self.port}]"
         _run("monmaptool", "--create", "--fsid", self.fsid, "--addv", "a", address, monmap)
         words: list[Word] = ["--mkfs", "-i", "a", "--monmap", monmap, "--keyring", keyring]
         _run("ceph-mon", "-c", self.configuration, *words)
@@ -144,7 +148,7 @@ class Cluster:
 
     def _begin(self, name: str, *words: Word) -> None:
         # The kernel ends the daemon when this process ends in any way.
-        wrap = ["setpriv", "--pdeathsig", "KILL", "--"]
+        wrap = [*self.wrap, "setpriv", "--pdeathsig", "KILL", "--"]
         whole: list[Word] = [*wrap, *words, "-c", self.configuration, "-f"]
         with (self.folder / "log" / f"{name}.out").open("ab") as out:
             self._daemons[name] = subprocess.Popen(
@@ -205,6 +209,12 @@ class Cluster:
         """Remove an object."""
         assert self._asker is not None
         self._asker.ask(to="remove", pool=pool, name=name, namespace=namespace)
+
+    def age(self, pool: str, seconds: int, namespace: str = "") -> int:
+        """Make all objects of a namespace seem unchanged for this time; return their number."""
+        assert self._asker is not None
+        words: dict[str, Any] = {"seconds": seconds, "namespace": namespace}
+        return int(self._asker.ask(to="age", pool=pool, **words))
 
     def rados(self, *words: Word, seconds: float = 120) -> subprocess.CompletedProcess[str]:
         """Run the stock program ``rados``."""
@@ -338,11 +348,11 @@ def _run(*words: Word) -> None:
 CONFIGURATION = """\
 [global]
 fsid = {cluster.fsid}
-mon host = v2:127.0.0.1:{cluster.port}
+mon host = v2:{cluster.host}:{cluster.port}
 mon initial members = a
-public addr = 127.0.0.1
-public network = 127.0.0.0/8
-cluster network = 127.0.0.0/8
+public addr = {cluster.host}
+public network = {cluster.host}/32
+cluster network = {cluster.host}/32
 ms bind ipv6 = false
 ms bind msgr1 = false
 ms bind msgr2 = true

@@ -6,27 +6,30 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from integration.conftest import OUT
 from integration.harness.program import find_program
+from integration.storage import network
 from integration.storage.ceph import Cluster, find_missing
 from integration.xrootd.servers import compile_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from integration.storage.network import Network
 
-def _cluster(name: str, store: str, auth: str) -> Iterator[Cluster]:
+
+def _cluster(name: str, **options: Any) -> Iterator[Cluster]:  # noqa: ANN401
     reason = find_missing()
     if reason:
         pytest.skip(reason)
     # Not pytest's own folder: the data may be gigabytes, and other users read the configuration.
     folder = Path(tempfile.mkdtemp(prefix="dray-test-", dir=os.environ.get("DRAY_TEST_DIR")))
     folder.chmod(0o755)
-    cluster = Cluster(folder, store=store, auth=auth)
+    cluster = Cluster(folder, **options)
     try:
         yield cluster.start()
     finally:
@@ -52,24 +55,42 @@ def shared() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def ceph() -> Iterator[Cluster]:
     """Yield a cluster that keeps its data in memory. Its OSDs must not be restarted."""
-    yield from _cluster("memory", "memstore", "none")
+    yield from _cluster("memory")
 
 
 @pytest.fixture(scope="session")
 def ceph_on_disk() -> Iterator[Cluster]:
     """Yield a cluster whose data survives a restart of its OSDs."""
-    yield from _cluster("disk", "bluestore", "none")
+    yield from _cluster("disk", store="bluestore")
 
 
 @pytest.fixture(scope="session")
 def ceph_with_keys() -> Iterator[Cluster]:
     """Yield a cluster in memory that authenticates its users (``cephx``)."""
-    yield from _cluster("keys", "memstore", "cephx")
+    yield from _cluster("keys", auth="cephx")
+
+
+class FarCluster(NamedTuple):
+    """A cluster behind a link that a test can cut."""
+
+    cluster: Cluster
+    network: Network
+
+
+@pytest.fixture(scope="session")
+def ceph_far() -> Iterator[FarCluster]:
+    """Yield a cluster in memory in a network namespace of its own."""
+    if reason := network.find_missing():
+        pytest.skip(reason)
+    with network.network() as made:
+        for cluster in _cluster("far", host=network.THERE, wrap=made.wrap):
+            yield FarCluster(cluster, made)
+            made.restore()
 
 
 @pytest.fixture(autouse=True)
 def release_program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make endpoints run the release program of this tree, unless ``DRAY_PROGRAM`` names another."""
+    """Make endpoints run the release program, unless ``DRAY_PROGRAM`` names another."""
     if "start_endpoint" not in request.fixturenames or "DRAY_PROGRAM" in os.environ:
         return
     try:

@@ -53,10 +53,14 @@ def make_file(path: Path, size: int, seed: int) -> Path:
 class Pool:
     """A pool, its root folder, and its content as the stock program reads it."""
 
-    def __init__(self, cluster: Cluster, name: str, folder: Path) -> None:
-        """Create the pool."""
-        self.cluster, self.name, self.folder = cluster, name, folder
-        cluster.make_pool(name)
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        """Create the pool, with a new name.
+
+        :param folder: for files of the test.
+        """
+        self.cluster, self.folder = cluster, folder
+        self.name = f"root{time.monotonic_ns()}"
+        cluster.make_pool(self.name)
 
     @property
     def url(self) -> str:
@@ -64,7 +68,10 @@ class Pool:
         return f"rados://{self.name}@{SPACE}/{TOP}?conf={self.cluster.configuration}"
 
     def read(self, path: str) -> bytes | None:
-        """Read a file by libradosstriper; ``None`` if no file has the name."""
+        """Read a file by libradosstriper; ``None`` if no file has the name.
+
+        libradosstriper locks the first object, which blocks on a full pool.
+        """
         out = self.folder / f"read-{threading.get_ident()}-{time.monotonic_ns()}"
         words: list[Word] = ["-p", self.name, "-N", SPACE, "--striper", "get", f"{TOP}/{path}", out]
         ended = self.cluster.rados(*words)
@@ -75,6 +82,10 @@ class Pool:
             return None
         finally:
             out.unlink(missing_ok=True)
+
+    def is_visible(self, path: str) -> bool:
+        """Return whether a file has the name. Unlike :meth:`read`, works on a full pool."""
+        return f"{TOP}/{path}.{0:016x}" in self.objects(path)
 
     def write(self, path: str, source: Path) -> None:
         """Write a file as another program does."""
@@ -90,6 +101,11 @@ class Pool:
     def leftovers(self) -> list[str]:
         """Return the objects of the state namespace that are not folders."""
         return [name for name in self.cluster.names(self.name, STATE) if not name.startswith("d")]
+
+    def age(self, seconds: int) -> None:
+        """Make all objects seem unchanged for this time."""
+        for space in (SPACE, STATE):
+            self.cluster.age(self.name, seconds, space)
 
     def expect(self, path: str, source: Path) -> None:
         """Fail unless a file of the pool has the content of ``source``, in the right objects."""
@@ -167,10 +183,14 @@ class Sites:
         name = f"cp-{time.monotonic_ns()}"
         return Process([self.near.program, "cp", "--json", *words], self.pool.folder, name)
 
-    def at_pool(self, name: str, **options: Any) -> Endpoint:  # noqa: ANN401
-        """Start an endpoint whose root ``data`` is the pool, with its own state and key."""
-        roots = [Root("data", {"store": self.pool.url})]
-        return self._start(name, roots=roots, config={**self._config, **options})
+    def at_pool(self, name: str, *, store: str = "", **config: Any) -> Endpoint:  # noqa: ANN401
+        """Start an endpoint whose root ``data`` is the pool, with its own state and key.
+
+        :param store: the URL of the root, if it is not that of the pool.
+        :param config: further keys of its configuration.
+        """
+        roots = [Root("data", {"store": store or self.pool.url})]
+        return self._start(name, roots=roots, config={**self._config, **config})
 
     def client(self, endpoint: Endpoint) -> Client:
         """Return a client of an endpoint."""
@@ -201,7 +221,7 @@ class Sites:
         request = Request(
             sources=(),
             destination="",
-            **{"retry": PATIENT, "overwrite": "always", **more},  # type: ignore[arg-type]
+            **{"retry": PATIENT, "overwrite": "always", **more},
         )
         handle = copy(
             source.place(path),

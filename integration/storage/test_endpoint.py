@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from dray.client import Transfer
     from dray.testing.endpoints import Endpoint
+    from integration.harness.program import Word
     from integration.storage.ceph import Cluster
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(1200)]
@@ -45,10 +46,9 @@ def sites(
     start_endpoint: Callable[..., Endpoint],
     ceph: Cluster,
     folder: Path,
-    request: pytest.FixtureRequest,
 ) -> Iterator[Sites]:
     """Yield an endpoint with a folder, and a pool of the cluster in memory."""
-    made = Sites(start_endpoint, Pool(ceph, f"e-{abs(hash(request.node.name))}", folder))
+    made = Sites(start_endpoint, Pool(ceph, folder))
     yield made
     made.close()
 
@@ -81,7 +81,7 @@ def test_a_third_party_copy_from_pool_to_pool(
     sites: Sites, ceph: Cluster, start_endpoint: Callable[..., Endpoint]
 ) -> None:
     """A caller without data asks the endpoint of one pool for a file of another pool."""
-    other = Sites(start_endpoint, Pool(ceph, f"{sites.pool.name}-b", sites.pool.folder))
+    other = Sites(start_endpoint, Pool(ceph, sites.pool.folder))
     try:
         source = make_file(sites.near.root("x"), SIZE, 3)
         one, two = sites.at_pool("one"), other.at_pool("two")
@@ -114,11 +114,15 @@ def test_calls_of_the_api_see_the_pool(sites: Sites) -> None:
 # --- killed endpoints ---------------------------------------------------------------------------
 
 
+@dataclass
 class Sums:
     """Counts of all moments."""
 
-    def __init__(self) -> None:
-        self.kills = self.resumed = self.durable = self.again = 0
+    kills: int = 0
+    #: bytes that the second endpoints did not ask for
+    resumed: int = 0
+    #: the most bytes that were sent twice
+    again: int = 0
 
 
 def _await_bytes(sites: Sites, count: int) -> None:
@@ -164,7 +168,6 @@ def _resumed_by_another(sites: Sites, number: int, part: float, sums: Sums) -> N
     assert excess <= SIZE * part - durable + POOL_BYTES + OVERHEAD_BYTES
     sums.kills += 1
     sums.resumed += counts.resumed
-    sums.durable += durable
     sums.again = max(sums.again, excess)
     second.close()
 
@@ -245,7 +248,7 @@ def test_a_copy_into_a_folder_of_other_programs_keeps_their_files(sites: Sites) 
         make_file(tree / name, 5 * MIB, 9)
         make_file(tree / f"{name}-new", 70_000, 10)
         sites.pool.write(f"tree/{name}", one)
-    words = ["-r", "--overwrite", "never", tree, sites.pool.url.replace("?", "/?")]
+    words: list[Word] = ["-r", "--overwrite", "never", tree, sites.pool.url.replace("?", "/?")]
     report = sites.cp(*words).wait().expect(0).report
     assert (report["files_skipped"], report["files_failed_total"]) == (3, 0), report
     for name in ("a", "sub/a", "sub/deep/a"):

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dray.client import Retry
-from integration.storage.ceph import Cluster
 from integration.storage.pool_root import (
     END_SECONDS,
     MIB,
@@ -27,14 +26,16 @@ if TYPE_CHECKING:
 
     from dray.client import Transfer
     from dray.testing.endpoints import Endpoint
+    from integration.storage.ceph import Cluster
+    from integration.storage.conftest import FarCluster
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(1200)]
 
 SIZE = 64 * MIB + 12345
 RATE = 12 * MIB
+SLOW = 2 * MIB
 #: a manager reports the used bytes to the monitors seconds later
 QUOTA_SECONDS = 60.0
-ONCE = Retry(tries=1)
 
 
 @pytest.fixture
@@ -42,10 +43,9 @@ def sites(
     start_endpoint: Callable[..., Endpoint],
     ceph: Cluster,
     folder: Path,
-    request: pytest.FixtureRequest,
 ) -> Iterator[Sites]:
     """Yield an endpoint with a folder, and a pool of the cluster in memory."""
-    made = Sites(start_endpoint, Pool(ceph, f"f-{abs(hash(request.node.name))}", folder))
+    made = Sites(start_endpoint, Pool(ceph, folder))
     yield made
     made.close()
 
@@ -55,10 +55,9 @@ def durable_sites(
     start_endpoint: Callable[..., Endpoint],
     ceph_on_disk: Cluster,
     folder: Path,
-    request: pytest.FixtureRequest,
 ) -> Iterator[Sites]:
     """Yield the same with a cluster whose daemons may be restarted."""
-    made = Sites(start_endpoint, Pool(ceph_on_disk, f"d-{abs(hash(request.node.name))}", folder))
+    made = Sites(start_endpoint, Pool(ceph_on_disk, folder))
     yield made
     made.close()
 
@@ -101,35 +100,46 @@ def await_full(cluster: Cluster, pool: str, *, full: bool) -> None:
         time.sleep(0.1)
 
 
+def _fill(sites: Sites, grid: Endpoint, size: int) -> tuple[str, Transfer]:
+    """Copy a file into a pool with less room than the file needs; return the failed transfer."""
+    cluster, pool = sites.pool.cluster, sites.pool
+    cluster.set_quota(pool.name, size)
+    # The monitors mark the pool seconds after its quota is exceeded, so the copy is slow.
+    id = sites.submit(sites.near, "f", grid, "f", rate_max=SLOW)
+    failed = sites.wait(grid, id)
+    assert failed.state == "failed", failed
+    assert [failure.error.kind for failure in failed.failures] == ["no_space"], failed
+    said = str(failed.failures[0].error)
+    assert "the pool has reached its quota" in said
+    assert "raise its quota" in said
+    assert failed.bytes.durable > 0, failed
+    assert not pool.is_visible("f")
+    assert is_full(cluster, pool.name)
+    return id, failed
+
+
 def test_a_full_pool_fails_with_one_message_and_the_repetition_resumes(
     sites: Sites, ceph: Cluster
 ) -> None:
     """Durable bytes are kept. After the quota is raised the same request sends only the rest."""
     source = make_file(sites.near.root("f"), SIZE, 1)
-    grid = sites.at_pool("grid")
     kept = make_file(sites.pool.folder / "kept", 5 * MIB, 2)
     sites.pool.write("kept", kept)
-    ceph.set_quota(sites.pool.name, 16 * MIB)
-    with PoolWatch(sites.pool, "f", source.read_bytes()):
-        id = sites.submit(sites.near, "f", grid, "f", rate_max=RATE // 4, retry=ONCE)
-        failed = sites.wait(grid, id)
-        assert failed.state == "failed", failed
-        assert failed.error is not None
-        assert failed.error.kind == "no_space", failed
-        assert "the pool has reached its quota" in str(failed.error)
-        assert "raise its quota" in str(failed.error)
-        assert failed.bytes.durable > 0, failed
-        assert sites.pool.read("kept") == kept.read_bytes()
-        # Files of a full pool can be read and removed.
-        client = sites.client(grid)
-        assert [entry.name for entry in client.list("/data")] == ["kept"]
-        ceph.set_quota(sites.pool.name, 0)
-        await_full(ceph, sites.pool.name, full=False)
-        again = sites.submit(sites.near, "f", grid, "f", id=id)
-        done = sites.wait(grid, again)
+    grid = sites.at_pool("grid")
+    id, failed = _fill(sites, grid, 12 * MIB)
+    # A full pool can be listed and read.
+    assert [entry.name for entry in sites.client(grid).list("/data")] == ["kept"]
+    back = sites.pool.folder / "back"
+    sites.cp(sites.pool.url.replace("?", "/kept?"), back).wait().expect(0)
+    assert back.read_bytes() == kept.read_bytes()
+    ceph.set_quota(sites.pool.name, 0)
+    await_full(ceph, sites.pool.name, full=False)
+    done = sites.wait(grid, sites.submit(sites.near, "f", grid, "f", id=id))
     expect_done(sites, done, "f", source)
+    assert done.attempt == 2, done
     assert done.bytes.resumed >= failed.bytes.durable, (failed, done)
     assert done.bytes.sent <= SIZE - done.bytes.resumed
+    print(f"{done.bytes.resumed / MIB:.1f} MiB of {SIZE / MIB:.1f} MiB resumed")
 
 
 def test_space_of_a_full_pool_is_given_back_by_a_purge(sites: Sites, ceph: Cluster) -> None:
@@ -137,18 +147,11 @@ def test_space_of_a_full_pool_is_given_back_by_a_purge(sites: Sites, ceph: Clust
     make_file(sites.near.root("f"), SIZE, 1)
     small = make_file(sites.near.root("small"), 2 * MIB, 3)
     grid = sites.at_pool("grid")
-    ceph.set_quota(sites.pool.name, 12 * MIB)
-    id = sites.submit(sites.near, "f", grid, "f", rate_max=RATE // 4)
-    client = sites.client(grid)
-    await_full(ceph, sites.pool.name, full=True)
-    until = time.monotonic() + END_SECONDS
-    while client.transfer(id).state != "waiting":
-        assert time.monotonic() < until, client.transfer(id)
-        time.sleep(0.05)
+    id, _ = _fill(sites, grid, 8 * MIB)
     assert sites.pool.objects("f.") != []
+    client = sites.client(grid)
     client.cancel(id, purge=True)
-    ended = sites.wait(grid, id)
-    assert ended.state == "cancelled", ended
+    until = time.monotonic() + END_SECONDS
     while not any("purged" in notice for notice in client.transfer(id).notices):
         assert time.monotonic() < until, client.transfer(id)
         time.sleep(0.05)
@@ -157,23 +160,6 @@ def test_space_of_a_full_pool_is_given_back_by_a_purge(sites: Sites, ceph: Clust
     await_full(ceph, sites.pool.name, full=False)
     done = sites.wait(grid, sites.submit(sites.near, "small", grid, "small"))
     expect_done(sites, done, "small", small)
-
-
-def test_a_transfer_waits_for_space_and_continues(sites: Sites, ceph: Cluster) -> None:
-    """With retries, the transfer continues by itself when the pool has space."""
-    source = make_file(sites.near.root("f"), SIZE, 1)
-    grid = sites.at_pool("grid")
-    ceph.set_quota(sites.pool.name, 12 * MIB)
-    id = sites.submit(sites.near, "f", grid, "f", rate_max=RATE // 4)
-    await_full(ceph, sites.pool.name, full=True)
-    time.sleep(3)
-    found = sites.client(grid).transfer(id)
-    assert not found.is_terminal, found
-    ceph.set_quota(sites.pool.name, 0)
-    sites.client(grid).change(id, rate_max=10 * RATE)
-    done = sites.wait(grid, id)
-    expect_done(sites, done, "f", source)
-    assert sites.sent() <= SIZE + 2 * POOL_BYTES + OVERHEAD_BYTES
 
 
 # --- daemons ------------------------------------------------------------------------------------
@@ -228,3 +214,85 @@ def test_a_source_loses_an_osd_for_a_while(durable_sites: Sites, ceph_on_disk: C
     done = sites.wait(sites.near, id)
     assert (done.state, done.error) == ("done", None), done
     assert sites.near.root("f").read_bytes() == source.read_bytes()
+
+
+# --- the connection -----------------------------------------------------------------------------
+
+#: of the client of the endpoint; the default of dray is 30 s
+TIMEOUT_SECONDS = 8
+
+
+@pytest.fixture
+def far_sites(
+    start_endpoint: Callable[..., Endpoint],
+    ceph_far: FarCluster,
+    folder: Path,
+) -> Iterator[Sites]:
+    """Yield an endpoint with a folder, and a cluster behind a link that can be cut."""
+    cluster, network = ceph_far
+    made = Sites(start_endpoint, Pool(cluster, folder))
+    yield made
+    network.restore()
+    made.close()
+
+
+def _short(sites: Sites) -> str:
+    """Return the URL of the pool for a client with short timeouts."""
+    text = sites.pool.cluster.configuration.read_text(encoding="utf-8")
+    for name in ("rados osd op timeout", "rados mon op timeout", "client mount timeout"):
+        lines = [line for line in text.splitlines() if not line.startswith(name)]
+        text = "\n".join([*lines, f"{name} = {TIMEOUT_SECONDS}", ""])
+    short = sites.pool.folder / "short.conf"
+    short.write_text(text, encoding="utf-8")
+    return sites.pool.url.replace(str(sites.pool.cluster.configuration), str(short))
+
+
+@pytest.mark.parametrize("seconds", [4, pytest.param(20, marks=pytest.mark.full)])
+def test_a_cut_connection_is_restored(far_sites: Sites, ceph_far: FarCluster, seconds: int) -> None:
+    """Shorter than the timeout, the copy waits. Longer, a later session resumes the copy."""
+    sites = far_sites
+    source = make_file(sites.near.root("f"), SIZE, 1)
+    grid = sites.at_pool("grid", store=_short(sites))
+    id = sites.submit(sites.near, "f", grid, "f", rate_max=RATE)
+    await_durable(sites, grid, id, 8 * MIB)
+    ceph_far.network.cut()
+    time.sleep(seconds)
+    ceph_far.network.restore()
+    began = time.monotonic()
+    done = sites.wait(grid, id)
+    print(f"done {time.monotonic() - began:.1f} s after the link was back, {done.tries} tries")
+    expect_done(sites, done, "f", source)
+    assert sites.sent() <= SIZE + POOL_BYTES + SYNC_GROUP_BYTES + OVERHEAD_BYTES
+
+
+@pytest.mark.full
+def test_a_connection_that_stays_cut_is_an_error_in_bounded_time(
+    far_sites: Sites, ceph_far: FarCluster
+) -> None:
+    """The transfer fails with one clear message, and resumes after the link is back."""
+    sites = far_sites
+    source = make_file(sites.near.root("f"), SIZE, 1)
+    grid = sites.at_pool("grid", store=_short(sites))
+    retry = Retry(tries=2, interval_seconds=1)
+    id = sites.submit(sites.near, "f", grid, "f", rate_max=RATE, retry=retry)
+    before = await_durable(sites, grid, id, 8 * MIB)
+    ceph_far.network.cut()
+    began = time.monotonic()
+    failed = sites.wait(grid, id)
+    took = time.monotonic() - began
+    print(f"failed after {took:.1f} s: {failed.error}")
+    assert failed.state == "failed", failed
+    assert "did not answer within the timeout" in str(failed.error), failed
+    assert "ceph -s" in str(failed.error), failed
+    assert took < 12 * TIMEOUT_SECONDS, took
+    # A command without an endpoint.
+    url = _short(sites).replace("?", "/g?")
+    began = time.monotonic()
+    ended = sites.cp("--retries", "0", sites.near.root("f"), url).wait(20 * TIMEOUT_SECONDS)
+    print(f"dray cp failed after {time.monotonic() - began:.1f} s: {ended.words}")
+    assert ended.code != 0
+    assert "cannot connect to the Ceph cluster" in ended.words
+    ceph_far.network.restore()
+    done = sites.wait(grid, sites.submit(sites.near, "f", grid, "f", id=id))
+    expect_done(sites, done, "f", source)
+    assert done.bytes.resumed >= before.bytes.durable

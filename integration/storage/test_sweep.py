@@ -1,0 +1,152 @@
+"""Partial data that nobody resumes, in a pool of a Ceph cluster: found by its age, and removed."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from integration.harness.program import Process
+from integration.storage.pool_root import (
+    END_SECONDS,
+    MIB,
+    OBJECT,
+    SPACE,
+    STATE,
+    TOP,
+    Pool,
+    Sites,
+    make_file,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from dray.testing.endpoints import Endpoint
+    from integration.harness.program import Word
+    from integration.storage.ceph import Cluster
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
+
+SIZE = 48 * MIB
+RATE = 8 * MIB
+DAY = 24 * 3600
+
+
+@pytest.fixture
+def sites(
+    start_endpoint: Callable[..., Endpoint],
+    ceph: Cluster,
+    folder: Path,
+) -> Iterator[Sites]:
+    """Yield an endpoint with a folder, and a pool of the cluster in memory."""
+    made = Sites(start_endpoint, Pool(ceph, folder))
+    yield made
+    made.close()
+
+
+def begin(sites: Sites, name: str) -> Process:
+    """Start a slow copy into the pool; return when data of several objects is durable."""
+    source = make_file(sites.pool.folder / name, SIZE, 5)
+    url = sites.pool.url.replace("?", f"/{name}?")
+    copy = sites.cp("--progress", "json", "--rate", str(RATE), source, url)
+    copy.await_durable(10 * MIB)
+    return copy
+
+
+def sweep(sites: Sites, *words: str) -> dict[str, Any]:
+    """Sweep the pool; return the sum."""
+    whole: list[Word] = [sites.near.program, "log", "sweep", "--json", sites.pool.url, *words]
+    name = f"sweep-{time.monotonic_ns()}"
+    out = Process(whole, sites.pool.folder, name).wait().expect(0).out
+    found: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return found
+
+
+def test_an_abandoned_upload_is_removed_by_its_age(sites: Sites) -> None:
+    """Log, lease, partial file and all its objects are removed. Other files stay."""
+    pool = sites.pool
+    kept = make_file(pool.folder / "kept", 9 * MIB, 1)
+    sites.cp(kept, pool.url.replace("?", "/kept?")).wait().expect(0)
+    pool.write("theirs", kept)
+    copy = begin(sites, "f")
+    pool.age(2 * DAY)
+    running = sweep(sites, "--older-than", "1d")
+    assert (running["in_use"], running["removed"]) == (1, 0), running
+    copy.kill()
+    assert len(pool.objects("f.")) > 1
+    young = sweep(sites, "--older-than", "1d")
+    assert young["removed"] == 0, young
+    pool.age(2 * DAY)
+    assert sweep(sites, "--older-than", "7d")["removed"] == 0
+    told = sweep(sites, "--older-than", "1d", "--dry-run")
+    assert (told["removed"], len(pool.objects("f.")) > 1) == (1, True), told
+    assert told["bytes"] >= 10 * MIB, told
+    done = sweep(sites, "--older-than", "1d")
+    assert (done["removed"], done["failed"]) == (1, 0), done
+    assert pool.objects("f.") == []
+    assert pool.leftovers() == []
+    pool.expect("kept", kept)
+    pool.expect("theirs", kept)
+
+
+def test_a_resumed_transfer_is_not_swept(sites: Sites) -> None:
+    """Old data that a transfer has continued is young again."""
+    begin(sites, "f").kill()
+    sites.pool.age(2 * DAY)
+    begin(sites, "f").kill()
+    found = sweep(sites, "--older-than", "1d")
+    assert (found["removed"], found["younger"]) == (0, 1), found
+    url = sites.pool.url.replace("?", "/f?")
+    report = sites.cp(sites.pool.folder / "f", url).wait().expect(0).report
+    assert report["bytes_resumed"] >= 10 * MIB, report
+    sites.pool.expect("f", sites.pool.folder / "f")
+
+
+def test_objects_without_a_first_object_are_removed_by_their_age(sites: Sites) -> None:
+    """Objects that another program's deletion has left are removed, but only those of dray."""
+    pool, cluster = sites.pool, sites.pool.cluster
+    source = make_file(pool.folder / "f", 5 * OBJECT, 1)
+    for name in ("f", "d/f"):
+        sites.cp(source, pool.url.replace("?", f"/{name}?")).wait().expect(0)
+    pool.write("theirs", source)
+    for name in ("f", "d/f", "theirs"):
+        cluster.remove(pool.name, f"{TOP}/{name}.{0:016x}", SPACE)
+    # A claim of a writer that has ended before it has made its partial file.
+    cluster.write(pool.name, f"c{TOP}/claimed", "", STATE)
+    assert sweep(sites, "--older-than", "1d")["removed"] == 0
+    pool.age(2 * DAY)
+    found = sweep(sites, "--older-than", "1d")
+    assert (found["removed"], found["failed"]) == (2, 0), found
+    assert found["bytes"] >= 8 * OBJECT, found
+    assert pool.objects("f.") == pool.objects("d/f.") == []
+    # Objects of another program, for example of a sparse image.
+    assert len(pool.objects("theirs.")) == 4
+    assert pool.leftovers() == []
+
+
+def test_a_sweep_of_a_missing_folder_makes_none(sites: Sites) -> None:
+    url = sites.pool.url.replace("?", "/none?")
+    ended = Process(
+        [sites.near.program, "log", "sweep", url], sites.pool.folder, "sweep-none"
+    ).wait()
+    assert ended.code != 0
+    assert "is not an existing folder" in ended.words, ended.words
+    assert not any("none" in name for name in sites.pool.cluster.names(sites.pool.name, STATE))
+
+
+@pytest.mark.full
+def test_the_janitor_of_an_endpoint_removes_an_abandoned_upload(sites: Sites) -> None:
+    """The janitor sweeps a root in a pool a minute after the start, and audits the removal."""
+    pool = sites.pool
+    begin(sites, "f").kill()
+    pool.age(3 * DAY)
+    grid = sites.at_pool("grid", janitor={"age_days": 2})
+    until = time.monotonic() + END_SECONDS
+    while pool.objects("f.") or pool.leftovers():
+        assert time.monotonic() < until, pool.leftovers()
+        time.sleep(1)
+    assert '\\"did\\":\\"removed\\"' in grid.log_text(), grid.log_text()
