@@ -36,8 +36,8 @@ class Scene:
         #: the section `limits` of each, in effect from its next start
         self.limits: dict[str, dict[str, Any]] = {name: {} for name in SITES}
         self.rucio: Rucio | None = None
-        tokens = folder / "tokens"
-        tokens.mkdir()
+        self._tokens = folder / "tokens"
+        self._tokens.mkdir()
         try:
             for name in SITES:
                 end = Endpoint(
@@ -46,13 +46,12 @@ class Scene:
                     program=shipped_program(),
                     config={"limits": self.limits[name]},
                 )
-                self.ends[name] = end.start()
-                (tokens / end.address.replace(":", "_")).write_text(end.token())
+                self.join(name, end)
             settings = {
                 "policy": {"package": "dray_rucio.policy"},
                 "conveyor": {"transfertool": "dray"},
                 "dray": {
-                    "token_file": str(tokens),
+                    "token_file": str(self._tokens),
                     "call_seconds": "5",
                     # Endpoints that a test kills are back in a moment.
                     "away_seconds": "0",
@@ -63,6 +62,11 @@ class Scene:
         except BaseException:
             self.close()
             raise
+
+    def join(self, name: str, end: Endpoint) -> None:
+        """Start an endpoint as the site ``name``. Rucio gets its token."""
+        self.ends[name] = end.start()
+        (self._tokens / end.address.replace(":", "_")).write_text(end.token())
 
     def do(self, name: str, /, **words: Any) -> Any:  # noqa: ANN401 - JSON
         """Call a function in Rucio's environment."""

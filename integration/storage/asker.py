@@ -105,7 +105,7 @@ def _of_objects(pool: Any, to: str, request: dict[str, Any]) -> object:  # noqa:
 
 def _age(pool: Any, seconds: int) -> object:  # noqa: ANN401 - JSON or bindings without types
     """Make all objects of a namespace older."""
-    import rados
+    import rados  # type: ignore[import-not-found]
 
     names = [each.key for each in pool.list_objects()]
     for name in names:
@@ -128,7 +128,7 @@ def _command(call: Callable[[str, bytes], Any], request: dict[str, Any]) -> obje
 
 
 def _run(configuration: str, user: str) -> None:
-    import rados  # type: ignore[import-not-found]
+    import rados
 
     cluster = rados.Rados(conffile=configuration, name=f"client.{user}")
     cluster.connect(timeout=30)

@@ -139,3 +139,12 @@ with DAG("move_shards", schedule=None, catchup=False):
         grace_seconds=0,
         **COMMON,
     ).expand_kwargs(patterns())
+
+#: Uses a connection of an endpoint whose root is a pool of Ceph.
+with DAG("move_pool", schedule=None, catchup=False):
+    DrayTransferOperator(
+        task_id="move",
+        sources="{{ dag_run.conf['source'] }}",
+        destination="{{ dag_run.conf['destination'] }}",
+        **{**COMMON, "destination_conn_id": "dray_pool"},
+    )
