@@ -14,6 +14,7 @@ from integration.conftest import OUT
 from integration.harness.program import find_program
 from integration.storage import network
 from integration.storage.ceph import Cluster, find_missing
+from integration.storage.gluster import SHARDED, Gluster, Volume
 from integration.xrootd.servers import compile_loopback
 
 if TYPE_CHECKING:
@@ -97,3 +98,46 @@ def release_program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
         monkeypatch.setenv("DRAY_PROGRAM", str(find_program()))
     except FileNotFoundError as error:
         pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture(scope="module")
+def gluster_folder() -> Iterator[Path]:
+    """Yield a folder for the daemon of GlusterFS; its logs are kept."""
+    # The paths of sockets are short, so the folder is not pytest's own.
+    folder = Path(tempfile.mkdtemp(prefix="dray-gl-", dir=os.environ.get("DRAY_TEST_DIR")))
+    folder.chmod(0o755)
+    yield folder
+    kept = OUT / "gluster"
+    shutil.rmtree(kept, ignore_errors=True)
+    shutil.copytree(folder / "log", kept)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def gluster(gluster_folder: Path) -> Iterator[Gluster]:
+    """Yield a running daemon of GlusterFS."""
+    gluster = Gluster(gluster_folder)
+    try:
+        yield gluster.start()
+    finally:
+        gluster.close()
+
+
+@pytest.fixture(scope="module")
+def spread(gluster: Gluster) -> Volume:
+    """Return a distributed volume of three bricks."""
+    return gluster.volume("spread")
+
+
+@pytest.fixture(scope="module")
+def sharded(gluster: Gluster) -> Volume:
+    """Return a distributed volume that splits files into blocks."""
+    return gluster.volume("sharded", options=SHARDED)
+
+
+@pytest.fixture(params=["spread", "sharded"])
+def volume(request: pytest.FixtureRequest) -> Volume:
+    """Return each of the two volumes of GlusterFS."""
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, Volume)
+    return found

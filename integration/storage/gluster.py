@@ -7,6 +7,7 @@ its loopback device. Everything is in one folder. Only root can start it.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 import signal
@@ -16,13 +17,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from integration.harness import tree
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Gluster", "Volume", "reason"]
+__all__ = ["SHARDED", "SHARD_BYTES", "Gluster", "Volume", "make_files", "name_of", "reason"]
 
 HOST = "10.77.4.1"
 READY_SECONDS = 30.0
+FILES = 24
+FILE_BYTES = 3 * tree.MIB + 17
+SHARD_BYTES = 4 * tree.MIB
+#: options of a volume that splits files into blocks of SHARD_BYTES
+SHARDED = (("features.shard", "on"), ("features.shard-block-size", "4MB"))
 
 VOLFILE = """\
 volume management
@@ -50,6 +58,18 @@ def reason() -> str:
     if not Path("/dev/fuse").exists():
         return "no /dev/fuse"
     return ""
+
+
+def name_of(number: int) -> str:
+    """Return a name with a hash, because GlusterFS puts similar names on one brick."""
+    return hashlib.sha256(str(number).encode()).hexdigest()[:12]
+
+
+def make_files(top: Path, count: int = FILES, size: int = FILE_BYTES) -> None:
+    """Write files of one size."""
+    top.mkdir(parents=True, exist_ok=True)
+    for number in range(count):
+        tree.make_file(top / name_of(number), size, seed=number)
 
 
 def run(*words: str | Path) -> str:
@@ -135,13 +155,22 @@ class Gluster:
         log = self.folder / "log" / f"mount-{name}.log"
         self._inside("mount", "-t", "glusterfs", "-o", f"log-file={log}", f"{HOST}:/{name}", folder)
         self._mounts.append(folder)
-        # A folder that is made before all bricks are connected has files on the others only.
-        deadline = time.monotonic() + READY_SECONDS
-        while os.getxattr(folder, "glusterfs.pathinfo").count(b"<POSIX(") < len(bricks):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"not all bricks of {name} are connected")
-            time.sleep(0.1)
-        return Volume(name, folder, bricks)
+        volume = Volume(name, folder, bricks)
+        _await_bricks(volume)
+        return volume
+
+    def kill_brick(self, volume: Volume, brick: int) -> None:
+        """Kill the process of a brick, as a crash of its server does."""
+        name = b"\0--brick-name\0%b\0" % bytes(volume.bricks[brick])
+        found = [pid for pid in self._processes() if name in _command_line(pid)]
+        assert len(found) == 1, f"the processes of brick {brick} are {found}"
+        os.kill(found[0], signal.SIGKILL)
+        _await_ends(found)
+
+    def revive_bricks(self, volume: Volume) -> None:
+        """Start the bricks that have no process, and wait until the mount uses them."""
+        self._gluster("volume", "start", volume.name, "force")
+        _await_bricks(volume)
 
     def remove(self, volume: Volume) -> None:
         """Unmount a volume, and stop its bricks."""
@@ -162,8 +191,7 @@ class Gluster:
         for file in [self.folder / "glusterd.pid", *(self.folder / "run").rglob("*.pid")]:
             with contextlib.suppress(OSError, ValueError):
                 pid = int(file.read_text(encoding="utf-8"))
-                words = Path(f"/proc/{pid}/cmdline").read_bytes()
-                if bytes(self.folder) in words:
+                if bytes(self.folder) in _command_line(pid):
                     yield pid
 
     def close(self) -> None:
@@ -175,8 +203,33 @@ class Gluster:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        deadline = time.monotonic() + READY_SECONDS
-        while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        _await_ends(pids)
         with contextlib.suppress(OSError):
             run("ip", "netns", "delete", self.space)
+
+
+def _command_line(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def _await_ends(pids: list[int]) -> None:
+    deadline = time.monotonic() + READY_SECONDS
+    while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def _await_bricks(volume: Volume) -> None:
+    """Wait until the mount is connected to all bricks.
+
+    A folder that is made earlier has files on the connected bricks only.
+    """
+    deadline = time.monotonic() + READY_SECONDS
+    while True:
+        # The attribute is missing while no brick is connected.
+        with contextlib.suppress(OSError):
+            places = os.getxattr(volume.folder, "glusterfs.pathinfo")
+            if places.count(b"<POSIX(") == len(volume.bricks):
+                return
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not all bricks of {volume.name} are connected")
+        time.sleep(0.1)

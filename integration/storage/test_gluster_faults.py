@@ -1,0 +1,282 @@
+"""Copies to and from GlusterFS with killed programs, killed endpoints and killed bricks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dray.client import Policy, Request, Retry, Selection, copy
+from dray.testing.endpoints import Root
+from integration.harness import tree
+from integration.storage.gluster import make_files, reason
+from integration.storage.trees import same
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from dray.client import Copy, Transfer
+    from dray.testing.endpoints import Endpoint
+    from integration.harness.program import Bench, Ended, Word
+    from integration.storage.gluster import Gluster, Volume
+
+pytestmark = [
+    pytest.mark.server,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(bool(reason()), reason=reason()),
+]
+
+#: A copy with this rate lasts for many seconds, so a kill always finds it running.
+RATE_BYTES = 4 * tree.MIB
+#: files of a distributed volume, and larger files of a sharded volume
+SPREAD_FILES, SPREAD_BYTES = 16, 3 * tree.MIB + 5
+LARGE_FILES, LARGE_BYTES = 2, 20 * tree.MIB + 5
+KILLS = int(os.environ.get("DRAY_KILLS", "10"))
+#: longest time of a run before its kill
+KILL_SECONDS = 2.0
+#: GlusterFS waits for a dead brick, and for its return, for some seconds.
+PATIENT_SECONDS = 180.0
+CALLS = Policy(seconds=60, tries=60, first_pause=0.1, longest_pause=1.0)
+PATIENT = Retry(tries=60, interval_seconds=1)
+#: bytes that a transfer may send again after each fault: the sync group, and data in transit
+AGAIN_BYTES = 16 * tree.MIB
+
+
+def make_source(top: Path, volume: Volume) -> dict[bytes, tree.Entry]:
+    """Write files for copies to or from a volume; return their description."""
+    if volume.name == "sharded":
+        make_files(top, LARGE_FILES, LARGE_BYTES)
+    else:
+        make_files(top, SPREAD_FILES, SPREAD_BYTES)
+    tree.make_tree(top / "small", 40, seed=3)
+    # GlusterFS changes the time of a file once more, a moment after the last write.
+    before, after = {}, tree.describe(top)
+    while before != after:
+        time.sleep(0.5)
+        before, after = after, tree.describe(top)
+    return after
+
+
+def has_times(volume: Volume) -> bool:
+    """Return whether files of a volume have stable times.
+
+    No program can set times on a sharded volume.
+    """
+    return volume.name != "sharded"
+
+
+@pytest.mark.parametrize("way", ["in", "out"])
+def test_a_killed_copy_resumes(bench: Bench, volume: Volume, way: str) -> None:
+    """A copy into a volume or out of it survives kills, and keeps the durable data."""
+    here, there = bench.folder / "here", volume.folder / f"killed-{way}"
+    source, sink = (here, there) if way == "in" else (there, here)
+    wanted = make_source(source, volume)
+    words: list[Word] = ["-r", f"{source}/", sink, "--pool", "16MiB"]
+    for _ in range(2):
+        client = bench.start_cp("--progress", "json", "--rate", str(RATE_BYTES), *words)
+        client.await_durable(RATE_BYTES)
+        assert client.kill().code == -signal.SIGKILL
+    report = bench.cp(*words).expect(0).report
+    same(wanted, sink, has_times=has_times(volume))
+    assert tree.leftovers(sink) == []
+    # A run without times cannot adopt finished files. It keeps the data of unfinished files.
+    least = RATE_BYTES if has_times(volume) else 1
+    assert report["bytes_resumed"] + report["bytes_adopted"] >= least, report
+    shutil.rmtree(there)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("way", ["in", "out"])
+def test_a_copy_killed_at_many_moments_is_identical(
+    bench: Bench, sharded: Volume, way: str
+) -> None:
+    """The files of a sharded volume are equal to their source after any number of kills."""
+    here, there = bench.folder / "here", sharded.folder / f"many-{way}"
+    source, sink = (here, there) if way == "in" else (there, here)
+    wanted = make_source(source, sharded)
+    moments = random.Random(int(os.environ.get("DRAY_SEED", "11")))
+    words: list[Word] = ["-r", f"{source}/", sink, "--pool", "16MiB"]
+    # So low that all killed runs together cannot complete the copy.
+    rate = int(0.8 * LARGE_FILES * LARGE_BYTES / (KILLS * KILL_SECONDS))
+    for _ in range(KILLS):
+        client = bench.start_cp("--rate", str(rate), *words)
+        until = time.monotonic() + moments.uniform(0, KILL_SECONDS)
+        while time.monotonic() < until:
+            assert client.is_running()
+            time.sleep(0.005)
+        assert client.kill().code == -signal.SIGKILL
+    # Enough time for durable data, so that the last run has something to resume.
+    client = bench.start_cp("--progress", "json", "--rate", str(rate), *words)
+    client.await_durable()
+    client.kill()
+    report = bench.cp(*words).expect(0).report
+    same(wanted, sink, has_times=has_times(sharded))
+    assert tree.leftovers(sink) == []
+    assert report["bytes_resumed"] > 0, report
+    shutil.rmtree(there)
+
+
+def finish(bench: Bench, words: list[Word], ended: Ended) -> int:
+    """Repeat a failed copy until it succeeds; return the bytes that these runs have sent."""
+    until = time.monotonic() + PATIENT_SECONDS
+    sent = 0
+    while ended.code != 0:
+        assert time.monotonic() < until, ended.words
+        ended = bench.cp(*words, seconds=PATIENT_SECONDS)
+        sent += int(ended.report["bytes_sent"])
+    return sent
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("way", ["in", "out"])
+def test_a_copy_completes_after_the_return_of_a_killed_brick(
+    bench: Bench, gluster: Gluster, volume: Volume, way: str
+) -> None:
+    """The running copy, or the same command again, completes the copy with equal files."""
+    here, there = bench.folder / "here", volume.folder / f"brick-{way}"
+    source, sink = (here, there) if way == "in" else (there, here)
+    wanted = make_source(source, volume)
+    words: list[Word] = ["-r", f"{source}/", sink, "--pool", "16MiB"]
+    client = bench.start_cp("--progress", "json", "--rate", str(RATE_BYTES), *words)
+    client.await_durable(RATE_BYTES)
+    gluster.kill_brick(volume, 1)
+    time.sleep(1.0)
+    gluster.revive_bricks(volume)
+    ended = client.wait(PATIENT_SECONDS)
+    sent = finish(bench, words, ended)
+    print(f"\n{volume.name} {way}: exit code {ended.code}, then {sent} bytes sent again")
+    if has_times(volume):
+        assert sent <= SPREAD_FILES * SPREAD_BYTES
+    same(wanted, sink, has_times=has_times(volume))
+    assert tree.leftovers(sink) == []
+    shutil.rmtree(there)
+
+
+@pytest.mark.full
+def test_a_copy_to_a_replicated_volume_continues_without_a_brick(
+    bench: Bench, gluster: Gluster
+) -> None:
+    """One dead brick of a group of three neither ends a copy nor changes its files."""
+    bricks = [gluster.folder / "bricks" / f"three{number}" for number in range(3)]
+    three = gluster.volume("three", bricks, layout=("replica", "3"))
+    here, there = bench.folder / "here", three.folder / "in"
+    wanted = make_source(here, three)
+    words: list[Word] = ["-r", f"{here}/", there, "--pool", "16MiB"]
+    client = bench.start_cp("--progress", "json", "--rate", str(RATE_BYTES), *words)
+    client.await_durable(RATE_BYTES)
+    gluster.kill_brick(three, 2)
+    time.sleep(2.0)
+    gluster.revive_bricks(three)
+    client.wait(PATIENT_SECONDS).expect(0)
+    same(wanted, there)
+    gluster.remove(three)
+
+
+# --- endpoints ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def release_program(monkeypatch: pytest.MonkeyPatch, program: Path) -> None:
+    """Make the endpoints run the release program of this tree."""
+    monkeypatch.setenv("DRAY_PROGRAM", str(program))
+
+
+@pytest.fixture
+def ends(
+    release_program: None, start_endpoint: Callable[..., Endpoint], sharded: Volume
+) -> Iterator[tuple[Endpoint, Endpoint]]:
+    """Yield an endpoint with a root on a local disk, and one with a root on a sharded volume."""
+    top = sharded.folder / "root"
+    top.mkdir()
+    local = start_endpoint("local")
+    far = start_endpoint("gluster", roots=(Root("data", {"path": str(top)}),))
+    yield local, far
+    shutil.rmtree(top)
+
+
+@contextlib.contextmanager
+def moving(source: Endpoint, sink: Endpoint, id: str, rate: int | None) -> Iterator[Copy]:
+    """Submit a transfer of the folder ``id`` between two endpoints. The sink drives it."""
+    request = Request(
+        sources=(),
+        destination="",
+        id=id,
+        selection=Selection(recursive=True),
+        rate_max=rate,
+        retry=PATIENT,
+    )
+    with (
+        source.client(policy=CALLS) as there,
+        sink.client(policy=CALLS) as here,
+        copy(
+            source.place(id),
+            sink.place("got/"),
+            source=there,
+            destination=here,
+            active="destination",
+            request=request,
+        ) as handle,
+    ):
+        yield handle
+
+
+def expect_done(transfer: Transfer) -> None:
+    """Check the state of a transfer that has ended."""
+    assert transfer.state == "done", f"{transfer.state}: {transfer.error} {transfer.notices}"
+
+
+def test_an_endpoint_on_a_mount_takes_and_gives_transfers(
+    bench: Bench, sharded: Volume, ends: tuple[Endpoint, Endpoint]
+) -> None:
+    """A root on a mount of GlusterFS is the sink of one transfer and the source of another."""
+    local, far = ends
+    top = sharded.folder / "root"
+    for source, sink, source_top, sink_top in (
+        (local, far, local.root(), top),
+        (far, local, top, local.root()),
+    ):
+        way = "in" if sink is far else "out"
+        wanted = make_source(source_top / way, sharded)
+        with moving(source, sink, way, None) as handle:
+            expect_done(handle.wait(timeout_seconds=PATIENT_SECONDS))
+        same(wanted, sink_top / "got" / way, has_times=has_times(sharded))
+        assert tree.leftovers(sink_top) == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("way", ["in", "out"])
+def test_an_endpoint_on_a_mount_is_killed_at_many_moments(
+    sharded: Volume, ends: tuple[Endpoint, Endpoint], way: str
+) -> None:
+    """The transfer resumes by itself after each restart of its endpoint, and keeps its data."""
+    local, far = ends
+    top = sharded.folder / "root"
+    source, sink = (local, far) if way == "in" else (far, local)
+    source_top, sink_top = (local.root(), top) if way == "in" else (top, local.root())
+    wanted = make_source(source_top / way, sharded)
+    size = sum(entry.size for entry in wanted.values() if entry.kind == "file")
+    moments = random.Random(int(os.environ.get("DRAY_SEED", "12")))
+    kills = 0
+    with moving(source, sink, way, RATE_BYTES) as handle:
+        for _ in range(KILLS):
+            time.sleep(moments.uniform(0.2, 2.0))
+            with sink.client(policy=CALLS) as client:
+                if client.transfer(way).is_terminal:
+                    break
+            far.kill()
+            far.start()
+            kills += 1
+        done = handle.wait(timeout_seconds=PATIENT_SECONDS)
+    expect_done(done)
+    assert kills >= min(3, KILLS), kills
+    print(f"\n{way}: {kills} kills, {done.tries} tries, {done.bytes}")
+    assert done.bytes.sent <= size + kills * AGAIN_BYTES
+    same(wanted, sink_top / "got" / way, has_times=has_times(sharded))
+    assert tree.leftovers(sink_top) == []
