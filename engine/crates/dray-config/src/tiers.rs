@@ -1,6 +1,7 @@
 //! The tiers: fast roots in front of a slow root, which the endpoint manages by itself.
 
 mod choices;
+mod meet;
 
 pub use choices::{BypassKeys, TierPolicyName, VictimOrder};
 
@@ -302,7 +303,7 @@ impl Config {
                 return Err(("replicas", format!("the root {root} is also a fast root")));
             }
         }
-        Ok(())
+        meet::check(&self.tier)
     }
 
     fn check_tier_root(
@@ -328,6 +329,11 @@ impl Config {
 }
 
 impl ManagedTier {
+    /// Returns the roots that receive versions: the slow root and the replication group.
+    fn slow_roots(&self) -> impl Iterator<Item = &RootName> {
+        std::iter::once(&self.slow).chain(&self.replicas)
+    }
+
     fn check(&self) -> Result<(), (&'static str, String)> {
         let name = &self.name;
         if self.capacity.0 == 0 {
