@@ -21,7 +21,7 @@ __all__ = [
     "DrayTaskFailure",
     "DrayTaskRetry",
     "bad_input",
-    "is_forsaken",
+    "is_unattended",
     "of_error",
     "of_transfer",
     "one_line",
@@ -29,8 +29,6 @@ __all__ = [
 ]
 
 MESSAGE_CHARACTERS_MAX = 2000
-FORSAKEN = "no caller has asked about "
-"""Start of a notice of an endpoint (``queue/run.rs``). A test compares the two texts."""
 
 
 class DrayTaskFailure(AirflowFailException):
@@ -109,15 +107,14 @@ def translated(about: str = "", settings: Settings | None = None) -> Iterator[No
         raise of_error(error, about, settings) from None
 
 
-def is_forsaken(transfer: Transfer) -> bool:
+def is_unattended(transfer: Transfer) -> bool:
     """Return true if an endpoint cancelled a transfer because no caller asked for it in its bound.
 
-    The endpoint reports the reason in a notice. If the transfer is started again, notices of
-    earlier attempts are removed.
+    If the transfer is started again, its error is removed.
     """
-    return transfer.state == "cancelled" and any(
-        notice.startswith(FORSAKEN) for notice in transfer.notices
-    )
+    if transfer.state != "cancelled" or transfer.error is None:
+        return False
+    return transfer.error.kind == "unattended"
 
 
 def of_transfer(
@@ -130,7 +127,7 @@ def of_transfer(
     about = f"transfer {transfer.id}"
     if transfer.state == "done":
         return None
-    if is_forsaken(transfer):
+    if is_unattended(transfer):
         return DrayTaskRetry(
             f"{about} was cancelled because no caller asked the endpoint about it within "
             "bound_seconds; durable data is kept, and a retry resumes",

@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import TaskDeferred
 
 from dray.client import Request
 from dray.errors import DrayPermanentError
-from dray_airflow.errors import DrayTaskFailure, DrayTaskRetry, is_forsaken, of_transfer
+from dray_airflow.errors import DrayTaskFailure, DrayTaskRetry, is_unattended, of_transfer
 from dray_airflow.hooks.dray import DrayHook
 from dray_airflow.operators.stage import DrayStageInOperator
 from dray_airflow.operators.transfer import DrayTransferOperator
@@ -150,7 +150,7 @@ def test_each_deferral_gets_the_remaining_time(site: Endpoint) -> None:
     again._after_trigger = lambda *_: SimpleNamespace(  # type: ignore[method-assign, assignment]
         id=seen.id,
         state="cancelled",
-        notices=("no caller has asked about the transfer for 5 seconds",),
+        error=SimpleNamespace(kind="unattended"),
     )
     with pytest.raises(TaskDeferred) as deferred:
         again.execute_complete(context(), event, earlier)
@@ -165,20 +165,20 @@ def test_each_deferral_gets_the_remaining_time(site: Endpoint) -> None:
 
 
 @pytest.mark.server
-def test_a_forsaken_transfer_is_recognised_and_retried(site: Endpoint) -> None:
+def test_an_unattended_transfer_is_recognised_and_retried(site: Endpoint) -> None:
     with site.client() as client:
         client.submit(Request("/data/x.dat", "/data/y.dat", id="t", rate_max=SLOW, bound_seconds=1))
         # No caller asks for the transfer during this time.
         asyncio.run(asyncio.sleep(6))
         seen = client.transfer("t")
-        assert is_forsaken(seen), seen
+        assert is_unattended(seen), seen
         error = of_transfer(seen)
         assert isinstance(error, DrayTaskRetry)
         assert "no caller asked the endpoint about it" in str(error)
         client.retry("t")
         client.cancel("t")
         seen = client.wait("t", timeout_seconds=30)
-    assert not is_forsaken(seen)
+    assert not is_unattended(seen)
     assert isinstance(of_transfer(seen), DrayTaskFailure)
 
 

@@ -61,6 +61,7 @@ ErrorKind = Literal[
     "not_admitted",
     "no_place",
     "nothing_matched",
+    "unattended",
 ]
 """The kind of the error, in one word."""
 

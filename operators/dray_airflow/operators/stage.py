@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from airflow.sdk import BaseOperator
 
 from dray_airflow import assets, values
-from dray_airflow.errors import DrayTaskRetry, bad_input, is_forsaken, translated
+from dray_airflow.errors import DrayTaskRetry, bad_input, is_unattended, translated
 from dray_airflow.hooks.dray import DrayHook
 from dray_airflow.identity import key_of, transfer_id
 from dray_airflow.links.transfer import publish
@@ -308,7 +308,7 @@ class DrayStageInOperator(_StageOperator):
                 self.log.info("%s %s: %s", said, application, story(found.transfer))
                 publish(context, settings, found.transfer)
                 ended = self._wait(context, client, settings, found.transfer)
-                if ended.id == errand.id and not is_forsaken(ended):
+                if ended.id == errand.id and not is_unattended(ended):
                     return self._complete(context, client, settings, ended)
         raise DrayTaskRetry(f"the restart of {application} did not get a fast copy; try again")
 

@@ -25,7 +25,7 @@ from dray_airflow.errors import (
     DrayTaskFailure,
     DrayTaskRetry,
     bad_input,
-    is_forsaken,
+    is_unattended,
     of_error,
     of_transfer,
     translated,
@@ -420,16 +420,16 @@ class WaitingOperator(BaseOperator):
                 )
                 publish(context, settings, begun.transfer)
                 ended = self._wait(context, client, settings, begun.transfer)
-                if not is_forsaken(ended) or self._is_told_to_end:
+                if not is_unattended(ended) or self._is_told_to_end:
                     break
-                self._tell_forsaken(wish.id)
+                self._log_unattended(wish.id)
                 begun = begin(wish, clients)
             publish(context, settings, ended)
             result = self._complete(context, client, settings, ended)
             self._forget(context)
             return result
 
-    def _tell_forsaken(self, id: str) -> None:
+    def _log_unattended(self, id: str) -> None:
         self.log.warning(
             "transfer %s was cancelled because no caller asked the endpoint about it "
             "within bound_seconds; it starts again and resumes; check that the triggerer "
@@ -461,8 +461,8 @@ class WaitingOperator(BaseOperator):
         self._was_believed = True
         with self._believed():
             transfer = self._after_trigger(context, event)
-            if is_forsaken(transfer):
-                self._tell_forsaken(transfer.id)
+            if is_unattended(transfer):
+                self._log_unattended(transfer.id)
                 return self._ask(context)
             hook = DrayHook(str(event["dray_conn_id"]))
             publish(context, hook.settings, transfer)

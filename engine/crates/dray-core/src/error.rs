@@ -204,6 +204,8 @@ kinds! {
     NoPlace = 31, Temporary, "all session slots are in use";
     /// The source has fewer files than the request demands.
     NothingMatched = 32, Permanent, "nothing to copy";
+    /// No caller has asked about the transfer within its bound.
+    Unattended = 33, Temporary, "no caller has asked about the transfer";
 }
 
 impl From<std::io::ErrorKind> for ErrorKind {

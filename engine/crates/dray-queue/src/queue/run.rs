@@ -13,7 +13,7 @@ use super::{Queue, not_found};
 use crate::clock;
 use dray_api::{Request, RetryWish, Route, State, Timestamp};
 use dray_core::lock::LockExt;
-use dray_core::{Error, RelPath, Result, Status, TransferId};
+use dray_core::{End, Error, ErrorKind, RelPath, Result, Status, TransferId};
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -305,15 +305,6 @@ impl Queue {
         if forsaken.is_empty() {
             return Ok(0);
         }
-        let notice = |row: &Row| {
-            let seconds = row.request.bound_seconds.unwrap_or_default();
-            format!("no caller has asked about the transfer for {seconds} seconds")
-        };
-        for row in &forsaken {
-            // The end of a session replaces the notices in the row by the notices in memory. So add
-            // the notice in memory too.
-            self.live.noted(&row.id, &notice(row));
-        }
         self.write(move |connection, effects| {
             for row in &forsaken {
                 let Some(mut row) = Row::find(connection, &row.id)? else {
@@ -322,7 +313,7 @@ impl Queue {
                 if row.standing.state.is_terminal() {
                     continue;
                 }
-                row.note(notice(&row));
+                row.error = Some(live::parts(&unattended(&row)));
                 let command = Command::Cancel { purge: false };
                 apply(connection, effects, &mut row, command, now)?;
             }
@@ -520,9 +511,28 @@ impl Queue {
     }
 }
 
+/// Returns the error of a transfer that is cancelled because no caller asked about it.
+fn unattended(row: &Row) -> Error {
+    let seconds = row.request.bound_seconds.unwrap_or_default();
+    Error::new(ErrorKind::Unattended, End::Here, "run the transfer")
+        .cause(format!("its bound is {seconds} seconds"))
+        .remedy("submit the same transfer again to resume")
+}
+
 /// Writes the end of a session to the row. Returns the kind of end for the state machine.
 fn settle(row: &mut Row, ending: Ending, retry: RetryWish, now: Timestamp) -> EndKind {
     row.next_try_at = None;
+    // An active transfer has an error only if it is being cancelled because of the error.
+    let reason = row.error.take();
+    let kind = end_of(row, ending, retry, now);
+    if matches!(kind, EndKind::Again | EndKind::Stopped) && reason.is_some() {
+        row.error = reason;
+    }
+    kind
+}
+
+/// Writes the error of a session and the time of the next try to the row. Returns the kind of end.
+fn end_of(row: &mut Row, ending: Ending, retry: RetryWish, now: Timestamp) -> EndKind {
     match ending {
         Ending::Done => EndKind::Done,
         Ending::Incomplete => EndKind::Incomplete,

@@ -7,6 +7,7 @@ mod routes;
 mod secrets;
 mod staging;
 mod tiers;
+mod unattended;
 mod writes;
 
 use super::{Actor, Commands, Counters, Ending, Queue, Settings, Submission, Wish};
@@ -785,24 +786,6 @@ fn nobody_asks_for_it_and_it_is_cancelled() {
     let shown = queue.show(&actor("alice"), "bound").expect("there");
     assert_eq!(shown.state, State::Cancelled);
     assert!(shown.notices[0].contains("no caller"));
-}
-
-#[test]
-fn what_ran_says_too_that_nobody_asked_for_it() {
-    let queue = queue();
-    let mut bound = request("bound");
-    bound.bound_seconds = Some(1);
-    queue.submit(by("alice", bound)).expect("taken");
-    let job = begin(&queue, "bound");
-    queue.noticed(&job.id, "it runs");
-    std::thread::sleep(Duration::from_millis(1100));
-    assert_eq!(queue.tick(clock::now()).expect("ticked").forsaken, 1);
-    queue.ended(&job.id, Ending::Stopped).expect("ended");
-    let shown = queue.show(&actor("alice"), "bound").expect("there");
-    assert_eq!(shown.state, State::Cancelled);
-    let said: Vec<&str> = shown.notices.iter().map(String::as_str).collect();
-    let last = "no caller has asked about the transfer for 1 seconds";
-    assert_eq!(said, ["it runs", last]);
 }
 
 #[test]
