@@ -71,9 +71,6 @@ pub fn in_plain_words(error: Error) -> Error {
     let remedy = match error.kind {
         K::IsADirectory => "name a file",
         K::NotADirectory => "choose another path, because a parent in this path is not a folder",
-        K::AlreadyExists if error.remedy.contains("--") => {
-            "remove the existing entry, or give another path"
-        }
         K::NameTooLong => "use a shorter name",
         K::NoSpace => "free some space, or ask for a larger quota",
         _ => return error.at(End::Here),
@@ -82,7 +79,13 @@ pub fn in_plain_words(error: Error) -> Error {
 }
 
 fn failed<'a>(operation: &'a str, path: &'a RelPath) -> impl Fn(Errno) -> Error + 'a {
-    move |errno| in_plain_words(errno::error(End::Here, operation, path, errno))
+    move |errno| {
+        let error = in_plain_words(errno::error(End::Here, operation, path, errno));
+        match errno {
+            Errno::EXIST => error.remedy("remove the existing entry, or give another path"),
+            _ => error,
+        }
+    }
 }
 
 /// Opens the folder that contains `path`. Returns the folder and the last name of `path`.

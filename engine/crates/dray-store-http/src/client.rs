@@ -360,7 +360,7 @@ impl Client {
             other => other.to_string(),
         };
         let fault = self.fault(kind, ask).cause(format!("{server}: {words}"));
-        if words.contains("certificate") {
+        if is_certificate_invalid(error) {
             let remedy = "trust the authority of the server's certificate through SSL_CERT_FILE \
                 or X509_CERT_DIR";
             return fault.status(Status::Permanent).remedy(remedy);
@@ -457,6 +457,17 @@ fn reason(body: impl Read) -> String {
         .filter(|line| !line.starts_with('<'))
         .unwrap_or_default();
     line.chars().filter(|c| !c.is_control()).take(200).collect()
+}
+
+/// Returns true if the client did not accept the certificate of the server.
+fn is_certificate_invalid(error: &ureq::Error) -> bool {
+    let inner = match error {
+        ureq::Error::Rustls(error) => Some(error),
+        // A handshake error is inside an input/output error.
+        ureq::Error::Io(error) => error.get_ref().and_then(|inner| inner.downcast_ref()),
+        _ => None,
+    };
+    matches!(inner, Some(rustls::Error::InvalidCertificate(_)))
 }
 
 /// Returns the trusted certificate authorities: those of the system (or of `SSL_CERT_FILE` and
