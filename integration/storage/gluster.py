@@ -172,6 +172,21 @@ class Gluster:
         self._gluster("volume", "start", volume.name, "force")
         _await_bricks(volume)
 
+    @contextlib.contextmanager
+    def stopped_mount(self, volume: Volume) -> Iterator[None]:
+        """Stop the client of a mount, so that each call to the mount waits."""
+        found = [
+            int(entry.name)
+            for entry in Path("/proc").iterdir()
+            if entry.name.isdigit() and _is_client(int(entry.name), volume)
+        ]
+        assert len(found) == 1, f"the clients of the mount are {found}"
+        os.kill(found[0], signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(found[0], signal.SIGCONT)
+
     def remove(self, volume: Volume) -> None:
         """Unmount a volume, and stop its bricks."""
         run("umount", "--lazy", volume.folder)
@@ -210,6 +225,15 @@ class Gluster:
 
 def _command_line(pid: int) -> bytes:
     return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def _is_client(pid: int, volume: Volume) -> bool:
+    """Return whether a process serves the mount of a volume."""
+    try:
+        words = _command_line(pid).split(b"\0")
+    except OSError:
+        return False
+    return words[0].endswith(b"glusterfs") and bytes(volume.folder) in words
 
 
 def _await_ends(pids: list[int]) -> None:

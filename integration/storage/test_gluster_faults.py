@@ -280,3 +280,63 @@ def test_an_endpoint_on_a_mount_is_killed_at_many_moments(
     assert done.bytes.sent <= size + kills * AGAIN_BYTES
     same(wanted, sink_top / "got" / way, has_times=has_times(sharded))
     assert tree.leftovers(sink_top) == []
+
+
+# --- tiers ----------------------------------------------------------------------------------------
+
+
+def test_a_hanging_mount_of_a_tier_does_not_delay_another_tier(
+    release_program: None,
+    gluster: Gluster,
+    spread: Volume,
+    start_endpoint: Callable[..., Endpoint],
+) -> None:
+    """The rounds of the other tier continue while the mount of the first tier does not answer."""
+    top = spread.folder / "tier"
+    top.mkdir()
+    roots = [Root("hangs", {"path": str(top)}), Root("fast"), Root("slow"), Root("other")]
+    common = {
+        "capacity": 32 * tree.MIB,
+        "period": 600,
+        "write_max": "400MiB",
+        "write_min": "300MiB",
+        "read_max": "200MiB",
+        "read_min": "10MiB",
+        "versions": "{application}/{version}",
+        "complete": "marker:DONE",
+        "owner": "alice",
+    }
+    tiers = [
+        {"name": "first", "fast": ["hangs"], "slow": "other", **common},
+        {"name": "second", "fast": ["fast"], "slow": "slow", **common},
+    ]
+    endpoint = start_endpoint("tiers", roots=roots, config={"tier": tiers})
+    with endpoint.client(policy=CALLS) as client:
+
+        def await_demoted(tier: str, application: str) -> None:
+            until = time.monotonic() + 60.0
+            while not any(
+                one.application == application and one.state == "demoted"
+                for one in client.tier(tier).versions
+            ):
+                assert time.monotonic() < until, client.tier(tier)
+                time.sleep(0.1)
+
+        def write(fast: Path, application: str) -> None:
+            (fast / application / "1").mkdir(parents=True)
+            (fast / application / "1" / "state").write_bytes(b"x" * 1000)
+            (fast / application / "1" / "DONE").write_bytes(b"")
+
+        write(top, "a")
+        write(endpoint.root(root="fast"), "a")
+        await_demoted("first", "a")
+        await_demoted("second", "a")
+        with gluster.stopped_mount(spread):
+            # Several rounds of the first tier, so that its thread waits for the mount.
+            time.sleep(6.0)
+            write(endpoint.root(root="fast"), "b")
+            await_demoted("second", "b")
+        write(top, "b")
+        await_demoted("first", "b")
+    endpoint.stop()
+    shutil.rmtree(top)

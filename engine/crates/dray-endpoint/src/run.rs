@@ -421,7 +421,12 @@ impl Endpoint {
             // then. It would return immediately and so end the other parts.
             let listens = !listener.addresses().is_empty();
             let listening = listens.then(|| parts.spawn(|| listener.run(&passive)));
-            let others = [
+            let tiers = api.tiers.workers().map(|tier| {
+                let (given, stop) = (&given, &stop);
+                parts.spawn(move || tier.run(given, &|wait| stop.sleep(wait)))
+            });
+            let mut others: Vec<_> = tiers.collect();
+            others.extend([
                 parts.spawn(|| {
                     while stop.sleep(SHARES_INTERVAL) {
                         let count = shares.round();
@@ -436,8 +441,7 @@ impl Endpoint {
                 parts.spawn(|| janitor.run(&|wait| stop.sleep(wait))),
                 parts.spawn(|| expiry.run(&given, &|wait| stop.sleep(wait))),
                 parts.spawn(|| recalls.run(&|wait| stop.sleep(wait))),
-                parts.spawn(|| api.tiers.run(&given, &|wait| stop.sleep(wait))),
-            ];
+            ]);
             // The dispatcher starts transfers, so it runs only if all other parts have started.
             let is_whole = listening.iter().all(Result::is_ok) && others.iter().all(Result::is_ok);
             let dispatching = is_whole.then(|| parts.spawn(|| dispatcher.run()));

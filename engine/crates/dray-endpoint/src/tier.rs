@@ -89,6 +89,14 @@ pub struct Tiers {
     tiers: Vec<Tier>,
 }
 
+/// The work of one tier. It has its own thread, because calls to a device may block: they then delay
+/// only the tier of the device.
+#[derive(Clone, Copy)]
+pub struct TierWorker<'t> {
+    all: &'t Tiers,
+    tier: &'t Tier,
+}
+
 /// One tier, and its state since the start of the endpoint.
 struct Tier {
     config: ManagedTier,
@@ -234,26 +242,9 @@ impl Tiers {
         }))
     }
 
-    /// Runs a round of each tier every second, or earlier after an event ([`Tiers::pause`]), until
-    /// `sleep` returns false. `sleep` waits for the given time, and returns false when the endpoint
-    /// stops.
-    pub fn run(&self, given: &Given, sleep: &dyn Fn(Duration) -> bool) {
-        let mut memories: Vec<Option<Memory>> = self.tiers.iter().map(|_| None).collect();
-        loop {
-            for (tier, memory) in self.tiers.iter().zip(&mut memories) {
-                if let Err(error) = self.round(tier, memory, given) {
-                    let mut seen = tier.seen.lock_unpoisoned();
-                    let said = error.to_string();
-                    if seen.error.as_ref() != Some(&said) {
-                        tracing::error!(tier = tier.config.name.as_str(), "{said}");
-                    }
-                    seen.error = Some(said);
-                }
-            }
-            if !self.pause(&mut memories, sleep) {
-                return;
-            }
-        }
+    /// Returns the tiers, each of which needs its own thread.
+    pub fn workers(&self) -> impl Iterator<Item = TierWorker<'_>> {
+        self.tiers.iter().map(|tier| TierWorker { all: self, tier })
     }
 
     fn round(&self, tier: &Tier, memory: &mut Option<Memory>, given: &Given) -> Result<()> {
@@ -275,6 +266,28 @@ impl Tiers {
             now,
         };
         round.run()
+    }
+}
+
+impl TierWorker<'_> {
+    /// Runs a round of the tier every second, or earlier after an event ([`Memory::pause`]), until
+    /// `sleep` returns false. `sleep` waits for the given time, and returns false when the endpoint
+    /// stops.
+    pub fn run(self, given: &Given, sleep: &dyn Fn(Duration) -> bool) {
+        let mut memory: Option<Memory> = None;
+        loop {
+            if let Err(error) = self.all.round(self.tier, &mut memory, given) {
+                let mut seen = self.tier.seen.lock_unpoisoned();
+                let said = error.to_string();
+                if seen.error.as_ref() != Some(&said) {
+                    tracing::error!(tier = self.tier.config.name.as_str(), "{said}");
+                }
+                seen.error = Some(said);
+            }
+            if !Memory::pause(memory.as_mut(), &self.all.queue, sleep) {
+                return;
+            }
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Observes the running demotions between two rounds. The next round starts as soon as a demotion
 //! has moved its bytes or has ended.
 
-use super::{Memory, Round, Tiers};
+use super::{Memory, Round};
 use dray_api::TierVersionState as At;
 use dray_core::TransferId;
 use dray_queue::{Counters, Queue, TierVersion};
@@ -174,30 +174,23 @@ impl Memory {
         let is_scan_due = self.is_hinted && Instant::now() >= self.next_hinted;
         self.followed.look(queue) || is_scan_due
     }
-}
 
-impl Tiers {
-    /// Waits until the next round: until a demotion advances, a fast root changes, or the maximum
-    /// interval has passed. Returns false if the endpoint stops.
+    /// Waits for the next round of a tier: until a demotion advances, a fast root changes, or the
+    /// maximum interval has passed. A tier without a memory has had no round. Returns false if
+    /// the endpoint stops.
     pub(super) fn pause(
-        &self,
-        memories: &mut [Option<Memory>],
+        mut memory: Option<&mut Self>,
+        queue: &Queue,
         sleep: &dyn Fn(Duration) -> bool,
     ) -> bool {
-        // Without a tier there is no work, but the end of the thread would end the endpoint.
-        if memories.is_empty() {
-            return sleep(Duration::from_secs(3_600));
-        }
-        let mut known = memories.iter().flatten();
-        let (look, round) = match known.any(|memory| !memory.followed.is_empty()) {
+        let is_busy = (memory.as_ref()).is_some_and(|memory| !memory.followed.is_empty());
+        let (look, round) = match is_busy {
             true => (LOOK_BUSY, ROUND_BUSY),
             false => (LOOK, ROUND),
         };
         let until = Instant::now() + round;
         while sleep(look) {
-            let known = memories.iter_mut().flatten();
-            // Ask every tier, because each call also records the progress of its tier.
-            let is_awaited = known.fold(false, |is, memory| is | memory.is_awaited(&self.queue));
+            let is_awaited = (memory.as_mut()).is_some_and(|memory| memory.is_awaited(queue));
             if is_awaited || Instant::now() >= until {
                 return true;
             }
