@@ -57,7 +57,7 @@ pub(crate) fn run(serve: &Serve) -> Result<Exit, Stop> {
     settings.keeps_nothing = null.is_some();
     // Allowed, because the log line of each session reports a peer that discards the data.
     settings.may_keep_nothing = true;
-    let house = House::open(serve, null)?;
+    let handler = ServeHandler::open(serve, null)?;
     let listener = Listener::bind(&addresses(&serve.listen)?, settings)?;
     let stopper = listener.stopper();
     signals::watch("stopping; finished data is kept. Press Ctrl-C again to abort.")?;
@@ -72,7 +72,7 @@ pub(crate) fn run(serve: &Serve) -> Result<Exit, Stop> {
             "event": "listening",
             "fingerprint": fingerprint.to_string(),
             "addresses": listening,
-            "root": house.root.to_string_lossy(),
+            "root": handler.root.to_string_lossy(),
         });
         output::result(&line.to_string());
     } else {
@@ -81,7 +81,7 @@ pub(crate) fn run(serve: &Serve) -> Result<Exit, Stop> {
             output::result(&format!("listening on {address}"));
         }
     }
-    listener.run(&house)?;
+    listener.run(&handler)?;
     Ok(Exit::Safe)
 }
 
@@ -121,7 +121,7 @@ enum Served {
 }
 
 /// Settings of a server: the served data, the token, and the allowed directions.
-struct House {
+struct ServeHandler {
     root: PathBuf,
     served: Served,
     token: Token,
@@ -132,7 +132,7 @@ struct House {
     rejected: Mutex<(Option<Instant>, u64)>,
 }
 
-impl House {
+impl ServeHandler {
     fn open(serve: &Serve, null: Option<Null>) -> Result<Self> {
         let (root, served) = match null {
             Some(_) if !(serve.target.is_empty() && serve.limit_target.is_empty()) => {
@@ -315,7 +315,7 @@ impl Observer for Notices<'_> {
     }
 }
 
-impl Handler for House {
+impl Handler for ServeHandler {
     fn admit(&self, caller: &Caller) -> Result<()> {
         caller.must_show(&self.token)
     }

@@ -47,7 +47,7 @@ use dray_core::{End, Error, ErrorKind, Result};
 use dray_queue::Queue;
 use extract::{CallHold, Places};
 use fair_semaphore::{FairSemaphore, TURN_TIME, busy};
-use refusal::{Answer, Told};
+use refusal::{Answer, CallerError};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, watch};
@@ -270,8 +270,8 @@ impl Api {
         caller: &Principal,
         work: impl FnOnce(&Self, &Given) -> Result<T> + Send + 'static,
     ) -> Answer<T> {
-        struct Leave(Arc<Given>);
-        impl Drop for Leave {
+        struct SetWhenDropped(Arc<Given>);
+        impl Drop for SetWhenDropped {
             fn drop(&mut self) {
                 self.0.up();
             }
@@ -282,7 +282,7 @@ impl Api {
         let turn = entering.await?;
         let api = Arc::clone(self);
         let given = Arc::new(Given::default());
-        let leave = Leave(Arc::clone(&given));
+        let guard = SetWhenDropped(Arc::clone(&given));
         let done = self.storage_workers.call(move || {
             let _turn = turn;
             // A store's error may mention the other end of a transfer or options of a command,
@@ -293,7 +293,7 @@ impl Api {
             })
         });
         let answer = done.await.map_err(|_| broken())?;
-        drop(leave);
+        drop(guard);
         Ok(answer?)
     }
 }
@@ -469,7 +469,10 @@ async fn around(State(api): State<Arc<Api>>, mut request: Request, next: Next) -
         response.headers_mut().insert(header::CONNECTION, close);
     }
     let status = response.status();
-    let told = response.extensions_mut().remove().map(|Told(error)| error);
+    let told = response
+        .extensions_mut()
+        .remove()
+        .map(|CallerError(error)| error);
     // Written by a worker thread, because the audit log may be on a slow disk.
     let audit = Arc::clone(&api.audit);
     api.workers

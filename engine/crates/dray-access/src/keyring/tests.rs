@@ -138,7 +138,7 @@ fn all_who_need_the_keys_wait_for_the_one_who_asks() {
 }
 
 #[test]
-fn who_goes_away_takes_the_answer_from_nobody() {
+fn a_caller_that_gives_up_does_not_cancel_the_key_request() {
     let key = key();
     let asked = Asked::new(Some(&key), SLOW);
     run(async {

@@ -4,20 +4,20 @@ use crate::scene::{Done, Running, Scene, noise, until};
 use rustix::process::Signal;
 use serde_json::Value;
 
-struct House {
+struct TestServer {
     serving: Running,
     key: String,
     address: String,
 }
 
-impl House {
+impl TestServer {
     fn open(scene: &Scene, more: &[&str]) -> Self {
-        scene.folder("house").write("token", b"a secret\n");
+        scene.folder("served").write("token", b"a secret\n");
         let arguments = [
             &[
                 "serve",
                 "--root",
-                "house",
+                "served",
                 "--token-file",
                 "token",
                 "--identity",
@@ -80,7 +80,7 @@ fn scene() -> Scene {
 #[test]
 fn push_and_pull() {
     let scene = scene();
-    let house = House::open(&scene, &["--allow-clear-data"]);
+    let server = TestServer::open(&scene, &["--allow-clear-data"]);
     for (number, more) in [
         &[][..],
         &["--streams", "1"],
@@ -91,8 +91,8 @@ fn push_and_pull() {
     .enumerate()
     {
         let (folder, back) = (format!("in{number}"), format!("back{number}"));
-        let to = house.url(&folder);
-        let report = house
+        let to = server.url(&folder);
+        let report = server
             .good(&scene, &[&["-r", "d", &to], *more].concat())
             .json();
         assert_eq!(
@@ -100,12 +100,12 @@ fn push_and_pull() {
             (&3.into(), &5_000_005.into())
         );
         assert_eq!(
-            scene.tree(format!("house/{folder}/d")),
+            scene.tree(format!("server/{folder}/d")),
             scene.tree("d"),
             "{more:?}"
         );
-        let from = house.url(&format!("{folder}/d"));
-        let report = house
+        let from = server.url(&format!("{folder}/d"));
+        let report = server
             .good(&scene, &[&["-r", &from, &back], *more].concat())
             .json();
         assert_eq!(
@@ -115,66 +115,69 @@ fn push_and_pull() {
         assert_eq!(report["bytes_sent"], 5_000_005);
         assert_eq!(scene.tree(format!("{back}/d")), scene.tree("d"), "{more:?}");
     }
-    assert!(scene.is_clean("house"));
+    assert!(scene.is_clean("served"));
 }
 
 #[test]
 fn meanings_are_the_same_far_away() {
     let scene = scene();
-    let house = House::open(&scene, &[]);
-    house.good(&scene, &["d/small", &house.url("x/name")]);
-    assert_eq!(scene.read("house/x/name"), b"small");
-    house.good(&scene, &["d/small", &house.url("x/")]);
-    assert_eq!(scene.read("house/x/small"), b"small");
-    house.good(&scene, &["d/small", &house.url("")]);
-    assert_eq!(scene.read("house/small"), b"small");
-    house.good(&scene, &["-r", "d/", &house.url("y")]);
-    assert_eq!(scene.tree("house/y"), scene.tree("d"));
-    house.good(&scene, &[&house.url("x/name"), "renamed"]);
+    let server = TestServer::open(&scene, &[]);
+    server.good(&scene, &["d/small", &server.url("x/name")]);
+    assert_eq!(scene.read("server/x/name"), b"small");
+    server.good(&scene, &["d/small", &server.url("x/")]);
+    assert_eq!(scene.read("server/x/small"), b"small");
+    server.good(&scene, &["d/small", &server.url("")]);
+    assert_eq!(scene.read("server/small"), b"small");
+    server.good(&scene, &["-r", "d/", &server.url("y")]);
+    assert_eq!(scene.tree("server/y"), scene.tree("d"));
+    server.good(&scene, &[&server.url("x/name"), "renamed"]);
     assert_eq!(scene.read("renamed"), b"small");
-    house.good(&scene, &["-r", &house.url("y/"), "z"]);
+    server.good(&scene, &["-r", &server.url("y/"), "z"]);
     assert_eq!(scene.tree("z"), scene.tree("d"));
-    let (one, two) = (house.url("x/name"), house.url("x/small"));
-    house.good(&scene, &[&one, &two, "both"]);
+    let (one, two) = (server.url("x/name"), server.url("x/small"));
+    server.good(&scene, &[&one, &two, "both"]);
     assert_eq!(scene.read("both/name"), scene.read("both/small"));
     // Ranges and expected checksums also work with a remote host.
-    house.good(
+    server.good(
         &scene,
-        &["--range", "1000:2000", "d/large", &house.url("part")],
+        &["--range", "1000:2000", "d/large", &server.url("part")],
     );
-    assert_eq!(scene.read("house/part"), &scene.read("d/large")[1000..3000]);
-    let done = house.cp(
+    assert_eq!(
+        scene.read("server/part"),
+        &scene.read("d/large")[1000..3000]
+    );
+    let done = server.cp(
         &scene,
-        &["--checksum", "adler32:1", "d/small", &house.url("bad")],
+        &["--checksum", "adler32:1", "d/small", &server.url("bad")],
     );
     assert_eq!(done.code, Some(1), "{}", done.err);
-    assert!(!scene.exists("house/bad") && scene.is_clean("house"));
+    assert!(!scene.exists("server/bad") && scene.is_clean("served"));
 }
 
 #[test]
 fn nobody_without_key_and_token() {
     let scene = scene();
-    let house = House::open(&scene, &[]);
+    let server = TestServer::open(&scene, &[]);
     scene.write("wrong", b"not the secret");
-    let to = house.url("a");
+    let to = server.url("a");
     let key = format!("sha256:{}", "ab".repeat(32));
     let calls = [
         ["--peer-key", &key, "--token-file", "token"],
-        ["--peer-key", &house.key, "--token-file", "wrong"],
+        ["--peer-key", &server.key, "--token-file", "wrong"],
     ];
     for call in calls {
         let done = scene.dray(&[&["cp", "d/small", &to, "--json"][..], &call].concat());
         assert_eq!(done.code, Some(3), "{}", done.err);
         assert_eq!(done.json()["error"]["kind"], "unauthorized");
     }
-    assert!(!scene.exists("house/a"));
+    assert!(!scene.exists("server/a"));
     // Options may come from the environment instead of the command line.
     let mut command = scene.command(&["cp", "d/small", &to]);
     command
-        .env("DRAY_PEER_KEY", &house.key)
+        .env("DRAY_PEER_KEY", &server.key)
         .env("DRAY_TOKEN", "a secret");
     assert!(command.output().expect("run dray").status.success());
-    let done = house.cp(&scene, &["d/small", &house.url("clear"), "--clear-data"]);
+    let done = server.cp(&scene, &["d/small", &server.url("clear"), "--clear-data"]);
     assert_eq!(
         done.code,
         Some(3),
@@ -186,10 +189,10 @@ fn nobody_without_key_and_token() {
 #[test]
 fn nothing_leaves_the_root() {
     let scene = scene();
-    scene.write("outside/secret", b"secret").folder("house/in");
-    std::os::unix::fs::symlink("../outside", scene.path("house/way")).expect("make a link");
-    std::os::unix::fs::symlink("../../outside", scene.path("house/in/way")).expect("make a link");
-    let house = House::open(&scene, &[]);
+    scene.write("outside/secret", b"secret").folder("server/in");
+    std::os::unix::fs::symlink("../outside", scene.path("server/way")).expect("make a link");
+    std::os::unix::fs::symlink("../../outside", scene.path("server/in/way")).expect("make a link");
+    let server = TestServer::open(&scene, &[]);
     for path in [
         "../outside/x",
         "/outside/x",
@@ -197,9 +200,9 @@ fn nothing_leaves_the_root() {
         "way/x",
         "in/way/x",
     ] {
-        let done = house.cp(&scene, &["d/small", &house.url(path)]);
+        let done = server.cp(&scene, &["d/small", &server.url(path)]);
         assert_eq!(done.code, Some(3), "{path}: {}", done.err);
-        let done = house.cp(&scene, &["-r", "d", &house.url(path)]);
+        let done = server.cp(&scene, &["-r", "d", &server.url(path)]);
         assert_eq!(done.code, Some(3), "{path}: {}", done.err);
     }
     for path in [
@@ -208,10 +211,10 @@ fn nothing_leaves_the_root() {
         "way/secret",
         "in/way/secret",
     ] {
-        let done = house.cp(&scene, &[&house.url(path), "got"]);
+        let done = server.cp(&scene, &[&server.url(path), "got"]);
         assert!(matches!(done.code, Some(1 | 3)), "{path}: {}", done.err);
         assert!(!scene.exists("got"), "{path}");
-        let done = house.cp(&scene, &["--links", "follow", &house.url(path), "got"]);
+        let done = server.cp(&scene, &["--links", "follow", &server.url(path), "got"]);
         assert!(matches!(done.code, Some(1 | 3)), "{path}: {}", done.err);
         assert!(!scene.exists("got"), "{path}");
     }
@@ -221,16 +224,19 @@ fn nothing_leaves_the_root() {
 #[test]
 fn one_way_only() {
     let scene = scene();
-    scene.write("house/a", b"alpha");
-    let house = House::open(&scene, &["--read-only"]);
-    let done = house.cp(&scene, &["d/small", &house.url("b")]);
+    scene.write("server/a", b"alpha");
+    let server = TestServer::open(&scene, &["--read-only"]);
+    let done = server.cp(&scene, &["d/small", &server.url("b")]);
     assert_eq!(done.code, Some(3));
     assert_eq!(done.json()["error"]["kind"], "read_only");
-    house.good(&scene, &[&house.url("a"), "a"]);
-    drop(house);
-    let house = House::open(&scene, &["--write-only"]);
-    house.good(&scene, &["d/small", &house.url("b")]);
-    assert_eq!(house.cp(&scene, &[&house.url("a"), "again"]).code, Some(3));
+    server.good(&scene, &[&server.url("a"), "a"]);
+    drop(server);
+    let server = TestServer::open(&scene, &["--write-only"]);
+    server.good(&scene, &["d/small", &server.url("b")]);
+    assert_eq!(
+        server.cp(&scene, &[&server.url("a"), "again"]).code,
+        Some(3)
+    );
     assert!(!scene.exists("again"));
 }
 
@@ -239,30 +245,33 @@ fn a_killed_server_is_found_again() {
     let scene = scene();
     scene.write("d/large", &noise(12 << 20, 4));
     for is_push in [true, false] {
-        let mut house = House::open(&scene, &[]);
-        let port = house.address.clone();
-        let (folder, there) = (format!("in-{is_push}"), house.url(&format!("in-{is_push}")));
-        let from = house.url("out/d");
+        let mut server = TestServer::open(&scene, &[]);
+        let port = server.address.clone();
+        let (folder, there) = (
+            format!("in-{is_push}"),
+            server.url(&format!("in-{is_push}")),
+        );
+        let from = server.url("out/d");
         let arguments = match is_push {
             true => vec!["-r", "d", &there, "--rate", "3MiB"],
             false => {
-                house.good(&scene, &["-r", "d", &house.url("out")]);
+                server.good(&scene, &["-r", "d", &server.url("out")]);
                 vec!["-r", &from, &folder, "--rate", "3MiB"]
             }
         };
         let top = if is_push {
-            format!("house/{folder}")
+            format!("server/{folder}")
         } else {
             folder.clone()
         };
-        let running = scene.start(&house.with(&arguments));
+        let running = scene.start(&server.with(&arguments));
         until("something safe", || {
             let shown = scene.dray(&["log", "show", &top, "--json"]);
             shown.code == Some(0) && shown.out.contains("\"offset\":")
         });
-        house.serving.child().kill().expect("kill the server");
-        drop(house);
-        let house = reopen(&scene, &port);
+        server.serving.child().kill().expect("kill the server");
+        drop(server);
+        let server = reopen(&scene, &port);
         let done = running.wait();
         assert_eq!(done.code, Some(0), "{is_push}: {}", done.err);
         assert_eq!(scene.tree(format!("{top}/d")), scene.tree("d"));
@@ -272,7 +281,7 @@ fn a_killed_server_is_found_again() {
         // the data in flight.
         assert!(sent < (12 << 20) + (6 << 20), "{report}");
         assert!(!report["notices"].as_array().expect("a list").is_empty());
-        drop(house);
+        drop(server);
     }
 }
 
@@ -281,7 +290,7 @@ fn reopen(scene: &Scene, address: &str) -> Running {
         &[
             "serve",
             "--root",
-            "house",
+            "served",
             "--token-file",
             "token",
             "--identity",
@@ -298,38 +307,38 @@ fn reopen(scene: &Scene, address: &str) -> Running {
 fn a_stopped_server_ends_in_peace_and_the_client_can_go_on() {
     let scene = scene();
     scene.write("d/large", &noise(6 << 20, 4));
-    let mut house = House::open(&scene, &[]);
-    let to = house.url("in");
+    let mut server = TestServer::open(&scene, &[]);
+    let to = server.url("in");
     let arguments = ["-r", "d", &to, "--rate", "2MiB", "--retries", "0"];
-    let running = scene.start(&house.with(&arguments));
+    let running = scene.start(&server.with(&arguments));
     until("the partial file", || {
-        scene.exists("house/in/d") && !scene.is_clean("house/in/d")
+        scene.exists("server/in/d") && !scene.is_clean("server/in/d")
     });
-    house.serving.signal(Signal::TERM);
+    server.serving.signal(Signal::TERM);
     let done = running.wait();
     assert_eq!(done.code, Some(5), "{}{}", done.out, done.err);
-    assert!(!scene.exists("house/in/d/large"));
-    let status = house.serving.child().wait().expect("it ends");
+    assert!(!scene.exists("server/in/d/large"));
+    let status = server.serving.child().wait().expect("it ends");
     assert_eq!(status.code(), Some(0));
-    let house = House::open(&scene, &[]);
-    house.good(&scene, &["-r", "d", &house.url("in")]);
-    assert_eq!(scene.tree("house/in/d"), scene.tree("d"));
-    assert!(scene.is_clean("house"));
+    let server = TestServer::open(&scene, &[]);
+    server.good(&scene, &["-r", "d", &server.url("in")]);
+    assert_eq!(scene.tree("server/in/d"), scene.tree("d"));
+    assert!(scene.is_clean("served"));
 }
 
 #[test]
 fn a_client_that_is_stopped_goes_on() {
     let scene = scene();
     scene.write("d/large", &noise(8 << 20, 4));
-    let house = House::open(&scene, &[]);
-    house.good(&scene, &["-r", "d", &house.url("out")]);
-    let (to, from) = (house.url("in"), house.url("out/d"));
+    let server = TestServer::open(&scene, &[]);
+    server.good(&scene, &["-r", "d", &server.url("out")]);
+    let (to, from) = (server.url("in"), server.url("out/d"));
     for (arguments, top) in [
-        (["-r", "d", &to], "house/in"),
+        (["-r", "d", &to], "server/in"),
         (["-r", &from, "back"], "back"),
     ] {
         let slow = [&arguments[..], &["--rate", "3MiB"]].concat();
-        let mut running = scene.start(&house.with(&slow));
+        let mut running = scene.start(&server.with(&slow));
         until("something safe", || {
             let shown = scene.dray(&["log", "show", top, "--json"]);
             shown.code == Some(0) && shown.out.contains("\"offset\":")
@@ -338,27 +347,27 @@ fn a_client_that_is_stopped_goes_on() {
         let done = running.wait();
         assert_eq!(done.code, Some(5), "{}", done.err);
         assert_eq!(done.json()["state"], "cancelled");
-        let report = house.good(&scene, &arguments).json();
+        let report = server.good(&scene, &arguments).json();
         assert!(
             report["bytes_resumed"].as_u64().expect("a number") > 0,
             "{report}"
         );
         assert_eq!(scene.tree(format!("{top}/d")), scene.tree("d"));
     }
-    assert!(scene.is_clean("house") && scene.is_clean("back"));
+    assert!(scene.is_clean("served") && scene.is_clean("back"));
 }
 
 #[test]
 fn a_client_hears_why_the_server_broke_off() {
     let scene = scene();
     scene.write("d/large", &noise(8 << 20, 4));
-    let house = House::open(&scene, &[]);
-    let to = house.url("in");
-    let running = scene.start(&house.with(&["-r", "d", &to, "--rate", "2MiB"]));
+    let server = TestServer::open(&scene, &[]);
+    let to = server.url("in");
+    let running = scene.start(&server.with(&["-r", "d", &to, "--rate", "2MiB"]));
     until("the partial file", || {
-        scene.exists("house/in/d") && !scene.is_clean("house/in/d")
+        scene.exists("server/in/d") && !scene.is_clean("server/in/d")
     });
-    for entry in std::fs::read_dir(scene.path("house/in/.dray-log")).expect("a log") {
+    for entry in std::fs::read_dir(scene.path("server/in/.dray-log")).expect("a log") {
         let path = entry.expect("an entry").path();
         if path.extension().is_some_and(|name| name == "lease") {
             // Overwrite the lease, as another host would if it took over the destination without
@@ -378,10 +387,10 @@ fn a_client_hears_why_the_server_broke_off() {
 #[test]
 fn an_address_of_another_host_is_no_place_to_connect_from() {
     let scene = scene();
-    let house = House::open(&scene, &[]);
-    let to = house.url("in");
+    let server = TestServer::open(&scene, &[]);
+    let to = server.url("in");
     // The address is reserved for documentation (RFC 5737), so no host has it.
-    let done = house.cp(&scene, &["d/small", &to, "--bind", "192.0.2.1"]);
+    let done = server.cp(&scene, &["d/small", &to, "--bind", "192.0.2.1"]);
     assert_eq!(done.code, Some(2), "{}", done.err);
     assert!(
         done.err
@@ -389,5 +398,5 @@ fn an_address_of_another_host_is_no_place_to_connect_from() {
         "{}",
         done.err
     );
-    house.good(&scene, &["d/small", &to, "--bind", "127.0.0.1"]);
+    server.good(&scene, &["d/small", &to, "--bind", "127.0.0.1"]);
 }

@@ -104,7 +104,7 @@ fn every_key_of_the_example_that_is_commented_out_can_be_uncommented() {
 }
 
 #[test]
-fn what_is_left_out_has_its_default() {
+fn omitted_keys_have_their_defaults() {
     let config = Config::parse("drayd.toml", SMALL).expect("good");
     assert_eq!(config.listen[0].as_str(), "127.0.0.1:4735");
     assert_eq!(config.limits.transfers_active, 50);

@@ -24,7 +24,7 @@ pub struct Refusal {
 
 /// The error that a caller received, without texts that the audit log must not contain.
 #[derive(Debug, Clone)]
-pub(super) struct Told(pub(super) Error);
+pub(super) struct CallerError(pub(super) Error);
 
 /// The error that the answer contains.
 #[derive(Debug, Clone)]
@@ -134,7 +134,7 @@ impl IntoResponse for Refusal {
             true => self.error.cause("the request does not match the schema"),
             false => self.error,
         };
-        response.extensions_mut().insert(Told(told));
+        response.extensions_mut().insert(CallerError(told));
         response
     }
 }

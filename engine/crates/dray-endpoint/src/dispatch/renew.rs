@@ -97,7 +97,7 @@ fn look(shared: &DispatcherInner, due: &mut Due, page: Vec<TicketHolder>) -> Opt
                 true => None,
                 false => {
                     calls += 1;
-                    renew(shared, place, side).unwrap_or_else(|Away| {
+                    renew(shared, place, side).unwrap_or_else(|Unanswered| {
                         away.insert(address.clone());
                         None
                     })
@@ -116,10 +116,14 @@ fn look(shared: &DispatcherInner, due: &mut Due, page: Vec<TicketHolder>) -> Opt
 }
 
 /// An endpoint that does not answer.
-struct Away;
+struct Unanswered;
 
 /// Renews one ticket. Returns its new expiry if the ticket was renewed.
-fn renew(shared: &DispatcherInner, place: &Place, side: &Side) -> Result<Option<Timestamp>, Away> {
+fn renew(
+    shared: &DispatcherInner,
+    place: &Place,
+    side: &Side,
+) -> Result<Option<Timestamp>, Unanswered> {
     let Some(address) = side.address() else {
         return Ok(None);
     };
@@ -144,7 +148,7 @@ fn renew(shared: &DispatcherInner, place: &Place, side: &Side) -> Result<Option<
             let expires = ticket.get("expires_at").cloned().unwrap_or(Value::Null);
             Ok(serde_json::from_value(expires).ok())
         }
-        Err(error) if drive::is_lost(&error) => Err(Away),
+        Err(error) if drive::is_lost(&error) => Err(Unanswered),
         Err(error) => {
             // The session that uses the ticket reports the error to the owner.
             tracing::debug!(peer = client.address, "cannot renew a ticket: {error}");

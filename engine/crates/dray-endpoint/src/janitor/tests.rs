@@ -27,12 +27,12 @@ fn policy(days: u32, space_min: Option<u64>) -> Policy {
     }
 }
 
-struct House {
+struct Fixture {
     folder: tempfile::TempDir,
     roots: Roots,
 }
 
-impl House {
+impl Fixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         for name in ["data", "fixed"] {
@@ -138,22 +138,22 @@ fn now(later: Duration) -> SystemTime {
     SystemTime::now() + later
 }
 
-fn is_there(house: &House, transfer: &str) -> bool {
-    house.data().join(transfer).join(".dray-log").exists()
+fn is_there(fixture: &Fixture, transfer: &str) -> bool {
+    fixture.data().join(transfer).join(".dray-log").exists()
 }
 
 #[test]
 fn each_removal_is_audited_before_and_after() {
-    let house = House::new();
-    house.broken_off("gone", 50_000);
-    house.broken_off("waits", 50_000);
-    house.stray("data/deep/down", b"x");
-    house.stray("fixed", b"x");
-    let (janitor, metrics) = house.janitor(policy(30, None), "waits");
+    let fixture = Fixture::new();
+    fixture.broken_off("gone", 50_000);
+    fixture.broken_off("waits", 50_000);
+    fixture.stray("data/deep/down", b"x");
+    fixture.stray("fixed", b"x");
+    let (janitor, metrics) = fixture.janitor(policy(30, None), "waits");
     janitor.look(now(29 * DAY), &mut || true);
-    assert!(house.audited().is_empty(), "all of it is young");
+    assert!(fixture.audited().is_empty(), "all of it is young");
     janitor.look(now(31 * DAY), &mut || true);
-    let lines = house.audited();
+    let lines = fixture.audited();
     let of = |path: &str| -> Vec<&Value> {
         let is_of = |line: &&Value| line["path"].as_str().is_some_and(|at| at.contains(path));
         lines.iter().filter(is_of).collect()
@@ -182,9 +182,9 @@ fn each_removal_is_audited_before_and_after() {
     }
     assert_eq!(of("deep/down/.dray-0123456789abcdef.part").len(), 2);
     assert_eq!(lines.len(), 4, "{lines:?}");
-    assert!(!is_there(&house, "gone") && is_there(&house, "waits"));
+    assert!(!is_there(&fixture, "gone") && is_there(&fixture, "waits"));
     assert!(
-        house
+        fixture
             .folder
             .path()
             .join("fixed/.dray-0123456789abcdef.part")
@@ -195,50 +195,50 @@ fn each_removal_is_audited_before_and_after() {
 
 #[test]
 fn nothing_is_removed_that_cannot_be_audited() {
-    let house = House::new();
-    house.broken_off("old", 50_000);
-    let (mut janitor, metrics) = house.janitor(policy(30, None), "");
+    let fixture = Fixture::new();
+    fixture.broken_off("old", 50_000);
+    let (mut janitor, metrics) = fixture.janitor(policy(30, None), "");
     let full = std::path::Path::new("/dev/full");
     janitor.audit = Arc::new(Audit::open(Some(full)).expect("opens"));
     janitor.look(now(31 * DAY), &mut || true);
-    assert!(is_there(&house, "old"));
+    assert!(is_there(&fixture, "old"));
     assert_eq!(metrics.janitor_removed.load(Ordering::Relaxed), 0);
 }
 
 #[test]
 fn short_space_removes_young_orphans_but_none_under_an_hour() {
-    let house = House::new();
-    house.broken_off("young", 50_000);
-    let (janitor, _) = house.janitor(policy(30, Some(u64::MAX)), "");
+    let fixture = Fixture::new();
+    fixture.broken_off("young", 50_000);
+    let (janitor, _) = fixture.janitor(policy(30, Some(u64::MAX)), "");
     janitor.look(now(HOUR / 2), &mut || true);
-    assert!(house.audited().is_empty());
+    assert!(fixture.audited().is_empty());
     janitor.look(now(2 * HOUR), &mut || true);
-    assert_eq!(house.audited()[0]["reason"], "space");
-    assert!(!is_there(&house, "young"));
+    assert_eq!(fixture.audited()[0]["reason"], "space");
+    assert!(!is_there(&fixture, "young"));
 }
 
 #[test]
 fn a_dry_run_reports_each_orphan_once_and_removes_none() {
-    let house = House::new();
-    house.broken_off("old", 50_000);
+    let fixture = Fixture::new();
+    fixture.broken_off("old", 50_000);
     let dry = Policy {
         is_dry_run: true,
         ..policy(30, None)
     };
-    let (janitor, metrics) = house.janitor(dry, "");
+    let (janitor, metrics) = fixture.janitor(dry, "");
     janitor.look(now(31 * DAY), &mut || true);
     janitor.look(now(32 * DAY), &mut || true);
-    let lines = house.audited();
+    let lines = fixture.audited();
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert_eq!(lines[0]["did"], "would_remove");
-    assert!(is_there(&house, "old"));
+    assert!(is_there(&fixture, "old"));
     assert_eq!(metrics.janitor_removed.load(Ordering::Relaxed), 0);
 }
 
 #[test]
 fn a_transfer_that_holds_its_data_keeps_it() {
-    let house = House::new();
-    house.broken_off("held", 50_000);
+    let fixture = Fixture::new();
+    fixture.broken_off("held", 50_000);
     let within = Within {
         folder: b"held".to_vec(),
         claims: Vec::new(),
@@ -246,28 +246,28 @@ fn a_transfer_that_holds_its_data_keeps_it() {
         owner: b"alice".to_vec(),
         durability: Durability::File,
     };
-    let root = house.roots.named("data").expect("the root");
+    let root = fixture.roots.named("data").expect("the root");
     let held = root.export.destination(within).expect("goes on");
-    let (janitor, _) = house.janitor(policy(30, Some(u64::MAX)), "");
+    let (janitor, _) = fixture.janitor(policy(30, Some(u64::MAX)), "");
     janitor.look(now(400 * DAY), &mut || true);
-    assert!(house.audited().is_empty());
+    assert!(fixture.audited().is_empty());
     drop(held);
-    assert!(is_there(&house, "held"));
+    assert!(is_there(&fixture, "held"));
     janitor.look(now(400 * DAY), &mut || true);
-    assert!(!is_there(&house, "held"));
+    assert!(!is_there(&fixture, "held"));
 }
 
 #[test]
 fn the_janitor_stops_with_the_endpoint() {
-    let house = House::new();
-    house.broken_off("old", 1);
-    let (janitor, _) = house.janitor(policy(30, None), "");
+    let fixture = Fixture::new();
+    fixture.broken_off("old", 1);
+    let (janitor, _) = fixture.janitor(policy(30, None), "");
     let mut folders = 0;
     janitor.look(now(31 * DAY), &mut || {
         folders += 1;
         folders < 2
     });
-    assert!(house.audited().is_empty() && is_there(&house, "old"));
+    assert!(fixture.audited().is_empty() && is_there(&fixture, "old"));
     let slept = std::cell::RefCell::new(Vec::new());
     janitor.run(&|wait| {
         slept.borrow_mut().push(wait);

@@ -19,14 +19,14 @@ const FIRST: PageOf<'static> = PageOf {
     cursor: None,
 };
 
-struct House {
+struct Fixture {
     _folder: tempfile::TempDir,
     root: Arc<Root>,
     inside: PathBuf,
     outside: PathBuf,
 }
 
-fn house() -> House {
+fn fixture() -> Fixture {
     let folder = tempfile::tempdir().expect("a folder");
     let (inside, outside) = (folder.path().join("in"), folder.path().join("out"));
     fs::create_dir_all(inside.join("a/b")).expect("made");
@@ -41,7 +41,7 @@ fn house() -> House {
     let roots = Roots::open(&Config::parse("test", &text).expect("good")).expect("opened");
     let root = Arc::clone(roots.find(&path("/data")).expect("there"));
     assert!(roots.find(&path("/other")).is_err());
-    House {
+    Fixture {
         _folder: folder,
         root,
         inside,
@@ -54,13 +54,13 @@ fn path(text: &str) -> ApiPath {
 }
 
 fn names(
-    house: &House,
+    fixture: &Fixture,
     folder: &str,
     limit: u32,
     cursor: Option<&str>,
 ) -> (String, Option<String>) {
     names_kept(
-        house,
+        fixture,
         folder,
         (limit, cursor),
         "alice",
@@ -69,7 +69,7 @@ fn names(
 }
 
 fn names_kept(
-    house: &House,
+    fixture: &Fixture,
     folder: &str,
     (limit, cursor): (u32, Option<&str>),
     owner: &str,
@@ -80,7 +80,7 @@ fn names_kept(
         limit,
         cursor,
     };
-    let (root, folder) = (&house.root, path(folder));
+    let (root, folder) = (&fixture.root, path(folder));
     let page = list(root, &folder, page, listings, &Given::default()).expect("listed");
     let names: Vec<_> = page.entries.into_iter().map(|entry| entry.name).collect();
     (names.join(" "), page.next)
@@ -88,8 +88,8 @@ fn names_kept(
 
 #[test]
 fn nothing_behind_a_link_is_seen_or_touched() {
-    let house = house();
-    let root = &house.root;
+    let fixture = fixture();
+    let root = &fixture.root;
     let given = Given::default();
     for text in ["/data/link/secret", "/data/link/new"] {
         let at = path(text);
@@ -147,29 +147,29 @@ fn nothing_behind_a_link_is_seen_or_touched() {
         remove(root, &path("/data/link"), true, &given).expect("the link"),
         1
     );
-    assert!(house.outside.join("secret").exists());
+    assert!(fixture.outside.join("secret").exists());
 }
 
 #[test]
 fn a_folder_is_listed_in_pages_by_name() {
-    let house = house();
-    let folder = house.inside.join("many");
+    let fixture = fixture();
+    let folder = fixture.inside.join("many");
     fs::create_dir(&folder).expect("made");
     for at in 0..25 {
         fs::write(folder.join(format!("f{at:02}")), b"x").expect("written");
     }
     fs::write(folder.join("100%"), b"x").expect("written");
     fs::write(folder.join(".dray-0123456789abcdef.part"), b"x").expect("written");
-    let (first, next) = names(&house, "/data/many", 10, None);
+    let (first, next) = names(&fixture, "/data/many", 10, None);
     assert!(first.starts_with("100%25 f00 f01"), "{first}");
-    let (_, next) = names(&house, "/data/many", 10, next.as_deref());
-    let (last, end) = names(&house, "/data/many", 10, next.as_deref());
+    let (_, next) = names(&fixture, "/data/many", 10, next.as_deref());
+    let (last, end) = names(&fixture, "/data/many", 10, next.as_deref());
     assert_eq!(last, "f19 f20 f21 f22 f23 f24");
     assert_eq!(end, None);
-    assert_eq!(names(&house, "/data/many", 26, None).1, None);
-    assert_eq!(names(&house, "/data", 10, None).0, "a link many");
+    assert_eq!(names(&fixture, "/data/many", 26, None).1, None);
+    assert_eq!(names(&fixture, "/data", 10, None).0, "a link many");
     let file = list(
-        &house.root,
+        &fixture.root,
         &path("/data/a/file"),
         FIRST,
         &Listings::default(),
@@ -179,7 +179,7 @@ fn a_folder_is_listed_in_pages_by_name() {
     let gone = Given::default();
     gone.up();
     let stopped = list(
-        &house.root,
+        &fixture.root,
         &path("/data/many"),
         FIRST,
         &Listings::default(),
@@ -190,8 +190,8 @@ fn a_folder_is_listed_in_pages_by_name() {
 
 #[test]
 fn a_folder_is_not_read_again_for_each_page() {
-    let house = house();
-    let folder = house.inside.join("many");
+    let fixture = fixture();
+    let folder = fixture.inside.join("many");
     fs::create_dir(&folder).expect("made");
     for name in ["a", "b", "c", "d", "e", "f", "g"] {
         fs::write(folder.join(name), b"").expect("written");
@@ -199,7 +199,7 @@ fn a_folder_is_not_read_again_for_each_page() {
     let minute = Duration::from_secs(60);
     let listings = Listings::new(5, minute);
     let page =
-        |cursor, owner, listings| names_kept(&house, "/data/many", (2, cursor), owner, listings);
+        |cursor, owner, listings| names_kept(&fixture, "/data/many", (2, cursor), owner, listings);
     let next = |text: &str| Some(text.to_owned());
     assert_eq!(page(None, "alice", &listings), ("a b".into(), next("b")));
     // The folder has changed since the first page. A page that reads the folder again shows the new
@@ -227,25 +227,25 @@ fn a_folder_is_not_read_again_for_each_page() {
 
 #[test]
 fn entries_say_what_they_are() {
-    let house = house();
-    let file = stat(&house.root, &path("/data/a/file")).expect("there");
+    let fixture = fixture();
+    let file = stat(&fixture.root, &path("/data/a/file")).expect("there");
     assert_eq!((file.kind, file.size), (EntryType::File, 9));
     assert_eq!(file.path, "/data/a/file");
     assert!(file.modified_at.as_ms() > 1_600_000_000_000);
     assert_eq!(file.mode.len(), 4);
-    let root = stat(&house.root, &path("/data")).expect("there");
+    let root = stat(&fixture.root, &path("/data")).expect("there");
     assert_eq!(
         (root.kind, root.name.as_str()),
         (EntryType::Directory, "data")
     );
-    let missing = stat(&house.root, &path("/data/a/none")).expect_err("missing");
+    let missing = stat(&fixture.root, &path("/data/a/none")).expect_err("missing");
     assert_eq!(missing.kind, ErrorKind::NotFound);
 }
 
 #[test]
 fn folders_are_made_once() {
-    let house = house();
-    let root = &house.root;
+    let fixture = fixture();
+    let root = &fixture.root;
     assert!(
         make_folder(root, &path("/data/x/y/z"), true)
             .expect("made")
@@ -270,22 +270,22 @@ fn folders_are_made_once() {
 
 #[test]
 fn what_is_removed_is_counted_and_nothing_else_goes() {
-    let house = house();
-    let (root, given) = (&house.root, Given::default());
-    let deep = house.inside.join("deep");
+    let fixture = fixture();
+    let (root, given) = (&fixture.root, Given::default());
+    let deep = fixture.inside.join("deep");
     fs::create_dir_all(deep.join("1/2/3")).expect("made");
     for at in 0..300 {
         fs::write(deep.join(format!("1/f{at}")), b"x").expect("written");
     }
     fs::write(deep.join("1/.dray-0123456789abcdef.part"), b"x").expect("written");
-    symlink(&house.outside, deep.join("1/2/out")).expect("linked");
+    symlink(&fixture.outside, deep.join("1/2/out")).expect("linked");
     let error = remove(root, &path("/data/deep"), false, &given).expect_err("not empty");
     assert_eq!(error.kind, ErrorKind::AlreadyExists);
     assert_eq!(
         remove(root, &path("/data/deep"), true, &given).expect("gone"),
         305
     );
-    assert!(!deep.exists() && house.outside.join("secret").exists());
+    assert!(!deep.exists() && fixture.outside.join("secret").exists());
     let again = remove(root, &path("/data/deep"), true, &given).expect_err("gone");
     assert_eq!(again.kind, ErrorKind::NotFound);
     assert!(
@@ -296,7 +296,7 @@ fn what_is_removed_is_counted_and_nothing_else_goes() {
         remove(root, &path("/data/a/file"), false, &given).expect("gone"),
         1
     );
-    let mut too_deep = house.inside.clone();
+    let mut too_deep = fixture.inside.clone();
     for _ in 0..140 {
         too_deep.push("d");
         fs::create_dir(&too_deep).expect("made");
@@ -307,9 +307,9 @@ fn what_is_removed_is_counted_and_nothing_else_goes() {
 
 #[test]
 fn a_rename_replaces_only_files_and_only_when_told() {
-    let house = house();
-    let root = &house.root;
-    fs::write(house.inside.join("other"), b"other").expect("written");
+    let fixture = fixture();
+    let root = &fixture.root;
+    fs::write(fixture.inside.join("other"), b"other").expect("written");
     let (file, other) = (path("/data/a/file"), path("/data/other"));
     let error = rename(root, &file, &other, false).expect_err("stands there");
     assert_eq!(error.kind, ErrorKind::AlreadyExists);
@@ -317,7 +317,7 @@ fn a_rename_replaces_only_files_and_only_when_told() {
     assert_eq!((entry.path.as_str(), entry.size), ("/data/other", 9));
     let folder = rename(root, &other, &path("/data/a/b"), true).expect_err("a folder");
     assert_eq!(folder.kind, ErrorKind::IsADirectory);
-    let special = house.inside.join("socket");
+    let special = fixture.inside.join("socket");
     let _listens = std::os::unix::net::UnixListener::bind(&special).expect("bound");
     let refused = rename(root, &other, &path("/data/socket"), true).expect_err("a socket");
     assert_eq!(refused.kind, ErrorKind::AlreadyExists);
@@ -336,8 +336,8 @@ fn a_rename_replaces_only_files_and_only_when_told() {
 
 #[test]
 fn a_checksum_comes_from_where_it_is_cheapest_and_true() {
-    let house = house();
-    let (root, given) = (&house.root, Given::default());
+    let fixture = fixture();
+    let (root, given) = (&fixture.root, Given::default());
     let file = path("/data/a/file");
     let read = checksum(root, &file, Algorithm::Adler32, &given).expect("summed");
     assert_eq!((read.checksum.as_str(), read.size), ("091e01de", 9));
@@ -357,12 +357,12 @@ fn a_checksum_comes_from_where_it_is_cheapest_and_true() {
 
 #[test]
 fn each_entry_is_looked_at_right_before_it_goes() {
-    let house = house();
-    fs::create_dir(house.inside.join("run")).expect("made");
+    let fixture = fixture();
+    fs::create_dir(fixture.inside.join("run")).expect("made");
     for at in 0..6 {
-        fs::write(house.inside.join(format!("run/{at}")), b"safe").expect("written");
+        fs::write(fixture.inside.join(format!("run/{at}")), b"safe").expect("written");
     }
-    fs::create_dir(house.inside.join("run/.dray-log")).expect("made");
+    fs::create_dir(fixture.inside.join("run/.dray-log")).expect("made");
     let freed = |is_dry: bool, change: bool| {
         let mut judged = 0;
         let mut judge = |below: &dray_core::RelPath, seen: &Seen| {
@@ -370,7 +370,7 @@ fn each_entry_is_looked_at_right_before_it_goes() {
             if judged == 1 && change {
                 // The other files change after the first check of all files.
                 for at in 0..6 {
-                    let path = house.inside.join(format!("run/{at}"));
+                    let path = fixture.inside.join(format!("run/{at}"));
                     if !path.ends_with(below.to_string()) {
                         fs::write(path, b"changed").expect("written");
                     }
@@ -379,12 +379,19 @@ fn each_entry_is_looked_at_right_before_it_goes() {
             Ok((seen.size != 4).then(|| "changed".to_owned()))
         };
         let given = Given::default();
-        free(&house.root, &path("/data/run"), &given, is_dry, &mut judge).expect("looked at")
+        free(
+            &fixture.root,
+            &path("/data/run"),
+            &given,
+            is_dry,
+            &mut judge,
+        )
+        .expect("looked at")
     };
     let dry = freed(true, false);
     assert_eq!((dry.removed, dry.kept), (6, 1), "{dry:?}");
     assert_eq!(
-        fs::read_dir(house.inside.join("run"))
+        fs::read_dir(fixture.inside.join("run"))
             .expect("there")
             .count(),
         7
@@ -392,27 +399,27 @@ fn each_entry_is_looked_at_right_before_it_goes() {
     let real = freed(false, true);
     assert_eq!((real.removed, real.kept, real.named.len()), (1, 6, 5));
     assert_eq!(
-        fs::read_dir(house.inside.join("run"))
+        fs::read_dir(fixture.inside.join("run"))
             .expect("there")
             .count(),
         6
     );
-    fs::remove_dir(house.inside.join("run/.dray-log")).expect("removed");
+    fs::remove_dir(fixture.inside.join("run/.dray-log")).expect("removed");
     for at in 0..6 {
-        fs::write(house.inside.join(format!("run/{at}")), b"safe").expect("written");
+        fs::write(fixture.inside.join(format!("run/{at}")), b"safe").expect("written");
     }
     let rest = freed(false, false);
     assert_eq!((rest.removed, rest.kept), (7, 0), "the folder too");
-    assert!(!house.inside.join("run").exists());
+    assert!(!fixture.inside.join("run").exists());
     // A link is removed itself. Its target stays.
     let mut judge = |_: &dray_core::RelPath, _: &Seen| Ok(None);
     let link = free(
-        &house.root,
+        &fixture.root,
         &path("/data/link"),
         &Given::default(),
         false,
         &mut judge,
     );
     assert_eq!(link.expect("the link").removed, 1);
-    assert!(house.outside.join("secret").exists());
+    assert!(fixture.outside.join("secret").exists());
 }

@@ -114,7 +114,7 @@ fn a_call_that_panics_has_no_answer_and_the_next_one_has() {
 }
 
 #[test]
-fn what_was_handed_in_is_done_and_then_all_of_them_end() {
+fn submitted_work_is_completed_before_the_threads_end() {
     let workers = workers(2, LONG, spawns);
     let answers: Vec<_> = (0..20).map(|number| workers.call(move || number)).collect();
     let shared = Arc::clone(&workers.0);

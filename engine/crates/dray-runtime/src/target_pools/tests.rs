@@ -147,7 +147,7 @@ fn where_the_system_gives_no_more_threads_those_that_run_do_it() {
 }
 
 #[test]
-fn storage_that_makes_nobody_wait_has_few_until_it_does() {
+fn a_pool_has_few_threads_until_operations_wait() {
     let mut groups = TargetPools::new(4, 2);
     let workers = RefCell::new(Vec::new());
     let start = |worker: Worker<u32>, _: &()| {

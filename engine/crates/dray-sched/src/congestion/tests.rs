@@ -115,7 +115,7 @@ fn a_slow_target_gets_one_and_goes_on_at_its_own_speed() {
 }
 
 #[test]
-fn what_has_recovered_gets_all_again() {
+fn a_recovered_target_is_unlimited_within_500_ms() {
     let mut bench = Bench::new(&[10, 10, 10, 100]);
     bench.run(Duration::from_secs(2));
     bench.service[3] = 10;
@@ -168,7 +168,7 @@ fn packs_of_small_files_beside_large_objects_are_no_congestion() {
 }
 
 #[test]
-fn what_nobody_feels_is_no_congestion() {
+fn operations_faster_than_slow_min_are_no_congestion() {
     let mut congestion = Congestion::new(4);
     let mut now = Time::ZERO;
     for round in 0..400_u64 {
@@ -183,7 +183,7 @@ fn what_nobody_feels_is_no_congestion() {
 }
 
 #[test]
-fn one_that_says_nothing_is_late_then_stuck() {
+fn a_silent_target_is_congested_and_later_stuck() {
     let mut bench = Bench::new(&[10, 10, 10, 10]);
     bench.run(Duration::from_secs(1));
     // From now on, operations on target 2 take an hour.
@@ -206,7 +206,7 @@ fn a_target_alone_is_never_congested() {
 }
 
 #[test]
-fn what_failed_says_nothing_about_its_target() {
+fn failed_operations_do_not_limit_their_target() {
     let mut congestion = Congestion::new(4);
     for round in 0..100_u64 {
         let now = Time::ZERO + millis(round * 1000);

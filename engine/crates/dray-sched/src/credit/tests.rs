@@ -130,7 +130,7 @@ fn window_after(objects: u32, way: &Way) -> u32 {
 }
 
 #[test]
-fn a_window_stays_where_what_came_lies_at_the_sink() {
+fn a_burst_of_arrived_objects_does_not_enlarge_the_window() {
     let mut ledger = CreditLedger::new(1024);
     ledger.add_target(TargetId(0));
     let at = |milliseconds: u64| Time::from_nanos(milliseconds * 1_000_000);
@@ -200,7 +200,7 @@ fn a_source_whose_storage_is_slow_and_takes_many_reads_gets_credit_for_them() {
 }
 
 #[test]
-fn credit_nobody_uses_goes_to_those_who_can() {
+fn returned_credit_is_granted_to_a_target_that_asks() {
     let mut ledger = CreditLedger::new(4);
     ledger.add_target(TargetId(0));
     assert_eq!(ledger.grants(Time::ZERO, |_| false), [(TargetId(0), 4)]);

@@ -64,7 +64,7 @@ fn small_files_travel_together_and_large_files_take_turns() {
 }
 
 #[test]
-fn what_a_pack_failed_with_goes_alone() {
+fn files_of_a_failed_pack_are_sent_in_separate_objects() {
     let mut objects = Objects::new(Order::Layout, LIMITS);
     objects.grant(TargetId(0), 100);
     for index in 0..3 {
@@ -330,7 +330,7 @@ fn an_ordered_sink_gets_a_window_of_objects_in_order() {
 }
 
 #[test]
-fn holes_close_what_lies_in_them() {
+fn a_hole_takes_the_open_ranges_inside_it() {
     let mut objects = Objects::new(Order::Layout, LIMITS);
     objects.grant(TargetId(0), 100);
     objects.add(work(0, 100, 0, 0));

@@ -36,7 +36,7 @@ fn rate(grants: &Grants, node: NodeId) -> u64 {
 }
 
 #[test]
-fn weights_divide_what_all_want() {
+fn weights_divide_the_rate_of_unlimited_leaves() {
     let mut tree = capacity(900);
     let root = tree.root();
     let one = tree.add_leaf(root, weight(100), None);
@@ -64,7 +64,7 @@ fn an_owner_with_many_transfers_gets_no_more_than_one_with_few() {
 }
 
 #[test]
-fn what_one_cannot_use_goes_to_siblings_and_then_to_other_parents() {
+fn unused_rate_goes_to_siblings_first_and_then_to_other_parents() {
     let mut tree = capacity(1_000);
     let root = tree.root();
     let (left, right) = (tree.add(root, weight(1)), tree.add(root, weight(1)));
@@ -422,7 +422,7 @@ fn run(
 }
 
 #[test]
-fn what_a_slow_one_leaves_is_used_and_comes_back_when_it_wakes() {
+fn rate_unused_by_a_slow_leaf_is_shared_until_the_leaf_speeds_up() {
     let capacity = 100 * MIB;
     for slow in [0, MIB / 4, 3 * MIB, 10 * MIB, 30 * MIB] {
         let workers = || [Worker::new(slow), Worker::new(1_000 * MIB)];
@@ -526,7 +526,7 @@ fn who_is_limited_by_the_other_end_is_not_taken_for_idle_between_two_objects() {
 }
 
 #[test]
-fn who_stops_is_idle_soon() {
+fn leaves_that_stop_free_their_rate_within_seconds() {
     let stop = |milli, workers: &mut [Worker]| {
         if milli == 2_000 {
             for worker in &mut workers[..64] {
@@ -578,7 +578,7 @@ fn rounds_in_quick_succession_do_not_hide_that_one_is_slow() {
 }
 
 #[test]
-fn what_is_not_limited_asks_for_all_it_can_get() {
+fn a_transfer_without_a_granted_rate_has_no_demand_estimate() {
     let mut demand = Demand::new(OBJECT);
     assert_eq!(demand.observe(Time::ZERO, None, 0), None);
     assert_eq!(demand.observe(Time::ZERO + TICK, None, 5), None);

@@ -148,7 +148,7 @@ fn of_a_sink_that_stands_still_no_stream_is_given_up() {
 }
 
 #[test]
-fn what_nothing_can_overtake_is_waited_for_longer_and_not_for_ever() {
+fn an_object_without_later_objects_is_given_up_after_the_longer_wait() {
     let mut streams = Streams::default();
     streams.handed(ONE, BlockId(0), TARGET, at(0));
     let quiet = u64::try_from(QUIET_MIN.as_millis()).expect("short");
@@ -165,7 +165,7 @@ fn a_lone_stream_is_not_judged() {
 }
 
 #[test]
-fn each_that_was_given_up_makes_the_next_wait_twice_as_long() {
+fn each_stream_given_up_doubles_the_added_wait_for_the_next_one() {
     let mut streams = Streams::default();
     let (mut waits, mut number, mut now) = (Vec::new(), 0, 0);
     // Streams that replace the first one are stuck too.

@@ -93,7 +93,7 @@ fn storage_that_congests_gets_as_many_writers_as_it_likes() {
 }
 
 #[test]
-fn only_what_the_bottleneck_can_use_is_tried() {
+fn the_tuner_changes_only_the_setting_of_the_bottleneck() {
     let cases = [
         (Bottleneck::Network, [true, false, false]),
         (Bottleneck::Read, [false, true, false]),
@@ -223,7 +223,7 @@ fn nothing_is_concluded_before_the_first_byte() {
 }
 
 #[test]
-fn what_is_remembered_is_what_was_best_not_what_is_tried() {
+fn the_tuner_remembers_the_best_setting_and_not_the_one_being_tried() {
     let mut tuner = Tuner::new(&BOUNDS, setting(4));
     let mut has_tried = false;
     let mut now = tuner.setting();
@@ -267,7 +267,7 @@ fn dtl_keeps_to_its_prose() {
 }
 
 #[test]
-fn what_is_found_in_a_moment_is_not_kept() {
+fn a_result_needs_a_minimum_number_of_samples() {
     let mut tuner = Tuner::new(&BOUNDS, setting(4));
     run(&mut tuner, 5, line(16));
     assert_eq!(tuner.found(), None);
@@ -386,7 +386,7 @@ fn the_memory_keeps_pairs_apart_and_forgets_the_oldest() {
 }
 
 #[test]
-fn the_memory_forgets_what_is_old_and_what_failed_long_ago() {
+fn settings_and_failures_are_forgotten_after_thirty_days() {
     let mut memory = Memory::new(9, 30 * DAY);
     let failed = Remembered {
         most: setting(12),

@@ -75,7 +75,7 @@ fn while_something_else_bounds_nothing_is_concluded() {
 }
 
 #[test]
-fn a_fixed_number_stays_and_none_is_one() {
+fn zero_threads_and_a_limit_of_one_give_one_thread() {
     let mut tuner = ThreadTuner::new(Work::Writing, ThreadCount::Fixed(0));
     let counts = run(&mut tuner, 10, |_| true, |count| f64::from(count) * 1e6);
     assert!(counts.iter().all(|count| *count == 1));
