@@ -170,7 +170,7 @@ class Cluster:
     def set_osd(self, number: int, key: str, value: str) -> None:
         """Change a setting of a running OSD."""
         assert self._asker is not None
-        self._asker.ask(to="osd", osd=number, prefix="config set", key=key, value=[value])
+        self._asker.ask(to="osd", osd=number, prefix="config set", var=key, val=[value])
 
     def map(self, pool: str, names: list[str], namespace: str = "") -> list[dict[str, Any]]:
         """Return the cluster's own answer to ``ceph osd map`` for each name."""
@@ -403,6 +403,8 @@ keyring = {folder}/mgr.x/keyring
 mgr module path = /usr/share/ceph/mgr
 mgr initial modules =
 [osd]
+# Without a socket, an OSD answers no command.
+admin socket = {folder}/$name.asok
 osd objectstore = {cluster.store}
 osd data = {folder}/osd.$id
 keyring = {folder}/osd.$id/keyring

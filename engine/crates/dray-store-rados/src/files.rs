@@ -17,9 +17,6 @@ use std::collections::HashSet;
 use std::ffi::CStr;
 use std::sync::{Arc, Mutex};
 
-/// Suffix of the namespace that holds the objects which are not files.
-const STATE_SUFFIX: &str = ".dray";
-
 /// Maximum number of folders that are remembered as existing.
 const FOLDERS_MAX: usize = 65_536;
 
@@ -162,7 +159,7 @@ impl Files {
         };
         Ok(Self {
             data: open(&url.namespace)?,
-            state: Arc::new(open(&format!("{}{STATE_SUFFIX}", url.namespace))?),
+            state: Arc::new(open(&url.state_namespace())?),
             names: Names {
                 is_absolute: url.is_absolute,
                 root: url.path.clone(),

@@ -366,10 +366,11 @@ impl RadosPartial {
         }
         if let Some(steps) = writes.get(&0) {
             let steps = [&[equals][..], steps].concat();
-            let first = Job::write(self.part.state(), steps);
+            let state = self.part.state();
+            let osd = self.files.state_osd(&state);
             self.files
                 .state
-                .one(first)
+                .one(Job::write(state, steps).on(osd))
                 .map_err(|errno| self.error(errno))?;
         }
         Ok(())
@@ -377,11 +378,10 @@ impl RadosPartial {
 
     fn job<'a>(&self, number: u64, steps: Vec<Step<'a>>) -> Job<'a> {
         let object = self.part.object(number);
-        let osd = self
-            .part
-            .is_direct
-            .then(|| self.files.osd(&object))
-            .flatten();
+        let osd = match self.part.is_direct {
+            true => self.files.osd(&object),
+            false => self.files.state_osd(&object),
+        };
         Job::write(object, steps).on(osd)
     }
 }
@@ -458,10 +458,7 @@ impl Partial for RadosPartial {
 
     fn layout(&self) -> Option<Layout> {
         let size = self.size.load(Ordering::SeqCst);
-        Some(
-            self.files
-                .layout_for(&self.part.full, &self.part.layout, size),
-        )
+        Some(self.files.layout_of_part(&self.part, size))
     }
 
     fn punch_hole(&self, range: ByteRange) -> Result<()> {

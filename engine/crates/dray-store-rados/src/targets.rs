@@ -3,6 +3,7 @@
 use crate::errors::Answer;
 use crate::files::{Files, Found};
 use crate::names;
+use crate::partial::Part;
 use crate::placement::{OsdId, Placement};
 use crate::url::{FileLayout, Url};
 use dray_core::layout::LAYOUT_STRIPES_MAX;
@@ -24,6 +25,15 @@ impl Files {
         } = &self.url;
         self.placement()
             .primary_of(pool, namespace, object.to_bytes())
+    }
+
+    /// Returns the OSD that serves an object of the state namespace, if it is known.
+    pub(crate) fn state_osd(&self, object: &CStr) -> Option<OsdId> {
+        self.placement().primary_of(
+            &self.url.pool,
+            &self.url.state_namespace(),
+            object.to_bytes(),
+        )
     }
 
     /// Returns one target for each OSD number up to the largest OSD of the pool.
@@ -52,28 +62,27 @@ impl Files {
             pool, namespace, ..
         } = &self.url;
         let placement = self.placement();
-        // A layout describes a bounded number of stripes, and no more objects.
-        let count = layout.objects(size).min(LAYOUT_STRIPES_MAX as u64);
-        let objects: Vec<TargetId> = (0..count)
-            .map(|number| {
-                let object = names::object(full, number);
-                let osd = placement.primary_of(pool, namespace, object.to_bytes());
-                TargetId(osd.map_or(0, |osd| osd.0))
-            })
-            .collect();
-        // Without striping, consecutive units of one object have one target.
-        let stripe_bytes = match layout.stripe_count {
-            1 => layout.object_size,
-            _ => layout.stripe_unit,
-        };
-        let stripes = (0..size.div_ceil(stripe_bytes).max(1)).map(|stripe| {
-            let object = layout.object_at(stripe * stripe_bytes);
-            let target = usize::try_from(object)
-                .ok()
-                .and_then(|object| objects.get(object));
-            target.copied().unwrap_or(TargetId(0))
-        });
-        Layout::of_stripes(stripe_bytes, stripes)
+        by_objects(layout, size, |number| {
+            let object = names::object(full, number);
+            placement.primary_of(pool, namespace, object.to_bytes())
+        })
+    }
+
+    /// Returns the targets to which the bytes of a partial file are written. The first object is in
+    /// the state object, and the OSD of the final first object is often another one.
+    pub(crate) fn layout_of_part(&self, part: &Part, size: u64) -> Layout {
+        let Url {
+            pool, namespace, ..
+        } = &self.url;
+        let (placement, of_state) = (self.placement(), self.url.state_namespace());
+        by_objects(&part.layout, size, |number| {
+            let (namespace, object) = match number {
+                0 => (&of_state, part.state()),
+                number if part.is_direct => (namespace, part.object(number)),
+                number => (&of_state, part.object(number)),
+            };
+            placement.primary_of(pool, namespace, object.to_bytes())
+        })
     }
 
     /// Returns the space of the pool, bounded by its quota.
@@ -106,4 +115,26 @@ impl Files {
             total_bytes: (free + stored).min(quota.unwrap_or(u64::MAX)),
         })
     }
+}
+
+/// Returns the targets of the bytes of a file, from the OSD of each of its objects.
+fn by_objects(layout: &FileLayout, size: u64, osd: impl Fn(u64) -> Option<OsdId>) -> Layout {
+    // A layout describes a bounded number of stripes, and no more objects.
+    let count = layout.objects(size).min(LAYOUT_STRIPES_MAX as u64);
+    let objects: Vec<TargetId> = (0..count)
+        .map(|number| TargetId(osd(number).map_or(0, |osd| osd.0)))
+        .collect();
+    // Without striping, consecutive units of one object have one target.
+    let stripe_bytes = match layout.stripe_count {
+        1 => layout.object_size,
+        _ => layout.stripe_unit,
+    };
+    let stripes = (0..size.div_ceil(stripe_bytes).max(1)).map(|stripe| {
+        let object = layout.object_at(stripe * stripe_bytes);
+        let target = usize::try_from(object)
+            .ok()
+            .and_then(|object| objects.get(object));
+        target.copied().unwrap_or(TargetId(0))
+    });
+    Layout::of_stripes(stripe_bytes, stripes)
 }

@@ -59,6 +59,9 @@ pub struct Url {
     pub layout: FileLayout,
 }
 
+/// Suffix of the namespace that holds the objects which are not files.
+const STATE_SUFFIX: &str = ".dray";
+
 fn bad(why: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidRequest, End::Here, "read the URL")
         .cause(why)
@@ -70,6 +73,11 @@ impl Url {
     #[must_use]
     pub fn is_meant(text: &[u8]) -> bool {
         text.starts_with(SCHEME.as_bytes())
+    }
+
+    /// Returns the namespace of the objects that are not files.
+    pub(crate) fn state_namespace(&self) -> String {
+        format!("{}{STATE_SUFFIX}", self.namespace)
     }
 
     /// Parses a URL. The path may contain any bytes except zero and a question mark.
