@@ -316,7 +316,7 @@ def memory(it: Speed, sizes: Sequence[int]) -> list[tuple[str, int, int]]:
 def main() -> None:
     """Run the measurement."""
     known = options("ceph", "Measure copies into and out of Ceph beside other programs.")
-    known.add_argument("--size", type=int, default=1024, help="MiB of the file")
+    known.add_argument("--size", type=int, default=1536, help="MiB of the file")
     known.add_argument("--memory", type=int, nargs="*", default=[1024, 4096], help="MiB, each")
     given = known.parse_args()
     if why := find_missing():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import os
 import shutil
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from integration.bench.beside import Results, drop_caches, find_engine
 from integration.harness.loop import Disk, disk, limits_reason
 
 if TYPE_CHECKING:
@@ -56,13 +58,6 @@ class Ended:
     whole: float
 
 
-def find_program() -> Path:
-    """Return the program to measure: ``DRAY_PROGRAM``, or the release build."""
-    named = os.environ.get("DRAY_PROGRAM")
-    root = Path(__file__).resolve().parents[2]
-    return Path(named) if named else root / "engine/target/release/dray"
-
-
 @contextlib.contextmanager
 def disks(top: Path, size: int, count: int = DISKS) -> Iterator[list[Disk]]:
     """Mount ``count`` disks below ``top``."""
@@ -80,12 +75,6 @@ def limit(mounted: Sequence[Disk], rate: int, slow: int | None = None) -> None:
     for number, one in enumerate(mounted):
         here = slow if slow is not None and number == SLOW else rate
         one.limit(here, here)
-
-
-def drop_caches() -> None:
-    """Write all dirty data and drop the page cache."""
-    os.sync()
-    Path("/proc/sys/vm/drop_caches").write_text("1", encoding="utf-8")
 
 
 def make_files(top: Path, sizes: Sizes) -> Path:
@@ -108,7 +97,7 @@ def places(mounted: Sequence[Disk], below: str) -> dict[str, int]:
 
 def copy(source: str, target: str, order: str, sizes: Sizes, trace: Path) -> float:
     """Copy, and return the seconds of the whole command."""
-    words = [find_program(), "cp", "-r", source, target, "--order", order, "--direct-io"]
+    words = [find_engine(), "cp", "-r", source, target, "--order", order, "--direct-io"]
     words += ["--pool", sizes.pool, "--trace", trace, "--progress", "none"]
     began = time.monotonic()
     done = subprocess.run(
@@ -178,8 +167,10 @@ def bench(sizes: Sizes, folder: Path | None = None) -> Iterator[Bench]:
         yield Bench(Path(top), sizes, stack)
 
 
-def congestion(sizes: Sizes, rounds: int) -> None:
+def congestion(sizes: Sizes, rounds: int, results: Results) -> None:
     """Print the table of the slow disk."""
+    kept: dict[str, list[list[dict[str, float]]]] = {}
+    results.tables["a slow disk"] = kept
     print(
         "| slow disk | fast disks undisturbed, s | layout, s | file, s | layout / undisturbed "
         "| file / layout | whole copy, layout, s | file, s |"
@@ -195,6 +186,7 @@ def congestion(sizes: Sizes, rounds: int) -> None:
                 )
                 for _ in range(rounds)
             ]
+            kept[way] = [[dataclasses.asdict(ended) for ended in each] for each in runs]
             calm, layout, file = (statistics.median(r[i].others for r in runs) for i in range(3))
             wholes = [statistics.median(r[i].whole for r in runs) for i in (1, 2)]
             print(
@@ -211,7 +203,7 @@ def timed(*words: str | Path) -> float:
     return time.monotonic() - began
 
 
-def speed(sizes: Sizes, rounds: int, rate: int) -> None:
+def speed(sizes: Sizes, rounds: int, rate: int, results: Results) -> None:
     """Print the seconds of copies into disks of ``rate`` bytes per second."""
     parts = [f"{number:04}" for number in range(sizes.files)]
     with bench(sizes) as it:
@@ -240,7 +232,7 @@ def speed(sizes: Sizes, rounds: int, rate: int) -> None:
             "four cp, one for each disk": ["sh", "-c", parallel("cp")],
             "four rsync, one for each disk": ["sh", "-c", parallel("rsync")],
             "**dray**, four disks": [
-                find_program(),
+                find_engine(),
                 "cp",
                 "-r",
                 f"{it.data}/",
@@ -259,6 +251,7 @@ def speed(sizes: Sizes, rounds: int, rate: int) -> None:
                     limit(it.into, 0)
                 for folder in folders:
                     shutil.rmtree(folder / "copy", ignore_errors=True)
+        results.tables[f"seconds of copies, disks of {rate} bytes/s"] = taken
         print("| command | seconds | MB/s |")
         print("|---|---|---|")
         total = sizes.files * sizes.file_bytes
@@ -273,16 +266,20 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=["congestion", "speed"])
     parser.add_argument("--files", type=int, default=Sizes.files)
+    parser.add_argument("--json", type=Path, help="file for the results")
     arguments = parser.parse_args()
     if limits_reason():
         raise SystemExit(limits_reason())
     sizes = Sizes(files=arguments.files)
+    results = Results("python -m integration.bench.disks")
     if arguments.only != "speed":
-        congestion(sizes, arguments.rounds)
+        congestion(sizes, arguments.rounds, results)
+        results.write(arguments.json)
     if arguments.only != "congestion":
         for rate in (100 * MIB, 0):
             print(f"\nDisks of {rate // MIB} MiB/s (0: no limit)\n")
-            speed(sizes, arguments.rounds, rate)
+            speed(sizes, arguments.rounds, rate, results)
+            results.write(arguments.json)
 
 
 if __name__ == "__main__":
