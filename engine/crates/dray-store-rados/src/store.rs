@@ -11,14 +11,12 @@ use crate::read::RadosFile;
 use crate::url::Url;
 use dray_core::lock::{LockExt, RwLockExt};
 use dray_core::{
-    ByteRange, Checksum, End, ErrorKind, Layout, Metadata, ModifiedTime, Name, RelPath, Result,
-    Sums,
+    Checksum, End, ErrorKind, Layout, Metadata, ModifiedTime, Name, RelPath, Result, Sums,
 };
 use dray_store::{
-    Attributes, CONTROL_NAMES_MAX, Capabilities, ControlFile, ControlMode, FileKind, FileNote,
-    FileState, FreeSpace, Holding, ListOptions, Lister, MadeDir, Partial, PartialId,
-    PartialRequest, Publish, ReadHandle, ReadPurpose, SmallFile, SmallName, Store, SyncItem,
-    Target, unsupported,
+    CONTROL_NAMES_MAX, Capabilities, ControlFile, ControlMode, FileKind, FileNote, FileState,
+    FreeSpace, Holding, ListOptions, Lister, MadeDir, Partial, PartialId, PartialRequest, Publish,
+    ReadHandle, ReadPurpose, SmallFile, SmallName, Store, SyncItem, Target, unsupported,
 };
 use std::ffi::CString;
 use std::sync::atomic::Ordering;
@@ -453,42 +451,8 @@ impl Store for RadosStore {
         Ok(Box::new(partial))
     }
 
-    fn write_small(
-        &self,
-        path: &RelPath,
-        partial: &Name,
-        bytes: &[u8],
-        holes: &[ByteRange],
-        attributes: &Attributes<'_>,
-    ) -> Result<PartialId> {
-        let file = SmallFile {
-            path,
-            partial,
-            bytes,
-            holes,
-            attributes: *attributes,
-        };
-        self.only(path, self.files().write_small(&[file]))
-    }
-
     fn write_small_each(&self, files: &[SmallFile<'_>]) -> Vec<Result<PartialId>> {
         self.files().write_small(files)
-    }
-
-    fn publish_small(
-        &self,
-        path: &RelPath,
-        partial: &Name,
-        id: PartialId,
-        how: Publish,
-    ) -> Result<()> {
-        let file = SmallName {
-            path,
-            partial,
-            id,
-            how,
-        };
-        self.only(path, self.files().publish_small(&[file]))
     }
 
     fn publish_small_each(&self, files: &[SmallName<'_>]) -> Vec<Result<()>> {
@@ -519,16 +483,5 @@ impl Store for RadosStore {
 
     fn list_control(&self, folder: &RelPath) -> Result<Vec<Name>> {
         self.files().names_in(folder, CONTROL_NAMES_MAX)
-    }
-}
-
-impl RadosStore {
-    fn only<T>(&self, path: &RelPath, results: Vec<Result<T>>) -> Result<T> {
-        let none = || {
-            Err(self
-                .files()
-                .error(ErrorKind::Internal, "write the small file", path))
-        };
-        results.into_iter().next().unwrap_or_else(none)
     }
 }

@@ -15,10 +15,10 @@ use crate::url::Url;
 use dray_core::lock::LockExt;
 use dray_core::{ByteRange, End, Error, ErrorKind, Layout, Metadata, Name, RelPath, Result, Sums};
 use dray_store::{
-    Attributes, CONTROL_NAMES_MAX, Capabilities, ControlFile, ControlMode, FileKind, FileNote,
-    FileState, FreeSpace, ListOptions, Lister, MadeDir, Partial, PartialId, PartialRequest,
-    Publish, ReadHandle, ReadPurpose, ReadState, Readable, SmallFile, SmallName, Store, SyncItem,
-    Target, unsupported,
+    CONTROL_NAMES_MAX, Capabilities, ControlFile, ControlMode, FileKind, FileNote, FileState,
+    FreeSpace, ListOptions, Lister, MadeDir, Partial, PartialId, PartialRequest, Publish,
+    ReadHandle, ReadPurpose, ReadState, Readable, SmallFile, SmallName, Store, SyncItem, Target,
+    unsupported,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -331,42 +331,8 @@ impl Store for XrootdSink {
         Ok(Box::new(begun))
     }
 
-    fn write_small(
-        &self,
-        path: &RelPath,
-        partial: &Name,
-        bytes: &[u8],
-        holes: &[ByteRange],
-        attributes: &Attributes<'_>,
-    ) -> Result<PartialId> {
-        let file = SmallFile {
-            path,
-            partial,
-            bytes,
-            holes,
-            attributes: *attributes,
-        };
-        only(path, self.write_small_each(&[file]))
-    }
-
     fn write_small_each(&self, files: &[SmallFile<'_>]) -> Vec<Result<PartialId>> {
         small::write(&self.server, &self.partials, files)
-    }
-
-    fn publish_small(
-        &self,
-        path: &RelPath,
-        partial: &Name,
-        id: PartialId,
-        how: Publish,
-    ) -> Result<()> {
-        let file = SmallName {
-            path,
-            partial,
-            id,
-            how,
-        };
-        only(path, self.publish_small_each(&[file]))
     }
 
     fn publish_small_each(&self, files: &[SmallName<'_>]) -> Vec<Result<()>> {
@@ -438,13 +404,6 @@ impl Store for XrootdSink {
             .filter_map(|(name, _)| name.ok())
             .collect())
     }
-}
-
-/// Returns the only result in `answers`.
-fn only<T>(path: &RelPath, answers: Vec<Result<T>>) -> Result<T> {
-    let missing = || Server::error(ErrorKind::Internal, "write the file", path);
-    let mut answers = answers.into_iter();
-    answers.next().unwrap_or_else(|| Err(missing()))
 }
 
 /// A file that is open to be read back.

@@ -28,9 +28,18 @@ use crate::types::{
     SmallName, SyncItem, Target,
 };
 pub use control::ControlFile;
-use dray_core::{ByteRange, Layout, Metadata, Name, RelPath, Result, Sums};
+use dray_core::{ByteRange, End, Error, ErrorKind, Layout, Metadata, Name, RelPath, Result, Sums};
 use rustix::fd::BorrowedFd;
 use std::time::SystemTime;
+
+/// Returns the result of the only file of a call for several files.
+fn only<T>(results: Vec<Result<T>>, operation: &str, path: &RelPath) -> Result<T> {
+    let none = || {
+        let error = Error::new(ErrorKind::Internal, End::Here, operation).file(path);
+        Err(error.cause("the store returned no result"))
+    };
+    results.into_iter().next().unwrap_or_else(none)
+}
 
 /// A tree of files at the source or the sink of a transfer. The module documentation shows the
 /// order of calls.
@@ -247,7 +256,8 @@ pub trait Store: Send + Sync {
     }
 
     /// Writes a whole small file with the partial name, sets its attributes, closes it and returns
-    /// its identity. The file is not durable yet. `bytes` is the complete content. The ranges in
+    /// its identity. The file is not durable yet. A store implements this method or
+    /// [`Store::write_small_each`], because the default of each method calls the other one. `bytes` is the complete content. The ranges in
     /// `holes` are zeros; they are in order, do not overlap, and lie within the content. A store
     /// with [`Capabilities::holes`] does not allocate space for them.
     ///
@@ -261,10 +271,20 @@ pub trait Store: Send + Sync {
         bytes: &[u8],
         holes: &[ByteRange],
         attributes: &Attributes<'_>,
-    ) -> Result<PartialId>;
+    ) -> Result<PartialId> {
+        let file = SmallFile {
+            path,
+            partial,
+            bytes,
+            holes,
+            attributes: *attributes,
+        };
+        only(self.write_small_each(&[file]), "write the file", path)
+    }
 
     /// Gives a file written by [`Store::write_small`] its final name, if the partial name still
-    /// refers to that file. See [`Partial::publish`].
+    /// refers to that file. See [`Partial::publish`]. A store implements this method or
+    /// [`Store::publish_small_each`].
     ///
     /// # Errors
     /// The errors of [`Partial::publish`].
@@ -274,7 +294,15 @@ pub trait Store: Send + Sync {
         partial: &Name,
         id: PartialId,
         how: Publish,
-    ) -> Result<()>;
+    ) -> Result<()> {
+        let file = SmallName {
+            path,
+            partial,
+            id,
+            how,
+        };
+        only(self.publish_small_each(&[file]), "publish the file", path)
+    }
 
     /// Calls [`Store::write_small`] for several files and returns one result for each file, in the
     /// same order. A store with [`Capabilities::takes_many`] writes the files concurrently.
