@@ -28,6 +28,7 @@ SIMULATED: list[Word] = ["--lustre-attribute", ATTRIBUTE]
 STRIPE_BYTES = tree.MIB
 SLOW_BYTES_PER_SECOND = 4 * tree.MIB
 USAGE = 2
+REFUSED = 3
 
 
 def _has_attributes() -> bool:
@@ -117,9 +118,55 @@ def test_stripes_without_effect_are_refused(bench: Bench) -> None:
     source.write_bytes(b"content")
     ended = bench.cp("--stripe", "4", source, sink)
     assert ended.code != 0
-    assert "is not on a Lustre file system" in ended.words, ended.words
+    assert "is not a folder on a Lustre file system" in ended.words, ended.words
     assert not (sink / "source").exists()
     ended = bench.cp("--stripe", "source", source, sink).expect(USAGE)
     assert "only with --xattrs" in ended.words, ended.words
-    ended = bench.cp("--stripe", "4", source, "dray://127.0.0.1:1/root/sink").expect(USAGE)
-    assert "this host" in ended.words, ended.words
+    dirs = [bench.folder / f"disk{number}" for number in range(2)]
+    for folder in dirs:
+        folder.mkdir()
+    disks = "disks://" + ",".join(str(folder) for folder in dirs)
+    for stripe in (["4"], ["source", "--xattrs"]):
+        ended = bench.cp("--stripe", *stripe, source, f"{disks}//sink/")
+        assert ended.code == REFUSED, ended.words
+        assert "disks:///" in ended.words, ended.words
+        assert "is not a folder on a Lustre file system" in ended.words, ended.words
+        assert [path.name for folder in dirs for path in folder.iterdir()] == []
+    root = bench.folder / "root"
+    root.mkdir()
+    server = bench.serve(root)
+    ended = bench.cp("--stripe", "4", source, f"dray://{server.address}/sink/", *bench.peer(server))
+    assert ended.code == REFUSED, ended.words
+    assert "is not a folder on a Lustre file system" in ended.words, ended.words
+
+
+def test_a_server_sets_the_stripes_that_the_client_requests(bench: Bench) -> None:
+    source, sink = bench.folder / "source", bench.folder / "root" / "in"
+    source.mkdir()
+    tree.make_file(source / "large", 3 * tree.MIB, seed=1)
+    os.setxattr(source / "large", "user.dray.lov", layout(STRIPE_BYTES, [3, 7, 9]))
+    simulated: list[Word] = ["--lustre-attribute", "user.dray.lov"]
+    sink.parent.mkdir()
+    server = bench.serve(sink.parent, *simulated)
+    push: list[Word] = [
+        "-r",
+        *simulated,
+        f"{source}/",
+        f"dray://{server.address}/in/",
+        *bench.peer(server),
+    ]
+    bench.cp("--stripe", "all:2MiB", *push).expect(0)
+    every = struct.pack("<II16sIHH", 0x0BD10BD0, 1, b"", 2 << 20, 0xFFFF, 0xFFFF)
+    assert os.getxattr(sink / "large", "user.dray.lov") == every
+    bench.cp("--stripe", "source", "--xattrs", "--overwrite", "always", *push).expect(0)
+    same_as_source = struct.pack("<II16sIHH", 0x0BD10BD0, 1, b"", STRIPE_BYTES, 3, 0xFFFF)
+    assert os.getxattr(sink / "large", "user.dray.lov") == same_as_source
+    # A source sends its stripes only if the client requests them.
+    back = bench.folder / "back"
+    pull: list[Word] = ["-r", *simulated, f"dray://{server.address}/in/", back, *bench.peer(server)]
+    os.setxattr(sink / "large", "user.dray.lov", layout(STRIPE_BYTES, [3, 7, 9, 11]))
+    bench.cp("--xattrs", *pull).expect(0)
+    assert "user.dray.lov" not in os.listxattr(back / "large")
+    bench.cp("--stripe", "source", "--xattrs", "--overwrite", "always", *pull).expect(0)
+    wanted = struct.pack("<II16sIHH", 0x0BD10BD0, 1, b"", STRIPE_BYTES, 4, 0xFFFF)
+    assert os.getxattr(back / "large", "user.dray.lov") == wanted

@@ -332,12 +332,16 @@ def _connect(reader: Reader) -> Fields:
         "clear_data": reader.flag(),
         "addresses": reader.addresses(),
         "resume": "verify",
+        "stripes": None,
     }
 
 
 def _connect_extension(reader: Reader) -> Fields:
     """Read the additional fields of an EXTENDED frame after those of :func:`_connect`."""
-    return {"resume": reader.word({0: "verify", 1: "trust"})}
+    found: Fields = {"resume": reader.word({0: "verify", 1: "trust"})}
+    if reader.left:
+        found["stripes"] = reader.text(64) or None
+    return found
 
 
 def _accept(reader: Reader) -> Fields:

@@ -101,6 +101,7 @@ class Asked(TypedDict):
     transfer_id: str | None
     links: str
     xattrs: bool
+    stripe: str | None
     checksum_attributes: bool
     pool_bytes: int | None
 

@@ -243,6 +243,7 @@ def copy(
     transfer_id: str | None = None,
     links: Links = "keep",
     xattrs: bool = False,
+    stripe: str | None = None,
     checksum_attributes: bool = False,
     pool_bytes: int | None = None,
     progress: Callable[[Progress], object] | None = None,
@@ -283,6 +284,8 @@ def copy(
         the request, so that the same request is the same transfer.
     :param links: recreate symbolic links, copy their targets, or fail them.
     :param xattrs: copy extended attributes.
+    :param stripe: stripes of new files at a destination on Lustre: ``source`` (needs ``xattrs``),
+        ``COUNT`` or ``COUNT:SIZE``.
     :param checksum_attributes: store checksums of written files as extended attributes.
     :param pool_bytes: memory in bytes for the buffers of both ends, at least sixteen objects, by
         default 256 MiB.
@@ -312,6 +315,7 @@ def copy(
         "transfer_id": transfer_id,
         "links": links,
         "xattrs": xattrs,
+        "stripe": stripe,
         "checksum_attributes": checksum_attributes,
         "pool_bytes": pool_bytes,
     }

@@ -8,7 +8,7 @@ use crate::streams::{STREAMS_MAX, Streams};
 use crate::timestamp::Timestamp;
 use dray_core::options::{Durability, Overwrite, ResumeMode};
 use dray_core::rate::Class;
-use dray_core::{Result, TransferId, plan};
+use dray_core::{Result, StripeChoice, TransferId, plan};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -124,6 +124,11 @@ pub struct Request {
     /// Copy extended attributes.
     #[serde(default)]
     pub xattrs: bool,
+    /// Stripes of new files at a destination on Lustre: `source` (the stripes of the source file;
+    /// needs `xattrs`), `COUNT` or `COUNT:BYTES`. The COUNT `all` means all object storage targets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, max_length = 64, example = "4:16MiB")]
+    pub stripe: Option<StripeChoice>,
     /// Store checksums as extended attributes of the copied files.
     #[serde(default)]
     pub checksum_attributes: bool,
@@ -208,6 +213,7 @@ impl Request {
             verify: false,
             resume: ResumeMode::default(),
             xattrs: false,
+            stripe: None,
             checksum_attributes: false,
             order: OrderWord::default(),
             object_size: None,
@@ -458,6 +464,11 @@ impl Check for Request {
                 "a number of data connections from 1 to {STREAMS_MAX} is allowed, or \"auto\""
             );
             return Err(refused("streams", cause));
+        }
+        if self.stripe == Some(StripeChoice::Source) && !self.xattrs {
+            let cause = "an extended attribute contains the stripes of a source file. Set xattrs \
+                to true, or give the number of stripes";
+            return Err(refused("stripe", cause));
         }
         checks::count("bind", self.bind.len(), &(0..=BIND_MAX))?;
         if let Some(retry) = self.retry {

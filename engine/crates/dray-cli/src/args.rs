@@ -18,15 +18,17 @@ pub(crate) use staging::{AtEndpoint, HowToStage, ListStaged, Stage, StageIn, Sta
 use crate::units;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use dray_api::reserved_id;
+use dray_core::StripeChoice;
 use dray_core::options::{self, Order};
 use dray_core::{ByteRange, Checksum, TransferId};
 use dray_open::locations::{Places, Written};
-use dray_open::prepare::{RateInTime, StripeChoice};
+use dray_open::prepare::RateInTime;
 use dray_runtime::assembly::{Content, Threads};
 use dray_runtime::drive::StreamCount;
 use dray_wire::message::Selection;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
+use std::str::FromStr;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -277,6 +279,7 @@ impl Cp {
             xattrs: self.xattrs,
             checksum_attributes: self.checksum_attributes,
             rate: self.rate,
+            stripes: self.stripe,
             ..self.what.options()
         }
     }
@@ -363,10 +366,10 @@ pub(crate) struct Cp {
     #[arg(long, help_heading = "Copy options")]
     pub(crate) preallocate: bool,
 
-    /// Lustre stripes of new files at a destination on this host: source (the stripes of the source
-    /// file; needs --xattrs), COUNT or COUNT:SIZE, for example 4:1MiB; the COUNT all means every
-    /// object storage target
-    #[arg(long, value_name = "STRIPES", value_parser = units::stripes,
+    /// Stripes of new files at a destination on Lustre: source (the stripes of the source file;
+    /// needs --xattrs), COUNT or COUNT:SIZE, for example 4:1MiB; the COUNT all means every object
+    /// storage target
+    #[arg(long, value_name = "STRIPES", value_parser = StripeChoice::from_str,
           help_heading = "Copy options")]
     pub(crate) stripe: Option<StripeChoice>,
 

@@ -6,9 +6,9 @@ use crate::progress::Feed;
 use crate::report::Report;
 use crate::run::Run;
 use crate::{output, plan, remote, signals, third_party};
-use dray_core::{End, Error, ErrorKind, Result};
-use dray_open::locations::{self, Folder, Places, Sources};
-use dray_open::prepare::{self, StripeChoice, Targets};
+use dray_core::{End, Error, ErrorKind, Result, StripeChoice};
+use dray_open::locations::{self, Folder, Sources};
+use dray_open::prepare::{self, Targets};
 use dray_runtime::drive::{self, Ended, Ending};
 use dray_runtime::handle::Handle;
 use dray_runtime::observe::Observer;
@@ -24,24 +24,17 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
     if cp.dry_run {
         return plan::run(&cp.what, &cp.owed, &cp.peer.who, false);
     }
+    refuse_stripes(cp)?;
     if third_party::is_meant(&cp.what.paths) {
         let transfer = match &cp.transfer_id {
             Some(id) => id.clone(),
             None => prepare::new_transfer_id()?,
         };
         signals::watch("no longer watching; the transfer continues at the endpoint")?;
-        if cp.stripe.is_some() {
-            return Err(usage(
-                "--stripe does not work between two endpoints",
-                "set stripe for the root in the configuration of the endpoint, or omit the option",
-            )
-            .into());
-        }
         return third_party::run(cp, &transfer);
     }
     refuse_options_of_endpoints(cp)?;
     let places = cp.what.places()?;
-    refuse_stripes(cp, &places)?;
     Filter::new(&cp.what.selection())?;
     let transfer = match &cp.transfer_id {
         Some(id) => id.clone(),
@@ -67,7 +60,7 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
             limits: cp.limit_target.clone(),
             direct: cp.direct_io,
             preallocates: cp.preallocate,
-            stripes: cp.stripe.clone(),
+            stripes: cp.stripe,
             lustre_attribute: cp.what.lustre_attribute.clone(),
             shares_blocks: places.are_local() && cp.may_share_blocks(),
             threads: cp.threads.unwrap_or_default(),
@@ -119,22 +112,17 @@ fn refuse_options_of_endpoints(cp: &Cp) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Refuses stripes that would have no effect.
-fn refuse_stripes(cp: &Cp, places: &Places) -> Result<(), Stop> {
-    match &cp.stripe {
-        Some(StripeChoice::Source) if !cp.xattrs => Err(usage(
+/// Refuses stripes of the source if the source cannot send them.
+fn refuse_stripes(cp: &Cp) -> Result<(), Stop> {
+    if cp.stripe == Some(StripeChoice::Source) && !cp.xattrs {
+        return Err(usage(
             "--stripe source works only with --xattrs, because the attribute user.lustre.stripes \
                 carries the stripes of the source file",
             "add --xattrs, or write the number of stripes",
         )
-        .into()),
-        Some(StripeChoice::Fixed(_)) if !matches!(places.folder, Folder::Local(_)) => Err(usage(
-            "--stripe with a number works only for a destination folder on this host",
-            "use --stripe at the other host (dray serve), or omit the option",
-        )
-        .into()),
-        _ => Ok(()),
+        .into());
     }
+    Ok(())
 }
 
 /// Cancels the copy at the first signal. The second signal ends the program. With `--json`, the

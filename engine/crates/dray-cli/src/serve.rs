@@ -158,8 +158,8 @@ impl ServeHandler {
                     limits: serve.limit_target.clone(),
                     direct: serve.direct_io,
                     preallocates: serve.preallocate,
-                    stripes: serve.stripe.clone(),
-                    lustre_attribute: None,
+                    stripes: serve.stripe,
+                    lustre_attribute: serve.lustre_attribute.clone(),
                     shares_blocks: false,
                     threads: serve.threads,
                 };

@@ -298,6 +298,7 @@ fn request(
         verify: options.verify,
         resume: options.resume,
         xattrs: options.xattrs,
+        stripe: options.stripes,
         checksum_attributes: options.checksum_attributes,
         order,
         object_size: Some(options.object_bytes),

@@ -5,7 +5,7 @@ use dray_api::Timestamp;
 use dray_core::options::Order;
 use dray_core::{ByteRange, Checksum, plan};
 use dray_endpoint::clock;
-use dray_open::prepare::{RateInTime, StripeChoice};
+use dray_open::prepare::RateInTime;
 use dray_runtime::assembly::{THREADS_MAX, Threads};
 use dray_runtime::drive::StreamCount;
 use dray_runtime::sweep::AGE_MIN;
@@ -115,11 +115,6 @@ pub(crate) fn threads(text: &str) -> Result<Threads, String> {
             "write a number of threads from 1 to {THREADS_MAX}, or auto"
         )),
     }
-}
-
-/// Parses `source`, `COUNT` or `COUNT:SIZE`.
-pub(crate) fn stripes(text: &str) -> Result<StripeChoice, String> {
-    StripeChoice::parse(text).map_err(|error| error.to_string())
 }
 
 /// Parses `layout`, `file` or `random:SEED`.

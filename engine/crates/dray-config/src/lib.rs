@@ -22,11 +22,12 @@ pub use tiers::{
     BypassKeys, Completion, ManagedTier, Template, TierPolicyName, Values, VictimOrder,
 };
 pub use values::{
-    Address, Owners, Rate, RootName, Size, StripeOf, TargetFolder, TargetLimit, ThreadsOf, Tier,
+    Address, Owners, Rate, RootName, Size, TargetFolder, TargetLimit, ThreadsOf, Tier,
 };
 
 use dray_api::{Request, Route, Streams};
 use dray_auth::Mapping;
+use dray_core::StripeChoice;
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -195,7 +196,7 @@ pub struct Root {
     #[serde(default)]
     pub preallocate: bool,
     /// Lustre stripes of new files: `"source"`, `"COUNT"` or `"COUNT:SIZE"`.
-    pub stripe: Option<StripeOf>,
+    pub stripe: Option<StripeChoice>,
     /// Maximum bytes per second that all transfers together read from the root and write to it.
     pub rate: Option<Rate>,
 }

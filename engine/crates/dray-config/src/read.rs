@@ -189,6 +189,7 @@ impl Config {
         for (key, what, is_set) in [
             ("tier", "tier = \"fast\"", root.tier == Some(Tier::Fast)),
             ("targets", "targets", !root.targets.is_empty()),
+            ("stripe", "stripe", root.stripe.is_some()),
             ("setuid", "setuid", self.setuid),
         ] {
             if is_set {

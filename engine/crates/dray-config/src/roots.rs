@@ -250,7 +250,7 @@ fn targets_of(root: &crate::Root, path: &Path) -> Targets {
         direct: root.direct_io,
         preallocates: root.preallocate,
         shares_blocks: false,
-        stripes: root.stripe.clone().map(|stripe| stripe.0),
+        stripes: root.stripe,
         lustre_attribute: None,
         threads: root.threads.0,
     }

@@ -2,7 +2,6 @@
 //! name its line.
 
 use dray_core::units;
-use dray_open::prepare::StripeChoice;
 use dray_runtime::assembly::{THREADS_MAX, Threads};
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
@@ -81,19 +80,6 @@ impl<'de> Deserialize<'de> for ThreadsOf {
             }
         }
         deserializer.deserialize_any(Read)
-    }
-}
-
-/// Lustre stripes of new files ([`StripeChoice::parse`]).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StripeOf(pub StripeChoice);
-
-impl<'de> Deserialize<'de> for StripeOf {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        StripeChoice::parse(&text)
-            .map(Self)
-            .map_err(de::Error::custom)
     }
 }
 

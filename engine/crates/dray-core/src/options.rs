@@ -1,5 +1,6 @@
 //! Options of a transfer, in addition to its source and destination.
 
+use crate::stripes::StripeChoice;
 use serde::{Deserialize, Serialize};
 
 /// Default number of data streams of a transfer.
@@ -96,6 +97,9 @@ pub struct Options {
     pub checksum_attributes: bool,
     /// Maximum rate of this transfer in bytes per second; `None` means no limit.
     pub rate: Option<u64>,
+    /// Stripes of new files at the sink; `None` leaves the choice to the sink.
+    #[serde(default)]
+    pub stripes: Option<StripeChoice>,
 }
 
 impl Default for Options {
@@ -110,6 +114,7 @@ impl Default for Options {
             xattrs: false,
             checksum_attributes: false,
             rate: None,
+            stripes: None,
         }
     }
 }

@@ -317,7 +317,7 @@ impl SessionRunner {
         self.accounts
             .root(root)?
             .export
-            .roots(&paths, request.selection.links)
+            .roots(&paths, request.selection.links, request.stripe)
     }
 
     fn write(
@@ -455,6 +455,7 @@ fn within(input: &SessionInput, place: &Destination) -> Within {
         transfer: input.id.clone(),
         owner: input.owner.clone().into_bytes(),
         durability: input.request.durability,
+        stripes: input.request.stripe,
     }
 }
 
@@ -512,6 +513,7 @@ fn task(
             checksum_attributes: request.checksum_attributes,
             // The rounds of shares set the rate during the session.
             rate: None,
+            stripes: request.stripe,
         },
         content: Content {
             demanded: content.and_then(|content| content.demanded()),

@@ -11,13 +11,14 @@ use crate::stored_root::StoredRoot;
 use crate::targets::{Targets, target_map};
 use dray_core::options::{Durability, Links, Options};
 use dray_core::url::encode;
-use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId, plan};
+use dray_core::{End, Error, ErrorKind, RelPath, Result, StripeChoice, TransferId, plan};
 use dray_link::pool::Pool;
 use dray_runtime::assembly::{Buffers, Content, Threads, TransferPlan};
 use dray_runtime::select::Filter;
 use dray_runtime::sink::sweep::Purged;
 use dray_runtime::sink::{self, Destination, DestinationRequest};
 use dray_runtime::source::{self, Root};
+use dray_store::lustre::stripes_refused;
 use dray_store::{Capabilities, FileKind, LinkScope, Store, StoreExt};
 use dray_wire::message::{Connect, Limits, Selection, optional};
 use dray_wire::negotiate::Agreed;
@@ -68,6 +69,8 @@ pub struct Within {
     pub owner: Vec<u8>,
     /// Durability of a finished file.
     pub durability: Durability,
+    /// Stripes of new files that the transfer requests.
+    pub stripes: Option<StripeChoice>,
 }
 
 impl Export {
@@ -206,15 +209,28 @@ impl Export {
     /// Refuses transfer options that the root's store does not support.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`] names the option.
+    /// [`ErrorKind::InvalidRequest`] or [`ErrorKind::Unsupported`]; the error names the option.
     pub fn refuse_options(&self, options: &Options) -> Result<()> {
         match &self.opened {
-            Opened::Folder(_) => Ok(()),
+            Opened::Folder(folder) => self.refuse_stripes(folder, options.stripes),
             Opened::Stored(stored) => {
                 let refused = stored.refuse_options(options);
                 refused.map_err(|error| error.at(End::Sink))
             }
         }
+    }
+
+    /// Refuses stripes that would have no effect on new files.
+    fn refuse_stripes(&self, folder: &LocalFolder, stripes: Option<StripeChoice>) -> Result<()> {
+        if stripes.is_none() {
+            return Ok(());
+        }
+        let targets = self.targets.with_stripes(stripes);
+        let opened = targets.open(&folder.root, End::Sink, LinkScope::Never, false);
+        opened.map(drop).map_err(|error| match error.kind {
+            ErrorKind::Unsupported => stripes_refused(End::Sink, &format!("the root {}", self.top)),
+            _ => error,
+        })
     }
 
     /// Returns the number of threads of each storage target.
@@ -234,7 +250,7 @@ impl Export {
 
     /// Returns a folder below the root as a store. Makes the folder if it does not exist. The
     /// folder is opened once, and the store resolves all paths from that handle.
-    fn folder(&self, path: &RelPath) -> Result<Arc<dyn Store>> {
+    fn folder(&self, path: &RelPath, stripes: Option<StripeChoice>) -> Result<Arc<dyn Store>> {
         let LocalFolder { root, sink, .. } = match &self.opened {
             Opened::Folder(folder) => folder,
             Opened::Stored(stored) => return stored.sink(path),
@@ -244,7 +260,7 @@ impl Export {
                 ErrorKind::NotADirectory => error.remedy("choose another destination"),
                 _ => error,
             })?;
-        if path.is_root() {
+        if path.is_root() && stripes.is_none() {
             return Ok(Arc::clone(sink));
         }
         let opened = self
@@ -260,7 +276,7 @@ impl Export {
             )?,
             direct: self.targets.direct,
             preallocates: self.targets.preallocates,
-            stripes: self.targets.stripes.clone(),
+            stripes: stripes.or(self.targets.stripes),
             lustre_attribute: self.targets.lustre_attribute.clone(),
             ..dray_store::PosixOptions::default()
         };
@@ -354,7 +370,7 @@ impl Export {
 
     fn request(&self, within: Within, folder: RelPath) -> Result<DestinationRequest> {
         Ok(DestinationRequest {
-            store: self.folder(&folder)?,
+            store: self.folder(&folder, within.stripes)?,
             above: Some((Arc::clone(self.store()), folder)),
             claims: within.claims,
             transfer: within.transfer,
@@ -367,11 +383,17 @@ impl Export {
         })
     }
 
-    /// Returns the entries to read below this root.
+    /// Returns the entries to read below this root. `stripes` are the stripes that the transfer
+    /// requests for new files. The source sends its own stripes if they are requested.
     ///
     /// # Errors
     /// The errors of [`Export::destination`] for an invalid path.
-    pub fn roots(&self, paths: &[Vec<u8>], links: Links) -> Result<Vec<Root>> {
+    pub fn roots(
+        &self,
+        paths: &[Vec<u8>],
+        links: Links,
+        stripes: Option<StripeChoice>,
+    ) -> Result<Vec<Root>> {
         let scope = match links {
             // Follow links only within these paths, because the access check covered no other path
             // of the root.
@@ -380,7 +402,8 @@ impl Export {
         };
         let store = match &self.opened {
             Opened::Folder(LocalFolder { root, .. }) => {
-                self.targets.open(root, End::Source, scope, false)?
+                let targets = self.targets.with_stripes(stripes);
+                targets.open(root, End::Source, scope, false)?
             }
             Opened::Stored(stored) => stored.source()?,
         };
@@ -423,6 +446,7 @@ impl Export {
             transfer: connect.transfer.clone(),
             owner,
             durability: connect.options.durability,
+            stripes: connect.options.stripes,
         };
         self.refuse_options(&connect.options)?;
         let (destination, _) = self.destination_for(within, &connect.selection)?;
@@ -440,7 +464,11 @@ impl Export {
         agreed: &Agreed,
         pool: u64,
     ) -> Result<source::Setup> {
-        let roots = self.roots(&connect.paths, connect.selection.links)?;
+        let roots = self.roots(
+            &connect.paths,
+            connect.selection.links,
+            connect.options.stripes,
+        )?;
         source_of(roots, connect, agreed, pool, self.targets.threads)
     }
 }

@@ -7,6 +7,7 @@ use dray_link::pool::Pool;
 use dray_runtime::assembly::Threads;
 use dray_runtime::sink::{self, Destination, DestinationRequest};
 use dray_runtime::source::{self, Root};
+use dray_store::lustre::stripes_refused;
 use dray_store::{NullStore, NullTree, Store};
 use dray_wire::message::{Connect, Limits};
 use dray_wire::negotiate::Agreed;
@@ -42,6 +43,9 @@ impl NullExport {
             return Err(error
                 .cause("a null destination stores no data")
                 .remedy("run the command without --verify"));
+        }
+        if connect.options.stripes.is_some() {
+            return Err(stripes_refused(End::Sink, "the null destination"));
         }
         let rest = connect.paths.iter().skip(1);
         let claims: Result<Vec<_>> = rest.map(|path| RelPath::parse(path)).collect();

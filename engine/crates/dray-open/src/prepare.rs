@@ -9,7 +9,7 @@ pub use crate::targets::Targets;
 
 use crate::locations::{self, Folder, LocalSource, Places, Sources};
 use crate::server_checksum::{Needed, Offer};
-use crate::store_kind::{Location, OpenedSink, OpenedSource};
+use crate::store_kind::{Location, OpenedSink, OpenedSource, writable_with};
 use dray_core::options::{Links, Options};
 use dray_core::{End, Error, ErrorKind, FileKind, Name, RelPath, Result, TransferId, plan};
 use dray_runtime::assembly::{Content, TransferPlan};
@@ -19,7 +19,6 @@ use dray_runtime::sink::{
 use dray_runtime::source::{self, Root};
 use dray_session::Failure;
 use dray_session::sink::decide::refusal;
-pub use dray_store::lustre::StripeChoice;
 pub use dray_store::wrap::limit::RateInTime;
 use dray_store::{Capabilities, LinkScope, PosixOptions, PosixStore, Store};
 use dray_wire::message::Selection;
@@ -207,8 +206,7 @@ fn open_stored(
 ) -> Result<(Destination, Capabilities)> {
     let on_host = location.on_host(targets);
     let location = on_host.as_ref().unwrap_or(location);
-    let writable = location.writable()?;
-    writable.refuse_options(options)?;
+    let writable = writable_with(location, options)?;
     let OpenedSink {
         store,
         above,
@@ -311,7 +309,8 @@ pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
         ));
     }
     let by = (&request.transfer, &request.selection);
-    let (destination, _) = open_folder(places, &request.targets, by, options)?;
+    let targets = request.targets.with_stripes(options.stripes);
+    let (destination, _) = open_folder(places, &targets, by, options)?;
     let content = &request.content;
     let pool = request.pool_bytes;
     let plan = TransferPlan::local(options.clone(), content.clone(), pool, &destination, 1);
@@ -326,9 +325,9 @@ pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
         Sources::Local(_) | Sources::Remote(..) => None,
     };
     let (roots, needs_checksum) = match &places.sources {
-        Sources::Stored(stored) => stored_roots(stored, &request.targets, whole_file.is_some())?,
+        Sources::Stored(stored) => stored_roots(stored, &targets, whole_file.is_some())?,
         sources => {
-            let roots = open_roots(sources, &request.targets, links)?;
+            let roots = open_roots(sources, &targets, links)?;
             (roots, Box::new(|| false) as Needed)
         }
     };

@@ -8,6 +8,7 @@ use crate::targets::Targets;
 use dray_core::options::Options;
 use dray_core::{Checksum, End, Error, ErrorKind, RelPath, Result};
 use dray_store::Store;
+use dray_store::lustre::stripes_refused;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -197,3 +198,21 @@ impl PartialEq for dyn Location {
 }
 
 impl Eq for dyn Location {}
+
+/// Returns the location as a destination. Refuses transfer options that its store does not support.
+///
+/// # Errors
+/// The errors of [`Location::writable`] and [`Writable::refuse_options`].
+/// [`ErrorKind::Unsupported`] for stripes: a store that a URL names places the bytes of a file
+/// itself.
+pub(crate) fn writable_with<'a>(
+    location: &'a Arc<dyn Location>,
+    options: &Options,
+) -> Result<&'a dyn Writable> {
+    let writable = location.writable()?;
+    if options.stripes.is_some() {
+        return Err(stripes_refused(End::Sink, &location.words()));
+    }
+    writable.refuse_options(options)?;
+    Ok(writable)
+}

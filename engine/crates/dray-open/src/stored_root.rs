@@ -1,7 +1,7 @@
 //! An exported root that is a folder in a store that a URL names.
 
 use crate::registry::Registry;
-use crate::store_kind::{Location, OpenedSource, Writable};
+use crate::store_kind::{Location, OpenedSource, Writable, writable_with};
 use crate::targets::Targets;
 use dray_core::options::Options;
 use dray_core::{End, Error, ErrorKind, Layout, RelPath, Result};
@@ -115,7 +115,8 @@ impl StoredRoot {
 
     /// Refuses transfer options that the store does not support.
     pub(crate) fn refuse_options(&self, options: &Options) -> Result<()> {
-        self.writable()?.refuse_options(options)
+        self.writable()?;
+        writable_with(&self.location, options).map(|_| ())
     }
 
     /// Opens a folder below the root for writing.

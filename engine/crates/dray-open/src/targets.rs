@@ -1,8 +1,7 @@
 //! The configured storage targets of this host, and the stores that use them.
 
-use dray_core::{End, Error, ErrorKind, RelPath, Result};
+use dray_core::{End, Error, ErrorKind, RelPath, Result, StripeChoice};
 use dray_runtime::assembly::Threads;
-use dray_store::lustre::StripeChoice;
 use dray_store::wrap::limit::{LimitOptions, RateInTime};
 use dray_store::{LinkScope, PosixOptions, PosixStore, Store, TargetMap, WrapOptions, wrap};
 use std::os::unix::ffi::OsStrExt;
@@ -51,11 +50,21 @@ impl Targets {
             direct: self.direct,
             preallocates: self.preallocates,
             shares_blocks: self.shares_blocks,
-            stripes: self.stripes.clone(),
+            stripes: self.stripes,
             lustre_attribute: self.lustre_attribute.clone(),
             ..PosixOptions::default()
         };
         Ok(self.limit(Arc::new(PosixStore::open(root, end, options)?)))
+    }
+
+    /// Returns these targets with the stripes that a transfer requests. Without a request, the
+    /// stripes stay as they are.
+    #[must_use]
+    pub fn with_stripes(&self, stripes: Option<StripeChoice>) -> Self {
+        Self {
+            stripes: stripes.or(self.stripes),
+            ..self.clone()
+        }
     }
 
     /// Refuses a rate limit with an unknown target name, because it would have no effect.

@@ -6,7 +6,7 @@ use crate::values::{Pair, file_name, to_pair};
 use crate::watch::{self, Callbacks};
 use dray_core::options::Options;
 use dray_core::profile::{Profile, Stage, Times};
-use dray_core::{End, Error, ErrorKind, Result, TransferId, plan};
+use dray_core::{End, Error, ErrorKind, Result, StripeChoice, TransferId, plan};
 use dray_open::locations::{Places, Written};
 use dray_open::prepare::{self, Request, Targets};
 use dray_runtime::assembly::{Content, POOL_BYTES_DEFAULT};
@@ -40,6 +40,7 @@ pub(crate) struct Asked {
     transfer_id: Option<String>,
     links: String,
     xattrs: bool,
+    stripe: Option<String>,
     checksum_attributes: bool,
     pool_bytes: Option<i128>,
 }
@@ -74,7 +75,14 @@ impl Asked {
             xattrs: self.xattrs,
             checksum_attributes: self.checksum_attributes,
             rate,
+            stripes: self.stripe.as_deref().map(enums::stripes).transpose()?,
         };
+        if options.stripes == Some(StripeChoice::Source) && !options.xattrs {
+            let remedy = "add xattrs=True, or give the number of stripes";
+            let cause = "an extended attribute contains the stripes of a source file, so \
+                stripe=\"source\" needs xattrs=True";
+            return Err(usage(cause, remedy));
+        }
         let sources: Vec<OsString> = self.sources.into_iter().map(OsString::from_vec).collect();
         let places = Places::read(&Written {
             sources: &sources,

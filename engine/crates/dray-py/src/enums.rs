@@ -2,7 +2,8 @@
 
 use crate::error::usage;
 use dray_core::options::{Durability, Links, Order, Overwrite, ResumeMode};
-use dray_core::{Checksum, Result};
+use dray_core::stripes::StripeError;
+use dray_core::{Checksum, Result, StripeChoice};
 
 fn choose<T: Copy>(name: &str, text: &str, choices: &[(&str, T)]) -> Result<T> {
     let found = choices.iter().find(|(word, _)| *word == text);
@@ -43,6 +44,11 @@ pub(crate) fn links(text: &str) -> Result<Links> {
         ("refuse", Links::Refuse),
     ];
     choose("links", text, &choices)
+}
+
+pub(crate) fn stripes(text: &str) -> Result<StripeChoice> {
+    text.parse()
+        .map_err(|why: StripeError| usage(format!("stripe={text:?}"), why.to_string()))
 }
 
 pub(crate) fn order(text: &str) -> Result<Order> {

@@ -22,7 +22,7 @@ use crate::{sink, source};
 use counts::{Arrivals, Sent};
 use dray_core::options::{Options, ResumeMode};
 use dray_core::retry::{RetryPolicy, Verdict};
-use dray_core::{End, Error, ErrorKind, Result, Status, TransferId};
+use dray_core::{End, Error, ErrorKind, Result, Status, StripeChoice, TransferId};
 use dray_link::pool::Pool;
 use dray_net::{Dial, Growth};
 use dray_sched::tuner::Remembered;
@@ -198,6 +198,7 @@ pub fn push(
     let ended = sessions(task, handle, watch, |number| {
         let (dial, streams) = begins(task, dial, buffers, &found);
         let dialled = dray_net::push(&dial, connect(task, number, Role::Sink, to, streams))?;
+        check_stripes(&task.options, &dialled.agreed, Role::Sink)?;
         if number == task.first_session
             && let Some(notice) = unread_resume(&task.options, &dialled.agreed)
         {
@@ -288,6 +289,7 @@ pub fn pull(
         let connect = connect(task, number, Role::Source, from, streams);
         dial.shared = handle.shared_rates();
         let dialled = dray_net::pull(&dial, connect, Arc::clone(&pool))?;
+        check_stripes(&task.options, &dialled.agreed, Role::Source)?;
         let (destination, _) = open()?;
         let destination = destination.only(Asked::new(&task.selection, from)?);
         for notice in destination.notices() {
@@ -391,6 +393,22 @@ fn unread_resume(options: &Options, agreed: &Agreed) -> Option<Error> {
                 --resume trust",
         )
     })
+}
+
+/// Refuses stripes that the passive end, of an earlier version, would ignore. A sink needs every
+/// choice, and a source only the choice of its own stripes.
+fn check_stripes(options: &Options, agreed: &Agreed, passive: Role) -> Result<()> {
+    let is_needed = match passive {
+        Role::Sink => options.stripes.is_some(),
+        Role::Source => options.stripes == Some(StripeChoice::Source),
+    };
+    if !is_needed || agreed.has(optional::STRIPES) {
+        return Ok(());
+    }
+    let operation = "set the stripes of new files";
+    Err(Error::new(ErrorKind::Unsupported, passive.end(), operation)
+        .cause("the other host has an older version of dray, which does not read this option")
+        .remedy("install the same version of dray at the other host, or omit the stripes"))
 }
 
 /// Returns the notice that the sink of this transfer discards all data.
@@ -525,5 +543,33 @@ mod tests {
         );
         assert_eq!(said(ResumeMode::Trust, OPTIONAL_KNOWN), None);
         assert_eq!(said(ResumeMode::Verify, before), None);
+    }
+
+    #[test]
+    fn stripes_that_an_older_peer_would_ignore_are_refused() {
+        let refused = |stripes: &str, passive, optional| {
+            let agreed = Agreed {
+                version: 1,
+                mandatory: 0,
+                optional,
+                limits: Limits::default(),
+                checksum: checksum_id::CRC32C_ADLER32,
+            };
+            let options = Options {
+                stripes: stripes.parse().ok(),
+                ..Options::default()
+            };
+            check_stripes(&options, &agreed, passive).map_err(|error| error.kind)
+        };
+        let before = OPTIONAL_KNOWN & !optional::STRIPES;
+        let old = Err(ErrorKind::Unsupported);
+        assert_eq!(refused("4", Role::Sink, before), old);
+        assert_eq!(refused("source", Role::Sink, before), old);
+        assert_eq!(refused("source", Role::Source, before), old);
+        assert_eq!(refused("4", Role::Source, before), Ok(()));
+        assert_eq!(refused("", Role::Sink, before), Ok(()));
+        for passive in [Role::Sink, Role::Source] {
+            assert_eq!(refused("source", passive, OPTIONAL_KNOWN), Ok(()));
+        }
     }
 }

@@ -125,6 +125,7 @@ fn purge(root: &Path, folder: &str, claim: &str, transfer: &str, owner: &str) ->
         transfer: TransferId::new(transfer).expect("an id"),
         owner: owner.as_bytes().to_vec(),
         durability: Durability::None,
+        stripes: None,
     };
     let purged = export.expect("opens").purge(within);
     purged.expect("looked at")
@@ -224,6 +225,7 @@ fn a_purge_before_any_adoption_removes_nothing() {
         transfer: TransferId::new("late").expect("an id"),
         owner: b"uid:0".to_vec(),
         durability: Durability::None,
+        stripes: None,
     };
     let aside = scratch.path().join("aside");
     let mut sink = sink_setup_claiming(&aside, &options(), &["run"]).expect("a destination");
@@ -253,6 +255,7 @@ fn a_purge_does_not_touch_files_that_are_being_written() {
         transfer: TransferId::new("test").expect("an id"),
         owner: b"uid:0".to_vec(),
         durability: Durability::None,
+        stripes: None,
     };
     let error = export.expect("opens").purge(within).expect_err("held");
     assert_eq!(error.kind, ErrorKind::LeaseHeld);

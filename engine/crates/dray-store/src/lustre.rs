@@ -10,9 +10,11 @@
 mod bytes;
 mod stripes;
 
-pub use stripes::{STRIPE_BYTES_MIN, StripeChoice, StripeError, StripePart, Stripes};
+pub use dray_core::stripes::STRIPE_BYTES_MIN;
+pub use stripes::{StripePart, Stripes};
 
 use bytes::{u16_at, u32_at, u64_at};
+use dray_core::{End, Error, ErrorKind};
 use std::collections::BTreeMap;
 
 /// Name of the extended attribute that has the layout of a file or a folder on Lustre.
@@ -21,6 +23,15 @@ pub const LAYOUT_ATTRIBUTE: &str = "lustre.lov";
 /// Maximum size in bytes of a layout. This is the limit of the kernel for the value of an extended
 /// attribute (`XATTR_SIZE_MAX`).
 pub const LAYOUT_BYTES_MAX: usize = 64 * 1024;
+
+/// Returns the error for a destination that cannot give its new files the stripes that a user
+/// requests. `words` is the destination.
+#[must_use]
+pub fn stripes_refused(end: End, words: &str) -> Error {
+    Error::new(ErrorKind::Unsupported, end, "set the stripes of new files")
+        .cause(format!("{words} is not a folder on a Lustre file system"))
+        .remedy("omit the stripes (option --stripe, field stripe), or choose a folder on Lustre")
+}
 
 /// `LOV_USER_MAGIC_V1`: one component, without a pool name.
 const MAGIC_V1: u32 = 0x0BD1_0BD0;

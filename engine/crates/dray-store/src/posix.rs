@@ -23,7 +23,6 @@ mod uncached;
 mod write;
 
 use crate::errno;
-use crate::lustre::StripeChoice;
 use crate::store::{ControlFile, Lister, Partial, ReadHandle, Store};
 use crate::targets::{TargetMap, Targets};
 use crate::types::{
@@ -32,7 +31,8 @@ use crate::types::{
 };
 use attributes::Refused;
 use dray_core::{
-    ByteRange, End, Error, ErrorKind, Layout, Metadata, ModifiedTime, Name, RelPath, Result, Sums,
+    ByteRange, End, Error, ErrorKind, Layout, Metadata, ModifiedTime, Name, RelPath, Result,
+    StripeChoice, Sums,
 };
 use folders::{Folder, Folders};
 use layouts::Layouts;

@@ -35,6 +35,8 @@ pub mod optional {
     pub const RESUME: u64 = 1 << 5;
     /// The source reads tables of stripes and composite layouts in FILE_IDS.
     pub const LAYOUTS: u64 = 1 << 6;
+    /// This end reads the option `stripes` in CONNECT.
+    pub const STRIPES: u64 = 1 << 7;
 }
 
 /// Numbers of the checksum algorithms in HELLO.

@@ -21,6 +21,7 @@ pub const OPTIONAL_KNOWN: u64 = optional::HOLES
     | optional::NULL_MEANT
     | optional::EARLY_ENTRIES
     | optional::RESUME
+    | optional::STRIPES
     | optional::LAYOUTS;
 /// [`checksum_id`]s that this build can compute, in order of preference.
 pub const CHECKSUMS_KNOWN: &[u8] = &[checksum_id::CRC32C_ADLER32];

@@ -7,9 +7,11 @@ use crate::message::{
 };
 use dray_core::options::{Durability, Links, Options, Order, Overwrite, ResumeMode};
 use dray_core::profile::{Stage, Times};
+use dray_core::stripes::STRIPES_MAX;
 use dray_core::{
     BlockId, ByteRange, Checksum, End, Entry, EntryKind, Error, ErrorKind, Extent, FileIndex,
-    Layout, Metadata, ModifiedTime, Name, RelPath, Status, StreamId, Sums, TargetId, TransferId,
+    Layout, Metadata, ModifiedTime, Name, RelPath, Status, StreamId, StripeChoice, Sums, TargetId,
+    TransferId,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -241,9 +243,10 @@ fn options() -> impl Strategy<Value = Options> {
         1..=u64::MAX,
         any::<[bool; 4]>(),
         option::of(any::<u64>()),
+        option::of(stripes()),
     )
         .prop_map(
-            |(durability, overwrite, order, object_bytes, flags, rate)| Options {
+            |(durability, overwrite, order, object_bytes, flags, rate, stripes)| Options {
                 durability,
                 overwrite,
                 order,
@@ -256,8 +259,18 @@ fn options() -> impl Strategy<Value = Options> {
                 xattrs: flags[1],
                 checksum_attributes: flags[2],
                 rate,
+                stripes,
             },
         )
+}
+
+fn stripes() -> impl Strategy<Value = StripeChoice> {
+    let count = prop_oneof![1..=STRIPES_MAX, Just(u16::MAX)];
+    let fixed = (count, 0_u32..=0xFFFF).prop_map(|(count, units)| StripeChoice::Fixed {
+        count,
+        stripe_bytes: units << 16,
+    });
+    prop_oneof![Just(StripeChoice::Source), fixed]
 }
 
 fn selection() -> impl Strategy<Value = Selection> {

@@ -143,6 +143,8 @@ class Request:
     :param verify: read each file back before it gets its final name.
     :param resume: ``verify`` or ``trust`` the durable data of an earlier run.
     :param xattrs: copy extended attributes.
+    :param stripe: stripes of new files at a destination on Lustre: ``source`` (needs ``xattrs``),
+        ``COUNT`` or ``COUNT:SIZE``. The count ``all`` means all object storage targets.
     :param checksum_attributes: store checksums as extended attributes.
     :param order: ``layout`` or ``file``.
     :param object_size: size of an object in bytes.
@@ -176,6 +178,7 @@ class Request:
     verify: bool | None = None
     resume: Literal["verify", "trust"] | None = None
     xattrs: bool | None = None
+    stripe: str | None = None
     checksum_attributes: bool | None = None
     order: Literal["layout", "file"] | None = None
     object_size: int | None = None

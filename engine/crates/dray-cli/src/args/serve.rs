@@ -2,10 +2,12 @@
 
 use crate::units;
 use clap::Args;
-use dray_open::prepare::{RateInTime, StripeChoice};
+use dray_core::StripeChoice;
+use dray_open::prepare::RateInTime;
 use dray_runtime::assembly::Threads;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
@@ -65,11 +67,15 @@ pub(crate) struct Serve {
     #[arg(long)]
     pub(crate) preallocate: bool,
 
-    /// Lustre stripes of received files: source (the stripes of the source file, if the client uses
-    /// --xattrs), COUNT or COUNT:SIZE; with source, files that clients read are also sent with
-    /// their stripes
-    #[arg(long, value_name = "STRIPES", value_parser = units::stripes)]
+    /// Lustre stripes of received files, if the client requests none: source (the stripes of the
+    /// source file, if the client uses --xattrs), COUNT or COUNT:SIZE; with source, files that
+    /// clients read are also sent with their stripes
+    #[arg(long, value_name = "STRIPES", value_parser = StripeChoice::from_str)]
     pub(crate) stripe: Option<StripeChoice>,
+
+    /// Read the layout of Lustre files from this extended attribute. Only for tests without Lustre
+    #[arg(long, value_name = "NAME", hide = true)]
+    pub(crate) lustre_attribute: Option<String>,
 
     /// Limit a storage target to a rate, to simulate slow targets (repeatable);
     /// `NAME=RATE,RATE@SECONDS...` changes the rate that many seconds after the first byte,

@@ -370,6 +370,7 @@ fn a_root_of_several_folders_takes_only_what_it_can_do() {
         ),
         ("tier = \"fast\"", "one folder"),
         ("targets = [\"x=y\"]", "one folder"),
+        ("stripe = \"4\"", "one folder"),
         ("limit_targets = [\"/mnt/c=1MiB/s\"]", "no target /mnt/c"),
     ] {
         let error = with(wrong).expect_err(wrong).to_string();

@@ -138,13 +138,14 @@ fn a_session_reaches_what_its_account_reaches_and_makes_what_is_its_own() {
         transfer: TransferId::new("t").expect("an id"),
         owner: owner.as_bytes().to_vec(),
         durability: Durability::File,
+        stripes: None,
     };
     let path = RelPath::parse(b"alice/open/file").expect("a path");
     let reads = || {
         let root = accounts.root(root)?;
         let mut opened = root
             .export
-            .roots(&[b"alice/open/file".to_vec()], Links::Refuse)?;
+            .roots(&[b"alice/open/file".to_vec()], Links::Refuse, None)?;
         let source = opened.remove(0);
         source
             .store

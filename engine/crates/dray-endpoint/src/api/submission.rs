@@ -7,7 +7,7 @@ use crate::tier::SpaceRequest;
 use dray_access::{Action, Principal};
 use dray_api::api_path::{ApiPath, Side};
 use dray_api::{Check, Request, Route};
-use dray_core::options::Overwrite;
+use dray_core::options::{Options, Overwrite};
 use dray_core::{End, Error, ErrorKind, Result};
 use dray_open::prepare::new_transfer_id;
 use dray_queue::Submission;
@@ -56,6 +56,7 @@ impl Api {
             check_clear_data(&request, &self.config)?;
         }
         self.check_access(caller, &request, &route)?;
+        self.check_stripes(&request, &route)?;
         let claim = match (route.destination(), &request.id) {
             (Side::Local(to), Some(id)) => self.tiers.claim(&SpaceRequest {
                 id,
@@ -73,6 +74,19 @@ impl Api {
             principal: caller.name.clone(),
             claim,
         })
+    }
+
+    /// Refuses stripes that would have no effect at a destination of this endpoint. Another endpoint
+    /// checks its destination when the session begins.
+    fn check_stripes(&self, request: &Request, route: &Route) -> Result<()> {
+        let (Side::Local(to), Some(_)) = (route.destination(), request.stripe) else {
+            return Ok(());
+        };
+        let options = Options {
+            stripes: request.stripe,
+            ..Options::default()
+        };
+        self.roots.find(to)?.export.refuse_options(&options)
     }
 
     fn check_access(&self, caller: &Principal, request: &Request, route: &Route) -> Result<()> {

@@ -245,6 +245,7 @@ fn a_transfer_that_holds_its_data_keeps_it() {
         transfer: TransferId::new("held").expect("an id"),
         owner: b"alice".to_vec(),
         durability: Durability::File,
+        stripes: None,
     };
     let root = fixture.roots.named("data").expect("the root");
     let held = root.export.destination(within).expect("goes on");

@@ -4,62 +4,15 @@ use super::{
     COMPOSITE_BYTES, ENTRY_BYTES, LustreLayout, MAGIC_COMPOSITE, MAGIC_V1, PATTERN_MDT,
     PATTERN_STRIPED, Place, V1_BYTES,
 };
-use dray_core::units;
+use dray_core::stripes::{StripeError, stripe_bytes};
 use std::fmt;
 use std::str::FromStr;
-
-/// Smallest stripe size, and the unit of stripe sizes, in bytes (`LOV_MIN_STRIPE_SIZE`).
-pub const STRIPE_BYTES_MIN: u64 = 64 * 1024;
 
 /// Maximum number of parts. A peer's request for more parts is refused.
 const PARTS_MAX: usize = 64;
 
-/// Maximum number of stripes of a file (`LOV_MAX_STRIPE_COUNT`).
-const COUNT_MAX: u16 = 2000;
-
 /// Value of `lmm_stripe_offset` with which Lustre chooses the targets itself.
 const ANY_TARGET: u16 = u16::MAX;
-
-/// Stripes of new files, chosen by the user.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StripeChoice {
-    /// A new file gets the stripes of its source file.
-    Source,
-    /// All new files get these stripes.
-    Fixed(Stripes),
-}
-
-impl StripeChoice {
-    /// Parses `source`, `COUNT` or `COUNT:SIZE`. `COUNT` is a number, or `all` for all targets.
-    ///
-    /// # Errors
-    /// [`StripeError`] that describes the accepted forms.
-    pub fn parse(text: &str) -> Result<Self, StripeError> {
-        if text == "source" {
-            return Ok(Self::Source);
-        }
-        let (count, size) = match text.split_once(':') {
-            Some((count, size)) => (count, units::size(size).map_err(StripeError)?),
-            None => (text, 0),
-        };
-        let wrong = || {
-            StripeError(
-                "write source, COUNT or COUNT:SIZE, where COUNT is 1 to 2000 or all".to_owned(),
-            )
-        };
-        let count = match count {
-            "all" => u16::MAX,
-            count => {
-                let count = count.parse().map_err(|_| wrong())?;
-                (1..=COUNT_MAX)
-                    .contains(&count)
-                    .then_some(count)
-                    .ok_or_else(wrong)?
-            }
-        };
-        Stripes::whole(count, size).map(Self::Fixed)
-    }
-}
 
 /// Requested striping of a new file: one part for each range of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,31 +33,26 @@ pub struct StripePart {
     pub is_metadata: bool,
 }
 
-/// Reason why a text does not describe stripes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StripeError(pub String);
-
-impl fmt::Display for StripeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl std::error::Error for StripeError {}
-
 impl Stripes {
     /// Returns the striping of a whole file. Zero stripes or bytes mean the default of the file
     /// system, and `u16::MAX` stripes mean all targets.
     ///
     /// # Errors
     /// [`StripeError`] if Lustre does not permit the stripe size.
-    pub fn whole(count: u16, stripe_bytes: u64) -> Result<Self, StripeError> {
-        Self::of(vec![StripePart {
+    pub fn whole(count: u16, bytes: u64) -> Result<Self, StripeError> {
+        Ok(Self::fixed(count, stripe_bytes(bytes)?))
+    }
+
+    /// Returns the striping of a whole file with a stripe size that was checked before.
+    #[must_use]
+    pub fn fixed(count: u16, stripe_bytes: u32) -> Self {
+        let part = StripePart {
             end: u64::MAX,
             count,
-            stripe_bytes: stripe_bytes_of(stripe_bytes)?,
+            stripe_bytes,
             is_metadata: false,
-        }])
+        };
+        Self { parts: vec![part] }
     }
 
     /// Returns the striping of an existing file. Returns `None` if the file is not stored in
@@ -120,7 +68,7 @@ impl Stripes {
                 } else {
                     component.stripe_count
                 },
-                stripe_bytes: stripe_bytes_of(component.stripe_bytes).ok()?,
+                stripe_bytes: stripe_bytes(component.stripe_bytes).ok()?,
                 is_metadata,
             })
         };
@@ -223,15 +171,6 @@ fn blob(part: &StripePart) -> [u8; V1_BYTES] {
     out
 }
 
-fn stripe_bytes_of(bytes: u64) -> Result<u32, StripeError> {
-    match u32::try_from(bytes) {
-        Ok(size) if bytes.is_multiple_of(STRIPE_BYTES_MIN) => Ok(size),
-        _ => Err(StripeError(format!(
-            "the stripe size {bytes} is not a multiple of 64 KiB below 4 GiB"
-        ))),
-    }
-}
-
 /// Writes the parts as `END:COUNT:BYTES`, separated by commas. A part on the metadata server is
 /// `END:mdt:BYTES`. The source sends this text to the sink.
 impl fmt::Display for Stripes {
@@ -269,7 +208,7 @@ impl FromStr for Stripes {
             Ok(StripePart {
                 end: number(end)?,
                 count: u16::try_from(count).map_err(|_| wrong())?,
-                stripe_bytes: stripe_bytes_of(number(bytes)?)?,
+                stripe_bytes: stripe_bytes(number(bytes)?)?,
                 is_metadata,
             })
         };

@@ -12,13 +12,13 @@ use super::layouts::Layouts;
 use super::read::special;
 use super::resolve::{FOLDER, Root, split};
 use super::{ErrorContext, LinkScope, PosixStore, attributes, device_of, probe};
-use crate::lustre::StripeChoice;
 use crate::store::Lister;
 use crate::types::{ListOptions, Listed};
 use dray_core::options::Links;
 use dray_core::path::{PATH_LENGTH_MAX, RESERVED_PREFIX};
 use dray_core::{
-    End, EntryKind, Error, ErrorKind, Layout, Metadata, Name, RelPath, Result, TargetId,
+    End, EntryKind, Error, ErrorKind, Layout, Metadata, Name, RelPath, Result, StripeChoice,
+    TargetId,
 };
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, SeekFrom, Stat};

@@ -7,8 +7,8 @@
 
 use super::folders::Folder;
 use super::{PosixStore, write};
-use crate::lustre::{StripeChoice, Stripes};
-use dray_core::{End, Error, ErrorKind, Name, Result};
+use crate::lustre::{Stripes, stripes_refused};
+use dray_core::{End, Name, Result, StripeChoice};
 use rustix::fd::OwnedFd;
 use rustix::fs::{OFlags, XattrFlags};
 use std::path::Path;
@@ -30,19 +30,16 @@ impl PosixStore {
         if self.end == End::Source || self.stripes.is_none() || is_lustre {
             return Ok(());
         }
-        Err(Error::new(
-            ErrorKind::Unsupported,
-            self.end,
-            "set the stripes of new files",
-        )
-        .cause(format!("{} is not on a Lustre file system", root.display()))
-        .remedy("run the command without --stripe, or choose a folder on Lustre"))
+        Err(stripes_refused(self.end, &root.display().to_string()))
     }
 
     /// Returns the stripes of a new file. `sent` are the stripes that the source has sent.
     pub(super) fn stripes_for(&self, sent: Option<&[u8]>) -> Option<Stripes> {
         match self.stripes.as_ref()? {
-            StripeChoice::Fixed(stripes) => Some(stripes.clone()),
+            StripeChoice::Fixed {
+                count,
+                stripe_bytes,
+            } => Some(Stripes::fixed(*count, *stripe_bytes)),
             StripeChoice::Source => {
                 let sent = sent.filter(|sent| sent.len() <= TEXT_BYTES_MAX)?;
                 std::str::from_utf8(sent).ok()?.parse().ok()

@@ -83,7 +83,7 @@ fn encode_frames(message: &Message, limits: &Limits, out: &mut Vec<u8>) -> Resul
             let mut frame = OpenFrame::begin(out, number);
             put_single(out, single)?;
             if let Message::Connect(connect) = single
-                && put_connect_extension(out, connect)
+                && put_connect_extension(out, connect)?
             {
                 frame = frame.extended();
             }

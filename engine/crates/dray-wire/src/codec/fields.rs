@@ -316,6 +316,8 @@ pub(super) fn read_options(reader: &mut Reader<'_>) -> Result<Options> {
         xattrs: reader.flag("options.xattrs")?,
         checksum_attributes: reader.flag("options.checksum_attributes")?,
         rate: reader.option("options.rate", |reader| reader.u64("options.rate"))?,
+        // CONNECT encodes this option after `resume`.
+        stripes: None,
     })
 }
 

@@ -12,7 +12,8 @@ use crate::bounds;
 use crate::message::{Accept, Connect, Hello, Ready, Role};
 use dray_core::options::ResumeMode;
 use dray_core::path::PATH_LENGTH_MAX;
-use dray_core::{Result, TransferId};
+use dray_core::stripes::CHOICE_BYTES_MAX;
+use dray_core::{Result, StripeChoice, TransferId};
 
 pub(super) fn put_hello(out: &mut Vec<u8>, hello: &Hello) -> Result<()> {
     put_u16(out, hello.versions.0);
@@ -133,14 +134,26 @@ pub(super) fn read_connect(reader: &mut Reader<'_>) -> Result<Connect> {
 
 /// Writes the optional fields of CONNECT if one of them differs from its default. Returns true if
 /// it wrote the fields.
-pub(super) fn put_connect_extension(out: &mut Vec<u8>, connect: &Connect) -> bool {
-    match connect.options.resume {
-        ResumeMode::Verify => false,
-        ResumeMode::Trust => {
-            put_u8(out, 1);
-            true
-        }
+///
+/// # Errors
+/// If the text of the stripes is too long.
+pub(super) fn put_connect_extension(out: &mut Vec<u8>, connect: &Connect) -> Result<bool> {
+    let options = &connect.options;
+    if options.resume == ResumeMode::Verify && options.stripes.is_none() {
+        return Ok(false);
     }
+    put_u8(
+        out,
+        match options.resume {
+            ResumeMode::Verify => 0,
+            ResumeMode::Trust => 1,
+        },
+    );
+    if let Some(stripes) = options.stripes {
+        let text = stripes.to_string();
+        put_bytes(out, "stripes", text.as_bytes(), CHOICE_BYTES_MAX)?;
+    }
+    Ok(true)
 }
 
 /// Reads the fields that [`put_connect_extension`] wrote. Call it only for a CONNECT with
@@ -151,6 +164,15 @@ pub(super) fn read_connect_extension(reader: &mut Reader<'_>, connect: &mut Conn
         1 => ResumeMode::Trust,
         other => return Err(reader.wrong("resume", format_args!("the value {other} is unknown"))),
     };
+    // A peer that does not know `stripes` sends nothing after `resume`. An empty text stands for an
+    // absent option before a later field.
+    if reader.remaining() > 0 {
+        let text = reader.text("stripes", CHOICE_BYTES_MAX)?;
+        if !text.is_empty() {
+            let stripes = text.parse::<StripeChoice>();
+            connect.options.stripes = Some(stripes.map_err(|why| reader.wrong("stripes", why))?);
+        }
+    }
     Ok(())
 }
 

@@ -3,9 +3,9 @@
 use crate::common::{connect, decoded, file, framed, hello, try_encode};
 use dray_core::options::ResumeMode;
 use dray_core::profile::{Stage, Times};
-use dray_core::{ByteRange, Error, ErrorKind, Extent, FileIndex, Layout, TargetId};
+use dray_core::{ByteRange, Error, ErrorKind, Extent, FileIndex, Layout, StripeChoice, TargetId};
 use dray_wire::codec::{Decoder, FLAG_EXTENDED, PREFIX_BYTES, Prefix, encode, frame_type};
-use dray_wire::message::{FileId, FileVerdict, Limits, Message};
+use dray_wire::message::{Connect, FileId, FileVerdict, Limits, Message};
 use std::time::Duration;
 
 #[track_caller]
@@ -491,10 +491,18 @@ fn connect_extension_is_read_and_unknown_bytes_after_it_ignored() {
     let read = |flags, more: &[u8]| decoded(&with(flags, more), &Limits::default());
     let mut trusts = connect();
     trusts.options.resume = ResumeMode::Trust;
+    let striped = |mut connect: Connect| {
+        connect.options.stripes = "all".parse().ok();
+        connect
+    };
+    let mut striped_as_source = connect();
+    striped_as_source.options.stripes = Some(StripeChoice::Source);
     for (more, wanted) in [
         (&[0][..], connect()),
         (&[1], trusts.clone()),
-        (b"\x01of a later version", trusts),
+        (b"\x01\0\0\0\0of a later version", trusts.clone()),
+        (b"\x01\x05\0\0\0all:0of a later version", striped(trusts)),
+        (b"\0\x06\0\0\0source", striped_as_source),
     ] {
         let wanted = Ok(Some(Message::Connect(wanted)));
         assert_eq!(read(FLAG_EXTENDED, more), wanted, "{more:?}");
@@ -502,6 +510,14 @@ fn connect_extension_is_read_and_unknown_bytes_after_it_ignored() {
     refused(&with(FLAG_EXTENDED, &[]), ErrorKind::Protocol, "resume");
     refused(&with(FLAG_EXTENDED, &[2]), ErrorKind::Protocol, "resume");
     refused(&with(0, &[1]), ErrorKind::Protocol, "after its last field");
+    let wrong = b"\0\x05\0\0\00:1Ki";
+    refused(&with(FLAG_EXTENDED, wrong), ErrorKind::Protocol, "stripes");
+    let long = [&[0, 65, 0, 0, 0][..], &[b'1'; 65]].concat();
+    refused(
+        &with(FLAG_EXTENDED, &long),
+        ErrorKind::LimitExceeded,
+        "stripes",
+    );
 }
 
 #[test]

@@ -8,7 +8,8 @@ use dray_core::options::{Durability, Links, Options, Order, Overwrite, ResumeMod
 use dray_core::profile::{Stage, Times};
 use dray_core::{
     BlockId, ByteRange, Checksum, End, Entry, EntryKind, Error, ErrorKind, Extent, FileIndex,
-    Layout, Metadata, ModifiedTime, Name, RelPath, Status, StreamId, Sums, TargetId, TransferId,
+    Layout, Metadata, ModifiedTime, Name, RelPath, Status, StreamId, StripeChoice, Sums, TargetId,
+    TransferId,
 };
 use dray_wire::codec::Challenge;
 use dray_wire::message::{
@@ -195,6 +196,20 @@ fn connect_trust() -> Connect {
     }
 }
 
+fn connect_stripes() -> Connect {
+    Connect {
+        options: Options {
+            xattrs: true,
+            stripes: Some(StripeChoice::Fixed {
+                count: 4,
+                stripe_bytes: 16 << 20,
+            }),
+            ..Options::default()
+        },
+        ..connect_sink()
+    }
+}
+
 fn new_files() -> Vec<Entry> {
     let mut sparse = entry(
         1,
@@ -308,6 +323,7 @@ fn session_messages() -> Vec<(&'static str, Message)> {
         ("hello", Message::Hello(hello())),
         ("connect_sink", Message::Connect(connect_sink())),
         ("connect_trust", Message::Connect(connect_trust())),
+        ("connect_stripes", Message::Connect(connect_stripes())),
         ("connect_source", Message::Connect(connect_source())),
         (
             "accept",

@@ -161,6 +161,7 @@ fn connect(connect: &Connect) -> Value {
             ResumeMode::Verify => "verify",
             ResumeMode::Trust => "trust",
         },
+        "stripes": connect.options.stripes.map(|stripes| stripes.to_string()),
     })
 }
 

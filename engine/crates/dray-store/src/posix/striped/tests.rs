@@ -1,9 +1,9 @@
-use crate::lustre::{StripeChoice, Stripes};
+use crate::lustre::Stripes;
 use crate::posix::{PosixOptions, PosixStore};
 use crate::store::Store;
 use crate::types::{Attributes, ListOptions, PartialRequest, Publish};
 use dray_core::attribute::STRIPES_NAME;
-use dray_core::{End, ErrorKind, Metadata, Name, RelPath};
+use dray_core::{End, ErrorKind, Metadata, Name, RelPath, StripeChoice};
 use rustix::fs::XattrFlags;
 use std::path::Path;
 
@@ -13,7 +13,7 @@ const ATTRIBUTE: &str = "user.lov";
 fn store(folder: &Path, end: End, stripes: &str) -> PosixStore {
     let options = PosixOptions {
         lustre_attribute: Some(ATTRIBUTE.to_owned()),
-        stripes: Some(StripeChoice::parse(stripes).expect("good")),
+        stripes: Some(stripes.parse().expect("good")),
         ..PosixOptions::default()
     };
     PosixStore::open(folder, end, options).expect("opened")
@@ -137,26 +137,9 @@ fn stripes_are_refused_outside_lustre() {
     let error = open(End::Sink).expect_err("refused");
     assert_eq!(error.kind, ErrorKind::Unsupported);
     assert!(
-        error.cause.ends_with("is not on a Lustre file system"),
+        error
+            .cause
+            .ends_with("is not a folder on a Lustre file system"),
         "{error}"
     );
-}
-
-#[test]
-fn choices_of_stripes_are_parsed() {
-    let fixed = |text: &str| match StripeChoice::parse(text) {
-        Ok(StripeChoice::Fixed(stripes)) => {
-            let part = stripes.parts()[0];
-            (part.count, part.stripe_bytes)
-        }
-        other => panic!("{other:?}"),
-    };
-    assert_eq!(StripeChoice::parse("source"), Ok(StripeChoice::Source));
-    assert_eq!(fixed("4"), (4, 0));
-    assert_eq!(fixed("all:64KiB"), (u16::MAX, 65_536));
-    for wrong in [
-        "", "0", "2001", "x", "4:", "4:1000", "4:4GiB", "-1", "sources",
-    ] {
-        assert!(StripeChoice::parse(wrong).is_err(), "{wrong}");
-    }
 }
