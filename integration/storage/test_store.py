@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -159,3 +161,32 @@ def test_a_missing_library_is_named_with_its_package(
     ended = _run(ceph, *words, DRAY_LIBRADOS="/nonexistent/librados.so.2")
     assert ended.returncode != 0
     assert "librados2" in ended.stderr, ended.stderr
+
+
+def test_a_plan_shows_the_osd_of_each_object(ceph: Cluster, pool: str, tmp_path: Path) -> None:
+    """``dray plan --layout`` shows the OSDs of both ends, and creates nothing in the pool."""
+    source = _bytes(tmp_path / "file", 16 * MIB, 1)
+    url = f"rados://{pool}@plan//made/later/"
+
+    def plan(*words: str | Path) -> list[dict[str, Any]]:
+        ended = _run(ceph, _program(), "plan", "--json", "--layout", *words)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return [json.loads(line) for line in ended.stdout.splitlines()]
+
+    def targets(lines: list[dict[str, Any]], key: str) -> list[str]:
+        return [line[key] for line in lines if line["event"] == "range"]
+
+    lines = plan(source, f"{url}file")
+    planned = targets(lines, "sink_target")
+    assert planned, lines
+    assert all(re.fullmatch(r"osd\.?[0-9]+", target) for target in planned), planned
+    listed = _run(ceph, "rados", "-p", pool, "-N", "plan", "ls")
+    assert listed.stdout == "", listed.stdout
+    _copy(ceph, source, f"{url}file")
+    assert plan(source, f"{url}file")[-1]["files_adopt"] == 1
+    # The objects of the file are where the plan of its reading says.
+    lines = plan(f"{url}file", tmp_path / "back")
+    assert set(targets(lines, "source_target")) <= {f"osd.{number}" for number in range(3)} | {
+        f"osd{number}" for number in range(3)
+    }
+    assert lines[-1]["bytes_to_send"] == 16 * MIB

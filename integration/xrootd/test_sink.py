@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -388,3 +389,29 @@ def test_a_manager_of_a_cluster_is_refused(bare: Scene, ours: Path, source: Path
     cp(bare, ours, path, data[0].at("a")).expect(0)
     assert_there(data[0], path)
     assert tree.leftovers(data[0].data) == []
+
+
+def test_a_plan_of_a_server_changes_nothing(bare: Scene, ours: Path, source: Path) -> None:
+    """``dray plan`` shows the files to send, those that are there, and the started file."""
+    server = bare.server("sink", tpc=None)
+    for number in range(3):
+        make_file(source / f"{number}", MIB, seed=number)
+
+    def plan(*words: str | Path) -> dict[str, object]:
+        env = {"DRAY_XRDCL": str(find(SHIM))}
+        ended = bare.run(ours, "plan", "--layout", "--json", *words, env=env, seconds=60).expect(0)
+        last: dict[str, object] = json.loads(ended.out.splitlines()[-1])
+        return last
+
+    folder = server.at("made/")
+    assert plan("-r", f"{source}/", folder)["files_send"] == 3
+    assert not server.path("made").exists()
+    cp(bare, ours, "-r", f"{source}/", folder).expect(0)
+    make_file(source / "3", 40 * MIB, seed=3)
+    copy = begin(bare, ours, *SLOW, "-r", f"{source}/", folder)
+    copy.await_durable()
+    copy.kill()
+    found = plan("-r", f"{source}/", folder)
+    assert (found["files_adopt"], found["files_resume"]) == (3, 1), found
+    back = plan("-r", folder, bare.folder / "back")
+    assert back["files_send"] == 3, back

@@ -13,10 +13,13 @@ use crate::third_party;
 use crate::units::{count, human};
 use dray_core::options::Options;
 use dray_core::plan::object_bytes_within;
-use dray_core::{ContentKey, End, EntryKind, Error, Layout, RangeSet, RelPath, Result, TransferId};
+use dray_core::{
+    ContentKey, End, EntryKind, Error, ErrorKind, Layout, RangeSet, RelPath, Result, TransferId,
+};
 use dray_open::locations::{self, Folder, Places, Sources};
 use dray_open::prepare::{self, Targets};
-use dray_runtime::sink::{DestinationRequest, Peek};
+use dray_open::store_kind::{Looked, OpenedSink};
+use dray_runtime::sink::{DestinationRequest, Peek, layout_of_new};
 use dray_runtime::source;
 use dray_session::Failure;
 use dray_session::sink::decide::{Decision, decide, is_usable};
@@ -52,8 +55,10 @@ pub(crate) fn run(what: &What, owed: &Owed, who: &Who, shows_layout: bool) -> Re
     if third_party::is_meant(&what.paths) {
         if shows_layout {
             return Err(usage(
-                "--layout shows the storage targets of this host only",
-                "plan copies between folders of this host, or drop --layout",
+                "an endpoint plans a transfer without the layouts of its files, so --layout does not \
+                    work between two endpoints",
+                "run `dray plan --layout` at the host of the files with their paths, or drop \
+                    --layout",
             )
             .into());
         }
@@ -69,22 +74,25 @@ pub(crate) fn run(what: &What, owed: &Owed, who: &Who, shows_layout: bool) -> Re
         )
         .into());
     }
-    let (Sources::Local(sources), Folder::Local(folder)) = (&places.sources, &places.folder) else {
+    if matches!(places.sources, Sources::Remote(..)) || matches!(places.folder, Folder::Remote(_)) {
         return Err(usage(
-            "the source or the destination is on another host; a plan covers folders of this host \
-                only",
-            "plan copies between folders of this host",
+            "the source or the destination is at a server of dray (dray://), whose files this \
+                command cannot examine",
+            "plan copies between folders of this host or locations in stores (disks://, \
+                rados://, root://), or between two endpoints",
         )
         .into());
-    };
+    }
     let targets = Targets {
         folders: locations::targets(&what.target)?,
         lustre_attribute: what.lustre_attribute.clone(),
         ..Targets::default()
     };
-    let store = prepare::open_source(&targets, what.links.into())?;
-    let roots = prepare::roots(&store, sources)?;
-    let sink = Sink::open(what, &places, folder, &targets, &store)?;
+    let roots = prepare::open_roots(&places.sources, &targets, what.links.into())?;
+    let Some(store) = roots.first().map(|root| Arc::clone(&root.store)) else {
+        return Err(usage("SRC and DST are needed", "give both SRC and DST").into());
+    };
+    let sink = Sink::open(what, &places, &targets, &store)?;
     let mut planner = Planner {
         what,
         shows_layout,
@@ -127,29 +135,28 @@ impl Sink {
     fn open(
         what: &What,
         places: &Places,
-        folder: &Path,
         targets: &Targets,
         source: &Arc<dyn Store>,
     ) -> Result<Self> {
-        let near = folder.ancestors().find(|near| near.is_dir());
-        let near = near.unwrap_or(Path::new("/"));
-        let open = |root: &Path| targets.open(root, End::Sink, LinkScope::Never, false);
-        let store = open(near)?;
-        let top = open(Path::new("/")).ok();
-        let mut above = None;
-        if let Some(top) = top {
-            above = Some((top, locations::from_top(folder)?));
-        }
+        let Looked { near, folder } = match &places.folder {
+            Folder::Local(folder) => look(folder, targets)?,
+            Folder::Stored(location) => prepare::look(location, targets)?,
+            Folder::Remote(_) | Folder::RemoteNull(_) => {
+                let error = Error::new(ErrorKind::Internal, End::Here, "open the destination");
+                return Err(error.cause("the destination is on another host"));
+            }
+        };
+        let store = near;
         let precision = |store: &Arc<dyn Store>| store.capabilities().time_precision_nanoseconds;
         let precision_nanoseconds = precision(&store).max(precision(source));
         let mut peek = None;
-        if near == folder {
+        if let Some(folder) = folder {
             let request = DestinationRequest {
-                store: Arc::clone(&store),
-                above,
+                store: folder.store,
+                above: folder.above,
                 claims: places.claims.clone(),
                 transfer: TransferId::new("plan")?,
-                owner: prepare::owner(),
+                owner: folder.owner.unwrap_or_else(prepare::owner),
                 durability: what.durability.into(),
                 words: places.words.clone(),
             };
@@ -168,10 +175,31 @@ impl Sink {
             None => Ok(Facts {
                 existing: None,
                 resume: None,
-                layout: self.store.layout(&RelPath::root())?,
+                layout: layout_of_new(self.store.as_ref(), path, key.size),
             }),
         }
     }
+}
+
+/// Opens a folder of this host, or the nearest folder above it that exists.
+fn look(folder: &Path, targets: &Targets) -> Result<Looked> {
+    let near = folder.ancestors().find(|near| near.is_dir());
+    let near = near.unwrap_or(Path::new("/"));
+    let open = |root: &Path| targets.open(root, End::Sink, LinkScope::Never, false);
+    let store = open(near)?;
+    let exists = near == folder;
+    let above = match open(Path::new("/")) {
+        Ok(top) => Some((top, locations::from_top(folder)?)),
+        Err(_) => None,
+    };
+    Ok(Looked {
+        near: Arc::clone(&store),
+        folder: exists.then_some(OpenedSink {
+            store,
+            above,
+            owner: None,
+        }),
+    })
 }
 
 #[derive(Default)]

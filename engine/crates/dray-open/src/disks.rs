@@ -1,13 +1,14 @@
 //! Folders of this host, one on each disk, as one source or destination
 //! ([`dray_store::disks`]).
 
-use crate::store_kind::{Location, OpenedSink, OpenedSource, StoreKind, Writable};
+use crate::store_kind::{Location, Looked, OpenedSink, OpenedSource, StoreKind, Writable};
+use crate::stored_root::beneath;
 use crate::targets::Targets;
 use dray_core::options::Options;
 use dray_core::url::{decode, encode, shown};
 use dray_core::{End, Error, ErrorKind, RelPath, Result};
-use dray_store::{DisksOptions, DisksStore, Store, StoreExt};
-use std::ffi::OsString;
+use dray_store::{DisksOptions, DisksStore, FileKind, Store, StoreExt};
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -111,6 +112,7 @@ pub(crate) const fn options_of(targets: &Targets) -> DisksOptions {
         direct: targets.direct,
         preallocates: targets.preallocates,
         shares_blocks: targets.shares_blocks,
+        only_looks: false,
     }
 }
 
@@ -187,6 +189,35 @@ impl Writable for DisksLocation {
             store,
             above: Some((Arc::new(root), self.path.clone())),
             owner: None,
+        })
+    }
+
+    fn look(&self) -> Result<Looked> {
+        let options = DisksOptions {
+            only_looks: true,
+            ..self.options
+        };
+        let root = DisksStore::open(&self.dirs, End::Sink, &options)?;
+        let near: Arc<dyn Store> = Arc::new(root.clone());
+        let exists = |top: &PathBuf| {
+            let path = top.join(OsStr::from_bytes(self.path.as_bytes()));
+            path.symlink_metadata().is_ok_and(|state| state.is_dir())
+        };
+        let store: Arc<dyn Store> = match root.stat(&self.path)?.map(|state| state.kind) {
+            Some(FileKind::Directory) if self.dirs.iter().all(exists) => {
+                Arc::new(root.open_folder(&self.path)?)
+            }
+            // Opening the folder would create it on the disks on which it is missing.
+            Some(FileKind::Directory) => beneath(Arc::clone(&near), self.path.clone()),
+            _ => return Ok(Looked { near, folder: None }),
+        };
+        Ok(Looked {
+            near: Arc::clone(&store),
+            folder: Some(OpenedSink {
+                store,
+                above: Some((near, self.path.clone())),
+                owner: None,
+            }),
         })
     }
 }

@@ -9,7 +9,7 @@ pub use crate::targets::Targets;
 
 use crate::locations::{self, Folder, LocalSource, Places, Sources};
 use crate::server_checksum::{Needed, Offer};
-use crate::store_kind::{Location, OpenedSink, OpenedSource, writable_with};
+use crate::store_kind::{Location, Looked, OpenedSink, OpenedSource, writable_with};
 use dray_core::options::{Links, Options};
 use dray_core::{End, Error, ErrorKind, FileKind, Name, RelPath, Result, TransferId, plan};
 use dray_runtime::assembly::{Content, TransferPlan};
@@ -231,6 +231,15 @@ fn open_stored(
         words,
     };
     Ok((Destination::open_for(request, selection)?, can))
+}
+
+/// Opens a destination in a store to plan a copy, without changing anything.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] if the store cannot be opened for a plan. Errors of the store.
+pub fn look(location: &Arc<dyn Location>, targets: &Targets) -> Result<Looked> {
+    let on_host = location.on_host(targets);
+    on_host.as_ref().unwrap_or(location).writable()?.look()
 }
 
 /// Opens sources that are in a store. `is_compared` has the meaning of [`Location::open_source`].

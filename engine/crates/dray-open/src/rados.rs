@@ -1,8 +1,9 @@
 //! Pools of Ceph clusters as sources and destinations.
 
-use crate::store_kind::{Location, OpenedSink, OpenedSource, StoreKind, Writable};
+use crate::store_kind::{Location, Looked, OpenedSink, OpenedSource, StoreKind, Writable};
 use dray_core::options::{Durability, Options};
 use dray_core::{Checksum, End, Error, ErrorKind, RelPath, Result};
+use dray_store::Store;
 use dray_store_rados::{RadosStore, SCHEME, Url};
 use std::sync::Arc;
 
@@ -122,6 +123,21 @@ impl Writable for RadosLocation {
     fn open_sink(&self) -> Result<OpenedSink> {
         let sink = RadosStore::open(self.url.clone(), End::Sink)?;
         sink.make_root()?;
+        self.opened(sink)
+    }
+
+    fn look(&self) -> Result<Looked> {
+        let sink = RadosStore::open(self.url.clone(), End::Sink)?;
+        let exists = sink.stat(&RelPath::root())?.is_some();
+        let opened = self.opened(sink)?;
+        let near = Arc::clone(&opened.store);
+        let folder = exists.then_some(opened);
+        Ok(Looked { near, folder })
+    }
+}
+
+impl RadosLocation {
+    fn opened(&self, sink: RadosStore) -> Result<OpenedSink> {
         // The folders above the destination may contain logs of larger transfers.
         let above = sink.elsewhere(&RelPath::root())?;
         Ok(OpenedSink {

@@ -158,6 +158,25 @@ pub trait Writable: Location {
     /// # Errors
     /// Errors of the store.
     fn open_sink(&self) -> Result<OpenedSink>;
+
+    /// Opens the folder to plan a copy, without changing anything.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] if the store cannot be opened for a plan. Errors of the store.
+    fn look(&self) -> Result<Looked> {
+        let operation = "plan the copy";
+        Err(Error::new(ErrorKind::Unsupported, End::Sink, operation)
+            .cause(format!("dray cannot plan copies to {}", self.words()))
+            .remedy("run the copy without a plan"))
+    }
+}
+
+/// A destination folder that was opened for a plan.
+pub struct Looked {
+    /// The store of the folder or, if the folder does not exist, a store above it.
+    pub near: Arc<dyn Store>,
+    /// The folder; `None` if it does not exist. Nothing may be written to it.
+    pub folder: Option<OpenedSink>,
 }
 
 /// A store that was opened for reading.

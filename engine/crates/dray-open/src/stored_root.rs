@@ -137,8 +137,12 @@ impl StoredRoot {
 
 fn source(location: &Arc<dyn Location>) -> Result<Arc<dyn Store>> {
     let OpenedSource { store, .. } = location.open_source(false)?;
-    let top = location.path();
-    Ok(Arc::new(ReadOnly(Beneath { store, top })))
+    Ok(beneath(store, location.path()))
+}
+
+/// Returns the folder `top` of a store as a store for reading.
+pub(crate) fn beneath(store: Arc<dyn Store>, top: RelPath) -> Arc<dyn Store> {
+    Arc::new(ReadOnly(Beneath { store, top }))
 }
 
 /// Refuses a store that lacks a capability which a writable root needs.

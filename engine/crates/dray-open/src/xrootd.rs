@@ -1,9 +1,10 @@
 //! XRootD servers as sources and destinations.
 
-use crate::store_kind::{Location, OpenedSink, OpenedSource, StoreKind, Writable};
+use crate::store_kind::{Location, Looked, OpenedSink, OpenedSource, StoreKind, Writable};
 use dray_core::options::{Durability, Options};
 use dray_core::{Checksum, End, Error, ErrorKind, RelPath, Result};
 use dray_store::ReadOnly;
+use dray_store::Store;
 use dray_store_xrootd::{SinkOptions, Url, XrootdOptions, XrootdSink, XrootdStore};
 use std::sync::Arc;
 
@@ -144,6 +145,21 @@ impl Writable for XrootdLocation {
     fn open_sink(&self) -> Result<OpenedSink> {
         let sink = XrootdSink::open(self.url.clone(), SinkOptions::default())?;
         sink.make_root()?;
+        self.opened(sink)
+    }
+
+    fn look(&self) -> Result<Looked> {
+        let sink = XrootdSink::open(self.url.clone(), SinkOptions::default())?;
+        let exists = sink.stat(&RelPath::root())?.is_some();
+        let opened = self.opened(sink)?;
+        let near = Arc::clone(&opened.store);
+        let folder = exists.then_some(opened);
+        Ok(Looked { near, folder })
+    }
+}
+
+impl XrootdLocation {
+    fn opened(&self, sink: XrootdSink) -> Result<OpenedSink> {
         // The folders above the destination may contain logs of larger transfers.
         let above = sink.elsewhere(&RelPath::root(), SinkOptions::default())?;
         Ok(OpenedSink {

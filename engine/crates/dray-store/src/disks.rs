@@ -44,8 +44,8 @@ use std::sync::Arc;
 /// Maximum number of disks of a store.
 pub const DISKS_MAX: usize = 64;
 
-/// Options for opening a [`DisksStore`]. The fields have the meaning of the fields of
-/// [`PosixOptions`].
+/// Options for opening a [`DisksStore`]. All fields except the last have the meaning of the fields
+/// of [`PosixOptions`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DisksOptions {
     /// Read and write large files without the page cache.
@@ -54,6 +54,8 @@ pub struct DisksOptions {
     pub preallocates: bool,
     /// Let copies share blocks with their source files.
     pub shares_blocks: bool,
+    /// Open a sink without marking new disks, to plan a copy. The caller must not write.
+    pub only_looks: bool,
 }
 
 /// Several folders, one on each disk, as one tree of files.
@@ -125,7 +127,7 @@ impl DisksStore {
             });
         }
         refuse_nested(dirs, end)?;
-        let disks = Marks::read(disks)?.check(end)?;
+        let disks = Marks::read(disks)?.check(end, end == End::Sink && !options.only_looks)?;
         let capabilities = common(&disks);
         Ok(Self(Arc::new(Set {
             placer: Arc::new(Placer::new(disks.len())),

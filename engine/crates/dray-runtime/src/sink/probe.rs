@@ -64,7 +64,7 @@ impl Peek {
         Ok(Facts {
             existing: existing(store, path, key, &|| false)?,
             resume: self.resume(path, key)?,
-            layout: layout_near(store, path),
+            layout: layout_of_new(store, path, key.size),
         })
     }
 
@@ -180,17 +180,27 @@ pub(super) fn resume_of(trusted: trust::Trusted) -> Resume {
     }
 }
 
-/// Returns the expected storage layout of a file. A folder that does not exist yet will inherit the
-/// layout of the folder above it.
-fn layout_near(store: &dyn Store, path: &RelPath) -> Layout {
+/// Returns the layout of the file at `path`, or the layout that a new file of `size` bytes would
+/// get there. If the folder of the file does not exist yet, returns the layout of such a file in the
+/// nearest folder that exists.
+pub fn layout_of_new(store: &dyn Store, path: &RelPath, size: u64) -> Layout {
+    let name = path.name();
     let mut near = path.clone();
     loop {
-        match (store.layout(&near), near.parent()) {
-            (Ok(layout), _) => return layout,
-            (Err(_), Some(above)) => near = above,
-            (Err(_), None) => return Layout::Single(TargetId(0)),
+        if let Ok(layout) = store.layout_for(&near, size) {
+            return layout;
+        }
+        let above = near.parent().and_then(|folder| folder.parent());
+        let next = above
+            .zip(name.clone())
+            .map(|(above, name)| above.join(&name));
+        match next {
+            Some(Ok(next)) => near = next,
+            _ => break,
         }
     }
+    let root = store.layout_for(&RelPath::root(), size);
+    root.unwrap_or(Layout::Single(TargetId(0)))
 }
 
 /// Returns the existing entry under a final name, if there is one.

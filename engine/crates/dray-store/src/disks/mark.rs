@@ -68,26 +68,26 @@ impl Marks {
         ))
     }
 
-    /// Checks that all disks of the store are there. Returns the disks by number. At a sink, marks
-    /// new disks.
-    pub(super) fn check(self, end: End) -> Result<Vec<Disk>> {
-        if end != End::Sink {
-            return self.in_order(end);
+    /// Checks that all disks of the store are there. Returns the disks by number. Marks new disks
+    /// if `may_mark` is true.
+    pub(super) fn check(self, end: End, may_mark: bool) -> Result<Vec<Disk>> {
+        if !may_mark {
+            return self.in_order(end, false);
         }
         let first = &self.0[0].0.store;
         // Another process may mark the disks at the same time.
         let lock = first.lock_folder(&RelPath::root())?;
         let again = Self::read(self.0.into_iter().map(|(disk, _)| disk).collect())?;
-        let disks = again.in_order(end);
+        let disks = again.in_order(end, true);
         drop(lock);
         disks
     }
 
-    fn in_order(mut self, end: End) -> Result<Vec<Disk>> {
+    fn in_order(mut self, end: End, may_mark: bool) -> Result<Vec<Disk>> {
         let known: Vec<Mark> = self.0.iter().filter_map(|(_, mark)| *mark).collect();
         self.refuse_unmounted(end)?;
         let Some(first) = known.first() else {
-            if end == End::Sink {
+            if may_mark {
                 self.mark_all(end)?;
             }
             return Ok(self.0.into_iter().map(|(disk, _)| disk).collect());
@@ -104,7 +104,7 @@ impl Marks {
             .0
             .iter()
             .any(|(_, mark)| mark.is_none_or(|mark| mark.of != self.0.len()));
-        if end == End::Sink && has_changed {
+        if may_mark && has_changed {
             self.grow(first.set, end)?;
         }
         Ok(self.0.into_iter().map(|(disk, _)| disk).collect())

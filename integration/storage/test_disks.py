@@ -1,0 +1,227 @@
+"""``dray cp`` and ``dray plan`` with files on several disks, which are killed, full or failed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.harness import loop, tree
+from integration.harness.tree import MIB, hash_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from integration.harness.program import Bench
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
+
+MARK = ".dray-disk"
+DISK_BYTES = 96 * MIB
+#: slow enough to be interrupted in the middle
+RATE = "16MiB"
+INTERRUPTED = 5
+#: bytes that a killed copy may send again: a sync group and the data in flight
+TWICE_MAX = 80 * MIB
+
+
+def url(dirs: list[Path], below: str = "") -> str:
+    """Return the URL of a folder on the disks."""
+    return f"disks://{','.join(map(str, dirs))}//{below}"
+
+
+def make_dirs(folder: Path, count: int) -> list[Path]:
+    """Make the folders of disks, which are on one file system."""
+    dirs = [folder / f"disk{number}" for number in range(count)]
+    for at in dirs:
+        at.mkdir()
+    return dirs
+
+
+def found(dirs: list[Path], below: str) -> dict[str, str]:
+    """Return the checksums of the finished files. Each file is on one disk only."""
+    sums: dict[str, str] = {}
+    for top in (folder / below for folder in dirs):
+        for path in top.rglob("*") if top.is_dir() else ():
+            name = str(path.relative_to(top))
+            if path.is_file() and not name.startswith(".dray-"):
+                assert name not in sums, f"{name} is on two disks"
+                sums[name] = hash_file(path)
+    return sums
+
+
+def own_names(dirs: list[Path]) -> list[str]:
+    """Return dray's own files on the disks, without the marks."""
+    names = [name for folder in dirs for name in tree.leftovers(folder)]
+    return [name for name in names if not name.endswith(MARK)]
+
+
+def sums_of(top: Path) -> dict[str, str]:
+    """Return the checksums of the files below a folder."""
+    return {str(path.relative_to(top)): hash_file(path) for path in top.rglob("*.dat")}
+
+
+def make_source(top: Path, count: int, size: int) -> dict[str, str]:
+    """Make files of one size, and return their checksums."""
+    top.mkdir()
+    for number in range(count):
+        tree.make_file(top / f"{number}.dat", size, seed=number)
+    return sums_of(top)
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[list[loop.Disk]]:
+    """Mount three disks."""
+    if loop.reason():
+        pytest.skip(loop.reason())
+    with contextlib.ExitStack() as stack:
+        disks = [tmp_path / f"disk{number}" for number in range(3)]
+        yield [stack.enter_context(loop.disk(at, DISK_BYTES)) for at in disks]
+
+
+def test_a_killed_copy_resumes_on_each_disk(bench: Bench) -> None:
+    dirs = make_dirs(bench.folder, 3)
+    source = bench.folder / "source"
+    wanted = make_source(source, 6, 24 * MIB)
+    words = ["-r", f"{source}/", url(dirs, "in/")]
+    for _ in range(2):
+        bench.start_slow_cp("--rate", RATE, *words).kill()
+    partial = {
+        folder.name
+        for folder in dirs
+        for path in folder.rglob(".dray-*")
+        if path.is_file() and path.stat().st_size == 24 * MIB
+    }
+    assert len(partial) > 1, f"partial files are on {partial}"
+    ended = bench.cp(*words).expect(0)
+    assert ended.report["bytes_resumed"] > 0, ended.report
+    assert ended.report["bytes_sent"] < 6 * 24 * MIB
+    assert found(dirs, "in") == wanted
+    used = [len(list((folder / "in").iterdir())) for folder in dirs]
+    assert used == [2, 2, 2], "equal files are spread evenly"
+    assert own_names(dirs) == []
+
+
+def test_a_copy_to_a_failed_disk_resumes_when_the_disk_is_back(
+    bench: Bench, mounted: list[loop.Disk]
+) -> None:
+    dirs = [disk.folder for disk in mounted]
+    source = bench.folder / "source"
+    wanted = make_source(source, 6, 20 * MIB)
+    words = ["-r", f"{source}/", url(dirs, "in/")]
+    client = bench.start_slow_cp("--rate", RATE, *words)
+    # The log is on the first disk, so another disk fails.
+    mounted[1].fail()
+    ended = client.wait(120)
+    assert ended.code == INTERRUPTED, ended.words
+    assert str(dirs[1]) in ended.words, ended.words
+    # Whatever the run has reported as done is complete, and nothing else has a final name.
+    good = [dirs[0], dirs[2]]
+    before = found(good, "in")
+    assert before.items() <= wanted.items()
+    # The disk is repaired and mounted again: the same command completes the copy.
+    mounted[1].unmount()
+    mounted[1].mount()
+    again = bench.cp(*words).expect(0)
+    assert again.report["bytes_resumed"] > 0, again.report
+    assert found(dirs, "in") == wanted
+    assert own_names(dirs) == []
+
+
+def test_an_unmounted_disk_is_not_replaced_by_its_empty_folder(
+    bench: Bench, mounted: list[loop.Disk]
+) -> None:
+    dirs = [disk.folder for disk in mounted]
+    source = bench.folder / "source"
+    wanted = make_source(source, 6, 20 * MIB)
+    words = ["-r", f"{source}/", url(dirs, "in/")]
+    client = bench.start_slow_cp("--rate", RATE, *words)
+    mounted[1].unmount()
+    ended = client.wait(120)
+    # The open folder stays usable after a lazy unmount. If the copy reports success, its files must
+    # be on the disk.
+    assert list(dirs[1].iterdir()) == [], "nothing is written into the folder below the disk"
+    again = bench.cp(*words)
+    assert again.code not in (0, None), again.words
+    assert str(dirs[1]) in again.words, again.words
+    assert list(dirs[1].iterdir()) == []
+    mounted[1].mount()
+    if ended.code == 0:
+        assert found(dirs, "in") == wanted
+    bench.cp(*words).expect(0)
+    assert found(dirs, "in") == wanted
+    assert own_names(dirs) == []
+
+
+def test_a_copy_continues_on_the_other_disks_when_one_is_full(
+    bench: Bench, mounted: list[loop.Disk]
+) -> None:
+    dirs = [disk.folder for disk in mounted]
+    source = bench.folder / "source"
+    wanted = make_source(source, 6, 20 * MIB)
+    client = bench.start_slow_cp("--rate", RATE, "-r", f"{source}/", url(dirs, "in/"))
+    with (dirs[1] / "filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(MIB))
+    client.wait(120).expect(0)
+    assert found(dirs, "in") == wanted
+    used = [len(list((folder / "in").iterdir())) for folder in dirs]
+    assert used[1] < 2 < max(used), used
+    assert own_names(dirs) == []
+
+
+def test_a_full_set_of_disks_fails_the_file_that_does_not_fit(
+    bench: Bench, mounted: list[loop.Disk]
+) -> None:
+    dirs = [disk.folder for disk in mounted]
+    source = bench.folder / "source"
+    wanted = make_source(source, 3, 16 * MIB)
+    tree.make_file(source / "large.dat", 2 * DISK_BYTES, seed=9)
+    ended = bench.cp("-r", f"{source}/", url(dirs, "in/")).expect(1)
+    assert "no space left" in ended.words, ended.words
+    assert found(dirs, "in") == wanted
+
+
+def test_a_plan_of_disks_shows_the_disk_of_each_file(bench: Bench) -> None:
+    dirs, others = make_dirs(bench.folder, 3), [bench.folder / f"other{n}" for n in range(2)]
+    for folder in others:
+        folder.mkdir()
+    source = bench.folder / "source"
+    wanted = make_source(source, 6, 3 * MIB)
+
+    def plan(*words: str) -> list[dict[str, object]]:
+        ended = bench.start("plan", "--layout", "--json", "-r", *words).wait().expect(0)
+        return [json.loads(line) for line in ended.out.splitlines()]
+
+    def ranges(lines: list[dict[str, object]], key: str) -> dict[str, object]:
+        return {str(line["path"]): line[key] for line in lines if line["event"] == "range"}
+
+    # A plan changes nothing: no mark, no folder.
+    lines = plan(f"{source}/", url(dirs, "in/"))
+    to = ranges(lines, "sink_target")
+    assert to.keys() == wanted.keys()
+    assert sorted(to.values()) == sorted([str(folder) for folder in dirs] * 2)
+    assert [os.listdir(folder) for folder in dirs] == [[], [], []]
+
+    bench.cp("-r", f"{source}/", url(dirs, "in/")).expect(0)
+    lines = plan(f"{source}/", url(dirs, "in/"))
+    assert lines[-1]["files_adopt"] == 6, lines[-1]
+    lines = plan(url(dirs, "in/"), url(others, "copy/"))
+    places = {path.name: str(folder) for folder in dirs for path in (folder / "in").iterdir()}
+    assert ranges(lines, "source_target") == places
+    assert set(ranges(lines, "sink_target").values()) == {str(folder) for folder in others}
+    assert lines[-1]["source_targets"] == {str(folder): 6 * MIB for folder in dirs}
+
+    # A started file is planned as such, from the log on the first disk.
+    tree.make_file(source / "6.dat", 48 * MIB, seed=7)
+    bench.start_slow_cp("--rate", RATE, "-r", f"{source}/", url(dirs, "in/")).kill()
+    lines = plan(f"{source}/", url(dirs, "in/"))
+    assert lines[-1]["files_resume"] == 1, lines[-1]
+
+    ended = bench.start("plan", "--layout", f"{source}/0.dat", "dray://127.0.0.1:1/x/").wait()
+    assert ended.code == 2, ended.words
+    assert "disks://" in ended.words, ended.words
