@@ -207,7 +207,7 @@ fn best_effort_is_taken_without_a_promise_and_told_why() {
 }
 
 #[test]
-fn what_nobody_knows_is_not_promised_and_said() {
+fn an_unknown_rate_or_size_is_refused_with_the_reason() {
     let promises = promises(None, &[]);
     let wanted = due(1, 1_000);
     let given = promises.take(&[ask(1, "one", &wanted)], noon());

@@ -523,7 +523,7 @@ fn after_a_defect_in_what_is_told_nothing_is_promised_that_is_no_row() {
     };
     let given = queue.promises().take(&[ask], clock::now()).expect("fits");
     assert!(given[0].promise.is_some());
-    queue.set_commands(Arc::new(super::Fails(true.into())));
+    queue.set_commands(Arc::new(super::commands::Fails(true.into())));
     assert!(queue.submit(by("alice", request("two"))).is_err());
     queue
         .submit(by("alice", request("three")))

@@ -1,0 +1,159 @@
+//! Tests of the ends of sessions: retries and counters.
+
+use super::routes::retry;
+use super::{actor, begin, broken, by, candidates, id, lost, open, queue, request};
+use crate::clock;
+use crate::queue::{Counters, Ending};
+use dray_api::State;
+use dray_core::{End, Error, ErrorKind, RelPath};
+use std::time::Duration;
+
+#[test]
+fn a_session_without_a_place_is_retried_without_limit() {
+    let queue = queue();
+    let alice = actor("alice");
+    let full = Ending::TurnedAway {
+        error: Error::new(ErrorKind::NoPlace, End::Sink, "begin a session"),
+        source: None,
+    };
+    let tries = |name: &str, ending: &Ending| {
+        begin(&queue, name);
+        queue.ended(&id(name), ending.clone()).expect("written");
+        let soon = clock::now().after(Duration::from_secs(3_600));
+        queue.tick(soon).expect("looked after");
+        queue.show(&alice, name).expect("there").state
+    };
+    for name in ["there", "two", "once"] {
+        let mut wanted = request(name);
+        if name == "once" {
+            wanted.retry = Some(dray_api::RetryWish {
+                tries: 0,
+                interval_seconds: 1,
+            });
+        }
+        queue.submit(by("alice", wanted)).expect("taken");
+    }
+    for _ in 0..15 {
+        assert_eq!(tries("there", &full), State::Queued);
+    }
+    // A refusal for lack of a slot also does not count towards the tries after later breaks.
+    assert_eq!(tries("there", &broken(false)), State::Queued);
+    assert_eq!(tries("there", &broken(false)), State::Failed);
+    // A request without retries fails, even if the other end only had no free slot.
+    assert_eq!(tries("once", &full), State::Failed);
+    // With several replicas, the next session reads the next one.
+    let next = Ending::TurnedAway {
+        error: Error::new(ErrorKind::NoPlace, End::Source, "begin a session"),
+        source: Some(1),
+    };
+    assert_eq!(tries("two", &next), State::Queued);
+    assert_eq!(begin(&queue, "two").source, 1);
+}
+
+#[test]
+fn a_broken_transfer_waits_and_fails_after_its_retries() {
+    let queue = queue();
+    let alice = actor("alice");
+    queue.submit(by("alice", request("t"))).expect("taken");
+    begin(&queue, "t");
+    let state = queue.ended(&id("t"), broken(false)).expect("ended");
+    assert_eq!(state, Some(State::Waiting));
+    let shown = queue.show(&alice, "t").expect("there");
+    let next = shown.next_try_at.expect("a time");
+    assert!(shown.error.is_some());
+    assert_eq!(queue.tick(clock::now()).expect("ticked").due, 0);
+    assert!(candidates::all(&queue).is_empty());
+    assert_eq!(queue.tick(next).expect("ticked").due, 1);
+    let runnable = candidates::all(&queue);
+    assert_eq!(runnable.len(), 1);
+    assert!(
+        queue.begin(&id("t"), 1).expect("asked").is_none(),
+        "an old version"
+    );
+    let job = queue
+        .begin(&id("t"), runnable[0].version)
+        .expect("asked")
+        .expect("queued");
+    assert_eq!(job.session % 1_000, 2);
+    assert!(queue.begin(&id("t"), job.version).expect("asked").is_none());
+    let state = queue.ended(&id("t"), broken(false)).expect("ended");
+    assert_eq!(state, Some(State::Failed));
+    let failed = queue.show(&alice, "t").expect("there");
+    assert_eq!(failed.error.expect("why").status, "exhausted");
+    assert!(failed.ended_at.is_some() && failed.next_try_at.is_none());
+    assert_eq!(queue.ended(&id("t"), Ending::Done).expect("asked"), None);
+    let retried = retry(&queue, &alice, "t").expect("retried");
+    assert_eq!((retried.attempt, retried.state), (2, State::Queued));
+}
+
+#[test]
+fn counters_of_sessions_add_up_and_survive() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let alice = actor("alice");
+    let queue = open(folder.path());
+    queue.submit(by("alice", request("t"))).expect("taken");
+    let job = begin(&queue, "t");
+    let mut counters = Counters::default();
+    (
+        counters.bytes.sent,
+        counters.bytes.durable,
+        counters.bytes.resumed,
+        counters.bytes.read_back,
+    ) = (100, 90, 10, 10);
+    queue.progress(&job.id, &counters);
+    queue.file_failed(&job.id, &RelPath::parse(b"a%\xff").expect("good"), &lost());
+    for at in 0..20 {
+        queue.noticed(&job.id, &format!("notice {at}"));
+    }
+    let shown = queue.show(&alice, "t").expect("there");
+    assert_eq!(shown.bytes.sent, 100);
+    assert_eq!(shown.failures[0].path, "a%25%FF");
+    assert_eq!(shown.notices.len(), 10);
+    queue.ended(&job.id, Ending::Stopped).expect("ended");
+    let job = begin(&queue, "t");
+    (
+        counters.bytes.sent,
+        counters.bytes.durable,
+        counters.bytes.resumed,
+        counters.bytes.read_back,
+    ) = (50, 140, 90, 90);
+    queue.progress(&job.id, &counters);
+    let bytes = queue.show(&alice, "t").expect("there").bytes;
+    assert_eq!((bytes.sent, bytes.durable, bytes.resumed), (150, 140, 10));
+    assert_eq!(bytes.read_back, 100);
+    queue.ended(&job.id, Ending::Done).expect("ended");
+    drop(queue);
+    let shown = open(folder.path()).show(&alice, "t").expect("there");
+    assert_eq!((shown.state, shown.bytes.sent), (State::Done, 150));
+    assert_eq!(shown.notices[9], "notice 19");
+}
+
+#[test]
+fn counters_never_decrease() {
+    let queue = queue();
+    let alice = actor("alice");
+    queue.submit(by("alice", request("t"))).expect("taken");
+    let job = begin(&queue, "t");
+    let mut counters = Counters::default();
+    (counters.bytes.sent, counters.bytes.durable) = (100, 90);
+    (counters.files.listed, counters.files.done) = (5, 3);
+    queue.progress(&job.id, &counters);
+    queue.ended(&job.id, Ending::Stopped).expect("ended");
+    // A session that ends early has not found the durable data of earlier sessions again.
+    let job = begin(&queue, "t");
+    queue.progress(&job.id, &Counters::default());
+    let shown = queue.show(&alice, "t").expect("there");
+    assert_eq!((shown.bytes.durable, shown.files.done), (90, 3));
+    assert_eq!(shown.files.listed, 5);
+    queue.ended(&job.id, Ending::Incomplete).expect("ended");
+    assert_eq!(queue.bytes_sent(), 100);
+    retry(&queue, &alice, "t").expect("retried");
+    assert_eq!(queue.bytes_sent(), 100);
+    let job = begin(&queue, "t");
+    (counters.bytes.sent, counters.bytes.durable) = (7, 97);
+    queue.progress(&job.id, &counters);
+    queue.ended(&job.id, Ending::Done).expect("ended");
+    assert_eq!(queue.bytes_sent(), 107);
+    queue.delete(&alice, "t").expect("forgotten");
+    assert_eq!(queue.bytes_sent(), 107);
+}
