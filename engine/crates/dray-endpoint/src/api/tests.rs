@@ -1,12 +1,14 @@
 //! Tests of the API. They call its router without a socket.
 
 mod audit;
-mod calls;
 mod follow;
 mod names;
 mod no_tickets;
 mod renew;
+mod rights;
 mod staging;
+mod storage_calls;
+mod transfer_calls;
 mod words;
 
 use super::{About, Api, Parts, openapi, router};
