@@ -2,6 +2,9 @@
 //! of its own entries. The sources share the credit for the sink's targets. The test is a small
 //! simulation without disks, in which events occur in a random order.
 
+mod common;
+
+use common::sink_config;
 use dray_core::options::Options;
 use dray_core::retry::RetryPolicy;
 use dray_core::{
@@ -111,23 +114,7 @@ impl Simulation {
                 announces_early: false,
             })
         };
-        let sink = Sink::new(sink::Config {
-            options: options.clone(),
-            demanded: None,
-            identity: Vec::new(),
-            buffers: BUFFERS,
-            buffer_bytes: OBJECT,
-            writers: ThreadCount::Fixed(4),
-            live_entries_max: 4,
-            claims: Vec::new(),
-            precision_nanoseconds: 1,
-            ordered_window: None,
-            holes: true,
-            sync_group_bytes: 64,
-            sync_interval: Duration::from_millis(1),
-            attempt: 1,
-            is_driver: false,
-        });
+        let sink = Sink::new(sink_config(options.clone(), BUFFERS));
         let mut simulation = Self {
             draw: Rng::new(seed),
             now: Time::ZERO,

@@ -1,5 +1,8 @@
 //! Object sizes follow the stripes of both ends, and the memory of layouts is limited.
 
+mod common;
+
+use common::sink_config;
 use dray_core::layout::Extent;
 use dray_core::options::Options;
 use dray_core::retry::RetryPolicy;
@@ -14,7 +17,6 @@ use dray_wire::message::{BlockState, FileId, FileVerdict, Message, Ready, Segmen
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
 
 const PEER: PeerId = PeerId(0);
 const FILE: FileIndex = FileIndex(0);
@@ -43,23 +45,7 @@ fn entry(size: u64) -> Entry {
 }
 
 fn sink() -> Sink {
-    let mut sink = Sink::new(sink::Config {
-        options: options(),
-        demanded: None,
-        identity: Vec::new(),
-        buffers: BUFFERS,
-        buffer_bytes: OBJECT,
-        writers: ThreadCount::Fixed(4),
-        live_entries_max: 4,
-        claims: Vec::new(),
-        precision_nanoseconds: 1,
-        ordered_window: None,
-        holes: true,
-        sync_group_bytes: 64,
-        sync_interval: Duration::from_millis(1),
-        attempt: 1,
-        is_driver: false,
-    });
+    let mut sink = Sink::new(sink_config(options(), BUFFERS));
     tell(&mut sink, sink::Input::PeerUp(PEER));
     sink
 }
