@@ -141,16 +141,14 @@ impl Side {
         path: impl Fn(&str) -> Result<ApiPath>,
         is_own: impl Fn(&str) -> bool,
     ) -> Result<Self> {
-        let Some(rest) = url.strip_prefix(SCHEME) else {
-            if url.starts_with('/') {
-                return Ok(Self::Local(path(url)?));
-            }
+        if url.starts_with('/') {
+            return Ok(Self::Local(path(url)?));
+        }
+        let (address, below) = url::split(url.as_bytes()).map_err(|_| invalid_url(url))?;
+        if below.is_empty() {
             return Err(invalid_url(url));
-        };
-        let slash = rest.find('/').ok_or_else(|| invalid_url(url))?;
-        let (authority, below) = rest.split_at(slash);
-        let address = host_of(authority).ok_or_else(|| invalid_url(url))?;
-        let path = path(below)?;
+        }
+        let path = path(&url[url.len() - below.len()..])?;
         Ok(match is_own(&address) {
             true => Self::Local(path),
             false => Self::Remote { address, path },
@@ -215,21 +213,12 @@ impl TryFrom<String> for Side {
     }
 }
 
-/// Returns an authority as `HOST:PORT`; `None` if the authority is invalid.
-fn host_of(authority: &str) -> Option<String> {
-    let is_host = |b: u8| b.is_ascii_alphanumeric() || b".-_[]:".contains(&b);
-    let is_plain = authority.bytes().all(is_host);
-    is_plain.then(|| url::with_port(authority))?
-}
-
 /// Returns a URL or a path in a form that may be logged and quoted. Any text other than a path or a
 /// valid `dray://` URL may contain secrets, such as a user name and a password before the host, or
 /// a signature after the question mark. The function removes these parts from such a text.
 #[must_use]
 pub fn without_secrets(text: &str) -> Cow<'_, str> {
-    let of_ours = text.strip_prefix(SCHEME);
-    let authority = of_ours.map(|rest| rest.split('/').next().unwrap_or_default());
-    if text.starts_with('/') || authority.and_then(host_of).is_some() {
+    if text.starts_with('/') || url::split(text.as_bytes()).is_ok() {
         return Cow::Borrowed(text);
     }
     let is_scheme = |word: &str| word.bytes().all(|b| b.is_ascii_alphanumeric());

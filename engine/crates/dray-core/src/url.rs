@@ -38,14 +38,9 @@ impl Url {
     /// # Errors
     /// The reason why the URL is malformed.
     pub fn parse(text: &[u8]) -> Result<Self, Malformed> {
-        let rest = text
-            .strip_prefix(SCHEME.as_bytes())
-            .ok_or("the URL does not begin with dray://")?;
-        let slash = rest.iter().position(|byte| *byte == b'/');
-        let (authority, path) = rest.split_at(slash.unwrap_or(rest.len()));
+        let (address, path) = split(text)?;
         Ok(Self {
-            address: address(authority)
-                .ok_or("the URL has no host, or its port is not a number")?,
+            address,
             path: decode(path.get(1..).unwrap_or_default())?,
         })
     }
@@ -61,6 +56,21 @@ impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{SCHEME}{}{}", self.address, self.api_path())
     }
+}
+
+/// Splits a URL into `HOST:PORT` and its path. The path is not decoded. It begins with a slash, or is
+/// empty.
+///
+/// # Errors
+/// The reason why the URL is malformed.
+pub fn split(text: &[u8]) -> Result<(String, &[u8]), Malformed> {
+    let rest = text
+        .strip_prefix(SCHEME.as_bytes())
+        .ok_or("the URL does not begin with dray://")?;
+    let slash = rest.iter().position(|byte| *byte == b'/');
+    let (authority, path) = rest.split_at(slash.unwrap_or(rest.len()));
+    let address = address(authority).ok_or("the URL has no host, or its port is not a number")?;
+    Ok((address, path))
 }
 
 fn address(authority: &[u8]) -> Option<String> {
