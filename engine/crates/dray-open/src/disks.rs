@@ -1,8 +1,8 @@
 //! Folders of this host, one on each disk, as one source or destination
 //! ([`dray_store::disks`]).
 
+use crate::beneath::beneath;
 use crate::store_kind::{Location, Looked, OpenedSink, OpenedSource, StoreKind, Writable};
-use crate::stored_root::beneath;
 use crate::targets::Targets;
 use dray_core::options::Options;
 use dray_core::url::{decode, encode, shown};

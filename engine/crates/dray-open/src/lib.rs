@@ -6,6 +6,7 @@
 //! what a sweep searches. [`export`] opens the root of a server or an endpoint.
 //! [`dray_runtime`] moves the bytes.
 
+mod beneath;
 mod disks;
 pub mod export;
 pub mod locations;

@@ -1,14 +1,12 @@
 //! An exported root that is a folder in a store that a URL names.
 
+use crate::beneath::{below, beneath};
 use crate::registry::Registry;
 use crate::store_kind::{Location, OpenedSource, Writable, writable_with};
 use crate::targets::Targets;
 use dray_core::options::Options;
-use dray_core::{End, Error, ErrorKind, Layout, RelPath, Result};
-use dray_store::{
-    Capabilities, FileKind, FileState, ListOptions, Lister, ReadHandle, ReadOnly, ReadPurpose,
-    ReadState, Readable, Store, Target,
-};
+use dray_core::{End, Error, ErrorKind, RelPath, Result};
+use dray_store::{Capabilities, FileKind, Store};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -140,11 +138,6 @@ fn source(location: &Arc<dyn Location>) -> Result<Arc<dyn Store>> {
     Ok(beneath(store, location.path()))
 }
 
-/// Returns the folder `top` of a store as a store for reading.
-pub(crate) fn beneath(store: Arc<dyn Store>, top: RelPath) -> Arc<dyn Store> {
-    Arc::new(ReadOnly(Beneath { store, top }))
-}
-
 /// Refuses a store that lacks a capability which a writable root needs.
 fn refuse_lacking(words: &str, can: &Capabilities) -> Result<()> {
     let lacks = [
@@ -164,56 +157,4 @@ fn refuse_lacking(words: &str, can: &Capabilities) -> Result<()> {
 
 fn wrong(cause: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidRequest, End::Here, "open the root").cause(cause)
-}
-
-fn below(top: &RelPath, path: &RelPath) -> Result<RelPath> {
-    match (top.is_root(), path.is_root()) {
-        (true, _) => Ok(path.clone()),
-        (_, true) => Ok(top.clone()),
-        _ => RelPath::parse(&[top.as_bytes(), b"/", path.as_bytes()].concat()),
-    }
-}
-
-/// The folder `top` of a store, as a separate store with this folder as its root.
-struct Beneath {
-    store: Arc<dyn Store>,
-    top: RelPath,
-}
-
-impl Readable for Beneath {
-    fn kind(&self) -> &'static str {
-        "this root"
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
-
-    fn targets(&self) -> Vec<Target> {
-        self.store.targets()
-    }
-
-    fn layout(&self, path: &RelPath) -> Result<Layout> {
-        self.store.layout(&below(&self.top, path)?)
-    }
-
-    fn list(&self, top: &RelPath, options: &ListOptions) -> Result<Box<dyn Lister>> {
-        let options = ListOptions {
-            contents: options.contents || top.is_root(),
-            ..*options
-        };
-        self.store.list(&below(&self.top, top)?, &options)
-    }
-
-    fn open_read(&self, path: &RelPath, purpose: ReadPurpose) -> Result<Box<dyn ReadHandle>> {
-        self.store.open_read(&below(&self.top, path)?, purpose)
-    }
-
-    fn open_listed(&self, path: &RelPath, listed: &ReadState) -> Result<Box<dyn ReadHandle>> {
-        self.store.open_listed(&below(&self.top, path)?, listed)
-    }
-
-    fn stat(&self, path: &RelPath) -> Result<Option<FileState>> {
-        self.store.stat(&below(&self.top, path)?)
-    }
 }
