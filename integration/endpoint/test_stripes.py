@@ -47,8 +47,14 @@ def test_a_destination_that_cannot_stripe_is_refused(
                     copy(a.place("file"), to, source=near, destination=far, request=request)
                 assert NO_LUSTRE in str(pulled.value), pulled.value
                 assert words in str(pulled.value), pulled.value
-                ends = {"source": near, "destination": far}
-                pushed = copy(a.place("file"), to, active="source", request=request, **ends)
+                pushed = copy(
+                    a.place("file"),
+                    to,
+                    source=near,
+                    destination=far,
+                    active="source",
+                    request=request,
+                )
                 failed = pushed.wait()
                 assert failed.state == "failed", failed
                 assert NO_LUSTRE in str(failed.error), failed

@@ -91,9 +91,8 @@ class Reader:
         """Take ``count`` bytes."""
         if count > self.left:
             raise FrameError(f"{count} bytes wanted, {self.left} left")
-        taken = self.body[self.at : self.at + count]
         self.at += count
-        return taken
+        return self.body[self.at - count : self.at]
 
     def integer(self, size: int, *, signed: bool = False, least: int | None = None) -> int:
         """Take a little-endian integer of ``size`` bytes."""
@@ -338,10 +337,8 @@ def _connect(reader: Reader) -> Fields:
 
 def _connect_extension(reader: Reader) -> Fields:
     """Read the additional fields of an EXTENDED frame after those of :func:`_connect`."""
-    found: Fields = {"resume": reader.word({0: "verify", 1: "trust"})}
-    if reader.left:
-        found["stripes"] = reader.text(64) or None
-    return found
+    resume = reader.word({0: "verify", 1: "trust"})
+    return {"resume": resume, "stripes": (reader.text(64) or None) if reader.left else None}
 
 
 def _accept(reader: Reader) -> Fields:

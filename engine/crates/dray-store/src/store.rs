@@ -256,10 +256,12 @@ pub trait Store: Send + Sync {
     }
 
     /// Writes a whole small file with the partial name, sets its attributes, closes it and returns
-    /// its identity. The file is not durable yet. A store implements this method or
-    /// [`Store::write_small_each`], because the default of each method calls the other one. `bytes` is the complete content. The ranges in
+    /// its identity. The file is not durable yet. `bytes` is the complete content. The ranges in
     /// `holes` are zeros; they are in order, do not overlap, and lie within the content. A store
     /// with [`Capabilities::holes`] does not allocate space for them.
+    ///
+    /// A store implements this method or [`Store::write_small_each`], because the default of each
+    /// method calls the other one.
     ///
     /// # Errors
     /// `AlreadyExists` if the name exists; errors of the store. A failed call leaves no file
