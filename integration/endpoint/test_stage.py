@@ -58,7 +58,7 @@ def test_a_version_is_staged_out_restored_pinned_and_evicted(
     what = ["out", "-r", "/fast/sim/7", "--application", "sim", "--version", "7", "--id", "t7"]
     done = stage(*what, "--period", "1h", "--mtbf", "2d")
     assert done.stdout == "t7 staged: /fast/sim/7 -> /slow/sim/7, sim 7, 3.0 MiB\n", done
-    assert "continues without this program" in done.stderr
+    assert "continues if this program ends" in done.stderr
     check(endpoint.root("sim/7", root="slow"), sums)
     with endpoint.client() as client:
         found = until(client, "demoted", lambda tier: states(tier) == {("sim", 7): "demoted"})

@@ -259,7 +259,7 @@ def test_a_past_deadline_is_refused_only_on_the_first_try(
     clients: Clients, client: Client, fault: Faults
 ) -> None:
     past = dt.datetime.now(dt.timezone.utc) - dt.timedelta(minutes=1)
-    with pytest.raises(DrayTaskFailure, match="has passed; give a later one"):
+    with pytest.raises(DrayTaskFailure, match="has passed; give a later deadline"):
         begin(errand(deadline=past), clients)
     assert client.query(["af-t"]) == {"af-t": None}
     begin(errand(rate_max=SLOW), clients)

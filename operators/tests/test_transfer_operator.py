@@ -422,7 +422,7 @@ def test_bad_input_is_one_clear_line_each(
         ": Connection refused; check that the endpoint runs": "Retry",
         f"at dray://{sites.a.address} (connection 'no_right'): cannot ": "Failure",
         "not authorized (the token's header is not a JSON object); ask the issuer": "Failure",
-        "has passed; give a later one": "Failure",
+        "has passed; give a later deadline": "Failure",
         "submit the transfer with the deadline ": "Failure",
         "cannot use destination: it is '' after its templates were rendered; ": "Failure",
         "nothing.dat: No such file or directory); check the path": "Failure",

@@ -431,9 +431,8 @@ class WaitingOperator(BaseOperator):
 
     def _log_unattended(self, id: str) -> None:
         self.log.warning(
-            "transfer %s was cancelled because no caller asked the endpoint about it "
-            "within bound_seconds; it starts again and resumes; check that the triggerer "
-            "runs",
+            "transfer %s was cancelled because no caller asked the endpoint about it within"
+            " bound_seconds; it starts again and resumes; check that the triggerer runs",
             id,
         )
 

@@ -162,7 +162,7 @@ fn submit(
     if !json {
         let at = &client.address;
         output::note(&format!(
-            "copy {id} at {at}: it continues without this program"
+            "copy {id} was submitted to {at} and continues if this program ends"
         ));
     }
     signals::on_stop(move || {

@@ -90,7 +90,7 @@ pub(crate) fn run(cp: &Cp, transfer: &TransferId) -> Result<Exit, Stop> {
         return Ok(Exit::Safe);
     }
     output::note(&format!(
-        "transfer {id} at {to}: it continues without this program"
+        "transfer {id} was submitted to {to} and continues if this program ends"
     ));
     let last_seen = Arc::new(Mutex::new(submitted));
     let (seen, json) = (Arc::clone(&last_seen), cp.what.json);

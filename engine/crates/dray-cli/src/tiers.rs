@@ -118,7 +118,8 @@ pub(crate) fn lines(tier: &TierAnswer) -> Vec<String> {
         let capacity = human(tier.capacity);
         let mut lines = vec![
             format!("{place}, {capacity}"),
-            "  no round has run yet: the used space and the rates are not known".to_owned(),
+            "  the endpoint has not examined the tier yet, so the used space and the rates are not \
+                known".to_owned(),
         ];
         lines.extend(error_of(tier));
         return lines;
@@ -187,7 +188,7 @@ fn space(tier: &TierAnswer) -> Vec<String> {
     let mut lines = Vec::new();
     if tier.incoming > 0 {
         lines.push(format!(
-            "  {} in running transfers to the fast roots",
+            "  running transfers will write {} more to the fast roots",
             human(tier.incoming)
         ));
     }
@@ -200,7 +201,10 @@ fn space(tier: &TierAnswer) -> Vec<String> {
         ));
     }
     if tier.waiting > 0 {
-        lines.push(format!("  {} wait for space", human(tier.waiting)));
+        lines.push(format!(
+            "  requests for {} wait for space",
+            human(tier.waiting)
+        ));
     }
     if tier.missing > 0 {
         lines.push(format!("  {} could not be freed", human(tier.missing)));
@@ -283,11 +287,14 @@ mod tests {
     #[test]
     fn no_rates_are_shown_before_the_first_round() {
         let shown = lines(&answer(0, Some("not mounted"))).join("\n");
-        assert!(shown.contains("no round has run yet"), "{shown}");
+        assert!(
+            shown.contains("the endpoint has not examined the tier yet"),
+            "{shown}"
+        );
         assert!(shown.contains("error: not mounted"), "{shown}");
         assert!(!shown.contains("/s"), "{shown}");
         let shown = lines(&answer(1, None)).join("\n");
         assert!(shown.contains("demotions at 160 B/s"), "{shown}");
-        assert!(!shown.contains("no round"), "{shown}");
+        assert!(!shown.contains("not examined"), "{shown}");
     }
 }

@@ -212,7 +212,10 @@ impl Stager<'_> {
             return Ok(());
         }
         let cause = match path.path.is_root() {
-            true => format!("{field}: {} is a root itself", path.text()),
+            true => format!(
+                "{field}: {} is a root, but a path below a root is needed",
+                path.text()
+            ),
             false => format!("{field}: {wanted}"),
         };
         Err(refused(ErrorKind::InvalidRequest, "stage", cause, remedy))
@@ -448,7 +451,7 @@ fn stays(fast: &ApiPath, freed: &Freed, is_dry: bool) -> Result<String> {
     }
     if !is_dry {
         words.push(format!(
-            "{} was removed by another program before it was checked",
+            "number of entries of the fast copy that were removed: {}",
             freed.removed
         ));
     }

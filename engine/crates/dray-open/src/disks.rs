@@ -47,7 +47,9 @@ impl StoreKind for Disks {
             let dir = PathBuf::from(OsString::from_vec(dir));
             match dir.is_absolute() {
                 true => Ok(dir),
-                false => Err(malformed("a folder is not an absolute path".to_owned())),
+                false => Err(malformed(
+                    "one of the folders in the URL is not an absolute path".to_owned(),
+                )),
             }
         };
         let dirs: Result<Vec<PathBuf>> = dirs.split(|byte| *byte == b',').map(dir).collect();

@@ -155,7 +155,10 @@ fn what_cannot_work_together_is_refused() {
         (format!("{SMALL}{root}"), "two roots"),
         (SMALL.replace("\"/data\"", "\"data\""), "not absolute"),
         (SMALL.replace(root, ""), "has nothing to read"),
-        (format!("{SMALL}limit_targets = [\"x=1M\"]\n"), "no target"),
+        (
+            format!("{SMALL}limit_targets = [\"x=1M\"]\n"),
+            "names x, which is not a target",
+        ),
         (format!("{SMALL}[tls]\nkey = \"/k\"\n"), "together"),
         (
             format!("{SMALL}[[share]]\nweight = 3\n"),
@@ -371,7 +374,10 @@ fn a_root_of_several_folders_takes_only_what_it_can_do() {
         ("tier = \"fast\"", "one folder"),
         ("targets = [\"x=y\"]", "one folder"),
         ("stripe = \"4\"", "one folder"),
-        ("limit_targets = [\"/mnt/c=1MiB/s\"]", "no target /mnt/c"),
+        (
+            "limit_targets = [\"/mnt/c=1MiB/s\"]",
+            "names /mnt/c, which is not a target",
+        ),
     ] {
         let error = with(wrong).expect_err(wrong).to_string();
         assert!(error.contains(expected), "{error}");

@@ -69,7 +69,10 @@ impl Pair {
             return Err(refused(ErrorKind::InvalidRequest, STAGE, cause, remedy));
         }
         if path.path.is_root() {
-            let cause = format!("{} is a root itself", path.text());
+            let cause = format!(
+                "{} is a root, but a path below a root is needed",
+                path.text()
+            );
             let remedy = "name a file in the slow root";
             return Err(refused(ErrorKind::InvalidRequest, STAGE, cause, remedy));
         }

@@ -13,6 +13,7 @@ mod secrets;
 mod staging;
 mod submissions;
 mod tiers;
+mod unattended;
 mod writes;
 
 use super::{Actor, Ending, Queue, Settings, Submission};

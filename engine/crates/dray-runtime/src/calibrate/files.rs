@@ -48,7 +48,7 @@ impl Bench {
             let needed = dray_core::units::human(bytes);
             return Err(Error::new(ErrorKind::NoSpace, End::Here, operation)
                 .cause(format!(
-                    "{} are free, and the files of the measurement need {needed}",
+                    "only {} are free, but the files of the measurement need {needed}",
                     dray_core::units::human(free)
                 ))
                 .remedy("free space, or give a smaller --size"));

@@ -74,7 +74,7 @@ impl Set {
             return Ok(());
         };
         let cause = format!(
-            "the name of the partial file exists (disk {})",
+            "a file with the name of the partial file exists (disk {})",
             self.disks[*disk].name
         );
         Err(

@@ -266,7 +266,7 @@ async fn a_bypass_needs_a_root_that_is_neither_fast_nor_slow() {
         (
             "in",
             json!({"path": "/slow/run", "to": "/third"}),
-            "a root itself",
+            "is a root, but a path below a root is needed",
         ),
         (
             "in",

@@ -26,24 +26,6 @@ fn a_bound_transfer_is_cancelled_without_queries() {
 }
 
 #[test]
-fn a_running_transfer_is_cancelled_with_a_notice_without_queries() {
-    let queue = queue();
-    let mut bound = request("bound");
-    bound.bound_seconds = Some(1);
-    queue.submit(by("alice", bound)).expect("taken");
-    let job = begin(&queue, "bound");
-    queue.noticed(&job.id, "it runs");
-    std::thread::sleep(Duration::from_millis(1100));
-    assert_eq!(queue.tick(clock::now()).expect("ticked").forsaken, 1);
-    queue.ended(&job.id, Ending::Stopped).expect("ended");
-    let shown = queue.show(&actor("alice"), "bound").expect("there");
-    assert_eq!(shown.state, State::Cancelled);
-    let said: Vec<&str> = shown.notices.iter().map(String::as_str).collect();
-    let last = "no caller has asked about the transfer for 1 seconds";
-    assert_eq!(said, ["it runs", last]);
-}
-
-#[test]
 fn the_bound_starts_when_the_submission_is_written() {
     let queue = queue();
     let mut bound = request("bound");
