@@ -267,7 +267,7 @@ def test_an_empty_set_and_a_kept_checksum_prove_nothing(
         DrayVerifyOperator(task_id="is_fine", files_min=0, **words)
     ran = run_dag(dag)
     assert (ran.task("nothing").state, ran.task("is_fine").state) == ("failed", "success")
-    assert "it has 0 files, fewer than files_min=1" in capfd.readouterr().out
+    assert "has 0 files, fewer than files_min=1" in capfd.readouterr().out
     for end in (a, b):
         end.root("set/x.dat").write_bytes(b"x" * 1000)
     with make_dag("verifies_by_reading") as dag:
