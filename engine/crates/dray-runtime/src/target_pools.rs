@@ -114,8 +114,8 @@ impl<J> Worker<J> {
         done
     }
 
-    /// Returns the number of threads that are enough if the storage causes no waits; `None` if it
-    /// does.
+    /// Returns the number of threads that are enough if the storage causes no waits. Returns `None`
+    /// if the storage causes waits.
     pub(crate) fn enough(&self) -> Option<u32> {
         self.crew.enough()
     }
@@ -156,8 +156,8 @@ impl<J, S> TargetPool<J, S> {
     }
 }
 
-/// The thread pools of all targets: the job channel and the shared state of each. The threads end
-/// when this value is dropped.
+/// The thread pools of all targets. Each pool has a job channel and a state that its threads share.
+/// The threads end when this value is dropped.
 pub(crate) struct TargetPools<J, S> {
     groups: Vec<TargetPool<J, S>>,
     allowed: Arc<AtomicU32>,
@@ -180,9 +180,9 @@ impl<J, S> TargetPools<J, S> {
         self.allowed.store(threads.max(1), Ordering::Relaxed);
     }
 
-    /// Queues a job for the threads of a target. `share` makes their shared state when the target
-    /// is first used. `start` starts one thread. If `start` fails, the running threads execute the
-    /// job.
+    /// Queues a job for the threads of a target. `share` makes the state that these threads share;
+    /// it is called when the target is first used. `start` starts one thread. If `start` fails, the
+    /// running threads execute the job.
     ///
     /// # Errors
     /// The error of `start`, if the pool has no running thread.

@@ -39,13 +39,14 @@ pub const STREAMS_MOST: u16 = 64;
 /// Minimum number of streams. A stalled stream can be detected only by comparison with another one.
 const STREAMS_LEAST: u32 = 2;
 
-/// Maximum delay before the tuner measures a reduced number of streams. The tuner measures earlier
-/// if all data on the closed streams has arrived.
+/// Maximum time from a reduction of the number of streams to the next measurement. The tuner
+/// measures earlier if all data on the closed streams has arrived.
 const DRAINS_MOST: Duration = Duration::from_secs(5);
 
-/// Delay before a sink measures a reduced number of streams, because a sink does not know the
-/// amount of data on the closed streams. The delay equals one window of the tuner, so that the
-/// tuner ignores one window. The value is estimated, not measured.
+/// At a sink, the time from a reduction of the number of streams to the next measurement. A sink
+/// does not know the amount of data on the closed streams, so this time is constant. The delay
+/// equals one window of the tuner, so that the tuner ignores one window. The value is estimated,
+/// not measured.
 const DRAINS_THERE: Duration = Duration::from_secs(1);
 
 /// Interval between two samples. The simulator's experiments use the same interval.
@@ -177,8 +178,9 @@ fn had(mut found: Remembered, granted: u16, live_most: u32) -> Remembered {
     found
 }
 
-/// Returns the stream errors that count against the number of streams. If all streams broke
-/// together, the cause was something else, such as a cable or a restart of the other end.
+/// Returns the number of stream errors that the number of streams may have caused. Returns zero if
+/// all streams broke together: the cause was then something else, such as a cable or a restart of
+/// the other end.
 const fn of_the_number(errors: u32, live: u32) -> u32 {
     match live {
         0 => 0,
@@ -260,8 +262,8 @@ impl<'a> Tuned<'a> {
             rate: self.rate(),
         };
         let bottleneck = state.held.look(progress, &seen);
-        // A known number above the default is requested after the first sample. Samples count from
-        // then on.
+        // If an earlier session found a number of streams above the default, the tuner requests
+        // this number after the first sample. Only later samples count.
         let known = state.tuner.setting().streams;
         let is_asked = state.streams == known;
         let sample = Sample {

@@ -35,12 +35,12 @@ const THREADS: u32 = 8;
 /// the runtime.
 const FRESH: Duration = Duration::from_millis(10);
 
-/// Duration of a change after the lease is lost. With this duration, most changes begin later than
-/// [`FRESH`] after the loss.
+/// Delay that the wrapper adds to each change after the lease is lost. With this delay, most
+/// changes begin later than [`FRESH`] after the loss.
 const SLOW: Duration = Duration::from_millis(1);
 
-/// A store wrapper that takes the lease at the `nth` call of an operation. It then counts the
-/// changes that begin when every earlier lease check has expired.
+/// A store wrapper that gives the lease to another transfer at the `nth` call of an operation. It
+/// then counts the changes that begin when every earlier lease check has expired.
 struct TakesOver {
     operation: Operation,
     nth: AtomicU32,

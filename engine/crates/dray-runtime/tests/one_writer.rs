@@ -1,5 +1,5 @@
-//! A transfer that begins blocks only other sessions of the same transfer. If the transfer does not
-//! begin in the end, it leaves no file.
+//! While a transfer is being opened at a destination, it blocks only other sessions of the same
+//! transfer. If the open fails, the transfer leaves no file.
 
 use dray_core::options::Durability;
 use dray_core::{End, ErrorKind, RelPath, Result, TransferId};

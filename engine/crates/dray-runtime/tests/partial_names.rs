@@ -35,8 +35,8 @@ fn files_whose_names_have_one_hash_arrive() {
         let scratch = tempfile::tempdir().expect("a folder");
         let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
         fs::create_dir_all(&from).expect("a folder");
-        // If the same text is appended to both names, their hashes stay equal. So each text makes
-        // another pair.
+        // If the same tail is appended to both names, their hashes stay equal. So each tail gives
+        // another pair of names with equal hashes.
         for tail in ["", "x", "y"] {
             let at = |twin: usize| from.join(format!("{}{tail}", TWINS[twin]));
             fs::write(at(0), bytes(1, sizes[first])).expect("a file");
@@ -65,8 +65,8 @@ fn a_crowd_of_names_with_one_hash_fails_in_words_at_worst() {
     let scratch = tempfile::tempdir().expect("a folder");
     let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
     fs::create_dir_all(&from).expect("a folder");
-    // The hash has the same state after each of the two names. So all sequences of such names with
-    // the same length have the same hash.
+    // The hash function has the same state after each of the two names in `TWINS`. So all sequences
+    // of four of these names have the same hash.
     for choice in 0..16usize {
         let parts = (0..4).map(|bit| TWINS[choice >> bit & 1]);
         let name: String = parts.collect();

@@ -7,8 +7,8 @@
 //! than one reader and one writer (decision 0038). On storage that blocks, more threads keep more
 //! operations under way.
 //!
-//! Non-goals: the number of threads for storage that blocks ([`crate::tuner::threads`]); the
-//! definition of blocking, which the code that runs the threads makes.
+//! Non-goals: the number of threads for storage that blocks ([`crate::tuner::threads`]); whether a
+//! single job has blocked, which the code that runs the threads decides.
 
 use std::time::Duration;
 

@@ -8,9 +8,9 @@
 //! ([`Rates::misses`]).
 //!
 //! Decisions depend only on the requests, the set of promised transfers, the measured capacities
-//! and the time. So a broker that is restored from the same promises makes the same decisions. The
-//! broker remembers offers for a short time, and its rates leave enough capacity for them. Offers
-//! never block another transfer.
+//! and the time. So a broker that is restored from the same promises makes the same decisions. If
+//! the broker refuses a request, it may offer later deadlines. The broker remembers its offers for
+//! a short time, and its rates leave enough capacity for them. Offers never block another transfer.
 //!
 //! Invariants owned here:
 //!

@@ -1,7 +1,8 @@
-//! Chooses the abandoned data to remove. Data above a maximum age is removed. While space is short,
-//! younger data is removed too, the oldest first.
+//! Chooses the orphans to remove. An orphan is the data of an abandoned transfer. Orphans above a
+//! maximum age are removed. While space is short, younger orphans are removed too, the oldest
+//! first.
 //!
-//! Non-goals: finding the data, and deciding that the data is abandoned.
+//! Non-goals: finding the orphans, and deciding that a transfer is abandoned.
 //!
 //! Invariant owned here: no orphan younger than [`Rules::age_min`] is removed, and no orphan is
 //! removed for space while enough space is free.

@@ -3,11 +3,12 @@
 //! number of concurrent operations on a congested target.
 //!
 //! A target is *slow* while its operations take several times as long as those of the median
-//! target, both per file and per byte. Both measures are needed, because small objects cost more
-//! per byte and large objects cost more each, and neither means that the target is slow. Each slow
-//! round halves the bound on concurrent operations, down to one operation. The operations that
-//! remain show whether the target has recovered: after several fair rounds, the bound doubles
-//! again.
+//! target, both per file and per byte. Both measures are needed: a small object takes longer per
+//! byte, and a large object takes longer per file, although the target is not slow. A target is
+//! *fair* again below a lower limit. Each target is judged in rounds: a round ends after as many
+//! operations as run concurrently on the target. Each slow round halves the bound on concurrent
+//! operations, down to one operation. The operations that remain show whether the target has
+//! recovered: after several fair rounds, the bound doubles again.
 //!
 //! Non-goals: enforcing the bound; choosing another target.
 //!

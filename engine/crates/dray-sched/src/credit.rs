@@ -1,6 +1,6 @@
-//! Credit per sink target. The sink limits the number of objects in transit to each target. So a
-//! slow target occupies only its own share of the sink's buffers, and never delays a fast target
-//! (LADS, section 4).
+//! Credit per sink target. With one credit, the source may send one object to that target. So the
+//! sink limits the number of objects in transit to each target: a slow target occupies only its own
+//! share of the sink's buffers, and never delays a fast target (LADS, section 4).
 
 mod window;
 
@@ -28,8 +28,8 @@ struct Account {
     /// Number of objects that the target's writers could accept, computed when an object was last
     /// written.
     due: u32,
-    /// True if the source has returned credit and has not requested any since. It then has no
-    /// objects for this target.
+    /// True if the source has returned credit and has not requested any since. The source then has
+    /// no objects for this target.
     is_quiet: bool,
 }
 

@@ -228,8 +228,8 @@ impl Objects {
         let size = work.grid.size();
         let whole = size > 0 && work.wanted.bytes() == size;
         self.is_ordered |= work.ordered_window.is_some();
-        // For a sink that writes in order, every file of the queue is examined, so no file waits in
-        // a dataset.
+        // For a sink that writes in order, a choice examines every file of the queue. So all files
+        // are put in the queue immediately, and none waits with its dataset.
         let may_wait = self.order == Order::Layout && work.ordered_window.is_none();
         let is_striped = !work.source.is_single() || !work.sink.is_single();
         let is_small = whole && work.grid.count() == 1 && size <= self.limits.pack_bytes_max;
@@ -360,7 +360,8 @@ impl Objects {
     }
 
     /// Takes the first `most` unsent ranges of a file within `hole`, without regard to the
-    /// rotation. If the sink writes the file in order, takes only a range at the start of the hole.
+    /// rotation. `hole` is a range of the file without data. If the sink writes the file in order,
+    /// takes only a range at the start of the hole.
     pub fn take_open(&mut self, index: FileIndex, hole: ByteRange, most: usize) -> RangeSet {
         let mut found = RangeSet::new();
         let Some(file) = self.files.get_mut(&index) else {
@@ -514,9 +515,10 @@ impl Objects {
         }
     }
 
-    /// Returns true if a source target may start another read. A congested target leaves buffers to
-    /// the other targets. If it is the only target, it may use all its readers. With
-    /// [`Order::File`] all reads follow the file order, so congestion does not matter.
+    /// Returns true if a source target may start another read. A congested target may use only some
+    /// of its readers, so that buffers remain for the other targets. If only one target has unsent
+    /// objects, this target may use all its readers. With [`Order::File`] all reads follow the file
+    /// order, so congestion does not matter.
     fn has_reader(&self, source: TargetId) -> bool {
         let reading = self.reading.get(&source).copied().unwrap_or(0);
         let enough = self.enough.get(&source).copied();

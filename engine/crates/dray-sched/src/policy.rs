@@ -1,4 +1,5 @@
-//! Policies, which decide which transfers run, which are held, and in what order.
+//! Policies, which decide which transfers run, which are held, and in what order. A held transfer
+//! has a session but moves no data.
 //!
 //! A [`Policy`] sees all transfers that could run, and decides which of them run. The caller asks
 //! for a decision whenever a transfer is added, ends or changes, and at the time or byte count that

@@ -66,8 +66,8 @@ struct Overtaken {
 
 #[derive(Debug, Default)]
 struct Stream {
-    /// Objects that were passed to the stream and are not answered, by target and sequence number,
-    /// with the time at which they were passed.
+    /// Objects that were passed to the stream and about which the sink has not answered, by target
+    /// and sequence number. The value is the time at which the object was passed.
     open: BTreeMap<(TargetId, u64), Time>,
     overtaken: BTreeMap<TargetId, Overtaken>,
     /// Time of the stream's last progress: an object was passed to it, accepted by its socket, or
@@ -229,7 +229,8 @@ impl Streams {
         }
     }
 
-    /// Returns the number of objects that were passed to a stream and are not answered.
+    /// Returns the number of objects that were passed to a stream and about which the sink has not
+    /// answered.
     #[must_use]
     pub fn on_the_way(&self, stream: StreamId) -> usize {
         let known = self.streams.get(&stream);

@@ -1,12 +1,13 @@
 //! Finds, while a transfer runs, the best number of streams, readers and writers, and the best
 //! object size.
 //!
-//! For each of these numbers, a `belief` describes how the throughput depends on the number. Every
-//! window in which the number has changed makes the belief more certain. The tuner then chooses the
-//! value with the highest expected throughput, or a value whose measurement makes the belief most
-//! certain. It changes one number at a time, and only numbers that affect the stage which limits
-//! the transfer. Increases come in small steps, and the tuner reverts them at the first error. A
-//! number that the other end has refused becomes the `ceiling`.
+//! For each of these numbers, a `belief` describes how the throughput depends on the number. The
+//! tuner measures throughput in windows of fixed length. Every window in which the number has
+//! changed makes the belief more certain. The tuner then chooses the value with the highest
+//! expected throughput, or a value whose measurement makes the belief most certain. It changes one
+//! number at a time, and only numbers that affect the stage which limits the transfer. Increases
+//! come in small steps, and the tuner reverts them at the first error. A number that the other end
+//! has refused becomes the `ceiling`.
 //!
 //! [`threads`] applies the tuner to the storage of one end. [`dtl::Dtl`] is the rule of Liu and
 //! others, for comparison. [`Remembered`] is the best known setting for a pair of endpoints.
@@ -42,10 +43,10 @@ const LATE_ERRORS: Duration = Duration::from_millis(500);
 /// noise.
 const GAIN_MIN: f64 = 0.01;
 
-/// Minimum number of windows, in a stage that a setting affects, before the tuner reports the
-/// setting as found. With fewer windows it is a guess, and no better than the remembered setting.
-/// The other end reports its bottleneck every ten seconds; this number of windows takes longer. The
-/// value is estimated, not measured.
+/// Minimum number of windows in which a setting could affect the bottleneck, before the tuner
+/// reports the setting as found. After fewer windows the setting is a guess, and no better than the
+/// remembered setting. The other end reports its bottleneck every ten seconds; this number of
+/// windows takes longer. The value is estimated, not measured.
 const FOUND_WINDOWS: u32 = 14;
 
 /// A parameter of the transfer that the tuner can change.
@@ -369,8 +370,8 @@ impl Tuner {
             false => now,
         };
         let before = self.recalled().setting.at(knob);
-        // This transfer has a lower bound than an earlier one. That its best value equals the bound
-        // does not refute the larger value of the earlier transfer.
+        // If this transfer has a lower bound than an earlier one, its best value may equal the
+        // bound. This does not refute the larger value of the earlier transfer.
         let is_bounded = best == self.began.at(knob) && before > best;
         match is_bounded && !self.has_failed(knob) {
             true => before.min(self.recalled().most.at(knob)),

@@ -1,6 +1,7 @@
-//! Measures the choice of objects with 100 storage targets at each end, where every object of every
-//! file has its own pair of targets. The test drives the scheduler as the source machine does: the
-//! number of buffers and the sink's credit limit the objects in transit.
+//! Measures the processor time and the memory for choosing objects, with 100 storage targets at
+//! each end, where every object of every file has its own pair of targets. The test drives the
+//! scheduler as the source machine does: the number of buffers and the sink's credit limit the
+//! objects in transit.
 
 use dray_core::options::Order;
 use dray_core::{FileIndex, Layout, RangeSet, TargetId, Time};
@@ -65,8 +66,8 @@ struct Course {
     heap: usize,
 }
 
-/// Sends `files` files of `stripes` objects. Target 7 of the source never ends a read before 20
-/// others have ended.
+/// Sends `files` files of `stripes` objects. Source target 7 is slow: at most one of twenty reads
+/// that end is a read on this target, unless no other read is in progress.
 fn run(files: u64, stripes: u64) -> Course {
     let before = IN_USE.load(Ordering::Relaxed);
     MOST.store(before, Ordering::Relaxed);

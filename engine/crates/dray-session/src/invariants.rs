@@ -14,8 +14,8 @@ pub(crate) const POOL: Breach = "bytes_in_flight_never_exceed_pool";
 pub(crate) const RECORD: Breach = "sink_record_never_follows_its_ack";
 pub(crate) const VERDICT: Breach = "verdict_never_precedes_final_name";
 
-/// Maximum number of blocks of a machine that a debug build checks after every input. The simulator
-/// checks its machines without this limit.
+/// A debug build checks the invariants after every input, but only if the machine has at most this
+/// many blocks. The simulator checks its machines without this limit.
 pub(crate) const CHECKED_BLOCKS_MAX: usize = 256;
 
 /// Returns `Err(breach)` if `holds` is false.

@@ -9,7 +9,7 @@ use dray_core::profile::{Stage, Times};
 use std::time::Duration;
 
 /// Interval at which an end sends its profile to the other end, so that each end can show the times
-/// of both.
+/// of both ends.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Adds up the time that one end spends in each stage.

@@ -29,8 +29,8 @@ pub struct Progress {
     pub files_adopted: u64,
     /// Number of adopted files whose mode or extended attributes the sink changed.
     pub files_updated: u64,
-    /// Number of files among `files_done` that the sink left unchanged: their content differs, and
-    /// the sink may not replace them.
+    /// Number of files among `files_done` that the sink left unchanged: the existing file differs
+    /// from the source, and the sink may not replace it.
     pub files_skipped: u64,
     /// Number of entries that failed.
     pub files_failed: u64,

@@ -466,8 +466,8 @@ impl Sink {
     }
 
     fn on_leave(&mut self, error: Error) {
-        // This end is about to stop. After the last file, the sink only waits for a message of the
-        // other end. This wait is short, so the sink does not end the session.
+        // After the last file, the sink only waits for a message of the other end. This wait is
+        // short, so the sink does not end the session, although this end is about to stop.
         if !matches!(self.phase, Phase::Moving) {
             return;
         }

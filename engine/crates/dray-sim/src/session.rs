@@ -92,8 +92,8 @@ pub struct Session {
     pub inspected: Time,
     /// True if files are read back before they are published.
     pub verifies: bool,
-    /// True if existing files had to be kept when the session began. After a crash the caller may
-    /// allow more.
+    /// True if the overwrite option forbade replacing files when the session began. After a crash,
+    /// the caller may permit replacement for later sessions.
     pub keeps: bool,
     /// True if the sink is the driver. Its outcome alone then decides whether the transfer is done.
     pub sink_drives: bool,
@@ -220,7 +220,7 @@ impl Session {
     }
 
     /// Returns the number of failed files if the transfer is done. If the sink is the driver, its
-    /// report is enough. Otherwise both ends must report this.
+    /// report is enough. Otherwise both ends must report that the transfer is done.
     #[must_use]
     pub fn done(&self) -> Option<u64> {
         match (&self.source_end, &self.sink_end) {

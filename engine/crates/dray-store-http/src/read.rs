@@ -38,8 +38,9 @@ struct Last {
     place: Option<RequestTarget>,
     /// True after the first request has ended.
     is_settled: bool,
-    /// True if every answer so far contained a version, false if one did not; `None` before the
-    /// first answer. Many threads share one handle, so all answers must be checked.
+    /// True if every answer so far contained a time or tag of the file, false if an answer did not;
+    /// `None` before the first answer. Many threads share one handle, so all answers must be
+    /// checked.
     are_known: Option<bool>,
     /// Result of the last query for the state, if there was a query.
     asked: Option<Asked>,

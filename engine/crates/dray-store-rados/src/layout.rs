@@ -84,7 +84,7 @@ impl FileLayout {
         stripes * unit + rest.saturating_sub(column * unit).min(unit)
     }
 
-    /// Returns one more than the largest number of an object with bytes; at least 1, because the
+    /// Returns the number of the last object with bytes, plus one. Returns at least 1, because the
     /// first object always exists.
     pub(crate) fn objects(&self, size: u64) -> u64 {
         let count = self.stripe_count.max(1);

@@ -146,8 +146,8 @@ impl Lock {
         if locked == Err(Errno::BUSY) {
             for holder in holders(pool, object)? {
                 let pulse = pulse(pool, object, &holder)?;
-                // A holder with this client's number is a lock of this process that could not be
-                // released, so no client must be excluded.
+                // If the holder has this client's number, this process could not release the lock
+                // earlier. In this case, do not exclude the holder.
                 let is_own = holder.number() == Some(pool.cluster.client);
                 if pulse == Pulse::Answers || !(is_own || exclude(pool, &holder, pulse)?) {
                     return Ok(None);
@@ -313,8 +313,9 @@ fn pulse(pool: &Pool, object: &CStr, holder: &Holder) -> Answer<Pulse> {
         Err(errno) => return Err(errno),
     }
     let (answered, silent) = clients(&reply).unwrap_or_default();
-    // This client also watches the object. If it is the holder itself, another handle of this
-    // process holds the lock, and both watches have answered.
+    // This client watches the object too, so it always answers once. If this client is also the
+    // holder, another handle of this process holds the lock. In this case two answers show that the
+    // holder is alive.
     let needed = if number == pool.cluster.client { 2 } else { 1 };
     let answers = answered.iter().filter(|one| **one == number).count();
     Ok(match (answers >= needed, silent.contains(&number)) {

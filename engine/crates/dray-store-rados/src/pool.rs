@@ -161,7 +161,7 @@ struct Outputs {
 }
 
 /// An operation in progress. Dropping the value waits for the end of the operation, so the library
-/// never writes to a buffer or to `outputs` after their end.
+/// never writes to a buffer or to `outputs` after this memory was freed.
 struct Flight {
     library: &'static Library,
     completion: Handle,

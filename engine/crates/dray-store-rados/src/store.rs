@@ -29,9 +29,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// that were opened before stay on the former connection, so all their calls fail.
 pub struct RadosStore(RwLock<Arc<Files>>);
 
-/// Time for which a client that was put on the blocklist may still change a name: none, because the
-/// OSDs refuse its calls before the next call of the new holder. The value is not zero, because
-/// callers recognise a remote store by it.
+/// Time after the loss of a lease during which the former holder may still change a name. It could
+/// be zero, because the former holder is on the blocklist: the OSDs refuse its calls before they
+/// execute the first call of the new holder. The value is not zero, because callers treat a store
+/// with the value zero as local.
 const LATE_CALLS: Duration = Duration::from_secs(1);
 
 impl RadosStore {

@@ -192,9 +192,9 @@ impl Cluster {
         Ok(answered.collect())
     }
 
-    /// Returns the state of the file at `path` on the servers that have the path `asked`. At most
-    /// `most` servers are asked, in the order of their names. Servers that do not answer are
-    /// included.
+    /// Asks the servers that have the path `asked` for the state of the file at `path`. Asks at
+    /// most `most` servers, in the order of their names. Returns the answer of each server, or an
+    /// error for a server that did not answer.
     fn found_where(
         &self,
         asked: &RelPath,

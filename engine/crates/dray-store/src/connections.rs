@@ -66,8 +66,8 @@ struct PoolState<C> {
 struct State<C> {
     board: Switchboard,
     slots: Vec<Slot<C>>,
-    /// Calls that wait for a slot, in order of arrival, and slots that were assigned to waiting
-    /// calls.
+    /// Calls that wait for a connection, by ticket, in order of arrival. `seated` has the places on
+    /// connections that were assigned to waiting calls, by ticket.
     waiting: VecDeque<(u64, Call)>,
     seated: BTreeMap<u64, Vec<Place>>,
     next_ticket: u64,
@@ -382,8 +382,8 @@ impl<C: Send + Sync> Connections<C> {
                 Ok(leases) => return Ok(leases),
                 Err(error) => error,
             };
-            // The switchboard avoids the connection that could not be opened. Retry while other
-            // connections may work.
+            // The [`Switchboard`] now avoids the connection that could not be opened. Retry while
+            // other connections may work.
             let state = self.shared.lock();
             if tries > state.slots.len() || !state.is_any_open() {
                 return Err(failed);

@@ -140,8 +140,9 @@ impl DisksStore {
         })))
     }
 
-    /// Opens the folder at `path` on all disks as a separate store. Both stores share the choices
-    /// of disks for new files. Creates the folder on the disks on which it is missing.
+    /// Opens the folder at `path` on all disks as a separate store. Both stores use the same state
+    /// to choose the disk of a new file: the bytes assigned to each disk, and the disks already
+    /// chosen for single files. Creates the folder on the disks on which it is missing.
     ///
     /// # Errors
     /// `NotFound` if the folder exists on no disk, `NotADirectory`, `PathEscapes`.

@@ -75,11 +75,11 @@ pub struct PosixOptions {
     pub preallocates: bool,
     /// Let copies share blocks with their source files, if the file system supports it.
     pub shares_blocks: bool,
-    /// Lustre stripes of new files. `None` leaves the choice to the folder of the file. A source
-    /// with [`StripeChoice::Source`] sends the stripes of its files. A sink requires a root on
-    /// Lustre.
+    /// Lustre stripes of new files. With `None`, new files get the default stripes of their folder.
+    /// A source with [`StripeChoice::Source`] sends the stripes of its files. If a sink sets this
+    /// option, its root must be on Lustre.
     pub stripes: Option<StripeChoice>,
-    /// Extended attribute that is read instead of `lustre.lov`. Each file system then counts as
+    /// Extended attribute that is read instead of `lustre.lov`. If set, each file system counts as
     /// Lustre. For tests without Lustre.
     pub lustre_attribute: Option<String>,
 }

@@ -185,7 +185,7 @@ pub trait Store: Send + Sync {
     /// create entries in it.
     ///
     /// # Errors
-    /// `NotADirectory` if the path is another kind of entry, also a symbolic link.
+    /// `NotADirectory` if another kind of entry is at the path, including a symbolic link.
     fn make_dir(&self, path: &RelPath) -> Result<MadeDir>;
 
     /// Sets the mode, the modification time and, if given, the extended attributes of a folder. The
@@ -231,7 +231,7 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// For a new file: `AlreadyExists` if the name exists. For an earlier file: `NotFound` if the
     /// name does not exist or refers to another file (another inode). In this case none of the
-    /// ranges in the log is durable.
+    /// ranges that the log records for the file is durable.
     fn begin(
         &self,
         path: &RelPath,

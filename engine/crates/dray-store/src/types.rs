@@ -169,7 +169,7 @@ pub enum ReadPurpose {
     #[default]
     Transfer,
     /// The file is read to be verified after it was written. Reads come from the storage and not
-    /// from a cache of this host. If the system supports it for such reads, unsynced data is
+    /// from a cache of this host. If the system supports such reads, dirty pages of the file are
     /// written back first.
     ReadBack,
 }

@@ -170,8 +170,8 @@ fn followed_links_stay_beneath_the_root_and_never_go_round() {
     let (good, bad) = list(&store, Links::Follow);
     let mut found = names(&good);
     found.sort();
-    // The folders "a" and "b", and the folder to which the link points with its file, each have a
-    // start and an end.
+    // Each folder has a start item and an end item: "a", "b", and the folder to which the link
+    // points. The latter contains a file.
     let expected = [
         "a",
         "a",

@@ -9,7 +9,8 @@ use crate::lex;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Returns the module path of a source file. `rest` is the path of the file below the crate's
-/// folder. The path of the crate's root is empty. `None` for binaries and for files of tests.
+/// folder. The path of the crate's root is empty. Returns `None` for binaries and for files of
+/// tests.
 fn module_of(rest: &str) -> Option<Vec<&str>> {
     let name = rest.strip_prefix("src/")?.strip_suffix(".rs")?;
     let mut parts: Vec<&str> = name.split('/').collect();

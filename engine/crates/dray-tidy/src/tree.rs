@@ -19,8 +19,9 @@ const SKIPPED: &[&str] = &[
 
 /// Returns the top of the tree in which this crate runs.
 pub fn root() -> PathBuf {
-    // Read at run time. Clones that share a build folder also share this test program. With the
-    // path of the build, the program would check the files of the clone in which it was built.
+    // Read the variable at run time. Clones that share a build folder also share this test program.
+    // With a path that is fixed at build time, the program would always check the files of the
+    // clone in which it was built.
     let here = std::env::var_os("CARGO_MANIFEST_DIR");
     let here = here.map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     here.ancestors().nth(3).unwrap_or(&here).to_owned()

@@ -126,9 +126,9 @@ fn mandatory_bits(ours: &Hello, theirs: &Hello) -> Result<u64> {
     ))
 }
 
-/// Returns the common algorithm with the lowest sum of its positions in both lists. If sums are
-/// equal, the lower number wins. The rule must be symmetric, because neither HELLO counts as the
-/// first.
+/// Returns the common algorithm with the lowest sum of its positions in both lists. If two
+/// algorithms have the same sum, the one with the lower number wins. The rule must be symmetric,
+/// because neither HELLO counts as the first.
 fn checksum(ours: &Hello, theirs: &Hello) -> Result<u8> {
     let place = |list: &[u8], id: u8| list.iter().position(|other| *other == id);
     let common = ours.checksums.iter().filter_map(|id| {

@@ -280,8 +280,8 @@ fn leaves_out(filter: &Filter, contents: bool, is_folder: bool, error: &Error) -
     !is_named && !is_taken
 }
 
-/// Returns the error for a link that the caller named. A relative link at the destination could
-/// lead to another file, or to no file.
+/// Returns the error for a symbolic link that the caller named as the source. Such a link is not
+/// copied, because a relative link at the destination could lead to another file, or to no file.
 fn named_link() -> Error {
     Error::new(ErrorKind::InvalidRequest, End::Source, "copy")
         .cause("the source is a symbolic link")

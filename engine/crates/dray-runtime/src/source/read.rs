@@ -34,8 +34,9 @@ pub(super) struct ReadJob {
     pub(super) parts: Vec<ReadJobPart>,
 }
 
-/// Reads until the executor has ended, or until the target has too many readers. `segments_agreed`
-/// is the maximum number of segments of a block.
+/// Executes read jobs in one reader thread. Returns when the executor has ended, or when the target
+/// has too many readers. `segments_agreed` is the maximum number of segments of a block to which
+/// both ends agreed.
 pub(super) fn run(
     jobs: &Worker<ReadJob>,
     pool: &Pool,
@@ -97,8 +98,8 @@ fn read(
 }
 
 enum PartRead {
-    /// The segments that were read. If the part is a single run of data, its location in the file
-    /// as well.
+    /// The segments that were read. If the part is a single run of data whose blocks a copy may
+    /// share, also the location of this run in the source file.
     Segments(Vec<Segment>, Option<Extent>),
     HoleUntil(u64),
 }
@@ -175,8 +176,8 @@ fn read_from(
     }
     let state = check_unchanged(handle.as_ref(), origin, part)?;
     let extent = match segments.as_slice() {
-        // A handle that only this read uses was not settled ([`ReadHandle::settle`]), so its blocks
-        // cannot be shared.
+        // A handle that only this read uses was not prepared for sharing ([`ReadHandle::settle`]).
+        // So the blocks of its file cannot be shared.
         [run] if origin.is_shared && !is_whole(part) && run.kind != SegmentKind::Hole => {
             Extent::of(handle, origin.offset + run.range.offset, state)
         }

@@ -40,8 +40,8 @@ const VERSION: u32 = 1;
 /// The name of this endpoint as one side of a pair.
 const HERE: &str = "here";
 
-/// Returns the pair of this endpoint and `other`, which is a key or, without a key, an address.
-/// `reads_here` is true if this endpoint is the source.
+/// Returns the pair of this endpoint and `other`. `other` is the public key of the other endpoint,
+/// or its address if it has no key. `reads_here` is true if this endpoint is the source.
 #[must_use]
 pub fn pair(other: &str, reads_here: bool) -> Pair {
     let (here, other) = (HERE.to_owned(), other.to_owned());
@@ -149,8 +149,8 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// Reads the stored results. Renames a damaged file. Leaves a file unchanged that exists and
-    /// cannot be read now.
+    /// Reads the stored results. Renames a damaged file. If the file exists but cannot be read now,
+    /// starts without results, and [`Self::keep`] does not overwrite the file.
     #[must_use]
     pub fn open(state: &Path, now: Time, warn: fn(&str)) -> Self {
         let file = state.join(FILE);

@@ -96,8 +96,8 @@ impl Broker {
         answer
     }
 
-    /// Accepts all requests or none, as [`Self::admit`] does. Does not search for other deadlines;
-    /// this search costs a hundred times as much.
+    /// Accepts all requests or none, as [`Self::admit`] does. If the requests are refused, does not
+    /// search for later deadlines to offer, because this search costs a hundred times as much.
     pub fn take_on(&mut self, wishes: &[Wish], now: Time) -> Option<Vec<Grant>> {
         let is_ours = |wish: &Wish| wishes.iter().any(|ours| ours.key == wish.key);
         self.offers
@@ -161,8 +161,9 @@ impl Broker {
         Ok(())
     }
 
-    /// Reserves an offer in later plans, until the offer is requested or expires. [`Broker::admit`]
-    /// calls this itself. Other callers need it only if they asked a copy of the broker.
+    /// Reserves capacity for an offer in later plans, until a request uses the offer or the offer
+    /// expires. [`Broker::admit`] calls this function itself. Other callers need it only for an
+    /// offer that a copy of this broker made.
     pub fn remember(&mut self, wishes: &[Wish], offer: &[(TransferKey, Time)], now: Time) {
         let until = now + self.config.offer_holds;
         let offered = wishes.iter().map(|wish| {
@@ -205,9 +206,10 @@ impl Broker {
         }
     }
 
-    /// Plans the promises together with the requests. Returns the plan for each part of the need
-    /// that contains one of the requests. If a part has no plan, returns this part as the error.
-    /// The result depends only on promises, requests, capacities and time.
+    /// Plans the promises together with the requests. The parts of the need ([`Need::parts`]) are
+    /// planned separately. Returns each part that contains one of the requests, with its plan. If a
+    /// part has no plan, returns this part as the error. The result depends only on promises,
+    /// requests, capacities and time.
     fn test(&self, wishes: &[Wish], now: Time) -> Result<Vec<(Need, plan::Plan)>, Option<Need>> {
         let mut need = self.empty_need(now);
         for (wish, resources) in self.promises(now) {

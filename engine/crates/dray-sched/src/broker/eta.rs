@@ -23,8 +23,8 @@ pub struct Eta {
 
 impl Broker {
     /// Simulates the rates until the transfer has finished. Returns `None` if the size of the
-    /// transfer is unknown, or if it makes no progress. The cost is O(n) times the cost of
-    /// [`Broker::rates`].
+    /// transfer is unknown, or if it makes no progress. Follows at most `STEPS_MAX` rate changes.
+    /// The cost of each step is that of [`Broker::rates`].
     #[must_use]
     pub fn eta(&self, key: TransferKey, now: Time) -> Option<Eta> {
         let early = self.follow(key, Outlook::High, now)?;
@@ -98,7 +98,7 @@ pub(super) struct Left {
 }
 
 impl Left {
-    /// Computes the free capacity after the plans of all transfers except `but`. O(promises *
+    /// Computes the capacity that the plans of all transfers except `but` leave free. O(promises *
     /// instants of their parts).
     pub(super) fn new(broker: &Broker, kept: &Kept, but: Option<TransferKey>, now: Time) -> Self {
         let capacities = broker.empty_need(now).capacities;

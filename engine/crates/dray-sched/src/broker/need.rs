@@ -4,9 +4,10 @@ use super::wish::{TransferKey, Wish, bytes_in};
 use dray_core::Time;
 use std::collections::BTreeMap;
 
-/// Returns the number of bytes to plan for a promise with `bytes` bytes left: 1/256 and 4 KiB more.
-/// The excess covers rounding and the transfer of whole objects. It shrinks in proportion as bytes
-/// move. So a set of promises that has run as planned still fits, with a small margin.
+/// Returns the number of bytes to plan for a promise with `bytes` bytes left: `bytes`, plus 1/256
+/// of `bytes`, plus 4 KiB. The excess covers rounding and the transfer of whole objects. It shrinks
+/// in proportion as bytes move. So a set of promises that has run as planned still fits, with a
+/// small margin.
 pub(crate) const fn padded(bytes: u64) -> u64 {
     bytes.saturating_add(bytes / 256).saturating_add(4_096)
 }

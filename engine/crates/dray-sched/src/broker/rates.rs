@@ -14,8 +14,8 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Minimum time until the next call that the caller must make. A finish time that moves earlier by
-/// rounding would otherwise cause calls in quick succession.
+/// Minimum time from a call of [`Broker::rates`] to [`Rates::wake_at`]. Without this minimum, a
+/// finish time that rounding moves earlier would cause calls in quick succession.
 const WAKE_MIN: Duration = Duration::from_millis(1);
 
 /// Reason for a transfer's rate.
@@ -168,8 +168,8 @@ impl Broker {
         for (need, plan) in &kept.parts {
             let is_steady = low == mean || outlook != Outlook::Mean;
             let rates = (!is_steady).then(|| {
-                // If a transfer cannot use a rate, that rate would be idle while other transfers
-                // wait.
+                // Give each transfer at most the rate that it can use. The excess would stay idle
+                // while other transfers wait.
                 let can = |key: &TransferKey| self.transfers.get(key).map_or(u64::MAX, most);
                 early(need, &present, self.config.rates_hold, &can)
                     .unwrap_or_else(|| at_once(need, plan, &present, &can))
@@ -267,7 +267,7 @@ impl Broker {
             let earliest = match (by_itself(taken, now), &cause) {
                 (Some(time), _) => time,
                 // The plan reserves capacity for the slow transfer itself. So compute the free
-                // capacity without its plan.
+                // capacity without the plan of this transfer.
                 (None, Cause::Slow) => of_plan(&Left::new(self, kept, Some(wish.key), now)),
                 (None, _) => of_plan(left.get_or_init(|| Left::new(self, kept, None, now))),
             };

@@ -9,8 +9,8 @@ use dray_core::rate::Class;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// If a transfer does not fit, triage tries to give up one transfer after another, at most this
-/// many. It gives up the first transfer whose removal makes all remaining transfers fit.
+/// Maximum number of transfers whose removal triage tries if the transfers do not all fit. Triage
+/// gives up the first transfer whose removal makes all remaining transfers fit.
 const VICTIMS_MAX: usize = 8;
 
 /// Maximum number of transfers that are tried again with all planning methods after they were given
@@ -91,8 +91,8 @@ pub(crate) fn keep(outlooks: &Outlooks<'_>, wishes: &Wishes<'_>) -> Kept {
             kept.parts.push((bare, plan));
             continue;
         }
-        // All promises fit with the high outlook, so no promise is given up. The earliest deadline
-        // gets all the capacity that it needs.
+        // If all promises fit with the high outlook, no promise is given up. The transfer with the
+        // earliest deadline then gets all the capacity that it needs.
         bare.capacities.clone_from(&outlooks.high.capacities);
         if let Some(plan) = search::find_early(&bare) {
             kept.parts.push((bare, plan));

@@ -17,8 +17,8 @@ pub struct ResourceId(pub u32);
 pub struct Wish {
     /// Key of the transfer.
     pub key: TransferKey,
-    /// Class of the transfer. It determines the precedence for spare capacity and if capacity is
-    /// short.
+    /// Class of the transfer. It determines which transfers get spare capacity first, and which
+    /// promises are kept if capacity is short.
     pub class: Class,
     /// Owner of the transfer. Spare capacity is divided among owners, then among an owner's
     /// transfers.

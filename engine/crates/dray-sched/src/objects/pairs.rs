@@ -56,8 +56,8 @@ impl Pairs {
         self.queues.is_empty()
     }
 
-    /// Returns the queue of a pair. Creates the queue if the pair has none. The caller adds an
-    /// entry.
+    /// Returns the queue of a pair. Creates the queue if the pair has none. The caller must then
+    /// add an entry.
     pub(super) fn queue(&mut self, pair: Pair) -> &mut Queue {
         let (sources, sinks) = (&mut self.sources, &mut self.sinks);
         self.queues.entry(pair).or_insert_with(|| {
@@ -130,8 +130,8 @@ impl Pairs {
     }
 
     /// Returns the sink target of the next queue of `source` that has credit, among the targets in
-    /// `span`. `credit` contains the sink targets with credit. The search examines the queues of the source
-    /// or the targets with credit, whichever are fewer.
+    /// `span`. `credit` contains the sink targets with credit. The search examines either the
+    /// queues of `source` or the targets with credit, whichever are fewer.
     pub(super) fn next_sink<V>(
         &self,
         source: TargetId,

@@ -11,9 +11,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// Number of the oldest waiting transfers that the policy sees in addition. The policy starts one
-/// of them first if it has waited too long. If more transfers wait than a few, their owners are at
-/// their limit of sessions. The value is estimated, not measured.
+/// Number of the oldest waiting transfers that the policy sees in addition to the first transfers
+/// of each line. If one of them has waited too long, the policy starts it first. More than a few
+/// are needed only if their owners are at their limit of sessions. The value is estimated, not
+/// measured.
 const OLDEST: usize = 50;
 
 pub(super) const ENTRY: Entry = Entry {
@@ -22,8 +23,8 @@ pub(super) const ENTRY: Entry = Entry {
     precedence: "other transfers move first",
     max_running: MaxRunning::Ignored,
     candidates: |_, load| {
-        // This policy never holds a transfer. So without free slots and held sessions a decision
-        // changes nothing.
+        // This policy never holds a running transfer. So if no slot is free, and no transfer is
+        // held from an earlier policy, a decision changes nothing.
         (load.free > 0 || load.held > 0).then(|| Candidates {
             lines: super::Lines::Deadlines,
             per_line: load.free.max(1),

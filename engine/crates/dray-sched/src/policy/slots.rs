@@ -38,8 +38,8 @@ impl<'v, 'a> Slots<'v, 'a> {
         self.left > 0 && !self.is_owner_full(one.owner) && !self.is_peer_full(one)
     }
 
-    /// Takes a slot for `one`, even if no slot is free. A running transfer that the policy does not
-    /// hold keeps its slot.
+    /// Takes a slot for `one`, even if no slot is free, because a running transfer keeps its slot
+    /// unless the policy holds it.
     pub(super) fn give(&mut self, one: &Transfer<'a>) {
         self.left = self.left.saturating_sub(1);
         *self.of_owner.entry(one.owner).or_default() += 1;

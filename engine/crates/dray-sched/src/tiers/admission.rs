@@ -153,8 +153,8 @@ impl Space {
         needed.saturating_sub(self.capacity)
     }
 
-    /// Returns the earliest time in seconds at which `ahead` bytes of older claims and `bytes` fit,
-    /// or `None` if the time is unknown. `now` is in seconds.
+    /// Returns the earliest time in seconds at which a claim of `bytes` fits, after `ahead` bytes
+    /// of older claims. Returns `None` if the time is unknown. `now` is in seconds.
     #[must_use]
     pub fn fits_at(&self, ahead: u64, bytes: u64, now: f64) -> Option<f64> {
         let mut missing = self.missing(ahead.saturating_add(bytes));
@@ -232,9 +232,9 @@ impl Space {
     }
 }
 
-/// Returns the times in seconds at which demotions end that run one after the other at `rate` bytes
-/// per second from `now`. `bytes` has the remaining bytes of each, in their order. Without a rate the
-/// times are infinite.
+/// Returns the end time of each demotion, in seconds. The demotions run one after the other from
+/// `now`, at `rate` bytes per second. `bytes` has the remaining bytes of each demotion, in the same
+/// order. If the rate is zero, the times are infinite.
 #[must_use]
 pub fn demotion_ends(now: f64, rate: f64, bytes: &[u64]) -> Vec<f64> {
     let mut at = now;

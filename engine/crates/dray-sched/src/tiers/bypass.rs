@@ -6,11 +6,11 @@ use super::device::DeviceModel;
 /// Conditions of a bypass.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BypassRule {
-    /// Smallest Brmax as a fraction of Bwmin. The paper names no number, and applied the bypass at
-    /// 0.53.
+    /// Minimum ratio of Brmax to Bwmin. The paper names no minimum; it applied the bypass at a
+    /// ratio of 0.53.
     pub read_part_min: f64,
     /// Fraction of the newest versions on the fast tier that must have a lower MTBF than the
-    /// incoming checkpoint. At 1.0, the checkpoint is colder than all that the tier holds.
+    /// incoming checkpoint. With 1.0, all of them must.
     pub colder_than: f64,
 }
 
@@ -32,10 +32,11 @@ pub struct Incoming {
     pub mtbf: f64,
 }
 
-/// Returns true if an incoming checkpoint should be written to the slow tier: `dwsf` and its size
-/// together exceed `capacity`, the demotion is fast enough, and the MTBF of its application is
-/// higher than those in `held`, the MTBFs in seconds of the other applications with a newest version
-/// on the fast tier. All sizes are in bytes.
+/// Returns true if an incoming checkpoint should be written to the slow tier. Three conditions must
+/// hold: `dwsf` plus the size of the checkpoint exceeds `capacity`; the demotion is fast enough;
+/// and the MTBF of the checkpoint's application is higher than enough of those in `held`. `held`
+/// has the MTBFs in seconds of the other applications whose newest version is on the fast tier. All
+/// sizes are in bytes.
 #[must_use]
 pub fn goes_to_slow_tier(
     rule: &BypassRule,

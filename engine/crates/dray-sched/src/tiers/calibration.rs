@@ -5,8 +5,8 @@
 
 use super::device::{DeviceModel, ModelError, Sample};
 
-/// Fractions of the fastest reads. A measurement takes a sample of writes beside each of them, and
-/// samples of writes alone and beside the fastest reads.
+/// Read rates as fractions of the fastest reads. A measurement samples the write bandwidth beside
+/// reads at each of these rates, beside the fastest reads, and without reads.
 pub const READ_PARTS: [f64; 4] = [0.75, 0.5, 0.25, 0.05];
 
 /// Returns the read rates in bytes per second to measure beside writes, fastest first. `read_max`
@@ -15,9 +15,9 @@ pub fn read_rates(read_max: f64) -> impl Iterator<Item = f64> {
     READ_PARTS.into_iter().map(move |part| part * read_max)
 }
 
-/// Fits the line of equation 5.1 to the samples of a measurement. Samples without a read count for
-/// the line. Its lower end (Brmin, Bwmax) is the slowest read that was measured, because a
-/// demotion at rate zero would never end.
+/// Fits the line of equation 5.1 to the samples of a measurement. The fit includes samples without
+/// reads. But the lower end of the line (Brmin, Bwmax) is at the slowest read rate that was
+/// measured, because a demotion at rate zero would never end.
 ///
 /// # Errors
 /// The errors of [`DeviceModel::fit`].
@@ -61,8 +61,8 @@ mod tests {
         pairs.iter().map(sample).collect()
     }
 
-    /// Two rounds on a loop device that was limited to 60 MiB/s of reads and writes together, before
-    /// a slow device of 40 MiB/s.
+    /// Two rounds on a loop device that was limited to 60 MiB/s of reads and writes together. Its
+    /// data was demoted to a slow device of 40 MiB/s.
     const RECORDED: [(f64, f64); 6] = [
         (0.0, 60.0),
         (39.0, 22.0),

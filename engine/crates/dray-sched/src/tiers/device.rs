@@ -159,8 +159,8 @@ impl DeviceModel {
         Self::new(at(read_min), at(read_max), read_max, read_min)
     }
 
-    /// Returns the write bandwidth beside a demotion at this rate. Outside the line, it is that of
-    /// the nearer end.
+    /// Returns the write bandwidth beside a demotion at this rate. For a rate beyond an end of the
+    /// line, returns the write bandwidth at that end.
     #[must_use]
     pub fn write_beside(&self, read: f64) -> f64 {
         let reads = self.read_max - self.read_min;
@@ -202,9 +202,9 @@ impl DeviceModel {
         capacity / (1.0 - self.read_max / self.write_min)
     }
 
-    /// Returns the number of bytes that a demotion from the first byte loses because a version is
-    /// demoted only after it is complete. `largest` is the size of the largest version in bytes. A
-    /// tier whose demotions begin with a period must plan with S less this number.
+    /// Returns the number of bytes by which demotions that begin with a period fall behind, because
+    /// a version is demoted only after it is complete. `largest` is the size of the largest version
+    /// in bytes. A tier whose demotions begin with a period must plan with S less this number.
     #[must_use]
     pub fn unfinished(&self, largest: f64) -> f64 {
         largest * (self.read_max / self.write_min).min(1.0)

@@ -12,7 +12,8 @@ const SECONDS_MIN: f64 = 1e-3;
 const DAY: f64 = 86_400.0;
 
 /// A Gamma distribution of failure rates per second, with the shape `restarts` and the inverse scale
-/// `seconds`. It has the weight of that many restarts in that many seconds.
+/// `seconds`. The distribution counts as much as an observation of `restarts` restarts in `seconds`
+/// seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Prior {
     /// Shape a: number of restarts. Positive.
@@ -136,7 +137,8 @@ impl FailureEstimator {
         positive(1.0 / self.rate(at))
     }
 
-    /// Returns the limits of the failure rate per second between which it is with 90 % probability.
+    /// Returns two limits per second. The failure rate lies between them with a probability of 90
+    /// %.
     ///
     /// The quantiles use the approximation of Wilson and Hilferty (1931). For the
     /// shape a + n, their error is below 25 % at 1, below 3 % at 2, and below 1 % from 3.
@@ -159,7 +161,7 @@ impl FailureEstimator {
     }
 }
 
-/// Returns a positive number for any number. A number that is not a number counts as an application
+/// Returns a positive number of seconds for any value. NaN becomes infinity, as for an application
 /// that never fails.
 fn positive(seconds: f64) -> f64 {
     if seconds.is_nan() {

@@ -16,8 +16,9 @@ pub struct Candidate {
     pub is_reachable: bool,
     /// Bytes that are free, or that the tier can free immediately.
     pub available: u64,
-    /// Bytes that are requested on the device already. Zero for the preferred device of data that
-    /// was on a device before, and one for the others.
+    /// Bytes that are requested on the device already. If the data was on a device before, the
+    /// caller instead sets 0 for that device and 1 for all others, so that this device is
+    /// preferred.
     pub load: u64,
 }
 
@@ -99,9 +100,9 @@ pub struct Admission {
 /// Admits claims, the oldest first. `free` is the free capacity of the tier in bytes, and `devices`
 /// has the free space of each device.
 ///
-/// A claim for which its device has no space keeps younger claims of this device waiting, and its
-/// bytes of the capacity stay reserved. Younger claims of other devices may be admitted. A claim
-/// that exceeds the free capacity keeps all younger claims waiting.
+/// If a claim fits the free capacity but its device has no space, younger claims of this device
+/// wait, and the bytes of the claim stay reserved in the capacity. Younger claims of other devices
+/// may be admitted. A claim that exceeds the free capacity keeps all younger claims waiting.
 #[must_use]
 pub fn admit(free: u64, claims: &[Claim], devices: &[u64]) -> Admission {
     let mut found = Admission {

@@ -1,6 +1,7 @@
 //! Policies of a tier: BBOS, and the policies that section 5.3 compares with it.
 //!
-//! LRU and FIFO are not policies of rates. They are orders of victims.
+//! LRU and FIFO, which the paper also compares, do not choose rates. They choose the versions to
+//! demote and delete ([`super::victims::Order`]).
 
 use super::device::DeviceModel;
 use super::ramp::{EquationForm, Overflow, Ramp, Rates, even_rates};

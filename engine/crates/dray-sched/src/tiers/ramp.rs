@@ -233,8 +233,8 @@ impl Ramp {
     }
 
     /// Returns true if the period is long enough to demote the rest after the last write:
-    /// (period - (tc + td)) Brmax ≥ S (equation 5.3, with Brmax for the undefined Bdmax). The rest
-    /// of pattern 1 is DWPP instead of S.
+    /// (period - (tc + td)) Brmax ≥ S (equation 5.3, with Brmax for the undefined Bdmax). For
+    /// pattern 1, the rest is DWPP instead of S.
     #[must_use]
     pub fn fits_period(&self, period_seconds: f64) -> bool {
         self.period_min() <= period_seconds

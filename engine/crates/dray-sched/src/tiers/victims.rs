@@ -193,8 +193,9 @@ pub fn demotion_order(versions: &[Version], order: Order) -> Vec<usize> {
 
 /// Returns the fast copies to delete for `bytes_needed` bytes of space.
 ///
-/// Only demoted versions without a pin are deleted, in the given order. If that does not free
-/// enough, all of them are deleted, and [`Deletions::kept`] tells why the others were not.
+/// Only demoted versions without a pin are deleted, in the given order. If these versions do not
+/// free enough space, all of them are deleted, and [`Deletions::kept`] tells why the other versions
+/// are kept.
 #[must_use]
 pub fn deletions(versions: &[Version], bytes_needed: u64, order: Order) -> Deletions {
     let mut found = Deletions::default();

@@ -77,9 +77,9 @@ impl PeriodEstimator {
         self.applications.values().map(|one| one.written).sum()
     }
 
-    /// Returns DWPP: the declared bytes, and a quantile of the sum of the others. It is not below the
-    /// sum of the expected bytes, in which an application that has written more counts with its
-    /// written bytes.
+    /// Returns DWPP: the declared bytes, plus a quantile of the sum over the applications without a
+    /// declaration. The result is at least the sum of the expected bytes. In this sum, an
+    /// application that has written more than expected counts with its written bytes.
     #[must_use]
     pub fn dwpp(&self) -> f64 {
         let (mut sum, mut variance, mut least) = (0.0, 0.0, 0.0);

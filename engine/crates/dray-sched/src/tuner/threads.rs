@@ -1,10 +1,10 @@
 //! Finds the number of threads per storage target at one end, from the observations of this end
 //! only.
 //!
-//! An end always knows whether an object only waits for a thread. While this is the case, its
-//! storage is the bottleneck, and a different number of threads may increase the throughput. At
-//! other times the throughput says nothing about the threads. The other end is not involved: each
-//! end tunes its own threads, whichever end is the driver.
+//! An end always knows whether an object waits for a thread and for nothing else. While such an
+//! object waits, the storage of this end is the bottleneck, and a different number of threads may
+//! increase the throughput. At other times the throughput says nothing about the threads. The other
+//! end is not involved: each end tunes its own threads, whichever end is the driver.
 //!
 //! Non-goals: starting threads; comparing a slow target with others ([`crate::congestion`]).
 //!
@@ -18,7 +18,7 @@ use std::time::Duration;
 const SAMPLE: Duration = Duration::from_millis(250);
 
 /// Threads are the bottleneck of an end if an object waited for a thread during at least 1 /
-/// `SHORT_PART` of a sample. The bottleneck of a transfer uses the same threshold.
+/// `SHORT_PART` of a sample. The choice of a transfer's bottleneck uses the same threshold.
 const SHORT_PART: u32 = 3;
 
 /// Number of threads per storage target.

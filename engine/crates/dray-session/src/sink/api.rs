@@ -45,8 +45,8 @@ pub struct Config {
     pub sync_group_bytes: u64,
     /// Maximum time between writing data and the start of its sync.
     pub sync_interval: Duration,
-    /// Number of the driver's try: the driver makes a new try, with a new session, after a lost
-    /// connection. The sink ignores a CANCEL for another try.
+    /// Number of the driver's attempt. After a lost connection, the driver makes a new attempt,
+    /// with a new session. The sink ignores a CANCEL for another attempt.
     pub attempt: u32,
     /// True if this end is the driver. No other end needs the verdict then, so the sink does not
     /// wait until the source has stored it.

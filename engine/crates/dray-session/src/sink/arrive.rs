@@ -17,8 +17,9 @@ use dray_wire::message::{BlockHead, BlockState, Segment, SegmentKind};
 const ASKED_STREAMS_MAX: usize = 1024;
 
 /// Maximum number of ranges of block numbers that the sink remembers for each source. At the
-/// maximum, the sink counts the block numbers in the oldest gap as seen. A pool has far fewer
-/// buffers, so these blocks were never sent: their reads failed.
+/// maximum, the sink counts the block numbers in the oldest gap as seen. A source has far fewer
+/// buffers than this, so it has long given up the blocks in that gap: their reads failed, and they
+/// were never sent.
 const SEEN_RUNS_MAX: usize = 1 << 16;
 
 #[derive(Debug)]

@@ -232,8 +232,9 @@ impl Sink {
         }
     }
 
-    /// Handles a CREDIT message of a source. The message returns `count` unused credit, or requests
-    /// credit if `count` is 0. Returns false if the source returns more credit than it has.
+    /// Handles a CREDIT message of a source. The message returns `count` unused credits, or
+    /// requests credit if `count` is 0. Returns false if the source returns more credit than it
+    /// has.
     pub(super) fn on_credit(&mut self, peer: PeerId, target: TargetId, count: u32) -> bool {
         let Some(known) = self.peers.get_mut(&peer) else {
             return true;
@@ -379,8 +380,8 @@ impl Sink {
         if !was_listed {
             self.fail_unlisted(error.clone());
         }
-        // Entries have higher indices than their folder. So fail in descending order, entries
-        // before their folder.
+        // Entries have higher indices than their folder. So fail the entries in descending order:
+        // each entry before its folder.
         entries.sort_unstable_by(|one, other| other.cmp(one));
         for index in entries {
             if !self.end_failed_folder(index) {

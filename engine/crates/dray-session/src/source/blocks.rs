@@ -136,9 +136,9 @@ impl Source {
         }
     }
 
-    /// Returns idle credit, and requests credit for starving sink targets. A starving target has
-    /// objects to send but neither credit nor objects in transit. Without a request the target
-    /// could wait forever, if other targets hold all the credit and do not use it.
+    /// Returns unused credit to the sink, and requests credit for starving sink targets. A starving
+    /// target has objects to send but neither credit nor objects in transit. Without a request the
+    /// target could wait forever, if other targets hold all the credit and do not use it.
     fn balance_credit(&mut self) {
         let mut starving = self.objects.starving();
         // A sink that writes in order may hold arrived blocks while it waits for blocks of the
@@ -265,9 +265,9 @@ impl Source {
         segments.any(|segment| self.files.contains_key(&segment.file))
     }
 
-    /// Extends a read of `range` that found a hole. Returns `range` and the unsent ranges of the
-    /// file that lie in the same hole, also those that follow objects being read. The object in
-    /// which the hole ends is not included, because objects are sent whole.
+    /// Extends a read of `range` that found a hole. Returns `range` and all unsent ranges of the
+    /// file that lie in the same hole, including those behind objects that are being read. The
+    /// object in which the hole ends is not included, because objects are sent whole.
     fn take_hole(&mut self, index: FileIndex, range: ByteRange, hole_end: u64) -> Vec<ByteRange> {
         let mut found = RangeSet::new();
         found.insert(range);
@@ -398,8 +398,8 @@ impl Source {
     }
 
     /// Counts an object as sent after its stream has accepted all of it. An answer of the sink
-    /// about the object also proves this, and may arrive first. An object that is incomplete at the
-    /// end of the session does not count.
+    /// about the object also proves that the stream has accepted it, and may arrive first. An
+    /// object that is incomplete at the end of the session does not count.
     fn count_sent(&mut self, id: BlockId) {
         let sending = self.sending.get_mut(&id);
         if let Some(bytes) = sending.and_then(|sending| sending.uncounted.take()) {

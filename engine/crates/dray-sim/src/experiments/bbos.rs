@@ -27,8 +27,8 @@ pub const CHECKPOINT: f64 = 80.0 * GIGA;
 /// Period in seconds.
 pub const PERIOD: f64 = 3_800.0;
 
-/// Shortest total wait for space in seconds that counts as a stop. Shorter waits are errors of the
-/// simulation's time steps.
+/// Shortest total wait for space in seconds that counts as a stop. Shorter waits are artefacts of
+/// the simulation's time steps.
 pub const STOP_MIN: f64 = 0.1;
 
 /// Loads of Figures 5.3 and 5.4: the data written per period (DWPP) as a multiple of the capacity
@@ -71,8 +71,8 @@ impl Congestion {
     }
 }
 
-/// Returns the tier of the paper. Its versions are demoted as they are written, or after they are
-/// complete.
+/// Returns the tier of the paper. `demotes` says if versions are demoted while they are written, or
+/// after they are complete.
 ///
 /// # Panics
 /// Never: the bandwidths of the paper are valid.

@@ -1,6 +1,6 @@
 //! Restarts from a fast tier: the hit ratio of BBOS against other orders of victims (BBOS, section
-//! 5.3.4, Figures 5.7 and 5.8), and with an estimated MTBF. [`model`] has the tier. The choices of
-//! versions are the shipped code.
+//! 5.3.4, Figures 5.7 and 5.8), and with an estimated MTBF. The module [`model`] simulates the
+//! tier. The shipped code chooses the versions.
 
 pub mod model;
 
@@ -58,8 +58,8 @@ pub enum Retained {
 pub struct Mix {
     /// Ratio of the applications with periods of 60, 30 and 20 minutes.
     pub ratio: &'static str,
-    /// Number of applications with these periods. Both mixes write 48 checkpoints in an hour, which
-    /// is 1.9 S.
+    /// Number of applications with a period of 60, 30 and 20 minutes, in this order. Both mixes
+    /// write 48 checkpoints in an hour, which is 1.9 times the capacity.
     pub applications: [usize; 3],
     /// Hit ratio of the paper with the version-aware order, and without.
     pub paper: [f64; 2],
@@ -366,8 +366,8 @@ pub struct Learned {
     pub truth: Vec<f64>,
     /// Mean hit ratio with the estimate.
     pub estimate: Vec<f64>,
-    /// Regret: mean number of restarts from the slow tier that the truth would have avoided, from
-    /// the start until the end of the period.
+    /// Regret: mean number of restarts from the slow tier that a tier with the true MTBFs would
+    /// have avoided, from the start until the end of the period.
     pub regret: Vec<f64>,
     /// Mean number of restarts in a period.
     pub restarts: f64,

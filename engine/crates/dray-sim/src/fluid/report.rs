@@ -17,8 +17,8 @@ pub struct Report {
     /// Time in seconds in which capacity was idle although a transfer could have used it. The
     /// latencies of [`super::Switching`] do not count, because ordered capacity is in use.
     pub idle_seconds: f64,
-    /// Number of bytes that could have moved in `idle_seconds`: those of the transfer with the
-    /// largest unused rate.
+    /// Number of bytes that could have moved in `idle_seconds`. At each moment, only the transfer
+    /// with the largest unused rate counts.
     pub idle_bytes: f64,
 }
 

@@ -260,8 +260,9 @@ impl Writer {
         Ok(matches!(verdict, Verdict::Trusted(_)))
     }
 
-    /// Decides about the next file: the file exists, another transfer writes it, it can be
-    /// inherited, or it must be begun.
+    /// Decides what to do with the next file. There are four cases: the file exists, another
+    /// transfer writes the file, this transfer can inherit the file, or this transfer must begin
+    /// the file.
     fn meet(&mut self, at: &mut Destination, path: &RelPath) -> Result<()> {
         if matches!(at.disk.borrow().look(path), Some(Node::File(..))) {
             return Ok(());

@@ -101,8 +101,8 @@ impl Refresher {
         (since >= CHECK).then_some(Question::Epoch)
     }
 
-    /// Asks the cluster, if a question is due at the time `now`. Returns true if the placement is
-    /// another one afterwards. After an error the former placement remains.
+    /// Asks the cluster, if a question is due at the time `now`. Returns true if the placement has
+    /// changed. After an error the former placement remains.
     ///
     /// # Errors
     /// Errors of the monitors.

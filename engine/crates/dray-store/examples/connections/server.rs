@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 /// Maximum number of bytes in one request.
 pub(crate) const BYTES_MAX: usize = 1 << 20;
 
-/// Rates of the server. They are far below those of the processor, so that other load on the
-/// machine does not change the results.
+/// Rates of the server. They are so low that the processor never limits the throughput. So other
+/// load on the machine does not change the results.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rates {
     /// Rate of one connection in bytes per second.

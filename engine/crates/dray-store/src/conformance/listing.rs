@@ -256,8 +256,8 @@ fn links(store: &dyn Store) -> Outcome {
     Ok(())
 }
 
-/// Returns an item that a case checks if the listing ended too early. The check of this item then
-/// fails.
+/// Returns an item that matches no expectation. A case uses it in place of a missing item if the
+/// listing ends too early, so that the check of the item fails.
 fn never() -> crate::types::Listed {
     crate::types::Listed {
         depth: 0,
@@ -269,9 +269,9 @@ fn never() -> crate::types::Listed {
     }
 }
 
-/// Checks that a listing does not hold all names in memory. The case deletes the second half of the
-/// files after the first item was listed. A listing that had read all names in advance would still
-/// list the deleted files. So the case fails if more than a few of them are listed.
+/// Checks that a listing does not hold all names in memory. The case deletes every second file
+/// after the first two items were listed. A listing that had read all names in advance would still
+/// list the deleted files. So the case fails if the listing contains too many deleted files.
 fn many(store: &dyn Store) -> Outcome {
     const ENTRIES: usize = 100_000;
     const HELD_MAX: usize = 20_000;

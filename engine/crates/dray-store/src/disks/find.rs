@@ -170,7 +170,7 @@ impl Set {
     }
 
     /// Returns the disk of the partial file with the identity `id`. If the file does not exist,
-    /// returns a disk that will report the error.
+    /// returns a disk on which the caller's operation will fail with the right error.
     pub(super) fn disk_of_partial(
         &self,
         path: &RelPath,

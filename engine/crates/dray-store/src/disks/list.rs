@@ -336,8 +336,9 @@ impl Level {
             .unwrap_or(0)
     }
 
-    /// Returns the next entry of the folder and its disk. The entries before the first subfolder of
-    /// each disk come first, so that the files of a small folder come before its subfolders.
+    /// Returns the next entry of the folder and its disk. Each disk lists its entries up to its
+    /// first subfolder. The subfolders follow only after that, so that the files of a small folder
+    /// come before its subfolders.
     fn next(&mut self) -> Option<(usize, Result<Flat>)> {
         loop {
             let Some(part) = self.parts.get_mut(self.at) else {

@@ -1,8 +1,8 @@
 //! Marks of disks. The mark is a small text file in the folder of each disk.
 //!
-//! A mark shows that a disk is missing or belongs to other disks, for example after a restart of
-//! the host during which a file system was not mounted. The mark also contains the number of the
-//! disk. So the first disk, which has the object logs, stays the same in any order of the folders.
+//! The marks show if a disk is missing or belongs to another store, for example if a file system
+//! was not mounted after a restart of the host. The mark also contains the number of the disk. So
+//! the first disk, which has the object logs, stays the same in any order of the folders.
 
 use super::Disk;
 use crate::store::Store;
@@ -110,8 +110,8 @@ impl Marks {
         Ok(self.0.into_iter().map(|(disk, _)| disk).collect())
     }
 
-    /// Refuses a folder on the system's own file system if other folders are on other file systems.
-    /// The file system of this folder is then probably not mounted.
+    /// Refuses a folder without a mark on the file system of `/`, if other folders are on other
+    /// file systems. The disk of this folder is then probably not mounted.
     fn refuse_unmounted(&self, end: End) -> Result<()> {
         let Ok(system) = rustix::fs::stat("/") else {
             return Ok(());

@@ -25,8 +25,8 @@ use std::sync::{Arc, Mutex, RwLock};
 /// take about as long as its copy. The value is estimated, not measured.
 const FILE_BYTES_MIN: u64 = 256 * 1024;
 
-/// Maximum number of targets that a store names by its files. A Lustre client knows at most 8192
-/// devices (`MAX_OBD_DEVICES`).
+/// Maximum number of targets that a store finds by looking up files. A Lustre client knows at most
+/// 8192 devices (`MAX_OBD_DEVICES`).
 const PARTS_MAX: usize = 8192;
 
 /// Maximum number of files in the cache of a GlusterFS volume. If the cache is full, it is cleared.

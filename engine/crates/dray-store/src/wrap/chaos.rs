@@ -11,8 +11,8 @@ use std::borrow::Cow;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Number of counters that count repeated calls. If two kinds of calls share a counter, they only
-/// get other random numbers.
+/// Number of counters that count repeated calls. If two kinds of calls share a counter, this only
+/// changes the random numbers that they get.
 const COUNTERS: usize = 4096;
 
 /// Kinds of faults.

@@ -53,7 +53,7 @@ impl Hook for Trace {
     }
 }
 
-/// Returns a sink that writes one JSON object per line with the fields `at_us`, `took_us`,
+/// Returns a [`TraceSink`] that writes one JSON object per line with the fields `at_us`, `took_us`,
 /// `operation`, `path`, and, if known, `offset`, `length`, `error`. Write errors are ignored.
 #[must_use]
 pub fn json_lines(writer: impl Write + Send + 'static) -> TraceSink {

@@ -114,8 +114,8 @@ fn a_copy_has_the_stripes_of_its_source() {
         .expect("written");
     let small = to.path().join(".dray-b");
     assert_eq!(attribute(&small, STRIPES_NAME), None);
-    // The attribute that stands for `lustre.lov` is also an attribute of a user here, so the copy
-    // has it in any case.
+    // In this test a `user.` attribute stands for `lustre.lov`. The source sends it as an ordinary
+    // attribute too, so the small file has it in any case.
     assert_eq!(stripes_of(&small), Some(layout));
     // Stripes that cannot be read leave the choice to the folder.
     let begun = sink.begin_striped(&path("c"), 10, &request(b".dray-c"), b"4 stripes");
