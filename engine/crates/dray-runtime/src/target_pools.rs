@@ -67,7 +67,8 @@ impl PoolState {
         Waits::of_bits(self.waits.load(Ordering::Relaxed)).enough(self.busy_max)
     }
 
-    /// Counts one more thread and returns true, if a job has no thread and the maximum permits it.
+    /// If a job has no thread and the maximum permits another thread, counts this thread and
+    /// returns true.
     fn may_start(&self) -> bool {
         let running = self.running.load(Ordering::Relaxed);
         let is_needed = self.open.load(Ordering::Relaxed) > running;
@@ -90,7 +91,7 @@ impl PoolState {
     }
 }
 
-/// The job queue as one thread of a target uses it.
+/// The access of one thread to the job queue of its target.
 pub(crate) struct Worker<J> {
     jobs: Receiver<J>,
     crew: Arc<PoolState>,
@@ -105,7 +106,7 @@ impl<J> Worker<J> {
         }
     }
 
-    /// Executes a job, and records whether it waited.
+    /// Executes a job, and records whether the job waited for the storage.
     pub(crate) fn work<T>(&self, work: impl FnOnce() -> T) -> T {
         let waits = Waiting::begin();
         self.crew.moved.store(millis(), Ordering::Relaxed);

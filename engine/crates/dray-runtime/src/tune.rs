@@ -168,8 +168,8 @@ struct State {
 }
 
 /// Limits the number of streams in a result to the largest number that was open. The tuner may have
-/// requested streams that could not be opened. A known number above `granted` is not limited,
-/// because this session could not try it.
+/// requested streams that could not be opened. A number above `granted` comes from an earlier
+/// session. It is not limited, because this session could not try it.
 fn had(mut found: Remembered, granted: u16, live_most: u32) -> Remembered {
     let streams = &mut found.setting.streams;
     if *streams <= u32::from(granted) {

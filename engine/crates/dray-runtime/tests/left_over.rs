@@ -57,8 +57,8 @@ fn small_files_that_get_no_name_leave_nothing() {
     assert_eq!(names(&to), ["empty", "small"], "the folders in their way");
 }
 
-/// A store wrapper that acts as another writer: just before a file is published, it replaces the
-/// partial file by a file of its own.
+/// A store wrapper that acts as another writer: just before a file is published, another file takes
+/// the place of the partial file.
 struct TakesName(PathBuf);
 
 impl Hook for TakesName {

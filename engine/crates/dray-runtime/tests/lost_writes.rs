@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A store wrapper that loses all data written to the large file. As POSIX storage does, it reports
-/// the loss at a later write, the `nth` one.
+/// A store wrapper that loses all data written to the large file. As POSIX storage does, the
+/// wrapper reports the loss only at a later write: the `nth` one.
 struct WritesBehind {
     nth: AtomicU32,
     to: PathBuf,

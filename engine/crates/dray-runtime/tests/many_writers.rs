@@ -424,8 +424,8 @@ fn killed_at_any_step_of_taking_over_it_loses_and_invents_nothing() {
             local::run(source, sink, &Notes::default(), |_| {}).expect("started");
         }
         let died = left.load(Ordering::Relaxed) == 0;
-        // The next transfer resumes the files. Its id is that of the transfer that died, that of
-        // the interrupted transfer before it, or a new one.
+        // The next transfer resumes the files. This transfer is either the one whose process died
+        // ("vb"), the interrupted one before ("va"), or a new one ("vc").
         let next = ["vb", "va", "vc"][usize::try_from(steps).expect("few") % 3];
         let (outcome, progress, events) = scene.copy(next, "ev0*");
         assert!(

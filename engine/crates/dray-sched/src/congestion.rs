@@ -259,7 +259,7 @@ impl Congestion {
         bound.unwrap_or(self.most).min(self.most).max(1)
     }
 
-    /// Returns the speed of a target compared with the others.
+    /// Returns the speed of a target compared with the other targets.
     #[must_use]
     pub fn pace(&self, target: TargetId, now: Time) -> Pace {
         let Some(target) = self.targets.get(&target) else {
@@ -310,8 +310,8 @@ impl Congestion {
         }
     }
 
-    /// Returns true if the oldest operation on a target takes much longer than operations on this
-    /// target and on the others usually take.
+    /// Returns true if the oldest operation in progress on a target takes much longer than usual,
+    /// compared with this target and with the median target.
     fn is_late(&self, target: &TargetState, times: u64, least: Duration, now: Time) -> bool {
         let Some(usual) = self.usual else {
             return false;

@@ -85,7 +85,7 @@ impl CreditLedger {
         self.round_trip = Some(took);
     }
 
-    /// Adds a target, or records that the source has objects for it again.
+    /// Adds a target. For a known target, records that the source has objects for the target again.
     pub fn add_target(&mut self, target: TargetId) {
         let known = self.targets.entry(target);
         known.or_insert_with(Account::new).is_quiet = false;

@@ -1,7 +1,7 @@
 //! Chooses the next object to send (LADS, sections 3 and 4). Objects wait in one queue for each
-//! pair of source target and sink target. If a target at either end is busy, the choice skips it
-//! instead of waiting for it. A congested source target gets fewer concurrent reads, but at least
-//! one.
+//! pair of source target and sink target. If the target of a queue is busy at either end, the
+//! choice skips the queue and does not wait. A congested source target gets fewer concurrent reads,
+//! but at least one.
 //!
 //! Pairs are served in rotation, so that no pair starves. Within a pair, files are served in
 //! rotation too. Objects that complete something have precedence: the last object of a file goes
@@ -333,7 +333,7 @@ impl Objects {
         }
     }
 
-    /// Returns the speed of a source target compared with the others.
+    /// Returns the speed of a source target compared with the other source targets.
     #[must_use]
     pub fn pace(&self, source: TargetId, now: Time) -> Pace {
         self.congestion.pace(source, now)
@@ -352,7 +352,8 @@ impl Objects {
         }
     }
 
-    /// Records that an attempt to send an object of `index` has ended: it was written or given up.
+    /// Records that an attempt to send an object of the file `index` has ended: the object was
+    /// written, or the attempt was given up.
     pub fn settled(&mut self, index: FileIndex) {
         if let Some(file) = self.files.get_mut(&index) {
             file.under_way = file.under_way.saturating_sub(1);

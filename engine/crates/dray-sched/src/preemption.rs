@@ -1,9 +1,9 @@
 //! Chooses the sessions to end when other transfers must start and no session slot is free.
 //!
 //! The plan of promised transfers counts bytes, not session slots. So promised transfers start in
-//! the order of their latest start. If no slot is free, a promised transfer takes one from a
-//! transfer that can wait: first a held transfer, then a transfer without a promise (background
-//! class first), then a promised transfer that has time.
+//! the order of their latest start. If no slot is free, a promised transfer takes the slot of a
+//! transfer that can wait: first of a held transfer, then of a transfer without a promise
+//! (background class first), then of a promised transfer whose latest start is much later.
 //!
 //! Non-goals: the plan ([`crate::broker`]), holds within the limits ([`crate::policy`]), ending a
 //! session.
@@ -19,8 +19,9 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 /// A promised transfer is urgent if its latest start is at most this far away. Another promised
-/// transfer gives up its slot only if its latest start is later by more than this. Ending one
-/// session and starting another takes much less time. The value is an estimate.
+/// transfer gives up its slot only if its latest start is later than that of the urgent transfer by
+/// more than this time. Ending one session and starting another takes much less time. The value is
+/// an estimate.
 pub const HURRY: Duration = Duration::from_secs(60);
 
 /// Maximum number of sessions that are being ended for other transfers at the same time. The value
@@ -69,8 +70,8 @@ pub struct Newcomer<'n> {
 enum Rank {
     /// Held transfers. The one held longest comes first.
     Held(Time),
-    /// Running transfers without a promise. The lowest class comes first. Within a class, the last
-    /// one started comes first, because it loses least.
+    /// Running transfers without a promise. The lowest class comes first. Within a class, the
+    /// transfer that was started last comes first, because it loses least.
     Unpromised(Reverse<Class>, Reverse<Time>),
     /// Promised transfers. The one with the latest start comes first.
     Promised(Reverse<Time>),

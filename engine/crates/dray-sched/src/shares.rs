@@ -1,9 +1,9 @@
 //! Divides a rate in a tree, for example endpoint -> peer -> owner -> transfer.
 //!
-//! At each level every node gets its floor first. The rest is divided by weight. No node gets more
-//! than it can use, and no capacity stays idle that a node could use. This is weighted max-min
-//! fairness (Bertsekas and Gallager, Data Networks, section 6.5.2) in a tree of shares (Floyd and
-//! Jacobson, Link-sharing, 1995).
+//! At each level every node gets its floor first. The remaining rate is divided by weight. No node
+//! gets more than it can use, and no capacity stays idle that a node could use. This is weighted
+//! max-min fairness (Bertsekas and Gallager, Data Networks, section 6.5.2) in a tree of shares
+//! (Floyd and Jacobson, Link-sharing, 1995).
 //!
 //! The rate that a leaf can use is known only by observation ([`Demand`]).
 
@@ -264,8 +264,8 @@ impl Grants {
     }
 
     /// Returns the amount by which the rate of a node is below its floor, or below the part of the
-    /// floor that it can use. This happens if the floors of siblings together exceed the capacity;
-    /// they are then reduced in proportion.
+    /// floor that it can use. The rate is below the floor if the floors of siblings together exceed
+    /// the capacity: all these floors are then reduced in proportion.
     #[must_use]
     pub fn missing(&self, node: NodeId) -> BytesPerSecond {
         BytesPerSecond(self.missing[node.0])

@@ -6,9 +6,10 @@
 //! on another stream is *overtaken*. If the objects of an overtaken stream do not arrive for a long
 //! time, the stream is *stuck*: its network path is dead, and no socket reports an error.
 //!
-//! A slow target cannot make a stream stuck. Only objects of the same target are compared. They
-//! count only while the target answers on other streams, or if other streams have no objects for
-//! the target. Before a stream is given up, the source asks the sink whether it is alive.
+//! A slow target cannot make a stream stuck. Only objects of the same target are compared. An
+//! overtaken object counts only while the sink answers about the same target on other streams, or
+//! if other streams have no objects for the target. Before the source gives up a stream, it asks
+//! the sink whether the sink is alive.
 //!
 //! Non-goals: sending the objects of a stuck stream again; slow streams, whose objects still
 //! arrive.
@@ -70,8 +71,8 @@ struct Stream {
     /// and sequence number. The value is the time at which the object was passed.
     open: BTreeMap<(TargetId, u64), Time>,
     overtaken: BTreeMap<TargetId, Overtaken>,
-    /// Time of the stream's last progress: an object was passed to it, accepted by its socket, or
-    /// answered.
+    /// Time of the stream's last progress: an object was passed to the stream, its socket accepted
+    /// data, or the sink answered about one of its objects.
     stirred: Time,
 }
 
@@ -96,9 +97,10 @@ impl Stream {
 /// Action that the source must take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Ask the sink whether it is alive. Call [`Streams::heard`] when the sink answers.
+    /// Ask the sink for a sign of life. Call [`Streams::heard`] when the sink answers.
     Ask,
-    /// Close this stream, because it is stuck. The number counts the objects on it.
+    /// Close this stream, because it is stuck. The number is that of the unanswered objects on the
+    /// stream.
     GiveUp(StreamId, usize),
 }
 
@@ -221,7 +223,7 @@ impl Streams {
         }
     }
 
-    /// Records that the sink has answered that it is alive.
+    /// Records the sink's answer to [`Verdict::Ask`].
     pub fn heard(&mut self, now: Time) {
         if let Some((_, at @ None)) = &mut self.suspect {
             *at = Some(now);
@@ -283,8 +285,9 @@ impl Streams {
         }
     }
 
-    /// Returns true if the stream, and not the target, causes the missing progress: the target
-    /// answers on other streams, or other streams have no objects for it.
+    /// Returns true if the stream, and not the target, causes the missing progress. This is the
+    /// case if the sink answers about the target on other streams, or if other streams have no
+    /// objects for the target.
     fn is_told_apart(&self, id: StreamId, target: TargetId, now: Time) -> bool {
         let recently = self.patience().max(self.usual(target) * 2);
         let answers = self.answers.get(&target);

@@ -6,10 +6,10 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mutant {
     /// The source frees a buffer when it passes the buffer to a stream, before the stream has sent
-    /// it.
+    /// the bytes.
     SourceFreesUnsentBuffer,
-    /// The source picks an object again after the sink has written it, before the sink reports the
-    /// object as durable.
+    /// The source sends an object a second time after the sink has written the object and before
+    /// the sink reports it as durable.
     SourceReopensWrittenObject,
     /// The source does not remove closed entries, and accepts a verdict while entries are open.
     SourceAcceptsEarlyVerdict,

@@ -7,8 +7,8 @@ use dray_wire::message::Totals;
 /// Counters of one end. All byte counts are bytes of file content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
-    /// True if the sink discards data. No data is durable then, although `bytes_durable` and
-    /// `files_done` count it.
+    /// True if the sink discards data. Then no data is durable, although `bytes_durable` and
+    /// `files_done` count the discarded data.
     pub keeps_nothing: bool,
     /// True if the other end has set its rate to zero, so no data moves until the other end raises
     /// the rate.

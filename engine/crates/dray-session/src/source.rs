@@ -85,7 +85,7 @@ enum Phase {
     /// The source waits for the sink's READY message.
     Waiting,
     Moving,
-    /// The source has received the verdict. The runtime is storing it or has stored it.
+    /// The source has received the verdict. The runtime is storing the verdict or has stored it.
     Closing(Totals),
     /// A user has stopped the session. The source waits until this time for the sink's last
     /// message.

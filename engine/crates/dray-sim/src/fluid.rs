@@ -1,6 +1,6 @@
-//! Simulates many transfers over shared resources as a fluid on a virtual clock. It serves
-//! experiments with policies, rates and admission, whose transfers take hours in the papers and
-//! moments in this model.
+//! Simulates many transfers over shared resources as a fluid on a virtual clock. The model serves
+//! experiments with policies, rates and admission. Their transfers took hours in the papers; the
+//! model simulates them within moments.
 //!
 //! A [`Load`] describes arrivals and resources. The model calls a [`Conductor`] at each event. The
 //! conductor returns the rate of each transfer and the time of its next call. Between two events
@@ -125,8 +125,8 @@ impl Transfer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Switching {
     /// Object size in bytes. A stopped transfer continues at its rate until the object in flight is
-    /// complete, that is, until its total is a multiple of this size. With zero it stops
-    /// immediately.
+    /// complete, that is, until the transfer's total is a multiple of this size. With a size of
+    /// zero, a transfer stops immediately.
     pub object_bytes: u64,
     /// Time from the first order for a transfer until its first byte. The ordered capacity is idle
     /// in this time.

@@ -20,8 +20,8 @@ fn bde_both_deadlines_are_met_and_the_third_task_is_throttled_and_idle_never() {
             report.idle_seconds
         );
         let rate = |task, seconds| bde::rate_at(&conductor, task, seconds);
-        // Alone, the third task gets the whole rate. Together with the others it gets a small part,
-        // but never zero.
+        // Alone, the third task gets the whole rate. Together with the other two tasks, the third
+        // task gets a small part, but never zero.
         let alone = rate(2, 30);
         assert!(alone > 9.9, "{alone}");
         assert!((0.1..0.2 * alone).contains(&rate(2, 95)), "{}", rate(2, 95));

@@ -1,5 +1,5 @@
 //! One of eight storage targets has a tenth of its normal speed. The tests check how much data
-//! bypasses it, and how much it delays the others.
+//! bypasses the slow target, and how much the slow target delays the other targets.
 
 use dray_core::options::Order;
 use dray_sim::experiments::slow_target;

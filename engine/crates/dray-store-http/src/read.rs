@@ -171,7 +171,8 @@ impl HttpFile {
     }
 
     /// Returns the last state from the server, if no new query is needed. If this state differs
-    /// from `opened`, it is final, because the version of the bytes read is unknown.
+    /// from `opened`, no new query is needed, because it is then unknown which version the bytes
+    /// read belong to.
     fn still_holds(&self, opened: ReadState) -> Option<ReadState> {
         let asked = self.last().asked?;
         if asked.state != opened {
@@ -301,8 +302,8 @@ impl ReadHandle for HttpFile {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         self.busy.fetch_add(1, Ordering::SeqCst);
         let read = self.read(offset, buffer);
-        // Count the read before it is no longer in progress. A thread that sees no reads in
-        // progress then sees the number of all completed reads.
+        // First count the read as completed, and then as no longer in progress. So a thread that
+        // sees no reads in progress sees the number of all completed reads.
         self.ended.fetch_add(1, Ordering::SeqCst);
         self.busy.fetch_sub(1, Ordering::SeqCst);
         read

@@ -323,8 +323,8 @@ impl Server {
     }
 
     /// Returns the server's checksum of a file; `None` if the server has no checksum. Some servers
-    /// read the whole file before they answer. If the request times out, it is repeated while
-    /// `waits` returns true.
+    /// read the whole file before they answer. If the request times out, this function repeats the
+    /// request while `waits` returns true.
     pub(crate) fn digest(
         &self,
         path: &RelPath,

@@ -214,7 +214,7 @@ enum Pulse {
 }
 
 /// Excludes a holder that does not answer. Returns false if this client has no permission to
-/// exclude it and the holder may still have a connection.
+/// exclude the holder and the holder may still have a connection.
 fn exclude(pool: &Pool, holder: &Holder, pulse: Pulse) -> Answer<bool> {
     match pool.cluster.exclude(&holder.address) {
         Err(Errno::PERMISSION | Errno::ACCESS) => Ok(pulse == Pulse::Gone),
@@ -326,9 +326,10 @@ fn pulse(pool: &Pool, object: &CStr, holder: &Holder) -> Answer<Pulse> {
 }
 
 /// Returns the numbers of the clients that have answered a notification, and of those that have
-/// not. The reply has the number of answers (4 bytes), and for each the client (8 bytes), its watch
-/// (8), a length (4) and bytes. The clients without an answer follow: their number (4 bytes), and
-/// for each the client (8) and its watch (8). All numbers are little endian.
+/// not. The reply has the number of answers (4 bytes). For each answer follow the client's number
+/// (8 bytes), its watch (8), a length (4) and bytes of this length. Then follows the number of
+/// clients without an answer (4 bytes) and, for each of them, its number (8) and its watch (8). All
+/// numbers are little endian.
 fn clients(reply: &[u8]) -> Option<(Vec<u64>, Vec<u64>)> {
     fn word<const N: usize>(reply: &mut &[u8]) -> Option<[u8; N]> {
         let (word, rest) = reply.split_first_chunk::<N>()?;

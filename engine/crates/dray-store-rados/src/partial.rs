@@ -270,8 +270,9 @@ impl Files {
             .one(Job::write(State::Claim.object(&part.full), steps));
     }
 
-    /// Writes to an object of a direct partial file that has another generation: it is left from an
-    /// abandoned transfer, or belongs to a transfer that has the claim.
+    /// Writes to an object of a direct partial file although the object has another generation.
+    /// Such an object is left from an abandoned transfer, or belongs to a transfer that has the
+    /// claim.
     fn take_over(&self, part: &Part, number: u64, writes: &[Step<'_>]) -> Answer<Got> {
         let claim = State::Claim.object(&part.full);
         let generation = part.generation.text();

@@ -1,7 +1,9 @@
-//! The steps that give a partial file its final name, and that delete a partial or a final file.
+//! The steps of publishing, which give a partial file its final name, and of deleting a partial
+//! file or a published file.
 //!
 //! One operation on the first object makes a file visible: it writes the bytes of this object, the
-//! attributes of libradosstriper and dray's own attributes. All other objects exist before.
+//! attributes of libradosstriper and dray's own attributes. All other objects of the file exist
+//! before this operation.
 
 use crate::attributes::FileAttributes;
 use crate::errors::{Answer, Errno};

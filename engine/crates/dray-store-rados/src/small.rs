@@ -1,7 +1,8 @@
 //! Batches of small files.
 //!
-//! A small file is written as the state object of a partial file, which makes it durable. The bytes
-//! also stay in memory until the file is published, so that publishing need not read them.
+//! A small file is written as the state object of a partial file. This write makes the small file
+//! durable. The bytes also stay in memory until the file is published, so that publishing need not
+//! read them.
 
 use crate::attributes::FileAttributes;
 use crate::errors::{Answer, Errno};

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// Maximum ratio of the expected time of the assigned replica to the expected time of the best
 /// replica. The scheduler knows all reads in progress and handles smaller differences by the order
-/// of reads. This value and the next ones are those of `dray_sched::congestion`.
+/// of reads. This constant and the constants below have the values of `dray_sched::congestion`.
 const SOONER_TIMES: u32 = 3;
 
 /// A replica whose expected time is below this value is never slow.
@@ -20,8 +20,8 @@ const SLOW_MIN: Duration = Duration::from_millis(2);
 /// Divisor of the moving average. Each read has the weight 1/4.
 const WEIGHT: u32 = 4;
 
-/// Time for which an idle replica still counts as slow. After it, one read measures the replica
-/// again. The value is estimated, not measured.
+/// Time for which an idle replica still counts as slow. After this time, one read measures the
+/// replica again. The value is estimated, not measured.
 const BELIEF: Duration = Duration::from_secs(1);
 
 /// Time for which a failed replica is not used if there are other replicas. A server needs about

@@ -357,8 +357,8 @@ fn failed(operation: &str, raw: &RawError) -> Error {
     };
     let said = CStr::from_bytes_until_nul(&raw.words).map(CStr::to_string_lossy);
     let said = said.unwrap_or_default();
-    // Make one line of the message. Remove the mark at its start, because it has no meaning for
-    // users of dray.
+    // Make one line of the message. Remove the tag `[ERROR]` at its start, because the tag has no
+    // meaning for users of dray.
     let said = said
         .trim()
         .trim_start_matches("[ERROR] ")

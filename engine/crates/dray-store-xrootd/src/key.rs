@@ -15,7 +15,7 @@ const LOST: Duration = Duration::from_secs(10);
 ///
 /// A server lets the reading client wait if the user's client has not registered the key yet.
 /// XRootD has a race here (5.5, `XrdOfsTPCInfo::Reply`). If the key is registered just before the
-/// server sends the answer "wait", the server later drops its final answer. The key is then valid,
+/// server sends the answer "wait", the server never sends its final answer. The key is then valid,
 /// and the reading client is not informed. A second request succeeds in this case.
 ///
 /// The first request continues to wait in parallel, because the server may still answer it. This

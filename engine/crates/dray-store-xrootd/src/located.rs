@@ -33,10 +33,9 @@ pub(crate) struct Located {
 }
 
 impl Located {
-    /// Selects the valid replicas. `manager` is the state that the manager sent, and it is the
-    /// state of an arbitrary replica. A replica is valid if its size is that of most replicas. If
-    /// two sizes are equally frequent, the size in `manager` wins. Returns `None` if no replica is
-    /// valid.
+    /// Selects the valid replicas. `manager` is the state that the manager sent, which is the state
+    /// of an arbitrary replica. A replica is valid if it has the most frequent size. If two sizes
+    /// are equally frequent, the size in `manager` wins. Returns `None` if no replica is valid.
     ///
     /// Modification times are not compared, because each replica has the time at which it was
     /// created. The reported time is the oldest one, because a later replica does not change it.

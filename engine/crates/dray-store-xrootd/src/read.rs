@@ -134,7 +134,8 @@ impl RemoteReader {
     }
 
     /// Returns the file on a connection, and opens it if necessary. Returns `None` if the server
-    /// now has another version than the one opened first, and this connection has read nothing.
+    /// now has another version than the version that was opened first, and this connection has read
+    /// nothing.
     fn file(&self, number: usize, slot: &Slot) -> Result<Option<Arc<RemoteFile>>> {
         let mut file = slot.file.lock_unpoisoned();
         if let Some(file) = &*file {
@@ -146,8 +147,8 @@ impl RemoteReader {
         let opened = Arc::new(client()?.open(&self.url.at(&self.path, number)?, self.how.mode())?);
         // The server sent the state with the answer to the opening, so this call sends no request.
         if !is_same(&opened.state(false)?, &self.seen().found) {
-            // Do not use this connection. The first connection still reads the version that it
-            // opened, or reads another replica of a cluster, whose time differs.
+            // Do not use this connection. Either the first connection still reads the version that
+            // it opened, or it reads another replica of a cluster, whose time differs.
             if number > 0 && slot.ended.load(Ordering::SeqCst) == 0 {
                 slot.is_other.store(true, Ordering::Relaxed);
                 return Ok(None);
@@ -219,8 +220,8 @@ impl RemoteReader {
             return Ok(None);
         };
         let read = file.read(offset, buffer, self.how.pages);
-        // Count the read before it is no longer in progress. A thread that sees no reads in
-        // progress then sees the number of all completed reads.
+        // First count the read as completed, and then as no longer in progress. So a thread that
+        // sees no reads in progress sees the number of all completed reads.
         slot.ended.fetch_add(1, Ordering::SeqCst);
         Self::forget_if_lost(slot, &file, &read);
         read.map(Some)

@@ -117,8 +117,9 @@ struct LeasedSlot<C> {
     outcome: Outcome,
 }
 
-/// A connection that this thread opens while other threads wait for it. Dropping this value before
-/// [`Opening::done`], also in a panic, reports that the connection could not be opened.
+/// A connection that this thread is opening while other threads wait for the connection. If this
+/// value is dropped before [`Opening::done`], for example in a panic, the pool records that the
+/// connection could not be opened.
 struct Opening<'a, C> {
     shared: &'a PoolState<C>,
     at: usize,

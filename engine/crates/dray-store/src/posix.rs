@@ -342,8 +342,8 @@ impl Store for PosixStore {
                     }
                     let own = rustix::process::geteuid().as_raw() == stat.st_uid;
                     if own && mode_of(&stat) & OWNER_ENTERS != OWNER_ENTERS {
-                        // Ignore the error. If it matters, creating an entry in the folder fails
-                        // with the same error.
+                        // Ignore the error. If the owner really cannot enter the folder, creating
+                        // an entry in the folder fails with the same error.
                         let _ = let_owner_in(folder, name);
                     }
                     Ok(MadeDir::Existed)
@@ -494,9 +494,9 @@ pub fn default_folder_mode() -> u32 {
     }
 }
 
-/// Returns the umask. It is read once from /proc, because `umask(2)` would change it for a moment
-/// in all threads. If it cannot be read, returns all bits. The store then sets each mode
-/// explicitly.
+/// Returns the umask, as read once from /proc. The call `umask(2)` is not used, because it would
+/// change the umask for a moment in all threads. If the umask cannot be read, returns all bits, so
+/// that the store sets each mode explicitly.
 fn umask() -> u32 {
     let Ok(status) = std::fs::read_to_string("/proc/self/status") else {
         return 0o777;

@@ -350,7 +350,8 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// An error if a sync failed, or if the host or the storage had too few resources to open an
     /// item. Then none of the items counts as durable. `Io` if the device lost writes. After such a
-    /// loss every later call of this store fails too, because the system reports a loss only once.
+    /// loss every later call of this function fails too, because the system reports a loss only
+    /// once.
     fn sync_each(&self, items: &[SyncItem<'_>]) -> Result<Vec<Result<()>>>;
 
     /// Deletes a file, a link or an empty folder. A missing entry is not an error.
@@ -480,8 +481,8 @@ pub trait ReadHandle: Send + Sync {
 /// A partial file open for writing. Several threads use the handle concurrently. Dropping the
 /// handle does not delete the partial file, and [`Store::begin`] can open it again.
 pub trait Partial: Send + Sync {
-    /// Returns the identity of the file. The object log records it, so that a later run can find
-    /// the file.
+    /// Returns the identity of the file. The object log records the identity, so that a later run
+    /// can find the file.
     fn id(&self) -> PartialId;
 
     /// Writes all of `bytes` at `offset`. The same bytes may be written several times. They are not
@@ -553,9 +554,9 @@ pub trait Partial: Send + Sync {
     /// the start.
     fn sync(&self) -> Result<()>;
 
-    /// Does the slow part of [`Partial::publish`] that readers cannot see. The caller passes the
-    /// same attributes to both calls and checks its lease between them. A store may do nothing
-    /// here.
+    /// Does the slow part of [`Partial::publish`] in advance, as far as readers of the final name
+    /// cannot see it. The caller passes the same attributes to both calls and checks its lease
+    /// between them. A store may do nothing here.
     ///
     /// # Errors
     /// The errors of [`Partial::publish`].

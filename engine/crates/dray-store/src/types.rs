@@ -209,8 +209,8 @@ pub struct Noted {
 
 impl InodeState {
     /// Returns true if the content may have changed since `before`, although its modification time
-    /// is the same. This is the case if the ctime has changed, and the mode, the owner and the
-    /// number of names have not. The caller compares extended attributes ([`Noted`]).
+    /// is the same. This is the case if the ctime has changed, but the mode, the owner and the
+    /// number of names have not changed. The caller compares extended attributes ([`Noted`]).
     #[must_use]
     pub fn may_differ_from(&self, before: &Self) -> bool {
         let attributes = |state: &Self| (state.mode, state.owner, state.links);

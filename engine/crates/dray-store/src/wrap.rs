@@ -29,8 +29,9 @@ pub struct WrapOptions {
 }
 
 /// Puts wrappers around a store. Chaos is the innermost wrapper, because the faults are those of
-/// the storage. Limit is in the middle, because a failed call uses its share of the rate too. Trace
-/// is the outermost wrapper, so its times include the waits that the caller sees.
+/// the storage. Limit is in the middle, because a call that fails through chaos uses its share of
+/// the rate too. Trace is the outermost wrapper, so its times include the waits that the caller
+/// sees.
 #[must_use]
 pub fn wrap(store: Arc<dyn Store>, options: WrapOptions) -> Arc<dyn Store> {
     let mut store = store;

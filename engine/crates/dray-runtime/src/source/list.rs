@@ -334,8 +334,8 @@ fn rebase(root: &Root, rename: Option<&Name>, error: Error) -> Error {
     }
 }
 
-/// Returns an error if the file's size differs from the requested one: it is another file, or it is
-/// incomplete.
+/// Returns an error if the file's size differs from the requested size, because the file is then
+/// another file or incomplete.
 fn must_be(asked: u64, size: u64) -> Result<()> {
     if asked == size {
         return Ok(());

@@ -91,7 +91,8 @@ impl BottleneckFinder {
         }
     }
 
-    /// Returns true if the session moves at its permitted rate. No other stage limits it then.
+    /// Returns true if the session moves at its permitted rate. In this case no other stage limits
+    /// the session.
     fn is_at_its_rate(&mut self, seen: &Interval) -> bool {
         let part = (seen.took.as_secs_f64() / SMOOTH.as_secs_f64()).min(1.0);
         let now = seen.bytes as f64 / seen.took.as_secs_f64().max(1e-9);

@@ -143,7 +143,8 @@ pub struct Pairs {
     /// Shows a warning to the administrator or user.
     warn: fn(&str),
     file: PathBuf,
-    /// True if the file exists and could not be read. It may be intact, so it is not overwritten.
+    /// True if the file exists and could not be read. The file may be intact, so it is not
+    /// overwritten.
     leaves_alone: bool,
     memory: Mutex<Memory>,
 }

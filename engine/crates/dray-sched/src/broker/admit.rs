@@ -56,9 +56,9 @@ pub struct Refusal {
     pub rate_needed: Option<BytesPerSecond>,
     /// Rate that is available to this request in its time window, if all promises are kept.
     pub rate_there_is: Option<BytesPerSecond>,
-    /// Deadlines with which all requests would be accepted. Each is later than requested, by the
-    /// same delay. An offer of [`Broker::admit`] is valid for [`Config::offer_holds`], as long as
-    /// no other promise is made in that time and every transfer runs at its rate.
+    /// Deadlines with which all requests would be accepted. All are later than requested, by the
+    /// same delay. An offer of [`Broker::admit`] is valid for [`Config::offer_holds`], unless
+    /// another promise is made in that time or a transfer runs slower than its rate.
     pub offer: Option<Vec<(TransferKey, Time)>>,
 }
 

@@ -2,11 +2,11 @@
 //! filling finds no plan.
 //!
 //! The linear program minimises the sum of all shortfalls, each relative to the size of its demand.
-//! The method is Mehrotra's predictor-corrector method (Wright, Primal-Dual Interior-Point Methods,
-//! 1997, chapter 10). It starts at a point that is feasible for the primal and the dual problem. A
-//! resource constrains only demands in the same interval. So the normal equations consist of one
-//! small block for each interval and one dense block for the demands. Each of about twenty steps
-//! costs O(n^3 + K n^2 R), with n demands, K intervals and R resources.
+//! The program uses Mehrotra's predictor-corrector method (Wright, Primal-Dual Interior-Point
+//! Methods, 1997, chapter 10). It starts at a point that is feasible for the primal and the dual
+//! problem. A resource constrains only demands in the same interval. So the normal equations
+//! consist of one small block for each interval and one dense block for the demands. Each of about
+//! twenty steps costs O(n^3 + K n^2 R), with n demands, K intervals and R resources.
 //!
 //! This is the only part of the broker with floating-point numbers. A solution is only a proposal:
 //! it is rounded down to bytes, filled up, and accepted only if the result is a plan. A refusal
@@ -61,7 +61,7 @@ pub fn bytes_bound(need: &Need) -> Option<f64> {
     Some((all - bound.max(0.0)) * program.unit)
 }
 
-/// Converts floating-point amounts to bytes. Rounds down, then places the rest where it fits.
+/// Converts floating-point amounts to bytes: rounds down, then places the remaining bytes.
 fn rounded(need: &Need, grid: &Grid, program: &Program) -> Option<Plan> {
     let mut grid = grid.clone();
     let mut amounts = vec![vec![0u64; grid.intervals()]; need.demands.len()];

@@ -33,8 +33,8 @@ impl Plan {
         }
     }
 
-    /// Returns the rate of a demand in the first interval in which it moves, in bytes per second,
-    /// rounded up.
+    /// Returns the rate of a demand in the first interval in which the plan moves bytes of the
+    /// demand, in bytes per second, rounded up.
     pub(crate) fn first_rate(&self, demand: usize) -> u64 {
         let first = self.amounts[demand].iter().position(|bytes| *bytes > 0);
         first.map_or(0, |at| {

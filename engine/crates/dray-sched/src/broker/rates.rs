@@ -135,7 +135,7 @@ impl Broker {
             mean: &mean,
             high: &high,
         };
-        // Keep capacity for the latest offers first, each if it still fits.
+        // Keep capacity for each offer that still fits, the latest offer first.
         let stands = |offered: &[Wish]| !offered.iter().any(|wish| wishes.contains_key(&wish.key));
         let offers = self.offers.iter().rev();
         let offers = offers.filter(|(until, offered)| *until > now && stands(offered));
@@ -292,10 +292,10 @@ fn by_itself(taken: &Taken, now: Time) -> Option<Option<Time>> {
     Some(lasts.map(|lasts| now + lasts))
 }
 
-/// Gives the transfer with the earliest deadline all capacity, if all promises of the part still
-/// fit after these rates were in force for the time `holds`. Bytes that move early are safe if the
-/// capacity falls later. Returns `None` if the promises would not fit. This can happen with several
-/// resources or with ceilings.
+/// Gives the transfer with the earliest deadline all capacity. Checks that all promises of the part
+/// still fit after these rates were in force for the time `holds`. Bytes that move early are safe
+/// if the capacity falls later. Returns `None` if the promises would not fit. This can happen with
+/// several resources or with ceilings.
 fn early(
     need: &Need,
     present: &[Option<u64>],

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 /// Maximum number of rounds before the remaining capacity is given to one transfer after the other.
 /// In each round a transfer gets its share of its scarcest resource. Shares that it cannot use on
-/// its other resources are divided in the next round. Few rounds are needed, because the remainder
-/// at least halves in each round where two resources meet.
+/// its other resources are divided in the next round. Few rounds are needed: with transfers on two
+/// resources, the capacity that is not yet divided at least halves in each round.
 const ROUNDS_MAX: usize = 16;
 
 /// A transfer that could use more rate.
@@ -43,8 +43,8 @@ fn weight(weight: u32) -> Share {
 /// Gives each transfer its planned rate, in the given order, as far as the capacity allows. Then
 /// divides the remaining capacity. Realtime transfers get as much as they can use. The classes
 /// deadline and background share the remainder by `weights`; within a class, owners share, then the
-/// transfers of an owner. Returns bytes per second for each transfer. A transfer on resources of
-/// unknown capacity only is limited by its own maximum.
+/// transfers of an owner. Returns bytes per second for each transfer. If the capacity of none of
+/// its resources is known, a transfer is limited only by its own maximum.
 ///
 /// With equal weights on several resources, the result is a max-min share up to rounding: no
 /// transfer could get more without another transfer getting less. O(rounds * resources * n log n).

@@ -42,7 +42,7 @@ pub enum Cause {
     Over,
 }
 
-/// All promises, divided into kept and lost ones.
+/// All promises, divided into kept promises and lost promises.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Kept {
     /// Parts of the need with the kept promises, each with a plan that proves them.
@@ -63,14 +63,14 @@ pub(crate) struct Outlooks<'a> {
     pub(crate) high: &'a Need,
 }
 
-/// Keeps as many promises as possible. Gives up a promise only if it does not fit even with the
+/// Keeps as many promises as possible. Gives up promises only if they do not all fit even with the
 /// capacity of the best tenth of the time.
 ///
 /// If not all promises fit, the rule of Moore and Hodgson (1968) chooses. It adds the promises in
-/// the order of their deadlines. Whenever a promise does not fit with those added before, the rule
-/// gives up the one with the most bytes among them. On one resource with a common start this gives
-/// the smallest number of missed promises; otherwise it is a heuristic. A realtime promise is never
-/// given up for another class.
+/// the order of their deadlines. Whenever a promise does not fit together with the promises added
+/// before, the rule gives up the promise with the most bytes, which may be the new promise or an
+/// earlier one. On one resource with a common start this gives the smallest number of missed
+/// promises; otherwise it is a heuristic. A realtime promise is never given up for another class.
 pub(crate) fn keep(outlooks: &Outlooks<'_>, wishes: &Wishes<'_>) -> Kept {
     let mut kept = Kept::default();
     let mut all = outlooks.mean.clone();

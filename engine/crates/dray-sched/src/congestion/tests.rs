@@ -140,8 +140,8 @@ fn congestion_that_moves_is_followed() {
 
 #[test]
 fn one_at_the_border_does_not_flap() {
-    // With one concurrent operation this target is as fast as the others with four. With four
-    // concurrent operations it is slower.
+    // With one concurrent operation, the fourth target is as fast as each other target with four.
+    // With four concurrent operations, the fourth target is slower.
     let mut bench = Bench::new(&[10, 10, 10, 40]);
     bench.run(Duration::from_secs(60));
     assert!(bench.changes < 60, "{} changes in a minute", bench.changes);

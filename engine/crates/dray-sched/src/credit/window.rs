@@ -28,8 +28,8 @@ const TRIAL_ROUNDS: u32 = 4;
 
 /// A window that is doubled on trial stays doubled if its throughput is at least this many times
 /// the best earlier round. If the transfer waited for credit, a doubled window doubles the
-/// throughput. On a busy host single rounds differ by as much, but the best rounds seldom do. The
-/// value is estimated, not measured.
+/// throughput. On a busy host, single rounds differ by this factor even with equal windows, but the
+/// best rounds seldom do. The value is estimated, not measured.
 const TRIAL_GAIN: f64 = 1.5;
 
 /// Number of rounds between an unsuccessful trial and the next trial.
@@ -107,8 +107,9 @@ impl Window {
     ///
     /// A round ends when all objects that were in transit at its start have arrived. If the window
     /// limits the throughput, a round takes one path time. If storage, the source or the network
-    /// limits it, a round takes longer, and additional objects would only wait in queues. A burst
-    /// of arrivals can also make a round short, but then many objects are held at the sink.
+    /// limits the throughput, a round takes longer, and additional objects would only wait in
+    /// queues. A burst of arrivals can also make a round short, but then many objects are held at
+    /// the sink.
     pub(super) fn on_arrival(
         &mut self,
         now: Time,
@@ -152,8 +153,8 @@ impl Window {
             return;
         }
         // `way` includes the sink's first decisions and the start of the source, so it may be too
-        // long. The round trip of the network is more precise. If the round trip is no reason for a
-        // larger window, slow storage at the source may be one. Only a trial can show this.
+        // long. The round trip of the network is more precise. If the round trip does not justify a
+        // larger window, slow storage at the source may justify it. Only a trial can show this.
         let network = round_trip.map_or(way, |there_and_back| there_and_back + READ_TAKES);
         let is_doubtful = took >= network * WAYS;
         if is_doubtful && (self.rests > 0 || self.rounds.count < TRIAL_ROUNDS) {

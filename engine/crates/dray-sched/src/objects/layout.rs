@@ -176,8 +176,8 @@ impl Objects {
         Some(part)
     }
 
-    /// Moves a file with more unsent objects behind the other active files. If one object is left,
-    /// puts the file in front, because this object completes the file.
+    /// Moves a file that still has several unsent objects behind the other active files. If one
+    /// object is left, puts the file in front, because this object completes the file.
     fn requeue(&mut self, index: FileIndex, pair: Pair) {
         let Some(file) = self.files.get(&index) else {
             return;

@@ -36,15 +36,15 @@ pub enum RoundRobinBy {
     Pairs,
 }
 
-/// Round robin by accumulated quota, as described in the text of Liu et al. (2010). Each party is
-/// served until it has used up its quota. (Figure 6 of the paper moves one file per turn and
-/// accumulates nothing.)
+/// Round robin by accumulated quota, as described in the text of Liu et al. (2010). A party is an
+/// owner or a pair of endpoints ([`RoundRobinBy`]). Each party is served until it has used up its
+/// quota. (Figure 6 of the paper moves one file per turn and accumulates nothing.)
 ///
 /// A party can exceed its quota, because a transfer stops only between objects and is not checked
 /// after each object. The excess is deducted from its next turns. A party that is absent does not
 /// accumulate quota. A party that was alone has no debt for the bytes of that time. A party that
-/// leaves with a debt still has the debt when it returns, unless enough turns have passed to pay
-/// it.
+/// leaves with a debt still has the debt when it returns, unless enough turns have passed in the
+/// meantime to pay the debt.
 #[derive(Debug, Clone)]
 pub struct RoundRobin {
     max_running: usize,

@@ -19,16 +19,16 @@ const SAMPLES_MAX: usize = 16;
 
 /// A leaf that has moved bytes within this time counts as slow, not as idle. A slow leaf is granted
 /// two objects per pause. The time is at least `STILL_GAPS` times the last pause of the leaf,
-/// because a leaf with long pauses usually stays slow; pauses count up to `GAP_MAX`. With a shorter
-/// time, this end would throttle a leaf that is limited by the other end or by a disk between two
-/// of its objects. The value is an estimate.
+/// because a leaf with long pauses usually stays slow. A pause longer than `GAP_MAX` counts as
+/// `GAP_MAX`. With a shorter time, this end would throttle a leaf that is limited by the other end
+/// or by a disk between two of its objects. The value is an estimate.
 const STILL: Duration = Duration::from_secs(2);
 const STILL_GAPS: u32 = 4;
 const GAP_MAX: Duration = Duration::from_secs(30);
 
 /// Rate that an idle leaf is granted, so that its first object can pass. The tree then sees that
-/// the leaf is active, and the leaf gets its share in the next round. The rate is small because
-/// active leaves lose it. The value is an estimate.
+/// the leaf is active, and the leaf gets its share in the next round. The rate is small because it
+/// is taken from the active leaves. The value is an estimate.
 const PROBE: BytesPerSecond = BytesPerSecond(64 * 1024);
 
 #[derive(Debug, Clone, Copy)]
@@ -41,10 +41,10 @@ struct Sample {
 /// Distinguishes a leaf that is limited by its grant from a leaf with a lower demand.
 ///
 /// A leaf that is limited by its grant can use any grant. A leaf with a lower demand is granted its
-/// measured rate, plus a quarter, plus two objects per window. If it then moves all of that, it is
-/// limited by its grant. The two objects are needed because at low rates a round moves one object
-/// or none. If the pause between two objects is longer than the window, the pause counts as the
-/// window.
+/// measured rate, plus a quarter, plus two objects per window. If the leaf then moves all bytes of
+/// this grant, it is limited by its grant. The two objects are needed because at low rates a round
+/// moves one object or none. If the pause between two objects is longer than the window, the pause
+/// counts as the window.
 #[derive(Debug, Clone)]
 pub struct Demand {
     /// Number of bytes that pass the gate together: the size of an object.

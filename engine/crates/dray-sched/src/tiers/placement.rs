@@ -22,9 +22,9 @@ pub struct Candidate {
     pub load: u64,
 }
 
-/// Returns the index of the device for `bytes` of new data: a reachable device before an
-/// unreachable one, then a device on which the bytes fit, then the one with the lowest load, then
-/// the one with the most available bytes. Returns `None` without a device.
+/// Returns the index of the device for `bytes` of new data. Prefers a reachable device, then a
+/// device on which the bytes fit, then the device with the lowest load, then the device with the
+/// most available bytes. Returns `None` if there is no device.
 #[must_use]
 pub fn choose(devices: &[Candidate], bytes: u64) -> Option<usize> {
     let key = |(index, one): &(usize, &Candidate)| {

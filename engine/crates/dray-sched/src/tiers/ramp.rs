@@ -255,7 +255,8 @@ impl Ramp {
 /// demotion in idle time lowers them.
 ///
 /// The line of equation 5.1 makes the duration of all writes depend on the mean demotion rate only.
-/// So these rates are as fast as those of a [`Ramp`] without idle time, and faster with idle time.
+/// So without idle time these rates finish the writes as early as a [`Ramp`] does, and with idle
+/// time earlier.
 #[must_use]
 pub fn even_rates(device: &DeviceModel, free: f64, remaining: f64) -> Rates {
     if remaining <= free {
@@ -283,15 +284,15 @@ pub fn even_rates(device: &DeviceModel, free: f64, remaining: f64) -> Rates {
     }
 }
 
-/// Returns the lowest demotion rate in bytes per second with which the remaining bytes of the period
-/// fit, if versions are demoted only after they are complete and their space is free only at the end
-/// of their demotion. `free` is the capacity less the bytes without a durable slow copy, and `moved`
-/// the number of these bytes that the running demotion has moved. `remaining` is DWPP less DWSF, and
-/// `largest` the size of the largest version.
+/// Returns the lowest demotion rate in bytes per second with which the remaining bytes of the
+/// period fit. Versions are demoted only after they are complete, and their space becomes free only
+/// at the end of their demotion. `free` is the capacity less the bytes without a durable slow copy,
+/// and `moved` the number of these bytes that the running demotion has moved. `remaining` is DWPP
+/// less DWSF, and `largest` the size of the largest version.
 ///
-/// The space of the version whose demotion runs is still taken when all others are moved, so the
-/// rate counts on `largest` bytes less. A demotion that was paused, or started late, has left fewer
-/// free bytes, and the rate makes up for it.
+/// The space of the version that is being demoted becomes free last. So the rate is computed as if
+/// `largest` bytes less were free. After a pause or a late start of a demotion fewer bytes are
+/// free, so the rate is higher.
 #[must_use]
 pub fn needed_rate(
     device: &DeviceModel,

@@ -243,8 +243,8 @@ pub const fn kept_because(version: &Version) -> Option<Reason> {
     }
 }
 
-/// Returns the index of the version to replicate next (R-order): of the versions that are durable on
-/// the slow tier and not replicated, the one that was demoted first.
+/// Returns the index of the version to replicate next (R-order): the version that was demoted
+/// first, among the versions that are durable on the slow tier and not replicated.
 #[must_use]
 pub fn next_replication(versions: &[Version]) -> Option<usize> {
     let waiting = versions

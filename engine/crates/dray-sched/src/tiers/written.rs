@@ -2,9 +2,10 @@
 //! (DWPP).
 //!
 //! Section 5.1.2 assumes that DWPP is known. Here, an application declares its bytes per period, or
-//! they are estimated from its past periods. A sum of the quantiles of all applications would be far
-//! above the same quantile of their sum. So the estimate is a quantile of the sum, with the mean and
-//! the variance of each application. It assumes that the sizes of two applications are independent.
+//! this module estimates them from past periods of the application. A sum of the quantiles of all
+//! applications would be far above the same quantile of their sum. So the estimate is a quantile of
+//! the sum, with the mean and the variance of each application. It assumes that the sizes of two
+//! applications are independent.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -95,7 +96,8 @@ impl PeriodEstimator {
     }
 
     /// Returns the bytes that one application is expected to write in a period: declared, or the
-    /// mean of its past periods. Returns `None` for an application without either.
+    /// mean of its past periods. Returns `None` for an application without a declaration and
+    /// without past periods.
     #[must_use]
     pub fn expected(&self, application: &str) -> Option<f64> {
         let one = self.applications.get(application)?;

@@ -6,9 +6,10 @@
 //! hypothesis tracks its own level. So only a change of throughput that follows a change of the
 //! number can distinguish hypotheses.
 //!
-//! Each measured window changes the evidence for the hypotheses. The next number is the one with
-//! the highest expected throughput, plus a small bonus for numbers that distinguish hypotheses.
-//! Evidence fades, so that numbers tested long ago are tried again.
+//! Each measured window changes the evidence for the hypotheses. The tuner next uses the number
+//! with the highest sum of its expected throughput and a small bonus. A number gets this bonus if
+//! measuring it distinguishes hypotheses. Evidence fades, so that numbers tested long ago are tried
+//! again.
 
 /// For each price: the loss of throughput at twice the knee.
 const PRICES: [f64; 4] = [0.01, 0.1, 0.4, 1.0];
@@ -105,7 +106,7 @@ pub(super) struct Belief {
     numbers: Vec<Number>,
     hypotheses: Vec<Hypothesis>,
     has_level: bool,
-    /// Number that was in force last, and how many windows it has not changed.
+    /// Number that was in force last, and the number of windows since its last change.
     last: u64,
     still: u32,
 }

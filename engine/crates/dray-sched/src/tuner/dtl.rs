@@ -1,10 +1,10 @@
 //! The tuner of DTL (Liu and others, *A data transfer framework for large-scale science
 //! experiments*, section 4.2), for comparison.
 //!
-//! This module follows the text of the paper. Figure 3 of the paper has two branches exchanged, and
-//! after one of them it compares the next step with an old value. A thread of DTL is a session with
-//! one stream, so all numbers of a setting are equal. The first step is an increase, because DTL
-//! starts with a throughput of zero.
+//! This module follows the text of the paper. It does not follow Figure 3, in which two branches
+//! are exchanged, and one branch leaves an old throughput for the next comparison. A thread of DTL
+//! is a session with one stream, so all numbers of a setting are equal. The first step is an
+//! increase, because DTL starts with a throughput of zero.
 
 use super::{Bounds, Sample, Setting};
 

@@ -324,8 +324,8 @@ fn a_bound_of_one_transfer_is_not_remembered_of_the_pair() {
     run(&mut tuner, 60, line(40));
     let known = tuner.remembered();
     assert!(known.setting.streams >= 16, "{known:?}");
-    // The next transfer may use at most eight streams. That it uses eight does not refute the
-    // earlier result.
+    // The next transfer may use at most eight streams. The result of eight streams does not refute
+    // the larger number of the earlier transfer.
     let mut tuner = Tuner::recall(&most(8), &known);
     assert_eq!(tuner.setting().streams, 8);
     run(&mut tuner, 60, line(40));

@@ -48,8 +48,8 @@ pub struct Config {
     /// Number of the driver's attempt. After a lost connection, the driver makes a new attempt,
     /// with a new session. The sink ignores a CANCEL for another attempt.
     pub attempt: u32,
-    /// True if this end is the driver. No other end needs the verdict then, so the sink does not
-    /// wait until the source has stored it.
+    /// True if this end is the driver. In this case no other end needs the verdict, so the sink
+    /// does not wait until the source has stored the verdict.
     pub is_driver: bool,
 }
 
@@ -378,9 +378,9 @@ pub enum Effect {
     /// `VerdictStored`.
     StoreVerdict(Totals),
     /// Finish the log of a transfer whose verdict is stored. Delete this transfer's records and
-    /// partial files, except those of the files in `keeps`. The deleted records and partial files
-    /// belong to files that are complete, or that the source no longer has. Delete the log if it is
-    /// empty afterwards; otherwise commit its last records.
+    /// partial files, except those of the files in `keeps`. All deleted records and partial files
+    /// belong to files that are complete or that the source no longer has. If the log is empty
+    /// afterwards, delete the log; otherwise commit its last records.
     FinishLog {
         /// Failed files that the next run can resume. `None` keeps all files.
         keeps: Option<BTreeSet<RelPath>>,

@@ -18,8 +18,7 @@ const ASKED_STREAMS_MAX: usize = 1024;
 
 /// Maximum number of ranges of block numbers that the sink remembers for each source. At the
 /// maximum, the sink counts the block numbers in the oldest gap as seen. A source has far fewer
-/// buffers than this, so it has long given up the blocks in that gap: their reads failed, and they
-/// were never sent.
+/// buffers, so it never sends the blocks of that gap: their reads failed.
 const SEEN_RUNS_MAX: usize = 1 << 16;
 
 #[derive(Debug)]

@@ -74,7 +74,7 @@ impl Sink {
             Ok(()) => self.publish(index),
             // The storage lost ranges that the sink has already reported as durable to the source,
             // so the session must end. The next session keeps the correct ranges of the partial
-            // file, and requests the others again.
+            // file, and requests all other ranges again.
             Err(error) if error.kind == ErrorKind::ChecksumMismatch => {
                 self.finishing = self.finishing.saturating_sub(1);
                 let path = self.live.get(&index).map(|live| live.path.clone());

@@ -29,8 +29,8 @@ pub(super) enum Stage {
     /// The destination already had the same file. The next sync group makes that file durable.
     Adopted,
     /// The destination has another file under this name, and the sink keeps that file. The next
-    /// group makes its folder entry durable, because an earlier run may have been killed directly
-    /// after it published that file.
+    /// sync group makes the folder entry of that file durable, because an earlier run may have been
+    /// killed directly after it published the file.
     Skipped,
 }
 

@@ -76,8 +76,8 @@ pub struct ReadOutcome {
     /// Data and holes in the order of the buffer. The segments cover all parts that were read
     /// completely.
     pub segments: Vec<Segment>,
-    /// End offset of the hole in which the whole part lies, if it lies in a hole. Set only for
-    /// reads of a single part.
+    /// If the whole part lies in a hole: the end offset of this hole. Set only for reads of a
+    /// single part.
     pub hole_until: Option<u64>,
     /// Files whose parts could not be read.
     pub failed: Vec<(FileIndex, Error)>,

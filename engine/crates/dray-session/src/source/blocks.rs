@@ -383,8 +383,8 @@ impl Source {
         used.all(|stream| stream.queued >= STREAM_WINDOW)
     }
 
-    /// Handles the runtime's report that it does not need the buffer of a block any more. The bytes
-    /// may not have reached the sink yet.
+    /// Handles the runtime's report that the stream has accepted all bytes of a block, so that the
+    /// buffer is free. The bytes may not have reached the sink yet.
     pub(super) fn on_sent(&mut self, id: BlockId, now: Time) {
         self.count_sent(id);
         let Some(sent) = self.sending.remove(&id) else {

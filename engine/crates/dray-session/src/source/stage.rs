@@ -1,5 +1,5 @@
-//! Determines the current stage of a source for the profile: the reason why it cannot begin the
-//! next object, or why it cannot finish if no objects are left.
+//! Determines the current stage of a source for the profile: the reason why the source cannot begin
+//! the next object or, if no objects are left, the reason why it cannot finish.
 
 use super::{Effect, Phase, Source};
 use dray_core::Time;

@@ -11,8 +11,9 @@ use dray_sched::tiers::victims::Order;
 use model::{Application, Belief, CHECKPOINT, Outcome, Scenario, unit};
 use serde_json::{Value, json};
 
-/// Capacity of the fast tier in bytes. The paper does not state it. Its other results allow 1.9 to
-/// 2.2 TB, and with 2.02 TB all loads are whole numbers of checkpoints within 0.2 %.
+/// Capacity of the fast tier in bytes. The paper does not state the capacity. The other results of
+/// the paper allow 1.9 to 2.2 TB, and with 2.02 TB all loads are whole numbers of checkpoints
+/// within 0.2 %.
 pub const CAPACITY: u64 = 2_020_000_000_000;
 
 /// Period in seconds (5.3.1), and the hour of the experiment with versions.

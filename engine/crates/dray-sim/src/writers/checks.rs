@@ -59,7 +59,7 @@ pub(super) fn at_the_end<'w>(
         .filter(|(_, node)| matches!(node, Node::File(..)))
         .map(|(path, _)| path.to_string())
         // A crash can lose a FileBegin record that was not synced. A sweep would remove the partial
-        // file of such a record, so ignore it.
+        // file of such a record, so ignore this file.
         .filter(|path| path.ends_with(".log") || path.ends_with(".part") && destination.boot == 1)
         .collect();
     if !left.is_empty() {

@@ -194,8 +194,8 @@ impl DisksLister {
         }
     }
 
-    /// Looks at all disks under the lock of the path. While a file is published, two disks may
-    /// have it.
+    /// Looks at all disks under the lock of the path. Without the lock, a publication in progress
+    /// could leave the file on two disks for a moment.
     fn duplicate(&self, path: &RelPath, disk: usize) -> Result<Duplicate> {
         let _lock = self.set.lock(path).ok();
         let mut names = Vec::new();

@@ -2,7 +2,8 @@
 //!
 //! The marks show if a disk is missing or belongs to another store, for example if a file system
 //! was not mounted after a restart of the host. The mark also contains the number of the disk. So
-//! the first disk, which has the object logs, stays the same in any order of the folders.
+//! the first disk, which has the object logs, stays the same in whatever order the folders are
+//! configured.
 
 use super::Disk;
 use crate::store::Store;
@@ -180,7 +181,8 @@ impl Marks {
         ))
     }
 
-    /// Refuses a new disk with files. They would appear in the tree of the other disks.
+    /// Refuses a new disk that contains files, because these files would appear in the tree of the
+    /// store.
     fn refuse_filled(&self, end: End) -> Result<()> {
         for (disk, mark) in &self.0 {
             if mark.is_none() && !is_empty(disk)? {

@@ -11,8 +11,8 @@ struct Load {
     free: u64,
     /// Bytes that open partial files will still take.
     promised: u64,
-    /// Bytes that were assigned to the disk, divided by the free part of the disk's space relative
-    /// to the emptiest disk.
+    /// Bytes that were assigned to the disk, each weighted by the ratio of the largest room of a
+    /// disk to the room of this disk.
     assigned: f64,
 }
 

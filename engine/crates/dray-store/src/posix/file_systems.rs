@@ -68,9 +68,10 @@ pub(super) struct FileSystems {
 }
 
 impl FileSystems {
-    /// Returns the file system of the device number `device`, and keeps a descriptor of it open
-    /// from now on. The store calls this function for each folder that it opens, before it writes
-    /// there. Returns `None` if no folder of the file system could be opened for reading yet.
+    /// Returns the file system with the device number `device`, and keeps a descriptor of the file
+    /// system open from now on. The store calls this function for each folder that it opens, before
+    /// it writes to the folder. Returns `None` if no folder of the file system could be opened for
+    /// reading yet.
     pub(super) fn of(&self, folder: BorrowedFd<'_>, device: u64) -> Option<Arc<FileSystem>> {
         let mut known = self.known.lock_unpoisoned();
         if let Some(found) = known.get(&device) {

@@ -416,8 +416,8 @@ impl PosixLister {
         Ok(found)
     }
 
-    /// Opens a folder of the last frame, or the target of a link there, and makes it the new last
-    /// frame.
+    /// Opens a folder, or the target of a link, that is in the folder of the last frame. Makes the
+    /// opened folder the new last frame.
     fn enter(&mut self, name: Name, is_link: bool) -> Result<Listed> {
         let operation = ["list the folder", "follow the link"][usize::from(is_link)];
         let (fd, stat) = match self.open_child(&name, is_link) {

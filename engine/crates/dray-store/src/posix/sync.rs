@@ -66,8 +66,8 @@ impl PosixStore {
     /// Returns the result for an item that could not be opened.
     ///
     /// # Errors
-    /// An error that concerns the host or the storage and not only this item. It fails the whole
-    /// call, because the other items would probably fail too.
+    /// An error that concerns the host or the storage and not only this item. The caller then fails
+    /// the whole call, because all other items would probably fail too.
     fn answer(&self, path: &RelPath, errno: Errno) -> Result<Result<()>> {
         let error = self.place(path).error("sync", errno);
         match errno {

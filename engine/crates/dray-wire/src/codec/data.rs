@@ -40,8 +40,8 @@ pub enum Connection {
 pub enum Security {
     /// A TLS 1.3 handshake. All frames are encrypted.
     Tls,
-    /// Frames without encryption. A control connection may use them only if the administrator
-    /// permits it.
+    /// Frames without encryption. A control connection may use such frames only if the
+    /// administrator permits this.
     Clear,
 }
 
