@@ -65,8 +65,8 @@ fn listed(index: u64, parent: Option<u64>, name: &str, kind: EntryKind) -> Liste
     }
 }
 
-/// Returns the listing of folders with these numbers of files, in this order. Each file has two
-/// objects. Also returns the folder of each entry.
+/// Returns a listing of folders. `files` has the number of files of each folder, in the order of
+/// the listing. Each file has two objects. Also returns the folder of each entry.
 fn folders(files: &[u64]) -> (Vec<Listed>, Vec<usize>) {
     let (mut entries, mut folder_of) = (Vec::new(), Vec::new());
     for (folder, files) in files.iter().enumerate() {

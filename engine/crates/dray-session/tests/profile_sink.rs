@@ -225,8 +225,8 @@ fn full_sync_group_counts_as_sync_stage() {
         clocked.written(block.into());
     }
     clocked.assert_stage(Stage::Sync);
-    // Objects for which the source already has credit still arrive and are written. No objects
-    // follow them.
+    // Objects for which the source already has credit still arrive and are written. After that, no
+    // objects arrive.
     clocked.arrive(4);
     clocked.assert_stage(Stage::Sync);
     clocked.written(4);

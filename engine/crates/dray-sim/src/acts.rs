@@ -448,8 +448,8 @@ impl World {
         }
     }
 
-    /// Cuts a stream: a part of the data in flight still arrives, and both ends get a report of the
-    /// loss.
+    /// Cuts a stream. A part of the data in flight still arrives, and then both ends are told of
+    /// the loss.
     pub fn lose_stream(&mut self, at: usize, stream: u32, at_once: bool) {
         let cut = if at_once {
             self.now

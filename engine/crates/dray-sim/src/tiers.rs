@@ -1,7 +1,8 @@
 //! A tier under faults: applications write versions, the tier demotes and deletes them, users pin
 //! them, the tier is killed, and the slow tier is unreachable or damages a copy. Applications write
-//! versions again, also during a demotion. A second slow tier receives replicas. All choices are
-//! those of `dray_sched::tiers::victims`. [`checks`] examines the disks after each step.
+//! some versions again, even during a demotion of these versions. A second slow tier receives
+//! replicas. All choices are those of `dray_sched::tiers::victims`. [`checks`] examines the disks
+//! after each step.
 //!
 //! Non-goals: bandwidth and time. `experiments::bbos_restarts` has both.
 

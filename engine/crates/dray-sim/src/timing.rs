@@ -58,8 +58,8 @@ pub struct Timing {
     link_free: Time,
     /// Objects that were written, in order.
     pub written: Vec<Written>,
-    /// For each arrival of an object at a target: time, end, target, and number of objects in
-    /// progress there.
+    /// For each arrival of an object at a target: the time, the end of the transfer (source or
+    /// sink), the target, and the number of objects in progress on the target.
     pub crowd: Vec<(Time, At, u32, usize)>,
     /// End times of the objects in progress, by target.
     under_way: BTreeMap<(At, u32), Vec<Time>>,

@@ -316,8 +316,8 @@ impl World {
         }
     }
 
-    /// Plans two more faults if too few have occurred: sessions without work end after a few
-    /// events, and the planned faults may have missed their phases.
+    /// Plans two more faults if too few have occurred. This happens if the planned faults miss
+    /// their phases, because a session without work ends after a few events.
     fn plan_more(&mut self) {
         let is_thin = self.plan.is_empty() && self.coverage.total() < FAULTS_MIN;
         if !is_thin || self.rounds >= 2 * ROUNDS_MAX {

@@ -1,6 +1,7 @@
 //! Several transfers write to one destination concurrently, each with a log and a lease of its own.
-//! They run the shipped rules for neighbours (docs/design/object-log.md) on the simulated disk.
-//! Their steps are interleaved in a random order, with kills and crashes in between.
+//! They run the shipped rules for concurrent transfers to one destination
+//! (docs/design/object-log.md) on the simulated disk. Their steps are interleaved in a random
+//! order, with kills and crashes in between.
 //!
 //! Non-goals: the session of a single transfer (`world`).
 

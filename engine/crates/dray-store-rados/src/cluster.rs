@@ -15,8 +15,9 @@ use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-/// Timeouts in seconds that this process sets, each with the value that means "not configured". A
-/// client without timeouts waits forever for a stopped OSD or monitor.
+/// Timeouts that this process sets, unless the user has configured them: the name, the value in
+/// seconds, and the values that mean "not configured". A client without timeouts waits forever for
+/// a stopped OSD or monitor.
 const TIMEOUTS: [(&CStr, &CStr, &[f64]); 3] = [
     (c"rados_osd_op_timeout", c"30", &[0.0]),
     (c"rados_mon_op_timeout", c"30", &[0.0]),

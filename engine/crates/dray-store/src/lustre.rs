@@ -122,8 +122,8 @@ pub enum Place {
     Osts(Vec<u32>),
     /// The metadata server (data on MDT).
     Metadata,
-    /// The bytes have no place yet, because no byte of the component was written. Also the default
-    /// layout of a folder.
+    /// The bytes have no place yet, because no byte of the component was written. The default
+    /// layout of a folder has this value too.
     Unwritten,
     /// The bytes are in an archive or in another storage system.
     Elsewhere,

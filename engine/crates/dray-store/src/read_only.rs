@@ -14,8 +14,8 @@ pub trait Readable: Send + Sync {
     /// Name of the backend in error messages, such as "a web server".
     fn kind(&self) -> &'static str;
 
-    /// Returns the capabilities of this store, as [`Store::capabilities`] does. The capabilities
-    /// for writing are ignored.
+    /// Returns the capabilities of this store, as [`Store::capabilities`] does. The caller ignores
+    /// the capabilities for writing.
     fn capabilities(&self) -> Capabilities;
 
     /// Returns the storage targets of this store.

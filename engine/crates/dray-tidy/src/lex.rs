@@ -1,7 +1,8 @@
 //! The part of Rust's lexical grammar that is needed to separate code from comments and literals.
 
 /// A source file split into its code and its comments. Both texts have the lines and columns of the
-/// original, with spaces in place of the text of the other part.
+/// original: the code has spaces in place of the comments, and the comments have spaces in place of
+/// the code.
 #[derive(Debug)]
 pub struct Split {
     /// The code. Comments, and the contents of string and character literals, are replaced by

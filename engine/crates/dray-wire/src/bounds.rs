@@ -45,7 +45,7 @@ pub const RUNS_MAX: usize = 1 << 20;
 
 /// Maximum number of hole blocks of one source without a final state. Hole blocks have no payload,
 /// so credit does not limit them. The value is an estimate of the number of hole blocks that a
-/// source sends in a sync interval of half a second.
+/// source sends within a sync interval (half a second).
 pub const HOLE_BLOCKS_MAX: u32 = 4096;
 
 /// Maximum number of storage targets that a sink may name in layouts and CREDIT messages during one
@@ -60,9 +60,9 @@ pub const STRIPED_MAX: u64 = 1 << 18;
 /// exceed the limit, the source handles its file as if all bytes were on one target.
 pub const LAYOUT_BYTES_MAX: u64 = 64 << 20;
 
-/// Maximum number of blocks without a final state, together with ranges that wait for another
-/// attempt, at one source. Such blocks and ranges take memory even without a buffer, so the buffer
-/// pool does not limit them.
+/// Maximum number at one source of blocks without a final state plus ranges that wait for another
+/// attempt. Such blocks and ranges take memory even without a buffer, so the buffer pool does not
+/// limit them.
 pub const BLOCKS_MAX: usize = 1 << 16;
 
 /// Maximum number of paths in one CONNECT.

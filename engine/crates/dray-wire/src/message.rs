@@ -404,9 +404,9 @@ pub struct Join {
 pub type Content = ContentKey;
 
 impl Message {
-    /// Returns the message with single and striped layouts only ([`Layout::simplified`]), for a
-    /// peer without the optional bit [`optional::LAYOUTS`]. Returns `None` if the message has no
-    /// other layout.
+    /// Converts all layouts of the message to single or striped layouts ([`Layout::simplified`]),
+    /// for a peer without the optional bit [`optional::LAYOUTS`]. Returns `None` if the message
+    /// already has only such layouts.
     #[must_use]
     pub fn with_simple_layouts(&self) -> Option<Self> {
         let is_simple = |id: &FileId| match &id.verdict {

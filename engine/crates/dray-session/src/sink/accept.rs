@@ -1,6 +1,7 @@
-//! Checks arriving bytes. A piece must be a whole object or the missing part of an object, each
-//! byte may arrive once, and the number of separate ranges is limited. These checks limit the
-//! memory that a source can make this end use.
+//! Checks arriving bytes. A piece is a range of a file that arrives in one segment. Each piece must
+//! be a whole object, or the missing part of an object. Each byte may arrive only once, and the
+//! number of separate ranges is limited. These checks limit the memory that a source can make this
+//! end use.
 
 use super::tree::{File, Node, Stage};
 use super::{BlockKey, Sink};
@@ -124,8 +125,8 @@ impl Sink {
 }
 
 /// Returns true if a piece covers all missing bytes of its object. A hole may cover several
-/// objects, each with all its missing bytes. An object is partly present only if the sink has
-/// reported some of its bytes as durable in a DONE message.
+/// objects. It must then cover all missing bytes of each of them. An object is partly present only
+/// if the sink has reported some of its bytes as durable in a DONE message.
 fn is_whole(file: &File, piece: ByteRange, is_hole: bool) -> bool {
     let object_bytes = NonZeroU64::new(file.object_bytes).unwrap_or(NonZeroU64::MIN);
     let grid = Grid::new(file.key.size, object_bytes);

@@ -111,8 +111,8 @@ impl Sink {
         Ok(())
     }
 
-    /// Checks that the entry has the next index of its source, and that the number of unclosed
-    /// entries is within the limit.
+    /// Checks that the index of the entry follows the last index that its source announced, and
+    /// that the number of unclosed entries of this source is within the limit.
     fn check_turn(&self, peer: PeerId, entry: &Entry) -> Result<(), String> {
         let known = self.peers.get(&peer);
         let (next, live_count) = known.map_or((0, 0), |peer| (peer.announced, peer.live_count()));

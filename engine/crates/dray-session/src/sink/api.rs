@@ -62,8 +62,8 @@ pub struct BlockKey {
     pub block: BlockId,
 }
 
-/// A path to inspect, or an entry to create. The runtime handles items in order, so a folder
-/// precedes its contents.
+/// A path to inspect, or an entry to create. The item of a folder precedes the items of its
+/// contents, and the runtime handles items in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InspectItem {
     /// Index of the entry.
@@ -322,8 +322,8 @@ pub enum Effect {
     Free(BufferId),
     /// Make all items durable.
     Sync(Vec<SyncItem>),
-    /// Append records to the log. Answer when the records have the durability that the log's tenure
-    /// (the record of the log's current holder) requires.
+    /// Append records to the log. Answer when the records are as durable as the log promises. The
+    /// log's tenure, which is the record of its current holder, contains this promise.
     Log {
         /// The records.
         records: Vec<LogRecord>,
@@ -340,8 +340,8 @@ pub enum Effect {
         small: bool,
     },
     /// Read back the ranges that this run wrote to the partial file of an earlier run, and compare
-    /// their checksums. The read must bypass every cache: a write error that was not recorded may
-    /// have made the inode doubtful, so cached data cannot be trusted.
+    /// their checksums. The read must bypass every cache. After a write error the cache may contain
+    /// bytes that the disk never received, and the error may not have been recorded.
     CheckWritten {
         /// Index of the file.
         index: FileIndex,

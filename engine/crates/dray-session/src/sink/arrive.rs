@@ -180,9 +180,10 @@ impl Sink {
         })
     }
 
-    /// Writes a block if it is next in its file. Otherwise holds the block until the preceding ones
-    /// are written. Held blocks occupy buffers. If too many blocks are held, the sink returns the
-    /// new block to the source, so that a buffer remains free for the block that is next.
+    /// Writes a block if it is next in its file. Otherwise holds the block until the preceding
+    /// blocks are written. Held blocks occupy buffers. If too many blocks are held, the sink
+    /// returns the new block to the source, so that a buffer remains free for the block that is
+    /// next.
     fn hold_for_turn(&mut self, key: BlockKey, now: Time) {
         let Some(block) = self.blocks.get(&key) else {
             return;
@@ -450,10 +451,9 @@ impl Sink {
         }
     }
 
-    /// Returns true if the log contains, or may soon contain, a record of data that a write error
-    /// reports as lost. Such an error may concern an earlier write, and the kernel reports an error
-    /// only once. So the kernel may have reported the error of a concurrent sync to this write, and
-    /// success to the sync.
+    /// Returns true if a failed write may mean that data of an earlier write was lost, and the log
+    /// contains a record of this data or may soon contain one. The kernel reports a loss only once.
+    /// So it may have reported the loss to the failed write, and success to a concurrent sync.
     fn may_have_logged_since(&self, began: Option<Time>) -> bool {
         self.config.options.durability == Durability::None
             || self.syncing.is_some()
@@ -513,7 +513,8 @@ impl Sink {
     }
 
     /// Handles a source's question about the objects on a stream that the source has lost. Objects
-    /// may arrive until the sink detects the loss too, so the sink answers after that.
+    /// may still arrive until the sink detects the loss too, so the sink answers only after it has
+    /// detected the loss.
     pub(super) fn on_asked(&mut self, peer: PeerId, stream: StreamId, blocks: Vec<BlockId>) {
         let Some(known) = self.peers.get_mut(&peer) else {
             return;
@@ -522,8 +523,8 @@ impl Sink {
             self.answer(peer, blocks);
             return;
         }
-        // An object in transit has used credit or is a hole, so the number of such objects has this
-        // limit.
+        // Each object in transit has used a credit or is a hole. So a source can ask about at most
+        // this many objects.
         let blocks_max = self.config.buffers as usize + HOLE_BLOCKS_MAX as usize;
         known.asked_blocks += blocks.len();
         if known.asked.len() < ASKED_STREAMS_MAX && known.asked_blocks <= blocks_max {

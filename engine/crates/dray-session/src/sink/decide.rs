@@ -188,7 +188,7 @@ impl Sink {
     }
 
     /// Returns the durable ranges that an earlier run recorded. Returns `None` if this transfer
-    /// cannot use them.
+    /// cannot use these ranges.
     fn usable_resume(
         &mut self,
         index: FileIndex,

@@ -1,6 +1,6 @@
-//! Sync groups. The sink makes the written data of a group durable with one sync, then logs all its
-//! records, and then acknowledges its blocks. While one group is being synced, the next group
-//! collects data.
+//! Sync groups. A group contains written data. The sink makes the data durable with one sync, then
+//! logs all records of the group, and then acknowledges the blocks of the group. While one group is
+//! being synced, the next group collects data.
 
 use super::tree::{Node, Stage};
 use super::{Effect, LogRecord, Sink, SyncItem};
@@ -13,8 +13,8 @@ use std::collections::BTreeSet;
 /// Number of small files and folder entries at which a group is synced even if it has few bytes.
 const GROUP_ENTRIES: usize = 4096;
 
-/// Minimum number of entries at which a group is synced. It matters for sessions with a low limit
-/// on unclosed entries. The value is estimated, not measured.
+/// Minimum number of entries at which a group is synced. It applies to sessions with a low limit on
+/// unclosed entries. The value is estimated, not measured.
 const GROUP_ENTRIES_LEAST: usize = 128;
 
 #[derive(Debug, Default)]
@@ -103,9 +103,9 @@ impl Group {
         self.closing.retain(|other| *other != file);
     }
 
-    /// Returns true if the group has enough entries for a sync. The required number is at most half
-    /// of the limit on unclosed entries. With a higher number, a source at its limit would wait for
-    /// the sync interval.
+    /// Returns true if the group has enough entries for a sync. The required number is half of the
+    /// limit on unclosed entries, within the bounds of the two constants above. With a higher
+    /// number, a source at its limit would wait for the sync interval.
     fn is_due(&self, live_entries_max: u32) -> bool {
         let half = (live_entries_max / 2) as usize;
         let enough = half.clamp(GROUP_ENTRIES_LEAST, GROUP_ENTRIES);

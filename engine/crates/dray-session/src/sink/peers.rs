@@ -1,8 +1,8 @@
 //! The sources of a session: their entries, the messages to each source, and the distribution of
 //! credit.
 //!
-//! Each source numbers its entries from 0. The machine assigns indices of its own. With a single
-//! source both indices are equal.
+//! Each source numbers its entries from 0. The machine numbers the entries of all sources together.
+//! With a single source, an entry has the same index in both numberings.
 
 use super::tree::Live;
 use super::{BlockKey, CONGESTED_OR_NOT, Effect, Phase, Sink};
@@ -55,8 +55,8 @@ pub(super) struct Peer {
     is_shut: bool,
     /// Times by stage in the source's last report.
     pub(super) times: Times,
-    /// Time of the source's last report. `None` if the source had more entries to announce at that
-    /// time.
+    /// Time at which the source last reported its profile. `None` if the source had more entries to
+    /// announce at that time.
     pub(super) reported_at: Option<Time>,
     /// True if the source has stored the verdict.
     has_stored: bool,
@@ -258,8 +258,8 @@ impl Sink {
         true
     }
 
-    /// Grants the credit that the pool permits. Each source that requested credit gets one first.
-    /// The remaining credit is divided evenly among the sources with files that need bytes.
+    /// Grants the credit that the pool permits. Each source that requested credit first gets one
+    /// credit. The remaining credit is divided evenly among the sources with files that need bytes.
     pub(super) fn grant(&mut self, now: Time) {
         if self.unsafe_bytes >= self.config.sync_group_bytes || self.peers.is_empty() {
             return;

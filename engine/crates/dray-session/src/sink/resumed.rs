@@ -2,9 +2,9 @@
 //! ranges that this run added to the partial files of the earlier run.
 //!
 //! Invariant: a file that an earlier run began is published only in two cases. Either the sink has
-//! read its bytes back from the storage, or the runtime has copied the earlier run's bytes to a
-//! partial file of this run. With the option to trust the log, only the bytes of this run are read
-//! back.
+//! read the bytes of the file back from the storage, or the runtime has copied the earlier run's
+//! bytes to a partial file of this run. With the option to trust the log, only the bytes of this
+//! run are read back.
 
 use super::decide::end_of_first_run;
 use super::tree::File;

@@ -79,7 +79,7 @@ pub(super) enum Node {
         made: bool,
         /// True while the runtime sets the folder's attributes.
         setting: bool,
-        /// Set if the folder could not be created. The folder is not closed until all its entries
+        /// Set if the folder could not be created. The folder is closed only after all its entries
         /// have failed too.
         failed: Option<Box<FailedFolder>>,
     },
@@ -335,8 +335,8 @@ impl Sink {
         self.child_closed(live.parent);
     }
 
-    /// Returns the error of an entry whose folder could not be created. A folder may fail after its
-    /// entries were announced.
+    /// Returns the error of an entry whose folder could not be created. The entry may have been
+    /// announced before the creation of its folder failed.
     pub(super) fn error_of_failed_folder(&self, index: FileIndex) -> Option<Error> {
         let parent = self.live.get(&index)?.parent?;
         match &self.live.get(&parent)?.node {

@@ -156,8 +156,8 @@ impl Source {
         self.end(Outcome::Failed(error));
     }
 
-    /// Handles ranges of a file that the sink already has. They must arrive before the sink's
-    /// decision about the file, and their number is limited.
+    /// Handles ranges of a file that the sink already has. The message must arrive before the
+    /// sink's decision about the file, and the number of ranges is limited.
     pub(super) fn on_done(&mut self, index: FileIndex, ranges: &[ByteRange]) {
         let Some(file) = self.files.get_mut(&index) else {
             return;

@@ -30,8 +30,8 @@ impl Source {
         self.end(Outcome::Failed(error));
     }
 
-    /// Checks that the sink may close this entry now. Otherwise returns a description of the
-    /// contradiction.
+    /// Checks that the sink may close this entry now. If it may not, returns a description of the
+    /// contradiction to earlier messages.
     pub(super) fn check_closed(&self, file: &File, is_good: bool) -> Result<(), String> {
         if file.is_open_folder {
             return Err("before the source had sent the end of the folder".into());
@@ -42,8 +42,8 @@ impl Source {
         if !file.is_decided {
             return Err("as published, although the file was not requested".into());
         }
-        // The sink publishes a small file before it reports the file's block as durable. So bytes
-        // in transit count too.
+        // The sink publishes a small file before it reports the file's block as durable. So the
+        // check also counts bytes that are not reported as durable yet.
         let pack_bytes_max = self.ready.map_or(0, |ready| ready.pack_bytes_max);
         let is_packed = file.size <= pack_bytes_max && file.done.is_empty();
         let arrived = match is_packed {

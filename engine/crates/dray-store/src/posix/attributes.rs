@@ -36,8 +36,8 @@ pub(super) fn set(
     let metadata = attributes.metadata;
     for (name, value) in settable(metadata) {
         // The sink has already dropped the attributes that a peer must not set. A local program may
-        // use this store to save a checksum for its storage system. So refuse only the names that
-        // grant rights.
+        // use this store to save a checksum for its storage system. So this function refuses only
+        // attributes that would grant rights.
         if attribute_rule(name) == AttributeRule::Reserved {
             return Err(Errno::PERM);
         }

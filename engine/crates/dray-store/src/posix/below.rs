@@ -10,8 +10,8 @@ use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// Number of attempts to lock a folder that another program replaces at the same time. The value is
-/// estimated, not measured.
+/// Number of attempts to lock a folder. An attempt fails if another program replaces the folder at
+/// the same time. The value is estimated, not measured.
 const LOCK_TRIES: u32 = 100;
 
 impl PosixStore {
