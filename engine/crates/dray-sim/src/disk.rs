@@ -277,7 +277,7 @@ impl Disk {
     }
 
     /// Simulates a failed write-back by the system. The pending writes of an inode are lost, and
-    /// the next sync reports this once. Returns true if any write was pending.
+    /// only the next sync reports the loss. Returns true if any write was pending.
     pub fn lose_writes(&mut self, inode: u64) -> bool {
         let now = self.sequence;
         let Some(inode) = self.inodes.get_mut(&inode) else {

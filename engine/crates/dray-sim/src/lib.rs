@@ -1,11 +1,12 @@
 //! The simulator. It runs the shipped code of the two session machines, the scheduler, the log and
 //! the wire format on a virtual clock, with models of the link, the disk and faults.
 //!
-//! A [`world::World`] is created from a seed and an optional planted defect. It runs one request
-//! against one destination, session after session, until all files have arrived and all planned
-//! faults have occurred. The workload ([`workload`]), the fault model ([`faults`], [`inject`],
-//! [`disk`], [`link`]) and the checkers ([`checkers`]) are separate modules. The checkers have the
-//! names of the promises in docs/design. docs/design/failure-model.md states their assumptions.
+//! A [`world::World`] is created from a seed and an optional planted defect. Each world runs one
+//! transfer request to one destination, session after session, until all files have arrived and all
+//! planned faults have occurred. The workload ([`workload`]), the fault model ([`faults`],
+//! [`inject`], [`disk`], [`link`]) and the checkers ([`checkers`]) are separate modules. The
+//! checkers have the names of the promises in docs/design. docs/design/failure-model.md states the
+//! assumptions of the promises.
 //!
 //! [`fluid`] serves experiments with many transfers over hours, mainly on rates and admission. It
 //! makes the same decisions, but does not simulate objects. [`tiers`] runs the placement of

@@ -1,8 +1,8 @@
 //! Reads byte ranges of files on a web server: `http`, `https`, `dav` and `davs`.
 //!
 //! [`HttpStore`] is a source for transfers. It gets the size, time and entity tag of a file by
-//! PROPFIND or HEAD. It reads each object as a range with one GET on a kept connection, and any
-//! number of threads can read. It lists folders if the server supports WebDAV, as XRootD's HTTP
+//! PROPFIND or HEAD. It reads each object as a range with one GET on a persistent connection, and
+//! any number of threads can read. It lists folders if the server supports WebDAV, as XRootD's HTTP
 //! server does. [`Credentials`] are sent only to the server to which they belong, and are never
 //! printed. [`HttpStore::put`] sends one file to a server, for third-party copies.
 //!

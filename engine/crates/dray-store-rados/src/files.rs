@@ -225,9 +225,9 @@ impl Files {
         })
     }
 
-    /// Returns the modification time of a file. A file of another program has the time of its last
-    /// object, or the time 0 if it has one object: a reader of XrdCeph locks the first object and
-    /// so changes the time of this object.
+    /// Returns the modification time of a file. For a file of another program, returns the time of
+    /// its last object. If such a file has only one object, returns 0, because a reader of XrdCeph
+    /// locks the first object and so changes the time of this object.
     pub(crate) fn modified(&self, full: &[u8], found: &Found) -> Answer<ModifiedTime> {
         if let Some(note) = &found.note {
             return Ok(note.file.modified);

@@ -1,5 +1,6 @@
 //! Listings. Ceph has no folders and no list by prefix, so a listing reads the names of all objects
-//! of both namespaces, and keeps those below the listed folder.
+//! in the namespace of the files and in the state namespace. It keeps the names below the listed
+//! folder.
 
 use crate::errors::Answer;
 use crate::files::{Entry, FILE_MODE, FOLDER_MODE, Files, Found, absent, is_own};

@@ -2,7 +2,7 @@
 //!
 //! RADOS divides a pool into placement groups. The group of an object follows from the hash of the
 //! namespace and the name. The *acting primary* OSD of the group serves all reads and writes of the
-//! object. The cluster announces the primaries; [`Refresher`] asks for them.
+//! object. [`Refresher`] asks the cluster for the primaries.
 //!
 //! A placement may be out of date, because the cluster moves groups to other OSDs at any time. A
 //! wrong primary makes a transfer slower, and has no other effect: librados finds the right OSD
@@ -193,8 +193,9 @@ impl Placement {
     }
 }
 
-/// Largest number of groups of a pool that is accepted. Ceph's limit for one OSD is a few hundred,
-/// so larger numbers do not exist in practice. The bound limits the memory of a wrong answer.
+/// Maximum number of groups of a pool that this module accepts. Ceph's limit for one OSD is a few
+/// hundred, so larger numbers do not exist in practice. The bound limits the memory that a wrong
+/// answer can take.
 const GROUPS_MAX: u32 = 1 << 20;
 
 impl PoolEntry {

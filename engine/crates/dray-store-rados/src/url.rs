@@ -176,8 +176,8 @@ impl fmt::Display for Url {
 /// Sizes in a layout must be multiples of this number of bytes (libradosstriper).
 const GRAIN_BYTES: u64 = 64 << 10;
 
-/// Maximum size of an object. The commit writes the first object in one operation, and an OSD
-/// refuses operations of more than 90 MB (`osd_max_write_size`).
+/// Maximum size of an object. Publishing a file writes its first object in one operation, and an
+/// OSD refuses operations of more than 90 MB (`osd_max_write_size`).
 pub const OBJECT_BYTES_MAX: u64 = 64 << 20;
 
 /// Maximum stripe count of a new file, which bounds the number of objects that one read uses.

@@ -187,9 +187,9 @@ pub(crate) fn client() -> Result<&'static Client> {
     CLIENT.get_or_init(load).as_ref().map_err(Clone::clone)
 }
 
-/// Sets the number of data streams for each login connection. They are used with servers that
-/// permit them. Call this function before the first URL is used. With 0 or 1, all data uses the
-/// login connection.
+/// Sets the number of data streams for each login connection. The client uses data streams only
+/// with servers that permit them. Call this function before the first URL is used. With 0 or 1, all
+/// data uses the login connection.
 ///
 /// # Errors
 /// An error if the library cannot be loaded.

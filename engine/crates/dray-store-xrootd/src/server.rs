@@ -88,8 +88,8 @@ fn check_role(url: &Url, role: &str) -> Result<()> {
 }
 
 /// Refuses a name that refers to several hosts. Each login resolves the name again and may use
-/// another host, so one host would sync data that another host has. One host may have an IPv4 and
-/// an IPv6 address.
+/// another host, so one host would sync data that another host has. A name may refer to both an
+/// IPv4 address and an IPv6 address of one host.
 fn check_name(url: &Url) -> Result<()> {
     let found = (url.host_name(), 0).to_socket_addrs();
     // Ignore a name that does not resolve here. The client has just connected to this name, so it

@@ -41,9 +41,10 @@ impl Default for SinkOptions {
     }
 }
 
-/// Maximum time by which a call can be late. The client gives up a rename after `CHANGE_SECONDS`
-/// (plugins/xrootd/xrdcl/common.hh), and checks this limit every 15 seconds. Until then it may
-/// repeat the rename after a lost connection, although the lease was lost with the connection.
+/// Maximum time after the loss of a lease during which a rename of the former holder can still take
+/// effect. The client gives up a rename after `CHANGE_SECONDS` (plugins/xrootd/xrdcl/common.hh),
+/// and checks this limit every 15 seconds. Until then it may repeat the rename after a lost
+/// connection, although the lease was lost with the connection.
 const LATE_CALLS: Duration = Duration::from_secs(15 + 15 + 2);
 
 /// A folder on a server, open for writing.

@@ -92,7 +92,7 @@ pub const OST_INDEX_MAX: u32 = 0xFFFF;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LustreLayout {
     /// Components in the order of their ranges. Ranges do not overlap, but there may be gaps
-    /// between them. Of a mirrored file, these are the components of one mirror.
+    /// between them. For a mirrored file, these are the components of one mirror.
     pub components: Vec<Component>,
 }
 
@@ -118,7 +118,8 @@ pub struct Component {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// Indices of the object storage targets, in the order of the stripes; never empty. Stripe `n`
-    /// of the file, counted from the start of the file, is on the target `n` modulo their number.
+    /// of the file, counted from the start of the file, is on the target `n` modulo the number of
+    /// targets.
     Osts(Vec<u32>),
     /// The metadata server (data on MDT).
     Metadata,

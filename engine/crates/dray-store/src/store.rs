@@ -117,8 +117,8 @@ pub trait Store: Send + Sync {
     /// `NotADirectory` if one of the folders on the path is a file.
     fn stat(&self, path: &RelPath) -> Result<Option<FileState>>;
 
-    /// Checks that the root is still at the path at which the store was opened. A user can then be
-    /// told that the destination folder was moved.
+    /// Checks that the root is still at the path at which the store was opened. The error tells the
+    /// user that the destination folder was moved.
     ///
     /// # Errors
     /// `NotFound`. The error contains the former and the present path.
@@ -363,7 +363,8 @@ pub trait Store: Send + Sync {
     // ---- log and lease -----------------------------------------------------------------------
 
     /// Opens a control file: an object log or a lease. With [`ControlMode::Create`] the store
-    /// creates the file and its folder if they are missing. Only the owner can access them.
+    /// creates the file and its folder if they are missing. Only the owner can access the file and
+    /// the folder.
     ///
     /// # Errors
     /// `NotFound` with [`ControlMode::Existing`]; `Unsupported` without

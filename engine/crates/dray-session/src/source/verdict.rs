@@ -87,8 +87,9 @@ impl Source {
         self.out.push_back(Effect::StoreVerdict(totals));
     }
 
-    /// Returns a description of a count in the verdict that contradicts the closed entries. If the
-    /// sink is the driver, its verdict may also count entries of other sources.
+    /// Compares the counts in the verdict with the closed entries, and returns a description of a
+    /// contradiction. If the sink is the driver, its verdict may also count entries of other
+    /// sources.
     fn contradiction(&self, said: &Totals) -> Option<String> {
         let known = &self.closed;
         let counts = [

@@ -277,9 +277,9 @@ pub fn cases() -> Vec<Case> {
     LOADS.into_iter().flat_map(of).collect()
 }
 
-/// Divides the hit ratio of BBOS by that of FIFO in each of the nine cases, and returns the largest
-/// quotient, for each repetition of the figure. A repetition runs each case once, and measures at
-/// the end of the run.
+/// For each repetition of the figure, divides the hit ratio of BBOS by the hit ratio of FIFO in
+/// each of the nine cases, and returns the largest quotient. A repetition runs each case once, and
+/// measures at the end of the run.
 #[must_use]
 pub fn largest_quotients(cells: &[Cell]) -> Vec<f64> {
     let [bbos, _, fifo] = [0, 1, 2];

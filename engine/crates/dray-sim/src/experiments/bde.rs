@@ -1,5 +1,5 @@
 //! The demonstration in Lu et al., *BigData Express*, with three tasks: a best-effort task that
-//! fills the line, and two tasks with deadlines that arrive while it runs.
+//! uses the whole capacity, and two tasks with deadlines that arrive while it runs.
 //!
 //! The rates in the paper correspond to one shared resource of about 10.5 Gbit/s. The text of the
 //! paper describes other hardware: two tasks share a 10 Gbit/s network card of one host, and the

@@ -3,8 +3,8 @@
 //! the shipped order.
 //!
 //! A *link* is a storage target of the source together with its network path. Each file lies on one
-//! link and has a replica on another link. All links share one line. `dray-sched` makes the
-//! decisions, and this module simulates the links and the line.
+//! link and has a replica on another link. All links share one *line*, a network connection.
+//! `dray-sched` makes the decisions, and this module simulates the links and the line.
 
 use super::rounded;
 use dray_core::options::Order;

@@ -313,8 +313,8 @@ pub fn outcome(seed: u64, many: Many) -> Outcome {
     }
 }
 
-/// Returns the admitted bytes as a fraction of the upper bound, if all transfers are requested in
-/// advance: first in the order of the load, then with the largest transfers first.
+/// Requests all transfers in advance. Returns the admitted bytes as a fraction of the upper bound
+/// for two orders of the requests: the order of the load, and the largest transfers first.
 #[must_use]
 pub fn ahead(seed: u64) -> [f64; 2] {
     let Drawn { load, .. } = drawn(seed, Known::Ahead, Many::Usual);

@@ -181,8 +181,9 @@ fn tree() -> Result<Tree, Error> {
     Ok(tree)
 }
 
-/// Returns the minimum duration of a transfer with a moving congestion. `alone` is its duration in
-/// seconds without congestion. Each target is slow for one eighth of the time.
+/// Returns the minimum duration of a transfer during which one target after the other is slow.
+/// `alone` is its duration in seconds without congestion. Each target is slow for one eighth of the
+/// time.
 #[must_use]
 pub fn least_with_moving(alone: f64) -> f64 {
     alone / (1.0 - 0.9 / f64::from(TARGETS))

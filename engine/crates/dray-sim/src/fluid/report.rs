@@ -14,8 +14,9 @@ pub struct Report {
     pub ended: Time,
     /// Number of times that the conductor was called.
     pub asked: usize,
-    /// Time in seconds in which capacity was idle although a transfer could have used it. The
-    /// latencies of [`super::Switching`] do not count, because ordered capacity is in use.
+    /// Time in seconds in which capacity was idle although a transfer could have used it. Capacity
+    /// that the conductor has ordered for a transfer counts as in use, even during the latencies of
+    /// [`super::Switching`].
     pub idle_seconds: f64,
     /// Number of bytes that could have moved in `idle_seconds`. At each moment, only the transfer
     /// with the largest unused rate counts.

@@ -23,8 +23,8 @@ pub(super) fn demoted_before_deleted(tier: &Tier, index: usize) -> Result<(), Vi
     })
 }
 
-/// Checks that each version that the catalog calls demoted has a durable and correct slow copy. The
-/// copy may be of an earlier content, if the application has written the version again.
+/// Checks that each version that the catalog calls demoted has a durable and correct slow copy. If
+/// the application has written the version again, the copy may have an earlier content.
 pub(super) fn demoted_is_durable(tier: &Tier) -> Result<(), Violation> {
     for (index, version) in tier.versions.iter().enumerate() {
         let key = key(tier, index);

@@ -2,7 +2,7 @@
 //!
 //! Only monitors are asked. The manager knows the places of all groups too, but a command to the
 //! manager (`rados_mgr_command`) that times out leaves librados 16 with pointers to variables of
-//! the call that has ended. A later answer of the manager then ends the process by a signal.
+//! the call that has ended. A later answer of the manager then crashes the process.
 
 use crate::placement::{Placement, answers};
 use dray_core::Result;

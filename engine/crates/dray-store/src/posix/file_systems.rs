@@ -1,5 +1,5 @@
 //! File systems that a store uses. The store keeps a descriptor of each file system open from the
-//! first use, so that the kernel reports lost writes to it.
+//! first use, so that the kernel reports lost writes to this descriptor.
 
 use super::ErrorContext;
 use dray_core::lock::LockExt;

@@ -46,9 +46,9 @@ impl From<BytesPerSecond> for RateInTime {
 }
 
 impl RateInTime {
-    /// Parses `RATE[,RATE@SECONDS...][,+SECONDS]`. The first rate applies from the start. Each
-    /// later rate has its start in seconds. The number after the plus is the additional time of
-    /// each read or write in seconds.
+    /// Parses `RATE[,RATE@SECONDS...][,+SECONDS]`. The first rate applies from the start. A later
+    /// rate applies from the given number of seconds on. The number after the plus is the
+    /// additional time of each read or write in seconds.
     ///
     /// # Errors
     /// A message with the reason.

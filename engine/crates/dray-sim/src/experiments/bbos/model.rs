@@ -1,4 +1,4 @@
-//! A fluid model of a fast tier: queues of writes, one rate of writes and one of demotions, and the
+//! A fluid model of a fast tier: queues of writes, one write rate, one demotion rate, and the
 //! versions on the tier. All decisions are those of `dray_sched::tiers`.
 
 use dray_sched::tiers::bypass::{BypassRule, Incoming, goes_to_slow_tier};
