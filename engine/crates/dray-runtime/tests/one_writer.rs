@@ -1,5 +1,5 @@
-//! While a transfer is being opened at a destination, it blocks only other sessions of the same
-//! transfer. If the open fails, the transfer leaves no file.
+//! A transfer that has opened its destination blocks only other sessions of the same transfer. If
+//! the destination is dropped before the transfer begins, it leaves no log.
 
 use dray_core::options::Durability;
 use dray_core::{End, ErrorKind, RelPath, Result, TransferId};

@@ -80,9 +80,9 @@ impl BottleneckFinder {
     }
 
     /// Records the stage times of the other end. The other end reports them every ten seconds,
-    /// which is too rarely for most bottlenecks. So these reports only show whether a rate limit is
-    /// the bottleneck at the other end. Such a limit lasts longer than ten seconds, and a sink
-    /// cannot detect a limit at the source in any other way.
+    /// which is not often enough for most bottlenecks. So these reports only show whether a rate
+    /// limit is the bottleneck at the other end. Such a limit lasts longer than ten seconds, and a
+    /// sink cannot detect a limit at the source in any other way.
     fn hear(&mut self, other: Times) {
         let told = other.since(&self.other);
         if !told.is_empty() {

@@ -1,7 +1,7 @@
-//! Checks arriving bytes. A piece is a range of a file that arrives in one segment. Each piece must
-//! be a whole object, or the missing part of an object. Each byte may arrive only once, and the
-//! number of separate ranges is limited. These checks limit the memory that a source can make this
-//! end use.
+//! Checks arriving bytes. A piece is a range of a file that arrives in one block, in one or several
+//! adjacent segments. Each piece must be a whole object, or the missing part of an object. Each
+//! byte may arrive only once, and the number of separate ranges is limited. These checks limit the
+//! memory that a source can make this end use.
 
 use super::tree::{File, Node, Stage};
 use super::{BlockKey, Sink};

@@ -181,9 +181,8 @@ impl Sink {
     }
 
     /// Writes a block if it is next in its file. Otherwise holds the block until the preceding
-    /// blocks are written. Held blocks occupy buffers. If too many blocks are held, the sink
-    /// returns the new block to the source, so that a buffer remains free for the block that is
-    /// next.
+    /// blocks are written. Held blocks occupy buffers. If too many are held, the sink returns the
+    /// new block to the source, so that a buffer remains free for the next block.
     fn hold_for_turn(&mut self, key: BlockKey, now: Time) {
         let Some(block) = self.blocks.get(&key) else {
             return;
