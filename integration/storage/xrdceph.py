@@ -131,6 +131,7 @@ all.adminpath {server.folder}/admin
 all.pidpath {server.folder}/admin
 ofs.osslib +cksio libXrdCeph.so admin@{server.pool},1,4194304,4194304
 ofs.xattrlib libXrdCephXattr.so
+ofs.tpc ttl 60 120 xfr 4 streams 0,8 pgm /usr/bin/xrdcp --server
 xrootd.async off
 xrootd.chksum adler32
 """
