@@ -114,7 +114,7 @@ test-full: setup build build-xrootd build-sim develop ## Faults in full: 20 mome
 	$(MAKE) fuzz SECONDS=10
 
 # The programs are those of `integration`. One worker: several clusters share two cores badly.
-test-storage: setup build build-xrootd develop ## Real storage clusters (Ceph) with faults and stock clients: ten minutes; a part is in `make test`
+test-storage: setup build build-xrootd develop ## Real storage clusters (Ceph) with faults and stock clients: 20 minutes; a part is in `make test`
 	$(CARGO) build --locked -p dray-store-rados --examples
 	$(PYTEST) -m "(slow or server or full) and not bench" integration/storage $(ARGS)
 
