@@ -32,7 +32,6 @@ impl PosixStore {
             targets: Arc::clone(&self.targets),
             layouts,
             opened_at,
-            stripes: self.stripes.clone(),
             ..*self
         })
     }

@@ -1,8 +1,7 @@
 //! Tests of transfers that are cancelled if no caller asks about them.
 
-use super::{actor, begin, by, queue, request};
+use super::{actor, by, queue, request};
 use crate::clock;
-use crate::queue::Ending;
 use dray_api::State;
 use std::time::Duration;
 
