@@ -14,7 +14,7 @@ import pytest
 
 from dray.client import Client
 from dray.errors import DrayError
-from dray_airflow.errors import is_forsaken
+from dray_airflow.errors import is_unattended
 from integration.airflow.conftest import MIB, RESENT_BYTES_MAX, SMALL_BYTES, SMALL_FILES
 from integration.airflow.test_ends import both, make_both
 
@@ -48,7 +48,7 @@ def await_forsaken(scene: Scene) -> None:
     """Wait until the endpoint has ended the transfer by itself."""
     # Without a query: each query renews the bound.
     time.sleep(AT_BOUND_SECONDS)
-    assert is_forsaken(scene.transfer())
+    assert is_unattended(scene.transfer())
 
 
 def test_a_task_that_is_ended_before_its_trigger_begins_ends_its_transfer(scene: Scene) -> None:

@@ -57,7 +57,8 @@ def make_source(top: Path, volume: Volume) -> dict[bytes, tree.Entry]:
         make_files(top, SPREAD_FILES, SPREAD_BYTES)
     tree.make_tree(top / "small", 40, seed=3)
     # GlusterFS changes the time of a file once more, a moment after the last write.
-    before, after = {}, tree.describe(top)
+    before: dict[bytes, tree.Entry] = {}
+    after = tree.describe(top)
     while before != after:
         time.sleep(0.5)
         before, after = after, tree.describe(top)
