@@ -1,6 +1,7 @@
 """Convert errors of dray to Airflow's. Permanent errors fail the task, and others are retried.
 
-No other module converts them. Each message is one line with file, end, cause and remedy.
+No other module converts them. Each message is one line with the file, the failed end (source or
+destination), the cause and the remedy.
 """
 
 from __future__ import annotations
@@ -102,13 +103,15 @@ def translated(about: str = "", settings: Settings | None = None) -> Iterator[No
     try:
         yield
     except DrayError as error:
-        # Without the chain of exceptions, because a reader of the log needs the line and not two
+        # Omit the chain of exceptions, because a reader of the log needs the line and not two
         # traces.
         raise of_error(error, about, settings) from None
 
 
 def is_unattended(transfer: Transfer) -> bool:
-    """Return true if an endpoint cancelled a transfer because no caller asked for it in its bound.
+    """Return true if an endpoint cancelled a transfer because its ``bound_seconds`` had passed.
+
+    The bound is the time after which an endpoint cancels a transfer that no caller asks for.
 
     If the transfer is started again, its error is removed.
     """

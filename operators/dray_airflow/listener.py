@@ -44,8 +44,8 @@ def on_dag_run_failed(dag_run: DagRun, msg: str) -> None:
 def _release_later(dag_run: DagRun) -> None:
     dag: Any = getattr(dag_run, "dag", None)
     kinds = {str(getattr(task, "task_type", "")) for task in getattr(dag, "tasks", None) or ()}
-    # For a derived class Airflow stores only the derived name, which is not found here. The next
-    # admission cancels the reservations of such an operator.
+    # Airflow stores only the name of an operator's class, so a class derived from DrayAdmitOperator
+    # is not recognised here. The next admission cancels the reservations of such an operator.
     if dag is not None and "DrayAdmitOperator" not in kinds:
         return
     words = (str(dag_run.dag_id), str(dag_run.run_id))

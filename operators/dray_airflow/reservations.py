@@ -6,8 +6,8 @@ ends. At the end of a run, Airflow calls :mod:`dray_airflow.listener`, which can
 reservations. If the listener cannot reach an endpoint, a reservation may remain. A later run that
 is refused because of that reservation checks if the first run has ended, and then cancels it.
 
-Invariant owned here: this module cancels only reservations, and only those of runs that have ended
-according to this Airflow.
+Invariant owned here: this module cancels only reservations. It cancels the reservation of the task
+that submits its transfer, and reservations of runs that have ended according to this Airflow.
 """
 
 from __future__ import annotations
@@ -188,8 +188,9 @@ def submit_reserved(
 ) -> Transfer:
     """Submit a request in place of its reservation.
 
-    If the endpoint can promise both, the request is submitted before the reservation is cancelled.
-    Otherwise the reservation is cancelled first, and another request may get its place in between.
+    If the endpoint can promise the request and the reservation at the same time, the request is
+    submitted before the reservation is cancelled. Otherwise the reservation is cancelled first, and
+    another caller may get the freed rate before the request is submitted.
 
     :param send: function that submits. By default :meth:`dray.client.Client.submit`.
     :raises DrayError: as ``send``.
@@ -202,8 +203,8 @@ def submit_reserved(
     if is_soft and not _is_live(client, held):
         free_one(client, held)
         return _sent(submit, request)
-    # A best-effort transfer with a reservation asks for a promise first. So its reservation is
-    # cancelled as late as possible.
+    # A best-effort transfer with a reservation asks for a promise first. Only if the promise is
+    # refused is the reservation cancelled before the submission.
     wish = dataclasses.replace(request, admission="required") if is_soft else request
     try:
         transfer = submit_past_ended(client, wish, send, is_ended)

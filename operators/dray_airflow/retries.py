@@ -1,9 +1,8 @@
-"""Pauses before retries.
+"""A retry policy that chooses the pause before a retry.
 
-The length depends on the time that the cause of the failure usually lasts.
-
-For ``retry_policy=`` of operators, in Airflow 3.3 and later. In earlier versions only
-``retry_delay`` applies.
+The pause depends on the time that the cause of the failure usually lasts. Pass the policy to an
+operator as ``retry_policy=``, in Airflow 3.3 and later. In earlier versions only ``retry_delay``
+applies.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Taken(NamedTuple):
 def in_parts(items: Sequence[T], ask: Callable[[Sequence[T]], R]) -> Iterator[R]:
     """Send all items in one call.
 
-    If the endpoint finds the body too large, halve the number of items.
+    If the endpoint refuses the body as too large, halve the number of items and try again.
 
     :raises DrayError: as ``ask``. The kind ``limit_exceeded`` only if a single item is too large.
     """

@@ -1,10 +1,10 @@
 """Divide a dataset into parts for mapped tasks, even in bytes and in files. Pure.
 
 :func:`plan_shards` of :func:`group_files` returns parts for
-    ``DrayTransferOperator.partial(...).expand_kwargs(...)``. A part has a few patterns for any
-    number of files. The caller lists the files, because this module reads no storage. An endpoint
-    does not report the storage target of a file. If the caller knows the targets, the parts are
-    even by target too.
+    ``DrayTransferOperator.partial(...).expand_kwargs(...)``. A part needs only a few patterns,
+    however many files it has. The caller lists the files, because this module reads no storage.
+    An endpoint does not report the storage target of a file. If the caller knows the targets, the
+    parts are even by target too.
 
 Invariant owned here: every file is in exactly one shard. The same files give the same shards, in
 any order, so that a retried task gets the same part.
@@ -53,9 +53,9 @@ It is far below the limit of 256 patterns, so that a shard with small groups may
 """
 
 FINENESS = 16
-"""A group that is smaller than a shard divided by this number is not split.
+"""A group of less than 1/16 of a shard is not split.
 
-So the sizes of shards differ by about this fraction.
+So the sizes of shards differ by about 1/16.
 """
 
 

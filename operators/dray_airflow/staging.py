@@ -1,7 +1,7 @@
 """Staging requests of tasks, and their results.
 
-A staged copy is a transfer at one endpoint, and a record of its lifetime. A restart, which is a
-request without a path, may find its fast copy. Then there is no transfer.
+A staged copy consists of a transfer within one endpoint and a record of the copy's lifetime. If a
+restart (a request without a path) finds that its fast copy exists, there is no transfer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Direction", "Stage", "StagingErrand", "StagingSubmit", "check_agreem
 Direction: TypeAlias = Literal["in", "out"]
 Stage: TypeAlias = "Callable[[StagingRequest], Transfer]"
 StagingSubmit: TypeAlias = "Callable[[Client, StagingRequest, Stage], Transfer]"
-"""A function that stages in place of a reservation, with the given function."""
+"""A function that cancels the copy's reservation and stages the copy with the given function."""
 
 
 @dataclass(frozen=True, slots=True)

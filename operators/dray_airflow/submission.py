@@ -3,7 +3,7 @@
 The id of the transfer is derived from the task (:mod:`dray_airflow.identity`), and the endpoint
 attaches a second submission to the first. This module adds two things. A later try may change
 deadline or priority without creating another request. A transfer that has ended is started again,
-and resumes from durable data, which only the destination knows.
+and resumes from durable data. Only the destination knows which data is durable.
 
 Each try marks the transfer with a label. A stopped try cancels the transfer only if the transfer
 has its mark. So a process that was wrongly assumed dead does not cancel the transfer of its
@@ -141,8 +141,8 @@ class Errand:
     :param mark: label of this try of the task.
     :param is_id_own: true if only this task uses the id. Another live request under the id is then
         an older request of this task, and is cancelled.
-    :param is_begun_kept: true if a started transfer continues without a promise when no promise is
-        possible, as after the endpoint's own retries.
+    :param is_begun_kept: true if a transfer that has started continues even if the endpoint can no
+        longer promise its deadline. The endpoint's own retries have the same rule.
     :param submit: function that replaces the client's submission if the transfer was reserved.
     """
 

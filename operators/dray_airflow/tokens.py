@@ -24,7 +24,7 @@ __all__ = ["FileToken", "RenewedToken", "expires_at", "is_expired"]
 log = logging.getLogger(__name__)
 
 READ_AGAIN_SECONDS = 60.0
-"""Seconds between two reads of a connection whose token has not expired, as far as it is known."""
+"""Seconds between two reads of a connection whose token is not known to have expired."""
 READ_EXPIRED_SECONDS = 5.0
 """Seconds between two reads of a connection whose token has expired."""
 LEEWAY_SECONDS = 5.0

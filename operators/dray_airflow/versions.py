@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 __all__ = ["MISSING", "Restart", "fast_copies", "pins_of", "restart"]
 
 ROUNDS_MAX = 20
-"""Maximum number of requests while the tier has not recorded the end of another restart."""
+"""Maximum number of requests for one restart.
+
+A request is repeated if another restart has ended, and the tier has not recorded its end yet.
+"""
 PAUSE_SECONDS = 1.0
 """Pause between two requests in seconds. A tier records ends once a second."""
 MISSING = {"id": None, "path": None, "to": None, "state": None, "hit": False, "version": None}
@@ -30,7 +33,7 @@ MISSING = {"id": None, "path": None, "to": None, "state": None, "hit": False, "v
 
 
 class Restart(NamedTuple):
-    """The answer to a restart. Both are ``None`` if there is no complete version.
+    """The answer to a restart. Both fields are ``None`` if there is no complete version.
 
     :param staged: the fast copy, if the request was accepted.
     :param transfer: the transfer that makes the fast copy. It may belong to another restart, for
@@ -46,7 +49,8 @@ def restart(errand: StagingErrand, client: Client) -> Restart:
 
     :raises DrayError: as :meth:`dray.client.Client.stage_in`. ``not_found`` becomes an empty
         answer.
-    :raises DrayTaskRetry: if the tier does not record the end of another restart.
+    :raises DrayTaskRetry: if the tier has not recorded the end of another restart after
+        :data:`ROUNDS_MAX` requests.
     """
     from dray.errors import DrayError
 

@@ -71,9 +71,9 @@ def find_reason(
 ) -> Reason | None:
     """Choose the transfer of a run that delays the run most. Pure.
 
-    The order of choice is: promises that will be missed, with the latest end first; failed
-    transfers; running transfers that exceed their deadline or the run's deadline; transfers that
-    ended late.
+    The function prefers promises that will be missed, with the latest end first; then failed
+    transfers; then running transfers that exceed their deadline or the run's deadline; then
+    transfers that ended late.
 
     :param now: the current time, with a time zone.
     :param deadline: the deadline of the run, with a time zone.
@@ -190,7 +190,8 @@ async def name_the_reason(
 
     :param context: Airflow's context for the callback of a deadline: the run and the deadline.
     :param dray_conn_ids: connections of the endpoints that drive the run's transfers.
-    :param is_early: true before the deadline. Only certain delays are then reported.
+    :param is_early: true before the deadline. The function then reports only a failed transfer, and
+        a promise that an endpoint predicts to be missed.
     :returns: the line, or ``None`` if there is no delay to report yet.
     """
     run = context["dag_run"]

@@ -89,8 +89,8 @@ class TaskDeadline:
 def expect(task: Node, duration: timedelta | float) -> Node:
     """Declare the duration of a task, or of one instance of a mapped task.
 
-    A DrayTransferOperator has the argument ``expected_duration`` instead. If no duration is
-    declared, the median of past runs is used.
+    For a DrayTransferOperator, use its argument ``expected_duration`` instead. For a task without a
+    declared duration, the plan uses the median of past runs.
 
     :param task: an operator, or the result of a ``@task`` function. It must be in a DAG already.
     :param duration: a duration, or a number of seconds.
@@ -107,11 +107,11 @@ def expect(task: Node, duration: timedelta | float) -> Node:
 
 
 def deadline_for(context: Context) -> TaskDeadline | None:
-    """Return the latest end of the running task's transfer with which the run is in time.
+    """Return the latest end of the running task's transfer that still lets the run be in time.
 
-    Every call computes the plan again, so the plan includes tasks that ended early or late. The
-    function never raises. It returns ``None`` if the run has no deadline, or after an error, which
-    it logs.
+    Every call computes the plan again, so the plan accounts for tasks that ended early or late. The
+    function never raises. It returns ``None`` if the run has no deadline. After an error, it logs
+    the error and returns ``None``.
     """
     try:
         plan = plan_for(context)
@@ -254,7 +254,7 @@ def tasks_of(context: Context) -> list[Task]:
 
 
 def _with_known(tasks: list[Task], dag: DAG, context: Context) -> list[Task]:
-    """Add sizes and rates that endpoints know, for transfers that share the available time."""
+    """Add the sizes and rates that endpoints report for transfers that share the available time."""
     import dataclasses
 
     from dray_airflow.deadlines.known import Known, known_of

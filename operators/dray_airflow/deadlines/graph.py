@@ -131,8 +131,8 @@ class TransferDeadline:
     :param bytes: size of one instance, if known.
     :param rounds: number of consecutive instances that must fit in, including this one.
     :param rate_min: minimum rate of one instance from its start, in bytes per second.
-    :param class_: ``deadline``.
-    :param chain: the longest path after the transfer, in order.
+    :param class_: class of the transfer for the endpoint, always ``deadline``.
+    :param chain: the tasks of the longest path after the transfer, in order.
     :param deadline: deadline of the whole run, with a time zone.
     :param overhead_seconds: overhead between two tasks.
     """
@@ -225,9 +225,12 @@ class DeadlinePlan:
 
 @dataclass(frozen=True, slots=True)
 class _Weight:
-    """The part of a task in a path: seconds, and work whose duration depends on the rate.
+    """The time that a task adds to a path: fixed seconds, and work whose time depends on the rate.
 
-    :param work: bytes of transfers. If rates or sizes are estimated: seconds at these rates.
+    :param seconds: duration that does not depend on a rate.
+    :param work: for a transfer: its bytes. If rates or sizes are estimated: the estimated seconds.
+    :param basis: text that names the origin of the duration.
+    :param overhead: overhead in seconds before the task.
     :param bytes: size of a transfer, if it is known.
     :param rate: rate that the transfer's endpoint can promise.
     """
@@ -256,17 +259,17 @@ def plan_deadlines(
 ) -> DeadlinePlan:
     """Propagate a deadline back through a graph.
 
-    The duration of a task is the declared duration, or else the median of past runs.
-    A transfer without both takes the time of its bytes at ``rate``. If ``rate`` is not given, the
-    lowest common rate at which everything fits is used, but not more than the rate that the
-    endpoint can promise (:attr:`Task.rate`). If such a transfer has no size either, it gets an even
-    share of the time. The other transfers then share the time in proportion to their durations at
-    their rates.
+    The duration of a task is the declared duration, or else the median of past runs. For a transfer
+    with neither, the duration is its size divided by ``rate``. If ``rate`` is not given, the plan
+    uses the lowest common rate at which all paths end before the deadline, but for each transfer at
+    most the rate that its endpoint can promise (:attr:`Task.rate`). If a transfer has no duration
+    and no size, it gets an even share of the time. The other transfers then share the time in
+    proportion to their durations at their rates.
 
     Any other task of unknown duration counts as zero and is listed in :attr:`DeadlinePlan.unknown`.
-    Ended tasks, tasks that run only after failures, and tasks that the deadline does not wait for
-    take no time. Later tasks still wait for these tasks. Call the function again when a task has
-    ended early or late.
+    Three kinds of tasks count as zero too, but remain in the graph, so that later tasks wait for
+    them: ended tasks, tasks that run only after failures, and tasks that the deadline does not wait
+    for. Call the function again when a task has ended early or late.
 
     :param tasks: all tasks of the run.
     :param deadline: deadline of the run, with a time zone.
@@ -293,8 +296,8 @@ def plan_deadlines(
         weights, work_seconds = graph.spread(weights, rate)
 
     lengths = {name: weights[name].path(work_seconds or 0.0) for name in order}
-    # Not the longest permitted duration of a transfer: with a rate that is just sufficient, no
-    # later task would have an earlier start.
+    # Durations for the earliest starts. A transfer of unknown duration counts as zero here, and not
+    # as the longest duration that it may have, because it may end earlier.
     soonest = {
         name: weights[name].overhead
         + weights[name].seconds
@@ -456,15 +459,15 @@ class _Graph:
     left: float
 
     def least_rate(self, weights: Mapping[str, _Weight]) -> float | None:
-        """Return the longest time per unit of work with which every path fits.
+        """Return the longest time per unit of work with which every path ends before the deadline.
 
         ``None`` if there is no such time.
 
-        The length of each path is a straight line over the seconds per unit. The longest path is
-        the maximum of these lines. The search starts at the right, at the root of the highest line.
-        This root is never left of the root of the maximum, so the search moves from root to root
-        and ends at the root of the maximum. It needs at most as many steps as there are lines in
-        the maximum.
+        The length of a path is a linear function of the time per unit. The search starts with a
+        time per unit that is too long or just right. Each step finds the path that is longest at
+        the current time per unit, and reduces the time per unit until this path fits. The result is
+        never too short, because every path must fit. In each step the longest path has less work
+        than in the step before, so the search ends.
         """
         left = self.left
         works = [weight.work for weight in weights.values() if weight.work]
@@ -490,15 +493,20 @@ class _Graph:
     def spread(
         self, weights: Mapping[str, _Weight], rate: float | None
     ) -> tuple[dict[str, _Weight], float]:
-        """Set each transfer's work to seconds at its rate; return the time for one such second.
+        """Give each transfer an expected duration, and fit the durations into the available time.
 
-        A transfer of unknown size gets an even share: the time of the path with the most transfers,
-        divided by their number. A transfer of known size without a reported rate gets at most this
-        share. The remaining time is divided in proportion. If the time is too short, transfers of
-        known size and rate keep their time, because no endpoint can be faster. The other transfers
-        share the rest.
+        Return the weights with these durations in seconds as ``work``, and a factor for all
+        durations.
 
-        :param rate: common rate of all transfers of known size.
+        The duration of a transfer is its size divided by its rate. A transfer of unknown size gets
+        an even share: each path leaves some time to its transfers, this time is divided by their
+        number, and the smallest quotient is the share. A transfer of known size without a reported
+        rate gets at most this share. If time remains, the factor stretches all durations equally.
+        If the time is too short, the factor is 1. Transfers of known size and rate then keep their
+        durations, because no endpoint can be faster, and the other transfers share the rest.
+
+        :param rate: common rate of all transfers of known size. ``None`` means the rate of each
+            transfer's endpoint. With a common rate, no duration is stretched.
         """
         units = {
             name: replace(weight, work=1.0 if weight.work or weight.basis == SHARE else 0.0)

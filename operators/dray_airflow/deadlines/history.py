@@ -28,9 +28,8 @@ RUNS_MAX = 10
 RUNS_ENOUGH = 3
 """Number of successful runs of a task that are enough for its history.
 
-Each run costs up to two calls, for every transfer task that starts. The median of three values is
-not affected by one extreme value. The number of runs is
-estimated, not measured.
+Every transfer task that starts reads the history, with up to two calls for each run. One extreme
+value does not affect the median of three values. The number is estimated, not measured.
 """
 
 
@@ -61,12 +60,14 @@ class Instances:
 def past_of(
     context: Context, wanted: Collection[str] | None = None, runs_max: int = RUNS_MAX
 ) -> dict[str, Past]:
-    """Return the history of tasks from past runs. The newest runs come first, until they suffice.
+    """Return the history of tasks from past runs.
+
+    Runs are read from the newest one on, until each wanted task has :data:`RUNS_ENOUGH` successes.
 
     :param context: context of the running task.
     :param wanted: the tasks whose history is needed. If it is empty, no call is made. ``None``
         means all tasks, and then all of ``runs_max`` runs are read.
-    :returns: the history by task. Empty if the API has no data, or is older than required.
+    :returns: the history by task. Empty if the API has no data, or if Airflow is too old for it.
     """
     ti: Any = context["ti"]
     ask = getattr(ti, "get_task_breadcrumbs", None)
@@ -109,7 +110,7 @@ def summarise(runs: Iterable[Iterable[Mapping[str, Any]]]) -> dict[str, Past]:
 
 
 def _runs_before(context: Context, runs_max: int) -> Iterator[str]:
-    """Yield the newest runs before this one. Each is requested only when it is needed."""
+    """Yield the runs before this one, newest first. Each run is requested only when needed."""
     ti: Any = context["ti"]
     run: Any = context.get("dag_run")
     logical = getattr(run, "logical_date", None)

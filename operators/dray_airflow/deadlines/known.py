@@ -1,7 +1,7 @@
 """Ask endpoints about future transfers: the rates that they can promise, and the sizes of sources.
 
-Used for runs with transfers of undeclared size, if the first runs of a DAG have no history yet. If
-an endpoint does not answer soon, the value stays unknown.
+The module is used for transfers of undeclared size in the first runs of a DAG, which have no
+history yet. If an endpoint does not answer soon, the value stays unknown.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ ENTRIES_MAX = 2000
 """Maximum number of entries in a folder whose size is computed: two calls with 1000 entries each.
 """
 TOO_MUCH_BYTES = (10**12, 10**13)
-"""Sizes in bytes for which admission within one hour is asked.
+"""Sizes in bytes of the transfers that are used to find the rate of an endpoint.
 
-The endpoint refuses such a size and reports the rate that it could promise. It does not report a
-rate if the requested rate is more than some hundred times higher. So the larger size is tried only
-if the endpoint could promise the smaller one.
+The endpoint is asked if it could promise a transfer of such a size within one hour. It refuses, and
+reports the rate that it could promise. It does not report this rate if the requested rate is
+several hundred times higher. So the larger size is tried only if the endpoint could promise the
+smaller one.
 """
 
 

@@ -52,7 +52,7 @@ class Settings:
     :param token_file: path of a file with a token on the worker.
     :param trust: the arguments ``pin``, ``ca``, ``certificate`` and ``key`` of a client.
     :param seconds: time limit of one call, including retries.
-    :param outage_seconds: time for which waits retry an unreachable endpoint.
+    :param outage_seconds: time for which a waiting task or trigger retries an unreachable endpoint.
     :param namespace: see :func:`dray_airflow.identity.transfer_id`.
     :param link: URL of a page about a transfer, with ``{id}`` for the transfer's id.
     """
@@ -291,7 +291,7 @@ class DrayHook(BaseHook):
     async def asettings(self) -> Settings:
         """Await :attr:`settings`.
 
-        Looked up on each call, because the token may have been renewed.
+        Each call looks the connection up again, because the token may have been renewed.
         """
         try:
             connection = await self.aget_connection(self.dray_conn_id)
@@ -303,8 +303,8 @@ class DrayHook(BaseHook):
     def get_conn(self) -> Client:
         """Return a blocking client. The caller must close it.
 
-        If a job writes a new token into the connection later, the client uses it for the next
-        request.
+        If a job later writes a new token into the connection, the client sends the new token with
+        its next request.
 
         :raises DrayTaskFailure: as :attr:`settings`.
         """

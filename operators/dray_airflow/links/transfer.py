@@ -31,7 +31,7 @@ STANDING_KEY = "dray_transfer"
 
 
 class DrayTransferLink(BaseOperatorLink):
-    """Links to the ``link`` of the connection, or else to the task's XComs.
+    """Links to the URL in the field ``link`` of the connection, or else to the task's XComs.
 
     Airflow asks for the URL in the process of the task, when the task ends or defers, and stores
     it.

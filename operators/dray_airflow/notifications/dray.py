@@ -36,7 +36,8 @@ class DrayNotifier(BaseNotifier):
         keeps only passwords out of logs, so a host with a path is refused.
     :param to: mail addresses, used with Airflow's ``smtp`` provider.
     :param smtp_conn_id: connection of the ``smtp`` provider.
-    :param is_early: for an alert before the deadline: notify only if the outcome is certain.
+    :param is_early: for an alert before the deadline: notify only if a transfer has failed, or if
+        an endpoint predicts that a promise will be missed.
     :param context: context that Airflow passes if it awaits the notifier.
     """
 

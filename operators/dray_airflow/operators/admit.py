@@ -1,10 +1,10 @@
 """Reserve all transfers and staged copies of a run before any of them starts.
 
-An endpoint promises only transfers in its queue. So the operator queues a placeholder for each
-transfer that has not started. A placeholder has the same size, roots and deadline as the transfer,
-but its source file does not exist. So a placeholder never moves data, and cannot copy data that is
-still being written. The transfer of the task replaces the placeholder. If no transfer is submitted,
-the placeholder ends at its start time.
+An endpoint promises a deadline or a rate only to transfers in its queue. So the operator queues a
+placeholder for each transfer that has not started. A placeholder has the same size, roots and
+deadline as the transfer, but its source file does not exist. So a placeholder never moves data, and
+cannot copy data that is still being written. The transfer of the task replaces the placeholder. If
+no transfer is submitted, the placeholder ends at its start time.
 
 A staged copy is a transfer between two roots of one endpoint, so its placeholder is one too.
 """
@@ -106,7 +106,7 @@ class DrayAdmitOperator(BaseOperator):
 
     A copy to stage in or to stage out is reserved too, if its task has ``path``, ``to`` and
     ``bytes_expected``. The token then needs the scopes ``storage.read`` and ``storage.create`` for
-    these paths. A restart has no path, so it cannot be reserved.
+    these paths. A restart (staging in without ``path``) cannot be reserved.
 
     Reservations end with the run. If a reservation of an ended run remains and a later run is
     refused because of it, the later run cancels it.
@@ -322,7 +322,8 @@ class DrayAdmitOperator(BaseOperator):
     def _begin(self, found: TransferDeadline) -> datetime:
         """Return the expected start of a task's transfer.
 
-        If time is short, a part of it is left unused.
+        The start is at least ``start_within`` from now, or a quarter of the time until the latest
+        finish, if that is less.
         """
         now = datetime.now(timezone.utc)
         soon = min(now + self.start_within, now + (found.latest_finish - now) / 4)
@@ -490,9 +491,9 @@ def _follows_others(operator: Any) -> bool:  # noqa: ANN401 - an operator, mappe
 
 
 def _to_come(client: Client, wanted: list[Wanted], left_out: dict[str, str]) -> list[Wanted]:
-    """Leave out live transfers.
+    """Return the wanted transfers that are not live yet.
 
-    They exist if this task was cleared, or if another task has started.
+    A transfer is live already if its task has started. This happens if the admission was cleared.
     """
     known = find(client, [each.errand.id for each in wanted])
     found = []
@@ -594,7 +595,8 @@ def _standing_for(context: Context, want: Wanted, clients: Clients, patience: fl
         **_shares(wish),
         labels={**(wish.labels or {}), **own, RESERVATION_LABEL: errand.id},
         retry=Retry(tries=1),
-        # The placeholder ends before its start if no task replaces it. If a client has asked for it
-        # since, it starts and finds no file.
+        # If no task replaces the placeholder, its bound ends it one second before its start. If a
+        # client queries the placeholder, the bound is renewed. The placeholder then starts, and
+        # fails because its source does not exist.
         bound_seconds=max(int((begin - now).total_seconds()) - 1, 1),
     )

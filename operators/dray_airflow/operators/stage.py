@@ -1,7 +1,7 @@
 """Operators for two tiers of storage: stage in to the fast tier, stage out to the slow tier, evict.
 
-A staged copy is a transfer at one endpoint, and a record of its lifetime. The tasks submit and wait
-as the tasks of transfers do.
+A staged copy consists of a transfer within one endpoint and a record of the copy's lifetime. The
+tasks submit the transfer and wait for it as a DrayTransferOperator does.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class _StageOperator(WaitingOperator):
     def _wish(self, context: Context, settings: Settings) -> StagingErrand:
         """Return the request.
 
-        If the task has no deadline, add the one that follows from the run's.
+        If the task has no deadline, add the deadline that follows from the run's deadline.
         """
         errand = self.errand(context, settings)
         found = self._time_left(context)
@@ -250,12 +250,12 @@ class DrayStageInOperator(_StageOperator):
     :param mtbf: mean time between failures of the system that writes the checkpoints.
     :param nodes: number of nodes that write the checkpoints.
     :param replicas: number of copies that the endpoint makes.
-    :param bypass: copy past the fast tier.
+    :param bypass: copy between the slow root and a third root, without a fast copy.
     :param priority: 0 to 9.
     :param deadline: time by which the copy must be complete.
     :param admission: handling of a deadline that cannot be promised. ``required``: refuse the
-        request. ``best_effort``: stage without a promise. By default a first request is refused. A
-        request that has started, or that has only the run's deadline, continues.
+        request. ``best_effort``: stage without a promise. By default, a new copy is refused. A copy
+        that has already started, or that has only the run's deadline, continues without a promise.
     :param bytes_expected: size of the copy, if known. With it, the endpoint promises or refuses the
         deadline immediately. Otherwise the copy starts, and the endpoint may promise the deadline
         when all files are listed.
@@ -338,7 +338,7 @@ class DrayStageInOperator(_StageOperator):
         self, context: Context, client: Client, settings: Settings, transfer: Transfer
     ) -> dict[str, Any]:
         if self._is_restart and transfer.id != self._id(context, settings):
-            # After a deferral: the transfer of another restart has ended.
+            # The task has waited for the transfer of another restart. Ask for the version again.
             return self._restart(context)
         return super()._complete(context, client, settings, transfer)
 
@@ -347,9 +347,10 @@ class DrayStageOutOperator(_StageOperator):
     """Copy from the fast tier of an endpoint to its slow tier, and optionally evict the fast copy.
 
     The arguments are those of :class:`DrayStageInOperator`, for the other direction: ``path`` is in
-    the fast root, and is required. With ``application`` and ``version``, the copy declares a
-    version to the tier, and the transfer is its demotion. ``period``, and ``mtbf`` or ``nodes``,
-    tell the tier what the application writes in a period, and how often it restarts.
+    the fast root, and is required. With ``application`` and ``version``, the task declares the data
+    to the tier as a version of the application, and the transfer demotes this version (copies it to
+    the slow root). ``period`` tells the tier how often the application writes, and ``mtbf`` or
+    ``nodes`` how often it restarts.
 
     :param evict: evict the fast copy when the slow copy is complete. The endpoint checks each file
         first, and refuses while a pin holds the file.

@@ -67,8 +67,8 @@ class DrayTransferOperator(WaitingOperator):
         run, propagated back through the graph (docs/explanation/airflow-deadlines.md).
     :param not_before: earliest start time.
     :param admission: handling of a deadline that cannot be promised. ``required``: refuse the
-        transfer. ``best_effort``: transfer without a promise. By default a first submission is
-        refused, and a started transfer continues.
+        transfer. ``best_effort``: transfer without a promise. By default, a new transfer is
+        refused, and a transfer that has already started continues without a promise.
     :param bytes_expected: size of the transfer, if known. The promise of a deadline covers this
         size.
     :param expected_duration: expected duration, used only for planning and not sent.
@@ -88,9 +88,9 @@ class DrayTransferOperator(WaitingOperator):
     :param labels: texts by which the transfer can be found. The task adds its own labels.
     :param options: further fields of :class:`dray.client.Request`, such as ``streams`` and
         ``object_size``.
-    :param transfer_id: replaces the id that is derived from DAG, run, task and map index. Another
-        request under this id is then an error. Without this argument, it would be an older request
-        of this task.
+    :param transfer_id: replaces the id that is derived from DAG, run, task and map index. If a live
+        transfer with this id has a different request, the task fails. With a derived id, such a
+        transfer is an older request of this task, and the task cancels it.
     """
 
     template_fields: Sequence[str] = (
@@ -205,8 +205,8 @@ class DrayTransferOperator(WaitingOperator):
     def errand(self, context: Context, settings: Settings) -> Errand:
         """Return the request from the rendered fields.
 
-        No connection is opened. The deadline is that of the task. The deadline that follows from
-        the run is added when the task runs.
+        No connection is opened. The request has only the deadline of the task itself. The deadline
+        that follows from the run is added when the task runs.
 
         :param settings: settings of the called endpoint. See :attr:`active_conn_id`.
         :raises DrayTaskFailure: if a field is invalid. The message names the field.
@@ -256,7 +256,7 @@ class DrayTransferOperator(WaitingOperator):
         return sources, destination
 
     def _check_client(self, sources: Sequence[End]) -> None:
-        """Refuse several sources if an old client would use them as replicas."""
+        """Refuse several sources if the installed client is so old that it takes them as replicas."""
         from dray.client import Request
 
         is_new = "replicas" in {each.name for each in dataclasses.fields(Request)}

@@ -2,9 +2,10 @@
 
 The endpoints compute checksums, and the task compares them. Names and sizes are always read from
 the storage. If a checksum is stored beside a file (by a transfer with ``checksum_attributes``), the
-endpoint returns the stored one. It shows the data that was written, and not the data that the disk
-returns now. If none is stored, the endpoint reads the file. No option makes an endpoint read a file
-with a stored checksum. With ``is_read_required``, such a file makes the task fail.
+endpoint returns the stored checksum, which shows the data that was written, and not the data that
+the disk returns now. If no checksum is stored, the endpoint reads the file. No option makes an
+endpoint read a file with a stored checksum. With ``is_read_required``, such a file makes the task
+fail.
 """
 
 from __future__ import annotations
@@ -157,7 +158,8 @@ class DrayVerifyOperator(BaseOperator):
         """Compare the files.
 
         :raises DrayTaskFailure: if files are missing or differ. The message names the first of
-            them. Also if the source has too few files, or if a required read did not happen.
+            them. The same error is raised if the source has too few files, or if a required read
+            did not happen.
         :raises DrayTaskRetry: if an endpoint is unreachable now.
         """
         del context

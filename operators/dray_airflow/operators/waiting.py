@@ -3,10 +3,11 @@
 The task itself waits first, for as long as a short transfer takes. Then it defers, and the
 triggerer waits. The task reads the result from the endpoint, and not from the trigger.
 
-Invariant owned here: a transfer does not outlive its task for longer than its bound. Each waiting
-process asks the endpoint for the transfer, and each question renews the bound. If no process waits
-any more (a task was ended before its trigger started, or the triggerer is down), the endpoint
-cancels the transfer.
+Invariant owned here: a transfer does not outlive its task for longer than its bound
+(``bound_seconds``). The bound is the time after which the endpoint cancels a transfer that no
+caller asks for. Each waiting process asks the endpoint for the transfer, and each query starts the
+bound again. If no process waits any more (for example, a task was ended before its trigger started,
+or the triggerer is down), the endpoint cancels the transfer.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ LOG_SECONDS = 60.0
 AWAY_PAUSE_SECONDS = 2.0
 """Seconds between two checks of an unreachable endpoint. Each check also retries its call."""
 BOUND_SECONDS = 900
-"""Minimum bound in seconds of a transfer that no caller asks for.
+"""Minimum bound in seconds, after which the endpoint cancels a transfer that no caller asks for.
 
 Airflow treats a task as dead after 300 s without a heartbeat, and a triggerer may have to be
 restarted on another host. The value is estimated, not measured.
@@ -85,7 +86,7 @@ With this addition the transfer continues until the next try attaches to it.
 FAILURES_LOOKED_AT_MAX = 1000
 UNREPORTED_KEY = "dray_unreported"
 ENDED_STATES = frozenset({"failed", "success", "skipped", "removed"})
-"""States of a running task that a user has set, or the time limit of its run."""
+"""States to which a user, or the time limit of the run, can set a task that is still running."""
 
 
 class WaitingOperator(BaseOperator):
@@ -175,9 +176,10 @@ class WaitingOperator(BaseOperator):
         except Exception as error:
             self.log.warning("cannot store transfer %s for the task's page: %s", id, error)
 
-    # An attempt that earlier tries have started, and whose end no try has reported. A retry uses
-    # the result of this attempt. If a user clears a task that has reported, the task must check
-    # everything again. Without Airflow's store, every try checks everything again.
+    # The next three methods store an attempt of the transfer that earlier tries have started, and
+    # whose end no try has reported. A retry uses the result of this attempt. If a user clears a
+    # task that has reported, the task must check everything again. Without Airflow's store, every
+    # try checks everything again.
 
     def _unreported(self, context: Context, wish: Wish) -> int | None:
         """Return the attempt for this request that earlier tries have started and not reported."""
@@ -232,7 +234,7 @@ class WaitingOperator(BaseOperator):
             )
 
     def _end_if_told(self, context: Context, id: str) -> None:
-        """Cancel the transfer if a user has ended the task and no heartbeat has delivered this.
+        """Cancel the transfer if a user has ended the task and the task has had no heartbeat since.
 
         Airflow does not accept a deferral of such a task, so no other code would cancel the
         transfer.
@@ -308,7 +310,8 @@ class WaitingOperator(BaseOperator):
         long as the endpoint lets the transfer continue, because the job that renews the token may
         be late.
 
-        :param is_brief: retry a refused token only for ``outage_seconds`` too.
+        :param is_brief: retry a refused token for only ``outage_seconds``, as an unreachable
+            endpoint.
         """
         from dray.errors import DrayError
 
@@ -494,8 +497,9 @@ class WaitingOperator(BaseOperator):
         for notice in transfer.notices:
             self.log.warning("transfer %s: %s", transfer.id, notice)
         if transfer.state == "cancelled" and self._is_told_to_end:
-            # The end of the task says nothing about the transfer. For example, the tasks of a host
-            # that is drained are ended. If a user has ended the task, Airflow makes no retry.
+            # Retry, because the task may have been ended for a reason that does not concern the
+            # transfer. For example, the tasks of a host that is drained are ended. If a user has
+            # ended the task, Airflow makes no retry.
             raise DrayTaskRetry(
                 f"transfer {transfer.id} was cancelled because this task was ended; durable "
                 "data is kept, and a retry resumes",

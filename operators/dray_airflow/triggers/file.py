@@ -31,8 +31,8 @@ SEEN_KEY = "dray_seen_until"
 def is_settled(entry: Entry, size_min: int, quiet_seconds: float, now: datetime) -> bool:
     """Return true if a file exists and seems to be complete.
 
-    A file that an endpoint copies gets its name when it is complete. Files of other writers may
-    still grow.
+    A file that an endpoint copies gets its final name when it is complete. Files of other writers
+    may still grow.
 
     :param size_min: minimum size in bytes.
     :param quiet_seconds: required time without a change.

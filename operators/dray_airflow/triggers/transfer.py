@@ -49,7 +49,7 @@ class DrayTransferTrigger(OfFields, BaseTrigger):
     :param transfer_id: id of the transfer.
     :param mark: mark of the try that waits. See :mod:`dray_airflow.submission`. If it is empty, the
         trigger never cancels the transfer.
-    :param settle_seconds: minimum time between the start and the event.
+    :param settle_seconds: minimum time between the start of the trigger and its event.
     :param is_awaited: wait even if no transfer has this id yet.
     :param patience_seconds: time for which a refused token or an unreadable connection is retried,
         because the job that renews the token may be late.
