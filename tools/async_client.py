@@ -1,7 +1,8 @@
-"""Write the awaiting client from the blocking one: ``python tools/async_client.py``.
+"""Generate the awaiting client from the blocking client: ``python tools/async_client.py``.
 
-A method of the blocking client becomes a coroutine, and an iterator becomes an asynchronous one.
-Only the blocking client has the full documentation. The methods of the awaiting client refer to it.
+A method of the blocking client becomes a coroutine, and an iterator becomes an asynchronous
+iterator. Only the blocking client has the full documentation. The methods of the awaiting client
+refer to it.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ AWAITING = CLIENT / "_async.py"
 
 HEAD = '''"""The awaiting client: each call of the API is a method, as in :class:`Client`.
 
-Written from _sync.py by tools/async_client.py; a test compares.
+tools/async_client.py generates this module from _sync.py. A test compares the two.
 """'''
 CLASS = '''class AsyncClient(Awaiting):
-    """Calls an endpoint, awaiting; :class:`Client` documents each method.
+    """A client for :mod:`asyncio`. :class:`Client` documents each method.
 
-    Belongs to the event loop (of :mod:`asyncio`) that first used it.
+    An instance belongs to the event loop (of :mod:`asyncio`) that first used it.
     """'''
 
 

@@ -44,8 +44,8 @@ REQUIREMENTS = ("requirements-dev.txt", "requirements-airflow.txt")
 #: Fills .tools/rucio. The versions differ from those in .venv, so only the lines are checked.
 REQUIREMENTS_APART = ("requirements-rucio.txt",)
 
-# Crates whose state or types are shared in a program. A second version would not work with the
-# first.
+# Crates whose state or types are shared in a program. Two versions of such a crate in one
+# program would not work together.
 SINGLE_CRATES = frozenset(
     {
         "crc-fast",

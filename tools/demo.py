@@ -2,8 +2,8 @@
 
 ``make demo`` starts two endpoints and an Airflow, runs dags/night_run.py, kills a worker and an
 endpoint with ``kill -9`` in the middle of the delivery, and reports. Airflow keeps running for
-inspection; ``make demo-down`` (``down``) ends everything. All of it is on loopback and in one
-folder.
+inspection. ``make demo-down`` (``down``) ends everything. All programs listen on loopback only, and
+all files are in one folder.
 """
 
 from __future__ import annotations
@@ -272,7 +272,7 @@ class Demo:
         return not any(wrong.values())
 
     def leave(self) -> None:
-        """Detach the proxy, because it ends with this process. The endpoints continue."""
+        """Restart the site's endpoint without the proxy, because the proxy ends with this process."""
         self.site.stop()
         del self.site._extra["advertise"]
         self.site.start()

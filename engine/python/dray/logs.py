@@ -84,7 +84,8 @@ class LoggedFile:
     :param size: final size in bytes.
     :param modified_ns: modification time at the source, in nanoseconds since 1970.
     :param checksum: checksum that the caller required, such as ``adler32:024d0127``.
-    :param identity: name that the source gives to this version of the file. Empty for plain files.
+    :param identity: identifier that the source store has for this version of the file. Empty for
+        files of a local file system.
     :param object_size: size of an object in bytes.
     :param partial_name: name of the partial file, which is in the folder of the file.
     :param done: durable ranges, sorted by offset.

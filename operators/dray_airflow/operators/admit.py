@@ -198,8 +198,8 @@ class DrayAdmitOperator(BaseOperator):
                         for want, transfer in self._keep(context, plan, clients, to_come):
                             reserved[want.name] = _reservation(want, transfer)
             except BaseException as error:
-                # All endpoints together must promise all transfers. Otherwise all reservations are
-                # cancelled.
+                # The reservations of a run are made together or not at all. Cancel those that other
+                # endpoints have accepted.
                 self._give_back(kept)
                 is_refusal = isinstance(error, DrayTaskFailure) and error.kind == "not_admitted"
                 if self.required or not is_refusal:

@@ -256,7 +256,7 @@ class DrayTransferOperator(WaitingOperator):
         return sources, destination
 
     def _check_client(self, sources: Sequence[End]) -> None:
-        """Refuse several sources if the installed client is so old that it takes them as replicas."""
+        """Refuse several sources if the installed client is old and would take them as replicas."""
         from dray.client import Request
 
         is_new = "replicas" in {each.name for each in dataclasses.fields(Request)}

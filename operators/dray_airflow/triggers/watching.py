@@ -178,8 +178,8 @@ class Watch:
             except DrayError as error:
                 if error.kind != "limit_exceeded" or len(batch) == 1:
                     raise
-                # The answer was too large. An answer has at most 16 MiB, and contains the requests of
-                # the transfers. A request has up to 64 KiB.
+                # The answer was too large. It has at most 16 MiB, and contains the request of each
+                # transfer. A request has up to 64 KiB.
                 self._ids_max = len(batch) // 2
                 continue
             at += len(batch)

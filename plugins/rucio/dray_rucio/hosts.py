@@ -75,8 +75,8 @@ class Hosts:
     def ask(self, host: str, what: Callable[[Client], T], *, hurried: bool = False) -> T:
         """Call an endpoint, unless its last call failed a short time ago.
 
-        If the endpoint was unreachable, one short call checks it after ``away_seconds``, before
-        ``what`` is called.
+        If the last call found the endpoint unreachable, no call is made for ``away_seconds``. After
+        this time, a short call checks that the endpoint answers before ``what`` is called.
 
         :raises DrayError: the error of the call, or the cached error of an earlier call.
         """
@@ -94,8 +94,8 @@ class Hosts:
         """Check that an endpoint answers.
 
         :param always: call the endpoint even if it answered the last call.
-        :raises DrayError: if the endpoint does not answer. Within ``away_seconds``, the error of
-            the last call.
+        :raises DrayError: if the endpoint does not answer. For ``away_seconds`` after a call that
+            found the endpoint unreachable, the error of that call is raised without another call.
         """
         with self._lock:
             since, missed = self._missed.get(host, (0.0, None))

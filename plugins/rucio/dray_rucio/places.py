@@ -43,7 +43,7 @@ class Site:
     def host(self) -> str:
         """Rucio's external host.
 
-        It has all that is needed to call the endpoint again, and no secret.
+        It contains the address and the fingerprint of the endpoint, and no secret.
         """
         return f"dray://{self.authority}" + (f"#{self.pin}" if self.pin else "")
 

@@ -1,8 +1,8 @@
 """Register the transfertool in Rucio's table. Rucio has no setting for this.
 
 Rucio always uses the class of FTS to cancel transfers and to change their priority, even if another
-tool submitted them. So the class is replaced in the module that does this. The replacement looks at
-the host to select the tool.
+tool submitted them. So the class is replaced in the module that cancels and changes transfers. The
+replacement selects the tool by the host of the transfer.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def register() -> None:
 def install() -> None:
     """Register the transfertool as soon as Rucio has loaded the module with the table.
 
-    For packages that Rucio loads earlier, or while it loads that module. An import in such a
-    package would be circular.
+    For packages that Rucio loads before that module, or while it loads that module. If such a
+    package imported the module, the import would be circular.
     """
     if _is_loaded():
         register()

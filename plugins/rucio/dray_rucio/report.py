@@ -63,7 +63,7 @@ class DrayReport(TransferStatusReport):
             self.state = RequestState.DONE
             self.transferred_at = _naive(transfer.ended_at)
         elif transfer.state == "cancelled":
-            # The source is not at fault: a user cancelled the transfer, or no caller asked for it.
+            # A user cancelled the transfer, or no caller asked for it. The source is not at fault.
             self.state = RequestState.LOST
         else:
             self.state = RequestState.FAILED

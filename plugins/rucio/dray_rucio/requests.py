@@ -34,7 +34,7 @@ def made_at(request_id: str, *, session: Session) -> datetime | None:
 def put_back(request_id: str, *, session: Session) -> bool:
     """Put a request that is being submitted back into the queue. Its number of tries is unchanged.
 
-    Rucio then finds that the request is no longer being submitted, and leaves it alone.
+    Rucio then finds that the request is no longer being submitted, and does not change it.
 
     :returns: true if the request was being submitted.
     """

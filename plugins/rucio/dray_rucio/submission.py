@@ -156,9 +156,10 @@ def request_of(
 ) -> Request:
     """Return the request without its places. The RSEs of the sources are named in order.
 
-    With a deadline, the endpoint is asked for a promise, but the file is also moved without a
-    promise, because a late file is better for a rule than no file. A deadline that has passed
-    cannot be promised. The endpoint starts the transfer with the earliest deadline first.
+    With a deadline, the endpoint is asked for a promise. If the endpoint refuses the promise, the
+    file is moved without it, because a late file is better for a rule than no file. A deadline that
+    has passed cannot be promised. The endpoint starts the transfer with the earliest deadline
+    first.
     """
     # Some catalogues omit leading zeros.
     adler32 = (file.adler32 or "").lower().zfill(8)

@@ -1,7 +1,8 @@
 """The methods that Rucio's conveyor calls: submit, query, cancel, change.
 
-The endpoint of the destination drives the transfer. It copies from the endpoints of the sources,
-with tickets that are minted there for its key.
+The endpoint of the destination drives the transfer, and reads the file from the endpoints of the
+sources. For each source, the transfertool mints a ticket at the source's endpoint. Only the key of
+the destination's endpoint can use the ticket.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class DrayTransfertool(Transfertool):
         return [hop], TransferToolBuilder(cls, external_host=host)
 
     def group_into_submit_jobs(self, transfer_paths: Iterable[list[Any]]) -> list[dict[str, Any]]:
-        """Make one job of each transfer, so that one can be cancelled without the others.
+        """Make one job of each transfer, so that each transfer can be cancelled separately.
 
         A transfer is left out if its destination, or all its sources, are unreachable. It stays
         queued, and the submitter tries it again later.

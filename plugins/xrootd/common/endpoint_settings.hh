@@ -16,15 +16,15 @@ struct EndpointSettings {
 	std::string peer_key;
 	// File that contains the token for the endpoint.
 	std::string token_file;
-	// Folders without symbolic links in their paths, and the names that the endpoint has for these
-	// roots.
+	// Each root of the endpoint: the path of its folder, without symbolic links, and the name of the
+	// root at the endpoint.
 	std::vector<std::pair<std::string, std::string>> roots;
 	// Maximum seconds to wait for an answer of the endpoint.
 	int wait_seconds = 3;
 };
 
-// Processes the words of a line if they are one of these settings, and returns true then. Throws
-// std::logic_error if the value is invalid. `wait_most` is the maximum of `wait_seconds`.
+// If the words of a line are one of these settings, stores the setting and returns true. Throws
+// std::logic_error if the value is invalid. `wait_most` is the largest valid `wait_seconds`.
 bool take_endpoint(const std::vector<std::string> &words, EndpointSettings &settings, int wait_most);
 
 // Checks that the settings of the file at `path` are complete, and removes the links from the paths

@@ -15,7 +15,7 @@ using Send = std::function<bool(const std::string &)>;
 // Outcome of a copy.
 struct Outcome {
 	bool is_client_gone = false;
-	// Reason for a failure, as one line; empty after success.
+	// Reason for a failure, as one line. Empty after success.
 	std::string failure;
 };
 

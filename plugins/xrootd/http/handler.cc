@@ -290,11 +290,11 @@ private:
 		return is_known ? file_->error.getErrInfo() : -1;
 	}
 
-	// Finds the final path of a file that the storage wrapper hides. The open file has no name any
-	// more. Its former name was in the folder of the destination, and this process created it, so
-	// the storage does not rename clients' paths. The last part of the requested path is the name
-	// of the destination. A storage that maps names (`oss.namelib`) may keep the two names in
-	// different folders that end alike.
+	// Determines the path of the destination if the storage wrapper hides the placeholder. The open
+	// placeholder has no name any more. Its deleted name was in the folder of the destination, so
+	// the path is that folder and the last component of the requested path. The deleted name must
+	// start with the prefix that the wrapper of this process uses. Returns false if the storage
+	// maps names (`oss.namelib`), because it may keep the two names in different folders.
 	bool find_hidden()
 	{
 		if (std::getenv("XRDN2NLIB"))

@@ -141,8 +141,8 @@ private:
 		if (gone != XrdOssOK)
 			return gone;
 		if (is_link || (is_there && lies_in_space(path))) {
-			// Create the file in the usual way. The program finds the space of the file through the
-			// link that the server creates.
+			// Create the file in the usual way, because it is in an XRootD space. The server creates
+			// a link to the file in the space, and the program of the copy follows the link.
 			copies.yields(path);
 			return wrapPI.Create(who, path, mode, env, how);
 		}

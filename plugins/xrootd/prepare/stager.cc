@@ -13,7 +13,7 @@ constexpr size_t answer_bytes_max = 16 * 1024 * 1024;
 // Maximum length of the id of a request in bytes.
 constexpr size_t id_bytes_max = 64;
 constexpr const char *id_letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-";
-// Priorities of the endpoint for the priorities 0 to 3 of a client. 3 is the endpoint's default.
+// The endpoint's priority for each priority of a client, 0 to 3. The endpoint's default is 3.
 constexpr int priorities[] = {3, 5, 7, 9};
 
 int number_of(const std::string &status)
@@ -31,7 +31,8 @@ void check(const Answer &answer, const char *wanted)
 		return;
 	std::string said = "the endpoint answers " + answer.status + ": " + answer.cause();
 	int number = number_of(answer.status);
-	// These answers are about the request. The others are about the endpoint or its token.
+	// The client gets the cause only if the answer concerns the request. Other answers concern the
+	// endpoint or its token.
 	bool is_for_client = number != EIO && answer.status != "401";
 	throw Refused(number, is_for_client ? answer.cause() : "the dray endpoint cannot stage files now", said);
 }

@@ -402,10 +402,13 @@ class Space:
 class Obstacle:
     """The conflict that prevents a promise.
 
-    :param kind: ``resource``, ``rate_max``, ``deadline``, ``full`` or ``twice``.
-    :param resource: ``link``, ``root:NAME``, ``peer:NAME`` or ``owner:NAME``.
-    :param promises: number of other transfers that need the resource at the same time.
-    :param transfers: those of the other transfers that belong to the caller.
+    :param kind: ``resource``: the capacity of a resource does not suffice. ``rate_max``: the
+        request's own maximum rate is too low. ``deadline``: the deadline is not after the start.
+        ``full``: the endpoint plans the maximum number of transfers. ``twice``: a transfer with the
+        same id exists.
+    :param resource: ``link``, ``root:NAME``, ``tier:NAME``, ``peer:NAME`` or ``owner:NAME``.
+    :param promises: number of promised transfers that need the resource at the same time.
+    :param transfers: ids of those promised transfers that belong to the caller.
     """
 
     kind: str
@@ -420,8 +423,8 @@ class AdmissionVerdict:
 
     :param promised: true if the deadline or the rate would be promised.
     :param rate: planned rate at the start, in bytes per second.
-    :param finish: planned end.
-    :param latest: latest end.
+    :param finish: end of the transfer in the plan.
+    :param latest: promised latest end, which is the deadline. ``None`` if no end is promised.
     :param earliest_finish: for a refused request: the earliest deadline that could be promised.
     :param rate_needed: for a refused request: the rate that it needs, in bytes per second.
     :param rate_available: for a refused request: the rate that could be promised until its
@@ -520,7 +523,8 @@ class Scheduling:
     :param max_running: maximum number of concurrent transfers. ``None`` means the default of the
         policy.
     :param quota: number of bytes in one turn of ``round_robin``.
-    :param round_robin_by: ``owners`` or ``pairs``, which get turns in ``round_robin``.
+    :param round_robin_by: ``owners`` or ``pairs`` (of endpoints): which of them take turns in
+        ``round_robin``.
     :param aging_seconds: with ``priority``: time after which a waiting transfer rises by one step.
     :param patience_seconds: with ``fair``: interval at which the transfer that has waited longest
         starts.

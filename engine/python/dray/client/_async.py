@@ -1,6 +1,6 @@
 """The awaiting client: each call of the API is a method, as in :class:`Client`.
 
-Written from _sync.py by tools/async_client.py; a test compares.
+tools/async_client.py generates this module from _sync.py. A test compares the two.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ __all__ = ["AsyncClient"]
 
 
 class AsyncClient(Awaiting):
-    """Calls an endpoint, awaiting; :class:`Client` documents each method.
+    """A client for :mod:`asyncio`. :class:`Client` documents each method.
 
-    Belongs to the event loop (of :mod:`asyncio`) that first used it.
+    An instance belongs to the event loop (of :mod:`asyncio`) that first used it.
     """
 
     async def submit(self, request: Request) -> Transfer:

@@ -307,7 +307,7 @@ def mint_ticket(
     renewable_seconds: int | None = None,
     bytes: int | None = None,
 ) -> Call[answers.Ticket]:
-    """Get the checksum of a file. The endpoint may have to read the file, which takes long."""
+    """Mint a ticket. Repeatable: a ticket whose answer was lost expires unused."""
     body = {
         "transfer": transfer,
         "direction": direction,

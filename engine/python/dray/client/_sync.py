@@ -525,7 +525,8 @@ class Client(Blocking):
         :param max_running: maximum number of concurrent transfers. ``None`` means the default of
             the policy.
         :param quota: number of bytes in one turn of ``round_robin``.
-        :param round_robin_by: ``owners`` or ``pairs``, which get turns in ``round_robin``.
+        :param round_robin_by: ``owners`` or ``pairs`` (of endpoints): which of them take turns in
+            ``round_robin``.
         :param aging_seconds: with ``priority``: time after which a waiting transfer rises by one
             step.
         :param patience_seconds: with ``fair``: interval at which the transfer that has waited

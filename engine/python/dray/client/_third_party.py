@@ -1,8 +1,8 @@
 """Third-party copies: one endpoint copies from or to another, and the caller only makes calls.
 
 The client mints a ticket at the passive endpoint for the key of the active endpoint. It then
-submits the transfer to the active endpoint, with the ticket beside the remote URL
-(docs/design/endpoint.md).
+submits the transfer to the active endpoint. In this request, the remote place contains the URL and
+the ticket (:class:`Place`). docs/design/endpoint.md explains the roles.
 """
 
 from __future__ import annotations

@@ -73,25 +73,27 @@ class Tier:
     """The state of a tier. Sizes are in bytes, rates in bytes per second.
 
     :param watermark: bytes above which fast copies are deleted.
-    :param rounds: number of rounds since the start of the endpoint. Before the first one, bytes,
-        thresholds and rates are not known, and are 0.
+    :param rounds: number of times that the endpoint has scanned the tier since its start. Before
+        the first scan, bytes, thresholds and rates are not known, and are 0.
     :param used: bytes of all versions on the fast roots.
     :param incoming: bytes that running transfers will still write to the fast roots.
     :param waiting: bytes of requests that wait for space.
     :param dwsf: bytes that all applications have written in the current period.
     :param dwpp: bytes that all applications are expected to write in a period.
-    :param dwpp_max: most bytes of a period for which the tier never fills up.
-    :param pattern: ``when_idle``, ``from_threshold`` or ``from_start``.
-    :param start: written bytes of the period from which a demotion runs beside writes.
-    :param full: written bytes of the period from which a demotion runs at its maximum.
+    :param dwpp_max: the largest ``dwpp`` for which the tier never fills up.
+    :param pattern: times at which the tier demotes versions (copies them to the slow root):
+        ``when_idle``, ``from_threshold`` or ``from_start``.
+    :param start: a threshold for ``dwsf``. Above it, the tier demotes versions even while
+        applications write.
+    :param full: a threshold for ``dwsf``. Above it, the tier demotes at its maximum rate.
     :param is_write_limited: true if the writes of applications are limited to ``write_rate``.
     :param limit_error: reason for which a configured limit of writes does not work.
     :param trim_error: reason for which a configured TRIM does not work.
     :param devices: the fast roots.
-    :param missing: bytes that should be free and are not.
+    :param missing: bytes by which the free space is less than it should be.
     :param restarts: number of restarts that the tier has served.
     :param hits: number of restarts that found their fast copy.
-    :param error: error of the last round, if it failed.
+    :param error: error of the last scan, if it failed.
     :param versions: the versions that the caller may see. A list of tiers has no versions.
     """
 

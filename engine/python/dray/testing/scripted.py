@@ -1,7 +1,7 @@
 """A scripted endpoint: an HTTP server on the loopback interface that sends the answers of a test.
 
-It knows no transfers. It can answer in ways that are rare for a real endpoint: truncated, late,
-twice or not at all. It shows every request to the test.
+The server has no transfers. It can answer in ways that are rare for a real endpoint: truncated,
+late, twice or not at all. A test can read every request that the server has received.
 """
 
 from __future__ import annotations

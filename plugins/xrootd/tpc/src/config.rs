@@ -78,7 +78,8 @@ impl Default for Config {
 
 /// Default number of data connections if one login serves them all. With the kernel's usual send
 /// buffer of 4 MiB, one connection moves about 75 MB/s at a round-trip time of 50 ms. On a short
-/// path, further connections reduce the throughput by a tenth (`bench tpc`, `dray-1`).
+/// path, further connections reduce the throughput by a tenth (measured by `bench tpc`: compare its
+/// tools `dray-1`, which uses one connection, and `dray`).
 pub(crate) const CONNECTIONS: u16 = 8;
 
 /// Default number of data connections if each connection has its own login. A login with delegated

@@ -53,7 +53,7 @@ impl Observer for Ear {
 
 impl Watch for Ear {}
 
-/// Reports the outcome, and clears the failures that are part of it.
+/// Returns the outcome of the session, and clears the failures that it includes.
 pub(crate) fn told(ended: &Ended, ear: &Ear) -> Result<()> {
     let progress = ended.progress;
     log::note(&format!(

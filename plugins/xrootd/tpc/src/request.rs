@@ -62,7 +62,7 @@ struct Request {
     headers: Vec<(String, String)>,
     streams: u32,
     /// True if the copy may replace an existing file, false if the client may only create a new
-    /// file. Used if this server fetches the file.
+    /// file. Ignored if this server sends the file.
     overwrite: bool,
     checksum: Sums,
     /// True if the destination name belongs to an empty file that the server created for this copy.
