@@ -272,7 +272,7 @@ class Demo:
         return not any(wrong.values())
 
     def leave(self) -> None:
-        """Restart the site's endpoint without the proxy, because the proxy ends with this process."""
+        """Restart the site's endpoint without the proxy, which ends with this process."""
         self.site.stop()
         del self.site._extra["advertise"]
         self.site.start()

@@ -31,15 +31,17 @@ if TYPE_CHECKING:
 
 OUT = ROOT / "integration" / "out" / "airflow"
 MIB = tree.MIB
-#: with these a session gets at most 15 MiB for its buffers (as in integration/endpoint)
+#: With these limits a session gets at most 15 MiB for its buffers (as in integration/endpoint).
 LIMITS = {"memory": "64MiB", "transfers_active": 4}
-#: The most that the end of an endpoint may cost: the buffers, and one sync group
+#: Maximum number of bytes that are sent again after an endpoint has ended: the buffers, and one
+#: sync group
 #: (docs/explanation/what-is-safe.md).
 RESENT_BYTES_MAX = 15 * MIB + 64 * MIB
-#: OpenLineage's events, beside the Airflow's folder: one on each line
+#: Name of the file with OpenLineage's events, one on each line, beside the folder of the Airflow.
 LINEAGE = "lineage.jsonl"
 DATA_BYTES = 96 * MIB
-#: small files of the large scene; each is sent again or adopted whole, never resumed
+#: Number and size of the small files that a scene has in addition to large ones. A small file is
+#: sent again or adopted as a whole, and never resumed.
 SMALL_FILES, SMALL_BYTES = 40, 999
 #: Data in flight, or counted between two samples, when the durable bytes are read.
 LOOKED_BYTES = MIB
@@ -56,7 +58,7 @@ class World(NamedTuple):
     airflow: Airflow
     a: Endpoint
     b: Endpoint
-    #: in front of ``a``, whose data ``b`` fetches
+    #: The proxy in front of ``a``. ``b`` fetches the data of ``a`` through this proxy.
     proxy: Proxy
 
 
@@ -101,7 +103,8 @@ def make_world(
     folder.chmod(0o755)
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        # Its upstream is set later: the endpoint must know its proxy before it listens.
+        # The proxy's upstream is set later, because the endpoint must know its proxy before it
+        # listens.
         proxy = Proxy("127.0.0.1:1")
         stack.callback(proxy.close)
         config = {"limits": LIMITS}
@@ -119,7 +122,7 @@ def make_world(
             **{f"AIRFLOW_CONN_DRAY_{name}": connection(a) for name in ("A", "SITE", "BEAMLINE")},
             **{f"AIRFLOW_CONN_DRAY_{name}": connection(b) for name in ("B", "PARTNER", "ARCHIVE")},
             "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
-            # Only of DAGs that enable it.
+            # Report only the lineage of DAGs that enable it.
             "AIRFLOW__OPENLINEAGE__SELECTIVE_ENABLE": "True",
             "AIRFLOW__OPENLINEAGE__NAMESPACE": "tests",
             "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(
@@ -138,7 +141,7 @@ def make_world(
 
 @pytest.fixture(scope="session")
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    """Start it all, once."""
+    """Start the Airflow and the endpoints, once for all tests."""
     with make_world(request, Airflow.start) as world:
         yield world
 
@@ -155,7 +158,7 @@ def keep_logs(airflow: Airflow, request: pytest.FixtureRequest) -> None:
 class Scene:
     """A test's own data at both endpoints, checked from outside.
 
-    :param name: of the folders, below each endpoint's root ``data``.
+    :param name: name of the scene's folder below the root ``data`` of each endpoint.
     """
 
     def __init__(self, world: World, name: str) -> None:
@@ -187,7 +190,7 @@ class Scene:
         self.make({**parts, **small})
 
     def begin(self, dag_id: str, run_id: str = "", *, rate: int = 0, **more: object) -> Run:
-        """Start a run that moves it, at most this many bytes per second."""
+        """Start a run that moves the data of the scene, at most ``rate`` bytes per second."""
         conf: dict[str, object] = {
             "source": f"/data/{self.name}/",
             "destination": f"/data/{self.name}",
@@ -210,9 +213,9 @@ class Scene:
         return self.carried() - self.size
 
     def unsafe(self, safe: int) -> int:
-        """Return how much may be sent again after a fault: sent bytes that were not durable.
+        """Return how many bytes may be sent again after a fault: sent bytes that were not durable.
 
-        A start from zero sends everything again, which is more by ``safe``.
+        If the transfer wrongly starts from zero, it also sends the ``safe`` bytes again.
 
         :param safe: bytes that were durable before the fault.
         """
@@ -297,7 +300,7 @@ class Scene:
 
 
 def files(described: dict[bytes, tree.Entry]) -> dict[bytes, tree.Entry]:
-    """Leave out folders: a named folder has the time of its last change."""
+    """Leave out folders, because the time of the top folder is the time of its last change."""
     return {path: entry for path, entry in described.items() if entry.kind != "directory"}
 
 

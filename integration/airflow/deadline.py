@@ -30,12 +30,15 @@ if TYPE_CHECKING:
 
 MEGA = 1_000_000
 LINK = 4 * MEGA
-"""Bytes per second of the one limiting endpoint."""
+"""Rate in bytes per second of the endpoint that limits the transfers."""
 SIZES = {"raw": 60 * MEGA, "calibration": 15 * MEGA, "results": 30 * MEGA}
 COMPUTE_SECONDS = 6
 DEADLINE_SECONDS = 120
-"""Alone the DAG takes 35 s on the link and in compute, and Airflow's own time; with a fifth of the
-link 140 s and that."""
+"""Deadline of the run in seconds.
+
+Without other transfers, the DAG takes 35 s for transfers and computation. With a fifth of the link,
+it takes 140 s. Airflow's own time is added in both cases.
+"""
 OTHERS = 4
 OTHERS_BYTES = 400 * MEGA
 RUN_SECONDS = 420.0
@@ -44,7 +47,7 @@ RUN_SECONDS = 420.0
 class Outcome(NamedTuple):
     """The result of a run.
 
-    :param seconds: from its due time to its end.
+    :param seconds: seconds from the due time of the run to its end.
     :param ends: seconds until each task was done.
     """
 

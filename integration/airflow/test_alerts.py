@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.server]
 
 
 def test_a_deadline_that_passes_names_the_transfer_that_still_moves(scene: Scene) -> None:
-    # Half a minute for the scheduler to start the task, and a transfer of three quarters of one.
+    # The scheduler has half a minute to start the task. The transfer takes 45 seconds.
     scene.make({"x": 24 << 20})
     with ScriptedEndpoint() as chat:
         chat.always("POST", "/", json_reply({"ok": True}))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.server]
 
 SLOW_RATE = 2 * MIB
-#: of the DAGs' tasks; the endpoint checks once in a second or two
+#: ``bound_seconds`` of the DAGs' tasks. The endpoint checks the bound every one or two seconds.
 BOUND_SECONDS = 10
 AT_BOUND_SECONDS = BOUND_SECONDS + 20
 #: ``execution_timeout`` of the DAG ``move_timed``
@@ -46,7 +46,7 @@ def without_triggerer(scene: Scene) -> Iterator[None]:
 
 def await_forsaken(scene: Scene) -> None:
     """Wait until the endpoint has ended the transfer by itself."""
-    # Without a query: each query renews the bound.
+    # Do not query the transfer meanwhile, because each query renews the bound.
     time.sleep(AT_BOUND_SECONDS)
     assert is_unattended(scene.transfer())
 
@@ -102,7 +102,7 @@ def test_the_time_of_a_task_counts_over_all_its_deferrals(scene: Scene) -> None:
     assert "started again" in run.log("move")
     assert "did not end within execution_timeout (0:02:30)" in run.log("move")
     assert scene.transfer().attempt == 2
-    # The second deferral alone would have had as long again.
+    # If each deferral had its own limit, the second deferral would take as long again.
     print(f"{took:.0f} s, {TIMEOUT_SECONDS} s of them the task's")
     assert took < TIMEOUT_SECONDS + 45
 

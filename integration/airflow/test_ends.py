@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]
 
-#: of a scheduler's whole log; some hundred lines for each run
+#: Maximum size of a scheduler's whole log. A run takes several hundred lines.
 LINES_MAX = 1 << 20
-#: tasks of the DAGs whose runs wait in both ways
+#: Tasks of the DAGs whose runs wait in both ways: in the task itself, and in the triggerer.
 BOTH = ("waiting", "deferred")
 
 
@@ -65,8 +65,9 @@ def is_cancelled(transfer: Transfer) -> bool:
 def await_forgotten(scene: Scene, deleted: Run) -> None:
     """Wait until the scheduler has processed the end of a deleted run's task process.
 
-    It identifies tasks by their runs' names: with a run of the same name it would take this for the
-    end of the task that runs now, and retry that.
+    The scheduler identifies tasks by the names of their runs. If a new run had the same name, the
+    scheduler would take the end of the old process for the end of the new run's task, and would
+    retry the new task.
     """
     text = rf"executor event with state \w+ .*task_id='waiting', run_id='{deleted.run_id}', "
     heard = re.compile(text)
@@ -103,7 +104,8 @@ def test_a_deleted_run_is_resumed_by_another_of_its_name(scene: Scene) -> None:
         with pytest.raises(RuntimeError, match="cannot be deleted in running state"):
             run.delete()
         run.mark_failed()
-        # Before any of its processes is notified: none of them finds its task any more.
+        # Delete the run before its processes are notified. None of them then finds its task any
+        # more.
         run.delete()
         stopped = await_both(scene, is_cancelled, "are cancelled")
         assert scene.carried() < scene.size
@@ -111,7 +113,7 @@ def test_a_deleted_run_is_resumed_by_another_of_its_name(scene: Scene) -> None:
         unsafe = scene.unsafe(safe)
         await_forgotten(scene, run)
         again = scene.begin("move_both").await_end()
-    # Otherwise it was started more than once, and its report covers only a part.
+    # If a task had more tries, its transfer was started again, and its result covers only a part.
     assert {task.task_id: task.tries for task in again.tasks()} == dict.fromkeys(BOTH, 1)
     results = {task_id: again.result(task_id) for task_id in BOTH}
     transfers = both(scene)
@@ -141,7 +143,8 @@ def test_run_is_marked_failed_while_the_endpoint_is_unreachable(scene: Scene) ->
         ended = await_both(scene, lambda each: each.is_terminal, "have ended")
         states = {task_id: each.state for task_id, each in ended.items()}
         assert states == {"waiting": "done", "deferred": "cancelled"}
-        # For both transfers: the endpoint's end, and the cancellation of one.
+        # Two faults for both transfers: the end of the endpoint, and the cancellation of one
+        # transfer.
         unsafe = scene.unsafe(sum(each.bytes.durable for each in ended.values()))
         for task_id in BOTH:
             run.clear(task_id)

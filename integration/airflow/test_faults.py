@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]
 
-#: bytes per second: slow enough for Airflow to act in the middle
+#: Rate in bytes per second, so low that Airflow can act in the middle of a transfer.
 RATE = 6 * MIB
-#: so slow that Airflow's heartbeat timeout passes and another process starts, while the first still
-#: waits
+#: Rate in bytes per second, so low that Airflow's heartbeat timeout passes and another process
+#: starts while the first still waits.
 SLOW_RATE = 2 * MIB
-#: A stopped task has cancelled its transfer by then (seen: one to four seconds).
+#: Seconds within which a stopped task cancels its transfer (seen: one to four seconds).
 KILL_SECONDS = 6.0
 
 
@@ -85,7 +85,7 @@ def test_supervisor_is_killed_and_its_orphan_cannot_harm(scene: Scene) -> None:
         )
         assert second.pid != orphan
         assert is_running(orphan)
-        # On SIGTERM it would cancel its transfer, if that were still its own.
+        # On SIGTERM the orphan cancels its transfer, but only if no later try has attached to it.
         os.kill(orphan, signal.SIGTERM)
         until = time.monotonic() + KILL_SECONDS
         while time.monotonic() < until:
@@ -109,7 +109,7 @@ def test_triggerer_is_killed(scene: Scene) -> None:
         scene.airflow.wait_for(
             lambda: run.task("move").triggerer not in (0, first), "the other triggerer has it"
         )
-        # Its transfer still runs: it has not found an earlier end.
+        # The transfer still runs, so the new task has not found the end of an earlier transfer.
         assert not scene.transfer().is_terminal
         run.await_end()
     assert run.task("move").tries == 1
@@ -218,7 +218,7 @@ def test_mapped_shard_is_tried_again(scene: Scene) -> None:
     assert [has_attached(run, index) for index in range(3)] == [False, True, False]
     assert [(each.attempt, each.tries) for each in scene.transfers()] == [(1, 1)] * 3
     scene.check()
-    # Cleared alone, it sends nothing and starts no other task.
+    # If only this task is cleared, it sends nothing and starts no other task.
     scene.before = scene._counted() - scene.size
     run.clear("move", 1)
     run.await_task("move", "running", "success", map_index=1, tries=3)

@@ -24,7 +24,7 @@ SHARDS = ("a", "b", "c")
 PARTS = 3
 PART_BYTES = 8 * MIB
 SHARD_BYTES = PARTS * PART_BYTES
-#: of each shard: about twelve seconds
+#: Rate of each shard in bytes per second. A shard takes about twelve seconds.
 RATE = 2 * MIB
 
 
@@ -75,7 +75,8 @@ def test_shards_move_side_by_side(scene: Scene) -> None:
         f"{scene.name}: one shard {one:.1f} s, three {three:.1f} s ({three / one:.2f} times,"
         f" each {max(each) / one:.2f}), all three moved at {together} looks"
     )
-    # Not by the clock: a busy host is slow, but transfers in turn never run three at a time.
+    # Count concurrent transfers instead of seconds, because a busy host is slow. Transfers that run
+    # one after the other never run three at a time.
     assert together >= 3
     assert [(each.attempt, each.tries) for each in found.values()] == [(1, 1)] * 3
     scene.check()
@@ -100,7 +101,7 @@ def test_a_shard_that_failed_sends_only_what_was_missing(scene: Scene) -> None:
             2: "done",
         }
         safe = stopped[1].bytes.durable
-        # At their ends its neighbours have removed only their own data.
+        # When the other shards ended, they removed only their own data.
         unsafe = scene.carried() - 2 * SHARD_BYTES - safe + MIB
         run.clear("move", 1)
         run.await_end()

@@ -83,7 +83,8 @@ def test_night_run_delivers_by_its_deadline(story: Site) -> None:
     )
     facts = story.world.airflow.ask("GET", "dags/night_run/dagRuns/night")
     (moved,) = story.transfers("night_run")
-    # The verification follows it, so it must be done earlier than the run.
+    # The verification follows the transfer, so the deadline of the transfer is before that of the
+    # run.
     due = datetime.fromisoformat(moved.request["deadline"].replace("Z", "+00:00"))
     begun = datetime.fromisoformat(facts["queued_at"].replace("Z", "+00:00"))
     assert 0 < (due - begun).total_seconds() < 20 * 60
@@ -94,7 +95,7 @@ def test_night_run_delivers_by_its_deadline(story: Site) -> None:
 
 @pytest.mark.parametrize("story", ["data/shared"], indirect=True)
 def test_shared_dataset_moves_every_file_once(story: Site) -> None:
-    # More than 256 patterns for each of three parts could name.
+    # More files than the 256 patterns of each of three parts could name one by one.
     make_dataset(story.here, 6, 170)
     (story.here / "f0" / "0*.txt").write_text("a name that others would match\n")
     airflow = story.world.airflow
@@ -106,7 +107,7 @@ def test_shared_dataset_moves_every_file_once(story: Site) -> None:
     assert sum(each.files.done for each in moved) == 6 * 171 + 1
     sent = [each.bytes.sent for each in moved]
     assert sum(sent) == sum(path.stat().st_size for path in story.here.rglob("*") if path.is_file())
-    # Evenly: no part is twice another.
+    # The parts are even: no part is twice as large as another part.
     assert max(sent) < 2 * min(sent)
 
 
@@ -137,7 +138,7 @@ def test_beamline_day_archives_what_the_detector_writes(story: Site) -> None:
 
 @pytest.mark.parametrize("story", ["detector/today"], indirect=True)
 def test_beamline_day_reports_a_sample_that_cannot_be_archived(story: Site) -> None:
-    # A folder where a file should be, which no retry mends.
+    # A folder has the name of a file. No retry can repair this.
     (story.here / "broken.h5").mkdir(parents=True)
     tree.make_file(story.here / "good.h5", 3 * MIB, seed=1)
     airflow = story.world.airflow

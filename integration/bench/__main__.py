@@ -40,9 +40,9 @@ from integration.bench.examples import build_of
 from integration.bench.results import BASE, Results
 
 TOOLS = (*peers.TOOLS, *ours.TOOLS)
-#: the comparisons of `make bench`, beside dray itself: tools of most hosts
+#: Tools of `make bench`: dray, and copy tools that most hosts have.
 SHORT = ("cp", "rsync", "dray-one", "dray", "dray-tls")
-#: other measurements, by the first argument
+#: Other measurements. The first argument selects one of them.
 PARTS = {
     "wan": wan.main,
     "growth": growth.main,

@@ -28,13 +28,13 @@ ROOT = Path("/sys/fs/cgroup")
 
 
 class Processes:
-    """The processes of one tool: the descendants of this one, as far as the kernel shows them."""
+    """The processes of one tool: the descendants of this process that the kernel shows."""
 
     def __init__(self) -> None:
         """Make orphaned descendants children of this process."""
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
-    #: command prefix that counts a program from its first moment
+    #: Command prefix with which a program is counted from its first moment.
     wrap: Sequence[str] = ()
 
     def cpu_seconds(self) -> float:
@@ -68,7 +68,7 @@ class Group(Processes):
     """A control group."""
 
     def __init__(self, folder: Path) -> None:
-        """Make it.
+        """Make the group.
 
         :raises OSError: if that is not permitted.
         """
@@ -138,9 +138,9 @@ class Memory:
         self._of = of
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
-        #: bytes, of all together
+        #: Peak of the memory of all processes together, in bytes.
         self.peak = 0
-        #: bytes, of each by its number
+        #: Peak of the memory of each process in bytes, by process id.
         self.peaks: dict[int, int] = {}
 
     def _sample(self) -> None:

@@ -37,17 +37,18 @@ class Way:
 
     name: str
     words: Sequence[Word]
-    #: bytes that it moves
+    #: Number of bytes that the command moves.
     size: int
-    #: processes of servers that only this command uses; their CPU seconds are added
+    #: Process ids of servers that only this command uses. Their CPU seconds are added.
     servers: Sequence[int] = ()
     env: dict[str, str] = field(default_factory=dict)
-    #: called before and after each run, outside the measured time
+    #: Functions that are called before and after each run, outside the measured time.
     before: Callable[[], object] | None = None
     after: Callable[[], object] | None = None
-    #: memory that is touched before the run: a file in memory would else pay for the first touch
+    #: Bytes of memory that are touched before the run. Otherwise a copy to a file in memory would
+    #: include the time of the first touch.
     warm_bytes: int = 0
-    #: reads the seconds from the output of a program that measures itself
+    #: Function that reads the seconds from the output of a program that measures itself.
     seconds_of: Callable[[str], float] | None = None
 
 
@@ -60,9 +61,9 @@ class Sample:
     way: str
     bytes: int
     seconds: float
-    #: of the command and its servers
+    #: CPU seconds of the command and its servers.
     cpu_seconds: float
-    #: largest resident bytes of the command
+    #: Maximum resident memory of the command in bytes.
     memory_peak: int
 
     @property
@@ -76,11 +77,11 @@ class Results:
     """All samples of one measurement, and the facts to read them."""
 
     command: str
-    #: the processor, the memory, the system and the day
+    #: Description of the host: processor, memory, system and date.
     host: dict[str, Any] = field(default_factory=lambda: dataclasses.asdict(machine.Machine.this()))
     facts: dict[str, Any] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
-    #: other tables, by name
+    #: Data of other tables, by name.
     tables: dict[str, Any] = field(default_factory=dict)
 
     def write(self, path: Path | None) -> None:
@@ -127,7 +128,7 @@ def run_once(way: Way, case: str, turn: int) -> Sample:
 
 
 def run_all(results: Results, case: str, ways: Sequence[Way], rounds: int) -> None:
-    """Run all ways in turn, in each round from another first one."""
+    """Run all ways in turn. Each round starts with another way."""
     for turn in range(rounds):
         first = turn % len(ways)
         for way in [*ways[first:], *ways[:first]]:
@@ -142,7 +143,7 @@ def run_all(results: Results, case: str, ways: Sequence[Way], rounds: int) -> No
 
 
 def ratio(samples: Sequence[Sample], case: str, way: str, base: str) -> float:
-    """Return the median of the ratios of the rates of two ways, of each round."""
+    """Return the median over the rounds of the rate of ``way`` divided by the rate of ``base``."""
     rates = {(each.round, each.way): each.rate for each in samples if each.case == case}
     turns = sorted({turn for turn, name in rates if name == base})
     return statistics.median(

@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from integration.storage.xrdceph import XrdCeph
 
 OBJECT = 4 * MIB
-#: requests in flight: dray has four readers or writers for each of three OSDs
+#: Number of requests in flight, as with dray: four readers or writers for each of three OSDs.
 DEPTH = 12
 POOL = "bench"
 BASE = "rados bench"
 KEY, SECRET = "bench-access", "bench-secret-0123456789"
-#: free memory beside the copy, for programs and their buffers
+#: Memory in bytes that stays free for programs and their buffers, in addition to the copy.
 BESIDE_BYTES = 1 << 30
 
 

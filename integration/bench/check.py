@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-#: threads take turns with small files; more than processors do not help
+#: Number of threads. More threads than processors do not help.
 THREADS = os.cpu_count() or 1
-#: passing a smaller file to a thread takes longer than reading it
+#: Files below this size are read without another thread, because passing them to a thread would
+#: take longer than reading them.
 SMALL_BYTES = 64 << 10
 
 
@@ -27,16 +28,16 @@ class Content:
 
     files: dict[bytes, bytes]
     links: dict[bytes, bytes]
-    #: for links to a file: the hash of that file
+    #: For each link to a file: the hash of that file.
     behind: dict[bytes, bytes]
-    #: files that are names of an inode with further names
+    #: Files whose inode has more than one name.
     linked: frozenset[bytes]
 
     @staticmethod
     def of(top: Path) -> Content:
         """Read it all; equal inodes are read once."""
         base = os.fsencode(top)
-        # For a million files only this state is kept.
+        # Keep only this state, because there may be a million files.
         inodes: dict[bytes, int] = {}
         first: dict[int, bytes] = {}
         large: list[int] = []
@@ -73,9 +74,9 @@ class Content:
 class Verdict:
     """The verdict on a copy."""
 
-    #: the fault; empty if it is a correct copy
+    #: The fault. Empty if the copy is correct.
     fault: str
-    #: permitted omissions
+    #: Permitted omissions of the copy.
     notes: tuple[str, ...] = ()
 
 

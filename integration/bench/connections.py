@@ -19,13 +19,15 @@ from integration.harness.program import ROOT
 POLICIES = ("single", "multiple", "auto")
 THREADS = (1, 2, 16)
 CONNECTIONS = (1, 2, 4, 8)
-#: fraction of a write during which its file is locked at the server: as usual, and all of it
+#: Fraction of a write during which the server locks the file: the usual fraction, and the whole
+#: write.
 LOCKED = 0.25
 ALL_LOCKED = 1.0
-#: seconds before the measurement: connections are opened, and settings compared
+#: Seconds before the measurement starts, in which connections are opened and settings compared.
 BEFORE = 0.5
 BEFORE_LOCKED = 5.0
-#: rate of a server over all connections, in MiB per second; one has 16
+#: Rate of a server over all connections in MiB per second. One connection carries 16 MiB per
+#: second.
 SERVER_MIB = 80
 
 
@@ -106,7 +108,8 @@ def main(arguments: list[str]) -> int:
         raise SystemExit(f"bench: {error}") from None
     results = Results(
         machine=dataclasses.asdict(machine.Machine.this()),
-        # The build is not part of the command: the measured server sleeps.
+        # The command does not name the build, because the measured time is that of a server that
+        # sleeps.
         command=command(
             argparse.Namespace(**{**vars(given), "program": None}), known, ("connections",)
         ),

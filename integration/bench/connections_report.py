@@ -15,7 +15,7 @@ from integration.harness.program import ROOT
 
 PAGE = ROOT / "docs" / "explanation" / "measured-connections.md"
 RESULTS = PAGE.with_suffix("") / "results.json"
-#: least fraction of the better policy's rate that dray's own choice must carry
+#: Minimum rate of dray's own choice, as a fraction of the rate of the better policy.
 BAR = 0.97
 
 INTRODUCTION = """\
@@ -69,9 +69,9 @@ class Cell:
     mode: str
     threads: int
     connections: int
-    #: of the time a write takes, when its file is locked
+    #: Fraction of a write during which the server locks the file.
     locked: float
-    #: of all connections, per second; 0 without a bound
+    #: Bound of all connections together in MiB per second. 0 means no bound.
     server_mib: int = 0
 
     @property
@@ -89,7 +89,7 @@ class Run:
     cell: Cell
     policy: str
     round: int
-    #: the rate over that of one connection
+    #: Rate divided by the rate of one connection.
     of_one: float
     lock_waits: int
     lock_seconds: float
@@ -125,7 +125,7 @@ class Line:
     single: float
     multiple: float
     auto: float
-    #: of a run: number of waits for a lock, and their seconds
+    #: Number of waits for a lock in a run, and their total seconds.
     single_waits: tuple[float, float]
     multiple_waits: tuple[float, float]
 

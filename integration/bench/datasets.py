@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LINUX = Path("/usr/src/linux-source-6.1.tar.xz")
-#: bytes of its files
+#: Total size of the files of the Linux sources in bytes.
 LINUX_BYTES = 1_298_681_992
-#: as mdtmFTP's authors had them: 554 MB
+#: Number and mean size of the small files, as mdtmFTP's authors used them: 554 MB in total.
 SMALL_FILES, SMALL_MEAN_BYTES = 50_000, 11_080
-#: this many files' bytes may come early: some are large
+#: Some files are large, so the selection may be ahead of the mean size by this many files.
 SLACK_FILES = 50
-#: numbers of almost empty files, as powers of ten
+#: Numbers of almost empty files, as powers of ten.
 POWERS = (3, 4, 5, 6)
 FOLDER_FILES = 1000
 SIZES_GIB = (1, 4, 16)
-#: concurrent jobs, each with one file
+#: Numbers of concurrent jobs. Each job has one file.
 JOBS = (1, 2, 4, 8)
 JOB_BYTES = 1 << 30
-#: memory of an almost empty file
+#: Memory of an almost empty file in bytes.
 PAGE = 4096
 
 
@@ -79,7 +79,7 @@ def _many(files: int) -> Callable[[Path, float], str]:
 def _linked(path: Path, files: int, names: int, size: int) -> None:
     """Make files that share their content with others, to save memory.
 
-    A tool must copy each on its own; the check at the destination verifies that.
+    A tool must copy each file separately. The check at the destination verifies this.
     """
     for at in range(files):
         first = path / f"{at // names:04}-0.bin"
@@ -90,7 +90,7 @@ def _linked(path: Path, files: int, names: int, size: int) -> None:
 
 
 def _linux(path: Path, scale: float) -> str:
-    """Unpack Linux's sources, or the part of them with that fraction of the bytes."""
+    """Unpack Linux's sources, or a part with the fraction ``scale`` of their bytes."""
     left = LINUX_BYTES * scale if scale < 1 else float("inf")
     with tarfile.open(LINUX, "r|xz") as archive:
         for member in archive:
@@ -174,10 +174,10 @@ MAKERS: dict[str, Callable[[Path, float], str]] = {
 }
 
 
-#: for comparison on the loopback; the others are for paths
+#: Sets for the comparison on the loopback. The other sets are for paths with a delay.
 USUAL = ("a", "b", "c", "d")
 LINUX_SETS = ("c", "l")
-#: bytes of the source and a copy of it together
+#: Bytes that the source and one copy take together, by set.
 ROOM = {
     "a": 8 * tree.GIB,
     "b": 7 * tree.GIB,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 DISKS = 4
-#: the slow disk: in the middle, so that the file order meets it early
+#: Index of the slow disk. It is the second disk, so that a copy in file order reaches it early.
 SLOW = 1
 
 
@@ -39,7 +39,7 @@ class Sizes:
 
     files: int = 48
     file_bytes: int = 8 * MIB
-    #: bytes per second of a disk, and of the slow disk
+    #: Rate of a disk in bytes per second, and rate of the slow disk.
     rate: int = 20 * MIB
     slow_rate: int = 5 * MIB
     pool: str = "32MiB"
@@ -52,7 +52,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Ended:
-    """One copy: seconds until the last object of the fast disks was sent, and of the whole."""
+    """One copy: seconds until the last object of the fast disks was sent, and until its end."""
 
     others: float
     whole: float

@@ -18,7 +18,7 @@ COMMON: dict[str, Any] = {
     "retry_delay": timedelta(seconds=1),
 }
 
-#: The task keeps its worker to the end.
+#: The task itself waits, and occupies its worker to the end.
 with DAG("move_waiting", schedule=None, catchup=False):
     DrayTransferOperator(
         task_id="move",
@@ -28,7 +28,7 @@ with DAG("move_waiting", schedule=None, catchup=False):
         **COMMON,
     )
 
-#: The triggerer waits, immediately.
+#: The task defers immediately, and the triggerer waits.
 with DAG("move_deferred", schedule=None, catchup=False):
     DrayTransferOperator(
         task_id="move",
@@ -38,7 +38,7 @@ with DAG("move_deferred", schedule=None, catchup=False):
         **COMMON,
     )
 
-#: Both ways to wait in one run; also in a run with a time limit.
+#: Both ways to wait in one run. A second DAG has a time limit for its runs.
 WAYS: dict[str, dict[str, Any]] = {
     "waiting": {"deferrable": False},
     "deferred": {"grace_seconds": 0},
@@ -60,7 +60,7 @@ for dag_id, seconds in (("move_both", 3600), ("move_brief", 40)):
             )
     globals()[dag_id] = dag
 
-#: A dataset by shards, each a mapped task.
+#: Moves a dataset in shards, with one mapped task for each shard.
 with DAG("move_mapped", schedule=None, catchup=False):
 
     @task(retries=3, retry_delay=timedelta(seconds=1))
@@ -77,7 +77,7 @@ with DAG("move_mapped", schedule=None, catchup=False):
 
     DrayTransferOperator.partial(task_id="move", deferrable=False, **COMMON).expand_kwargs(shards())
 
-#: The same files to the same folder by two endpoints with one storage.
+#: Moves the same files to the same folder twice, through two endpoints that share one storage.
 with DAG("move_contended", schedule=None, catchup=False):
 
     @task
@@ -98,7 +98,8 @@ with DAG("move_contended", schedule=None, catchup=False):
     del each_way["destination_conn_id"]
     DrayTransferOperator.partial(task_id="move", deferrable=False, **each_way).expand_kwargs(ways())
 
-#: These end soon when no caller asks for them; one also has a time limit of two and a half minutes.
+#: Transfers with a short bound, after which the endpoint cancels a transfer that no caller asks
+#: for. The task of one DAG also has a time limit of two and a half minutes.
 for dag_id, limit in (("move_bound", None), ("move_timed", timedelta(seconds=150))):
     with DAG(dag_id, schedule=None, catchup=False) as dag:
         DrayTransferOperator(
