@@ -32,6 +32,7 @@ impl PosixStore {
             targets: Arc::clone(&self.targets),
             layouts,
             opened_at,
+            stripes: self.stripes,
             ..*self
         })
     }
