@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Returns the configuration of a passive sink with `buffers` buffers. Each buffer holds an object
 /// of the size in `options`.
-pub fn sink_config(options: Options, buffers: u32) -> sink::Config {
+pub(crate) fn sink_config(options: Options, buffers: u32) -> sink::Config {
     sink::Config {
         demanded: None,
         identity: Vec::new(),

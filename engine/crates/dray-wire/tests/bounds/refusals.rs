@@ -510,7 +510,7 @@ fn connect_extension_is_read_and_unknown_bytes_after_it_ignored() {
     refused(&with(FLAG_EXTENDED, &[]), ErrorKind::Protocol, "resume");
     refused(&with(FLAG_EXTENDED, &[2]), ErrorKind::Protocol, "resume");
     refused(&with(0, &[1]), ErrorKind::Protocol, "after its last field");
-    let wrong = b"\x00\x05\x00\x00\x000:1Ki";
+    let wrong = b"\0\x05\0\0\x000:1Ki";
     refused(&with(FLAG_EXTENDED, wrong), ErrorKind::Protocol, "stripes");
     let long = [&[0, 65, 0, 0, 0][..], &[b'1'; 65]].concat();
     refused(
