@@ -150,6 +150,9 @@ class Bench:
             if "path" in line:
                 names[line["file"]] = line["path"].rsplit("/", 1)[-1]
             for part in line.get("parts", []):
+                # A sink writes the first object of a file under another name, to another OSD.
+                if way != "source" and part["offset"] < OBJECT:
+                    continue
                 osds = places[names[part["file"]]][part["offset"] // OBJECT]
                 found.append((line["at_us"] / 1e6, osds))
         return found
