@@ -3,8 +3,8 @@
 Each network has a TUN device; a process for each direction reads packets from one and writes them
 to the other when they are due. TCP is the kernel's own at both ends, so windows, congestion control
 and round trips are real. The kernel joins packets as for network cards (up to 64 KiB), which lets
-Python carry a gigabit; each still takes the time of its segments on the wire. Only a full queue
-loses packets, and none are reordered.
+Python carry a gigabit per second. A joined packet still takes the time of its segments on the wire.
+Only a full queue loses packets, and packets are never reordered.
 
 Only for the benchmark: :class:`integration.bench.path.Path` starts it, in a network of its own.
 """
@@ -33,7 +33,7 @@ CLONE_NEWNET = 0x40000000
 PR_SET_PDEATHSIG, PR_SET_TIMERSLACK = 1, 29
 TUNSETIFF, TUNSETOFFLOAD = 0x400454CA, 0x400454D0
 IFF_TUN, IFF_NO_PI, IFF_VNET_HDR = 0x1, 0x1000, 0x4000
-#: checksums, and segmentation of both versions of IP, are offloaded to the other end
+#: Checksums, and segmentation for both versions of IP, are left to the other end.
 OFFLOAD = 0x1 | 0x2 | 0x4
 SIOCSIFFLAGS, SIOCSIFADDR, SIOCSIFNETMASK = 0x8914, 0x8916, 0x891C
 SIOCSIFMTU, SIOCSIFTXQLEN = 0x8922, 0x8943
@@ -41,18 +41,18 @@ IFF_UP, IFF_RUNNING = 0x1, 0x40
 DEVICE = b"path0"
 MASK = "255.255.255.0"
 MTU = 1500
-#: packets between two checks for due ones
+#: Number of packets between two checks for due packets.
 BURST = 32
-#: the kernel's header of a packet: struct virtio_net_hdr
+#: Length in bytes of the kernel's header of a packet (struct virtio_net_hdr).
 HEAD = 10
 READ_BYTES = 65_535 + HEAD
-#: preamble, addresses, checksum and gap of a frame of Ethernet
+#: Overhead of an Ethernet frame in bytes: preamble, addresses, checksum and gap.
 FRAME = 38
 TCP = 6
-#: the longest sleep without a due packet, in seconds
+#: Maximum sleep in seconds if no packet is due.
 LOOK_SECONDS = 1.0
 
-#: words of the shared memory: settings, then counters of either direction
+#: Indices of the words in the shared memory: first settings, then the counters of each direction.
 DELAY_NS, RATE_BITS, QUEUE_BYTES = range(3)
 SETTINGS = 8
 PACKETS, WIRE, PAYLOAD, DROPPED, LATE_NS = range(5)
@@ -63,9 +63,9 @@ SHARED_BYTES = 8 * (SETTINGS + 2 * COUNTERS)
 class Size(NamedTuple):
     """The size of a packet on the wire."""
 
-    #: bytes of all its frames
+    #: Bytes of all Ethernet frames of the packet.
     wire: int
-    #: payload bytes of a TCP connection
+    #: Payload bytes of the TCP connection in the packet.
     payload: int
 
 
@@ -93,7 +93,7 @@ class Direction:
         self._settings = settings
         self._counters = counters
         self._under_way: deque[tuple[int, bytes, int]] = deque()
-        #: when the bottleneck has sent its queue
+        #: Time at which the bottleneck has sent its queue.
         self._free_at = 0
         self._last_due = 0
 
@@ -137,7 +137,7 @@ def carry(source: int, sink: int, direction: Direction) -> None:
     clock = time.monotonic_ns
 
     def send(packet: bytes) -> None:
-        # A device that disappears, or is full, loses packets as a cable does.
+        # A device that has disappeared or is full loses packets, as a cable does.
         with contextlib.suppress(OSError):
             os.write(sink, packet)
 
@@ -172,7 +172,7 @@ def open_device(address: str) -> int:
 
 
 def _become_punctual() -> None:
-    """Get real-time priority: a path waits for no processor."""
+    """Get real-time priority, because waiting for a processor would delay packets."""
     libc = ctypes.CDLL(None)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     libc.prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
@@ -186,9 +186,9 @@ def _become_punctual() -> None:
 def main(near: str, far: str, shared_path: str) -> int:
     """Open both devices, report that, and forward until ended.
 
-    :param near: address in the network in which this is started
-    :param far: address in a network that is created here, and is that of this process from then on
-    :param shared_path: file of settings and counters
+    :param near: address in the network in which this process was started
+    :param far: address in a new network, to which this process moves
+    :param shared_path: file with the settings and counters
     """
     near_device = open_device(near)
     libc = ctypes.CDLL(None, use_errno=True)

@@ -17,11 +17,11 @@ class Goal:
 
     title: str
     bound: float
-    #: whether it is a minimum; else it is a maximum
+    #: True if the goal is a minimum, false if it is a maximum.
     is_least: bool = True
 
     def is_met(self, found: float) -> bool:
-        """Return true if a number reaches it."""
+        """Return true if a result meets the goal."""
         return found >= self.bound if self.is_least else found <= self.bound
 
 
@@ -30,12 +30,12 @@ class Reached:
     """A goal, and its result."""
 
     goal: Goal
-    #: the row's title
+    #: Title of the row.
     row_title: str
     case: Case
     words: str
     is_met: bool
-    #: the same number of the machine's own limit there; empty without one
+    #: The same quantity for the machine's own limit, as text. Empty if it was not measured.
     machine: str = ""
 
 

@@ -32,7 +32,7 @@ TOOLS = (*peers.TOOLS, *ours.TOOLS)
 FEW = ["cp", "rsync", "dray", "dray-third"]
 FILES = [f"f{power}" for power in datasets.POWERS]
 BYTES = [f"g{gib}" for gib in datasets.SIZES_GIB]
-#: free space to leave on a disk
+#: Free space in bytes that a measurement leaves on a disk.
 DISK_RESERVE_BYTES = 4 * tree.GIB
 
 

@@ -46,15 +46,15 @@ READING = """\
 class Series:
     """Sets that differ in one number."""
 
-    #: of the names of its sets
+    #: First letter of the names of the sets.
     letter: str
     title: str
     unit: str
-    #: of its pictures
+    #: Label of the horizontal axis of the pictures.
     x_label: str
 
     def amount(self, each: Set) -> float:
-        """Give the number: files, or GB."""
+        """Return the number in which the sets differ: files, or GB."""
         return float(each.files) if self.letter == "f" else each.size / GB
 
     def place(self, each: Set) -> float:

@@ -23,8 +23,8 @@ from integration.bench.examples import build_of
 from integration.bench.path import WidePath, path
 from integration.bench.results import Results
 
-#: the machine's own limits for as many bytes: without files, without a network, and with the least
-#: work that sums them at both ends
+#: Tools that show the machine's own limits for the same bytes: TCP without files, a copy without a
+#: network, and a transfer with the least work that computes checksums at both ends.
 LIMITS = ("iperf3-4", "cp", "by-hand")
 TOOLS = (
     *(dataclasses.replace(tool, sets="") for tool in peers.TOOLS if tool.name in LIMITS),

@@ -19,9 +19,10 @@ PAGE = ROOT / "docs" / "explanation" / "measured-jobs.md"
 FOLDER = PAGE.with_suffix("")
 RESULTS = FOLDER / "results.json"
 OURS, PEER = "dray-third", "gridftp-third"
-#: the same, with the written data read back and compared
+#: The same two tools, with the written data read back and compared.
 OURS_COMPARED, PEER_COMPARED = "dray-third-verify", "gridftp-third-compared"
-#: mdtmFTP's rates over GridFTP's with as many jobs: Lu and others, BigData Express, Table 4
+#: mdtmFTP's rate divided by GridFTP's rate, by number of jobs (Lu and others, BigData Express,
+#: Table 4).
 PAPER = {1: 2.14, 2: 1.94, 4: 1.39, 8: 1.55}
 
 INTRODUCTION = """\
@@ -87,10 +88,11 @@ class Jobs:
 
     number: int
     lines: dict[str, Line]
-    #: ratios of rates and of CPU seconds, by rounds; 0 if one of the two tools is missing
+    #: Ratios of rates and of CPU seconds of the two tools, over the rounds. 0 if one tool is
+    #: missing.
     faster: float
     cheaper: float
-    #: ratio of rates if both tools read back
+    #: Ratio of rates if both tools read the written data back.
     faster_compared: float
     foreign_seconds: float
     notes: tuple[str, ...]
@@ -172,7 +174,7 @@ def _lines(each: Jobs) -> list[Line]:
 
 
 def _unsummed(each: Jobs, results: Results) -> float:
-    """Compute the rate of plain TCP followed by ``cp -r`` on each processor; 0: one is missing."""
+    """Return the rate of plain TCP followed by ``cp -r`` on each processor. 0 if one is missing."""
     network, one = (each.lines[name].rate for name in ("iperf3-4", "cp"))
     copies = one * float(results.machine["cpus"])
     return 1 / (1 / network + 1 / copies) if network and copies else 0.0

@@ -27,13 +27,13 @@ SIOCSIFFLAGS = 0x8914
 IFF_UP, IFF_RUNNING = 0x1, 0x40
 BLOCK = 4 << 20
 PAGE = 4096
-#: the host reclaims memory in blocks of this size
+#: Size in bytes of the blocks in which the host of a virtual machine reclaims memory.
 REPORTED = 2 << 20
-#: linux/falloc.h
+#: Flags of fallocate (linux/falloc.h).
 FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE = 1, 2
-#: memory that is never used
+#: Memory in bytes that a measurement never uses.
 RESERVE_BYTES = 1 << 30
-#: fraction of one processor that an idle machine uses
+#: Fraction of one processor below which the machine counts as idle.
 QUIET = 0.2
 LOOK_SECONDS = 0.5
 IPV4 = Path("/proc/sys/net/ipv4")
@@ -43,7 +43,7 @@ ALLOWED = IPV4 / "tcp_allowed_congestion_control"
 
 @dataclass(frozen=True)
 class Machine:
-    """Its description, with the time."""
+    """The description of the machine, with the time of the measurement."""
 
     processor: str
     cpus: int
@@ -54,7 +54,7 @@ class Machine:
 
     @staticmethod
     def this() -> Machine:
-        """Describe this one, now."""
+        """Describe this machine, now."""
         info = Path("/proc/cpuinfo").read_text(encoding="utf-8")
         named = re.search(r"^model name\s*: (.*)$", info, re.MULTILINE)
         try:
@@ -72,7 +72,7 @@ class Machine:
 
 
 def has_kernel_tls() -> bool:
-    """Return true if the kernel encrypts connections by itself; it is not used (decision 0026)."""
+    """Return true if the kernel can do TLS. dray does not use this (decision 0026)."""
     try:
         return "tls" in (IPV4 / "tcp_available_ulp").read_text(encoding="utf-8").split()
     except OSError:
@@ -101,7 +101,7 @@ def file_system(place: Path, mounts: str) -> str:
     for line in mounts.splitlines():
         before, _, after = line.partition(" - ")
         point = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), before.split()[4]))
-        # The last of several mounts at one point is visible.
+        # Of several mounts at one point, only the last is visible.
         if place.is_relative_to(point) and point.is_relative_to(found):
             found, kind = point, after.split()[0]
     return kind
@@ -110,7 +110,8 @@ def file_system(place: Path, mounts: str) -> str:
 class Network:
     """The network of the tools."""
 
-    #: whether it is private; servers that listen on all addresses may run only then
+    #: True if the network is private. Servers that listen on all addresses run only in such a
+    #: network.
     is_own = False
 
     def congestion(self) -> str:
@@ -136,7 +137,7 @@ class Network:
 class OwnNetwork(Network):
     """A network of only this process and its children: a loopback that no other process reaches.
 
-    Its default congestion control is its own: nothing has to be restored.
+    The network has its own default congestion control, so nothing has to be restored.
     """
 
     is_own = True
@@ -163,10 +164,10 @@ def network(congestions: list[str]) -> Iterator[Network]:
 
 @contextlib.contextmanager
 def _allowed(congestions: list[str]) -> Iterator[None]:
-    """Permit other networks than the host's to use these: the host's list decides that.
+    """Permit private networks to use these congestion controls, by changing the host's list.
 
-    The list is restored through a file that was opened here: the meaning of the path depends on the
-    current network.
+    The list is restored through a file that is opened here, because the meaning of its path depends
+    on the current network.
     """
     with ALLOWED.open("r+b", buffering=0) as file:
         before = file.read()
@@ -184,9 +185,9 @@ def _allowed(congestions: list[str]) -> Iterator[None]:
 
 
 def listens(port: int, process: str = "self") -> bool:
-    """Return whether a process listens on a port; makes no connection, which some would count.
+    """Return whether a process listens on a port, without a connection that a server would count.
 
-    :param process: a process in that network.
+    :param process: a process in the network to look at.
     """
     for name in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
@@ -213,16 +214,16 @@ def warmed(place: Path, size: int, *, holds: bool = True) -> Iterator[None]:
     The first touch of a virtual machine's memory can cost three times as much as a whole copy, and
     the first tool would pay for it. Memory that is free for some seconds may be returned to the
     host ("free page reporting"), in blocks of 2 MiB or more, and a slower tool would touch it for
-    the first time again. So a page of each written 2 MiB is kept meanwhile: of each block, as far
-    as pages that were written together lie together.
+    the first time again. So one page of each written 2 MiB is kept until the end. If pages that were
+    written together lie together, each block of the host has a kept page.
 
     :param place: a folder on a tmpfs
-    :param holds: false if the tool needs larger pieces of memory (page cache of ext4): it would not
-        find them in the kept blocks, but in untouched memory.
+    :param holds: false if the tool needs larger pieces of memory (page cache of ext4). These pieces
+        are not in blocks with a kept page, but only in untouched memory.
     """
     size = min(size, free_memory())
     block = memoryview(bytes(BLOCK))
-    # Unnamed: freed however this process ends.
+    # A file without a name, so that its memory is freed however this process ends.
     with tempfile.TemporaryFile(dir=place, buffering=0) as file:
         left = size
         while left > 0:

@@ -46,7 +46,7 @@ def serve(
 ) -> tuple[Bench, Server]:
     """Start ``dray serve``.
 
-    :param is_near: at the client's end instead of the far one.
+    :param is_near: start the server at the client's end instead of the far end.
     :param user: command prefix of another user, from ``give_to_nobody``.
     """
     folder = scene.folder / "dray"
@@ -82,7 +82,7 @@ def _between(scene: Scene, *more: Word, is_clear: bool, jobs: tuple[str, ...] = 
             scene.folder / name,
             name,
             roots=[root],
-            # Outside the loopback it would advertise its name, which no name service knows.
+            # Outside the loopback the endpoint would advertise a name that no name service knows.
             config={**config, "advertise": at},
             program=scene.program,
             listen=at,
@@ -153,7 +153,7 @@ TOOLS = (
     Tool("dray-one", "dray, one process", COPY, _local, is_ours=True),
 )
 
-#: each of several concurrent commands
+#: Tools of which several commands run concurrently, one for each job.
 JOBS = (
     Tool(
         "dray-third",

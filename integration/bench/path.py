@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 NEAR, FAR = "10.79.0.1", "10.79.0.2"
 MB = 1e6
 SAMPLE_SECONDS = 0.1
-#: from here on the slow start of a connection is over: the steady rate is measured from here
+#: Seconds after which the slow start of a connection is over. The steady rate is measured from then
+#: on.
 STEADY_SECONDS = 5.0
-#: of the bytes: the rest is the end, which cannot fill the path
+#: Fraction of the bytes at which the steady rate ends, because the last bytes cannot fill the path.
 ALMOST_ALL = 0.99
 
 
@@ -37,9 +38,9 @@ class Ends:
 
     here: str = "127.0.0.1"
     there: str = "127.0.0.1"
-    #: command prefix of a program at the far end
+    #: Command prefix of a program at the far end.
     far: tuple[str, ...] = ()
-    #: a process in the network of the far end
+    #: Id of a process in the network of the far end.
     far_process: str = "self"
 
 
@@ -47,11 +48,11 @@ class Ends:
 class Seen:
     """The traffic of a path during one run."""
 
-    #: seconds, and megabytes of connections that had arrived at the far end by then
+    #: Samples: seconds, and the megabytes that had arrived at the far end by then.
     arrived: tuple[tuple[float, float], ...] = ()
-    #: packets dropped by the full queue
+    #: Number of packets that the full queue dropped.
     dropped: int = 0
-    #: the worst unwanted delay, in milliseconds: the emulator had no processor
+    #: Longest unwanted delay in milliseconds, because the emulator got no processor.
     late_ms: float = 0.0
 
     @staticmethod
@@ -81,7 +82,7 @@ def steady_rate(arrived: tuple[tuple[float, float], ...]) -> float:
 def rates(
     arrived: tuple[tuple[float, float], ...], seconds: float = 0.5
 ) -> list[tuple[float, float]]:
-    """Compute a line: MB per second over the ``seconds`` that end at each moment."""
+    """Compute the line of a picture: at each moment, MB per second over the last ``seconds``."""
     line = [(0.0, 0.0)]
     last = (0.0, 0.0)
     for each in arrived:
@@ -95,9 +96,9 @@ class WidePath(machine.OwnNetwork):
     """Both networks, and the path between them. Only as root, within a private network."""
 
     def __init__(self, folder: Path) -> None:
-        """Start it, without delay or bound.
+        """Start the path, without a delay and without a bound of the rate.
 
-        :raises SystemExit: if this host permits none.
+        :raises SystemExit: if this host does not permit it.
         """
         shared = folder / "path"
         shared.write_bytes(bytes(forward.SHARED_BYTES))
@@ -112,7 +113,8 @@ class WidePath(machine.OwnNetwork):
                 stdout=subprocess.PIPE,
                 stderr=log,
                 cwd=ROOT,
-                # Ctrl-C on the terminal is for the benchmark, which then ends this with a clean-up.
+                # Ctrl-C on the terminal must reach only the benchmark, which then ends the
+                # emulator.
                 start_new_session=True,
             )
         assert self._process.stdout is not None
@@ -126,9 +128,9 @@ class WidePath(machine.OwnNetwork):
         self.label = ""
 
     def set(self, round_trip_ms: float, megabits: float) -> None:
-        """Set its parameters; the queue before its bottleneck is as large as the path.
+        """Set delay and rate. The queue holds as many bytes as the path holds in flight.
 
-        :param megabits: per second, each way; 0: no bound.
+        :param megabits: rate in megabits per second in each direction. 0 means no bound.
         """
         bits = round(megabits * 1e6)
         words = self._words
@@ -143,7 +145,7 @@ class WidePath(machine.OwnNetwork):
         self._tell_far("tcp_congestion_control", congestion)
 
     def widen(self, window_bytes: int) -> None:
-        """Permit windows of both ends to grow to this size, as on hosts for wide areas."""
+        """Permit TCP windows of both ends to grow to this size, as on hosts for wide areas."""
         for name in ("tcp_rmem", "tcp_wmem"):
             least, usual, _ = (machine.IPV4 / name).read_text(encoding="ascii").split()
             words = f"{least} {usual} {window_bytes}"

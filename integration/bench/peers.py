@@ -34,17 +34,18 @@ if TYPE_CHECKING:
 
     from integration.harness.program import Word
 
-#: of servers without a far end
+#: Address of servers if there is no far end.
 HERE = "127.0.0.1"
-#: the newer rclone, where tools/bootstrap.sh puts it
+#: Path at which tools/bootstrap.sh puts a newer rclone.
 RCLONE = ROOT / ".tools" / "go" / "bin" / "rclone"
 CIPHER = "aes128-gcm@openssh.com"
 BLOCK_BYTES = 4 << 20
-#: makes GridFTP's client compare each file's checksums, with the cheapest algorithm of its servers
+#: Options with which GridFTP's client compares each file's checksums, with the cheapest algorithm
+#: of the servers.
 COMPARE = ("-verify-checksum", "-checksum-alg", "ADLER32")
-#: and with the only algorithm that the client has for files at its own end
+#: The same, with the only algorithm that the client has for files at its own end.
 COMPARE_OWN = ("-verify-checksum", "-checksum-alg", "MD5")
-#: GridFTP's data connections; the network is ours alone
+#: Ports of GridFTP's data connections. No other process uses this network.
 PORTS = "30000,31999"
 
 MEMORY = """
@@ -79,7 +80,7 @@ def _iperf(streams: int) -> Callable[[Scene], Command]:
 
 
 def iperf_seconds(said: str) -> float:
-    """Read the seconds until all had arrived."""
+    """Return the seconds until all data had arrived, from the output of iperf3."""
     return float(json.loads(said)["end"]["sum_received"]["seconds"])
 
 
@@ -91,7 +92,7 @@ def _by_hand(scene: Scene) -> Command:
 
 
 def summing_share(said: str) -> float:
-    """Read the share of the time for checksums, at the end with the larger one."""
+    """Return the share of the time for checksums, of the end with the larger share."""
     return float(max(json.loads(said)["summing"].values()))
 
 
@@ -106,7 +107,7 @@ def _rsync(scene: Scene) -> Command:
     port, there = machine.free_port(), scene.ends.there
     lines = [f"address = {there}", f"port = {port}", "reverse lookup = no"]
     if os.getuid() == 0:
-        # Without a root of its own it writes other targets into some of the links.
+        # Without its own root directory, rsync writes other targets into some of the links.
         lines += ["uid = 0", "gid = 0", "use chroot = yes"]
     else:
         lines += ["use chroot = no"]
@@ -128,7 +129,7 @@ def _gridftp_server(scene: Scene, name: str, *, is_near: bool = False) -> str:
     words: list[Word] = [*scene.give_to_nobody(home), "globus-gridftp-server", "-aa"]
     words += ["-p", str(port), "-data-interface", address]
     if not scene.ends.far:
-        # It needs a host name, which only the host's network provides.
+        # The server needs a host name, which only the host's network provides.
         words += ["-control-interface", address]
     home.mkdir(exist_ok=True)
     env = {"HOME": str(home), "GLOBUS_TCP_PORT_RANGE": PORTS}
@@ -177,7 +178,8 @@ def _gridftp_third(*more: Word) -> Callable[[Scene], Command]:
 
 
 def _xrootd_server(scene: Scene, name: str, *more: str) -> int:
-    # Not the sink itself: it does not treat its root as a folder of a copy.
+    # Export the folder above the sink, because the server does not accept its root as a
+    # destination.
     return xrootd.server(scene, name, scene.sink.parent, *more)
 
 
@@ -237,7 +239,7 @@ def _nginx(scene: Scene) -> int:
             "events { worker_connections 512; }",
             "http {",
             "access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000000;",
-            # Limits the turn of one connection.
+            # Limit the data that one connection sends in its turn.
             "sendfile_max_chunk 4m;",
             *(f"{kind}_temp_path {folder}/{kind};" for kind in kinds),
             f"server {{ listen {HERE}:{port}; root {scene.data.path}; autoindex on; }}",
@@ -282,7 +284,7 @@ def _sshd(scene: Scene) -> Path:
         words: list[Word] = ["ssh-keygen", "-q", "-t", "ed25519", "-N", ""]
         subprocess.run([*words, "-f", scene.folder / name], check=True, timeout=60)
     if os.geteuid() == 0:
-        # Debian's server needs it, and Debian's start script creates it.
+        # Debian's server needs this folder, which only Debian's start script creates.
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     config = scene.write(
         "sshd.conf",
@@ -299,7 +301,7 @@ def _sshd(scene: Scene) -> Path:
             "Subsystem sftp internal-sftp",
         ],
     )
-    # It starts itself again for each connection, and needs its absolute path for that.
+    # sshd starts itself again for each connection, and needs its absolute path for this.
     program = shutil.which("sshd", path=PATH) or "sshd"
     scene.serve("sshd", port, [program, "-D", "-e", "-f", config])
     return scene.write(
@@ -321,7 +323,7 @@ def _sshd(scene: Scene) -> Path:
 
 def _tar(scene: Scene) -> Command:
     config = _sshd(scene)
-    # A tar that keeps hard links would carry only some of the data.
+    # If tar kept hard links, it would move only some of the data.
     pack = f"tar --hard-dereference -C {scene.data.path} -cf - ."
     return Command(["sh", "-c", f"{pack} | ssh -F {config} there tar -C {scene.sink} -xf -"])
 
@@ -345,7 +347,8 @@ def _absent(name: str, title: str, kind: str, why: str) -> Tool:
 
 GRIDFTP = ("globus-gridftp-server", "globus-url-copy")
 SSH = ("sshd", "ssh", "ssh-keygen")
-#: EScp's time over that of ``cp -r``, by sets: taken by hand, in another hour of such a machine
+#: EScp's time divided by that of ``cp -r``, by data set. These times were measured by hand, at
+#: another time on a machine of the same kind.
 ESCP = {"a": 2.06, "b": 1.79, "c": 1.74, "d": 2.0}
 UNPACKAGED = "in no package registry; taken by hand once, on another hour of such a machine:"
 
@@ -370,7 +373,7 @@ TOOLS = (
         LIMIT,
         _by_hand,
         needs=("cargo",),
-        # It copies files and folders, no links.
+        # The program copies files and folders, but no links.
         sets="abd",
         example="by_hand",
     ),
@@ -508,7 +511,7 @@ TOOLS = (
     _absent("mdtmftp", "mdtmFTP", CLEAR, "neither its source nor a package can be had"),
 )
 
-#: each of several concurrent commands
+#: Tools of which several commands run concurrently, one for each job.
 JOBS = tuple(
     Tool(
         name,

@@ -13,7 +13,7 @@ from integration.bench.tools import CLEAR, COMPARED, ENCRYPTED
 if TYPE_CHECKING:
     from integration.bench.results import Case, Results
 
-#: the sets with goals, and the longest time of a copy over that of ``cp -r``
+#: Maximum time of a copy divided by that of ``cp -r``, for each data set with a goal.
 TIMES_COPY = {"a": 1.15, "b": 1.15, "c": 1.25, "d": 1.15}
 BY_HAND = "by-hand"
 OURS, OURS_ENCRYPTED, OURS_THIRD = "dray", "dray-tls", "dray-third"
@@ -148,7 +148,7 @@ class _Case:
 def reached(results: Results, cases: list[Case]) -> list[Reached]:
     """List the goals of each case, and whether dray met them.
 
-    Only of whole sets on tmpfs, on which the compared values were measured.
+    Only whole sets on tmpfs have goals, because the compared values were measured there.
     """
     found = []
     for case in cases:

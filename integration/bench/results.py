@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 MB = 1e6
 GB = 1e9
 MIB = 1 << 20
-#: kinds with two processes: others are no peers of a mover
+#: Kinds of tools with two processes. Tools of other kinds are not compared with dray as its peers.
 KINDS_OF_PEERS = (CLEAR, COMPARED, ENCRYPTED, THIRD)
-#: the tool whose time is the reference
+#: Default of the tool whose time is the reference.
 BASE = "cp"
 
 
-#: a table: set, file system or path, congestion control
+#: A table: data set, file system or path, congestion control.
 Case = tuple[str, str, str]
 
 
@@ -36,7 +36,7 @@ class Row:
     kind: str
     is_ours: bool
     version: str
-    #: why it was not run
+    #: Reason for which the tool was not run. Empty if it was run.
     missing: str = ""
 
 
@@ -60,22 +60,22 @@ class Sample:
     round: int
     tool: str
     seconds: float
-    #: of all its processes
+    #: CPU seconds of all processes of the tool.
     cpu_seconds: float
-    #: bytes, of all its processes together
+    #: Peak memory of all processes of the tool together, in bytes.
     memory_peak: int
-    #: use of the machine by other processes meanwhile
+    #: CPU seconds that other processes of the machine used meanwhile.
     foreign_seconds: float
     notes: tuple[str, ...] = ()
-    #: why it does not count
+    #: Reason for which the run does not count. Empty if it counts.
     error: str = ""
-    #: peak bytes of single processes: the timed one, then the largest others
+    #: Peak memory of single processes in bytes: first the timed process, then the largest others.
     peaks: tuple[int, ...] = ()
-    #: of runs over a path: the observed traffic
+    #: The observed traffic of a run over a path.
     seen: Seen = field(default_factory=Seen)
-    #: seconds that the caller has waited, if ``seconds`` are those of the copying alone
+    #: Seconds for which the caller waited, if ``seconds`` covers only the copy itself.
     waited: float = 0.0
-    #: share of the tool's own time for checksums, by its report; zero if it has none
+    #: Share of the tool's time for checksums, as the tool reports it. 0 if it reports none.
     summing: float = 0.0
 
 
@@ -91,9 +91,9 @@ class Results:
     scale: float = 1.0
     #: the tool whose time is the reference
     base: str = BASE
-    #: of the path between the ends, per second
+    #: Rate of the path between the ends, in megabits per second.
     megabits: float = 0.0
-    #: observations about the place itself
+    #: Observations about the place of the measurement itself.
     facts: list[str] = field(default_factory=list)
 
     def text(self) -> str:
@@ -140,17 +140,18 @@ class Line:
     """One line of a table: medians over the rounds."""
 
     row: Row
-    #: MB per second: median, lowest, highest; zero without one
+    #: MB per second: median, lowest and highest. 0 without a good run.
     rate: float = 0.0
     low: float = 0.0
     high: float = 0.0
-    #: per GB
+    #: CPU seconds per GB.
     cpu_seconds: float = 0.0
     peak_mib: float = 0.0
     foreign_seconds: float = 0.0
-    #: its time over that of ``cp -r``, round by round; zero without one
+    #: Median over the rounds of the time divided by that of ``cp -r``. 0 without a common round.
     of_base: float = 0.0
-    #: how many times as fast as the fastest peer of its kind, round by round
+    #: Median over the rounds of the time of the fastest peer of the same kind divided by the time
+    #: of the tool.
     of_peer: float = 0.0
     notes: tuple[str, ...] = ()
     rounds: int = 0
@@ -173,7 +174,7 @@ def rotated(names: Sequence[str], turn: int, turns: int) -> list[str]:
 
 
 def ratios(of: Sequence[Sample], to: Sequence[Sample]) -> list[float]:
-    """Return the times of one over those of another, in their common rounds."""
+    """Return the times of one tool divided by those of another, for their common rounds."""
     base = {sample.round: sample.seconds for sample in to}
     return [each.seconds / base[each.round] for each in of if each.round in base]
 

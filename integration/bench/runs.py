@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
     from integration.bench.datasets import Data
 
-#: warmed memory in addition to the copy's own: buffers and servers
+#: Memory in bytes that is warmed in addition to the copy, for buffers and servers.
 BESIDE_BYTES = 1 << 30
-#: fraction of all processors' time, used by others, from which a run is disturbed
+#: A run counts as disturbed if other processes use more than this fraction of all processors.
 DISTURBED = 0.1
-#: from this many files on, copies on a disk stay until their set is done
+#: From this number of files on, copies on a disk stay until all runs of the set are done.
 MANY_FILES = 1000
-#: processes beside the timed one whose memory is recorded separately
+#: Number of processes, in addition to the timed one, whose memory is recorded separately.
 OTHERS = 2
 CPUS = len(os.sched_getaffinity(0))
 
@@ -44,20 +44,20 @@ class Asked:
     scale: float
     rounds: int
     congestions: list[str]
-    #: folders to copy in
+    #: Folders in which the copies are made.
     places: list[Path]
-    #: a tmpfs, whose memory is warmed
+    #: A folder on a tmpfs, through which memory is warmed.
     memory: Path
-    #: seconds that one run may take
+    #: Maximum seconds of one run.
     limit: float
-    #: of a run that others disturb
+    #: Maximum number of tries of a run that other processes disturb.
     tries: int
-    #: seconds before each run to wait for an idle machine
+    #: Maximum seconds of the wait for an idle machine before each run.
     wait: float
-    #: added to the niceness of tools and servers while they are timed
+    #: Number that is added to the niceness of tools and servers while they are timed.
     nice: int
     program: Path
-    #: between the ends; none: both are on the loopback
+    #: Path between the ends. Without one, both ends are on the loopback.
     path: WidePath | None = None
 
 
@@ -104,7 +104,7 @@ class _Ground:
     folder: Path
     where: str
     data: Data
-    #: whether copies stay until all are done
+    #: True if copies stay until all runs of the set are done.
     keeps: bool = False
 
 
@@ -267,7 +267,7 @@ def _own_seconds(path: WidePath | None) -> float:
 def _await(process: subprocess.Popen[bytes], seconds: float) -> int | None:
     """Wait for a process; return its code, or ``None`` if it was ended because it took too long.
 
-    Not by ``Popen.wait``, which with a timeout polls too rarely.
+    ``Popen.wait`` is not used, because it polls too rarely if it has a timeout.
     """
     descriptor = os.pidfd_open(process.pid)
     try:
@@ -314,7 +314,7 @@ def keeps(where: str, data: Data, copies: int, space: os.statvfs_result) -> bool
     (``recently_deleted``), and checks each of them: creating many files after many removals may
     take ten times as long.
 
-    :param copies: largest number of copies of the set
+    :param copies: maximum number of copies of the set
     """
     if where == "tmpfs" or data.files < MANY_FILES:
         return False
@@ -327,7 +327,7 @@ def keeps(where: str, data: Data, copies: int, space: os.statvfs_result) -> bool
 def _folder(place: Path, *, keep: bool = False) -> Iterator[Path]:
     """Make a folder that servers of other users can pass through, and remove it.
 
-    :param keep: leave that to the owner of ``place``.
+    :param keep: do not remove the folder. The owner of ``place`` removes it.
     """
     path = Path(tempfile.mkdtemp(prefix="dray-bench-", dir=place))
     try:

@@ -1,9 +1,9 @@
 """Measure whether ``sendfile`` would save CPU time at a source: seconds per GB of both ends.
 
 ``python -m integration.bench.sendfile FILE`` sends a file over loopback TCP in objects, in turns:
-``copy`` reads each into a buffer and sends it from there, as dray does; ``sendfile`` reads each
-into a buffer, as its checksum needs it there, and has the kernel send it from its pages. Both ends'
-processor time is counted; nothing is written at the other end.
+``copy`` reads each object into a buffer and sends the buffer, as dray does. ``sendfile`` reads each
+object into a buffer for the checksum, and the kernel sends the object from the page cache. The
+processor time of both ends is counted. The other end writes nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 OBJECT_BYTES = MIB
-#: bytes of one read: they stay in the cache until they are summed, or sent
+#: Number of bytes of one read. They stay in the processor's cache until they are summed or sent.
 PIECE_BYTES = 256 << 10
 GB = 1e9
 

@@ -10,7 +10,7 @@ from integration.harness.tree import MIB
 
 pytestmark = [pytest.mark.server, pytest.mark.full, pytest.mark.timeout(300)]
 
-#: small, and slow enough that a busy host does not change the times
+#: Amounts that are small, and rates so low that a busy host does not change the times.
 SIZES = Sizes(files=32, file_bytes=4 * MIB, rate=8 * MIB, slow_rate=2 * MIB, pool="16MiB")
 #: The benchmark checks 1.05 and 1.8. A busy host needs some tolerance.
 DELAY_MAX = 1.3

@@ -15,7 +15,7 @@ from integration.harness.program import ROOT
 
 pytestmark = [pytest.mark.server, pytest.mark.full, pytest.mark.timeout(300)]
 
-#: small parts of the sets, with the host's own congestion control
+#: Options for small parts of the sets, with the host's own congestion control.
 TINY = ("--scale", "0.004", "--congestion", "system")
 #: the final error of a copy by XRootD's own means when the source's server has lost its answer to a
 #: key

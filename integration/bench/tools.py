@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from integration.harness.program import Word
 
 READY_SECONDS = 20.0
-#: user of servers that refuse to run as root
+#: Id of the user of servers that refuse to run as root.
 NOBODY = 65534
-#: If the kernel gives each session its share of the processors, niceness counts only within a
-#: session, and this is the session's niceness.
+#: File with the niceness of this process's session. If the kernel gives each session a share of the
+#: processors, the niceness of a process counts only within its session.
 AUTOGROUP = Path("/proc/self/autogroup")
-#: Debian keeps a server's programs off the PATH of some users
+#: PATH with the folders of server programs, which Debian leaves out of the PATH of some users.
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
 LIMIT = "the machine"
 COPY = "on one host"
 CLEAR = "clear"
-#: the same, with the written data read again and its checksum compared with the source's
+#: As above, but the written data is read again and its checksum compared with that of the source.
 COMPARED = "clear, read back and compared"
 ENCRYPTED = "encrypted"
 THIRD = "third party"
@@ -46,11 +46,11 @@ class Command:
 
     words: list[Word]
     env: dict[str, str] = field(default_factory=dict)
-    #: path of the copy below the sink
+    #: Path of the copy below the sink.
     below: str = ""
-    #: reads the seconds from its output, if its start must not count
+    #: Function that reads the seconds from the output, if the start of the tool must not count.
     seconds: Callable[[str], float] | None = None
-    #: reads the share of the time for checksums, if it reports that
+    #: Function that reads the share of the time for checksums, if the tool reports it.
     summing: Callable[[str], float] | None = None
 
 
@@ -72,15 +72,15 @@ class Scene:
     """The set-up of one run."""
 
     data: Data
-    #: empty, writable for all
+    #: The empty destination folder, in which all users may write.
     sink: Path
-    #: for configurations and logs
+    #: Folder for configurations and logs.
     folder: Path
     processes: Processes
-    #: dray's
+    #: Path of dray's program.
     program: Path
     at_end: contextlib.ExitStack
-    #: added to the niceness of what is started
+    #: Number that is added to the niceness of started processes.
     nice: int = 0
     ends: Ends = field(default_factory=Ends)
 
@@ -95,8 +95,8 @@ class Scene:
     ) -> None:
         """Start a server at the far end and wait until it listens.
 
-        :param is_near: at the client's end instead.
-        :raises RuntimeError: if it ends, or does not listen in time.
+        :param is_near: start the server at the client's end instead.
+        :raises RuntimeError: if the server ends, or does not listen in time.
         """
         log = self.folder / f"{name}.log"
         process = "self" if is_near else self.ends.far_process
@@ -126,9 +126,9 @@ class Scene:
     def own_session(self) -> list[str]:
         """Return the command prefix of a server that another program starts, to join this session.
 
-        Processes of one session are one to the kernel's scheduler (sched(7), autogroup). Two ends
-        that share one interrupt each other less than two that do not, by a tenth of the time; ends
-        on separate hosts, and services, do not.
+        The kernel's scheduler treats the processes of a session as one group (sched(7), autogroup).
+        Two ends in one session interrupt each other less than two ends in two sessions, which saves
+        a tenth of the time. Ends on separate hosts, and services, have no common session.
         """
         return ["setsid", *self._niced()]
 
@@ -163,29 +163,29 @@ class Tool:
 
     name: str
     title: str
-    #: its group in the comparison
+    #: Group of the tool in the comparison.
     kind: str
     prepare: Callable[[Scene], Command]
-    #: its programs
+    #: Programs that the tool needs.
     needs: tuple[str, ...] = ()
-    #: the command that prints its version
+    #: Command that prints the version of the tool.
     version: tuple[str, ...] = ()
     is_ours: bool = False
-    #: whether its server listens on all addresses
+    #: True if the server of the tool listens on all addresses.
     is_open: bool = False
     hides_dots: bool = False
     drops_links: bool = False
-    #: whether a copy arrives that can be compared
+    #: True if the tool makes a copy that can be compared with the source.
     is_checked: bool = True
-    #: whether its server can run at the far end of a path
+    #: True if the server of the tool can run at the far end of a path.
     travels: bool = False
-    #: only with these sets; empty: with all
+    #: Letters of the data sets with which the tool runs. Empty means all sets.
     sets: str = ""
-    #: one of the engine's examples that it is
+    #: Name of the engine's example that is the tool. Empty for other tools.
     example: str = ""
-    #: how to install it, if apt-get cannot
+    #: Instruction to install the tool, if apt-get cannot install it.
     remedy: str = ""
-    #: why it is unavailable, whatever is installed
+    #: Reason for which the tool cannot be used, whatever is installed.
     unavailable: str = ""
 
     def missing(self, network: machine.Network) -> str:

@@ -38,16 +38,17 @@ if TYPE_CHECKING:
     from integration.bench.path import WidePath
     from integration.bench.results import Row
 
-#: the loopback, and a path of 50 ms with a link that limits all, and one that limits none
+#: The cases: the loopback, a path of 50 ms with a link that limits all tools, and a path of 50 ms
+#: with a link that limits no tool.
 CASES = "0:a,0:h,50@1000:w,50@4000:w,50@1000:h"
 
 
 class Case(NamedTuple):
     """The data of a copy, and its path."""
 
-    #: milliseconds; 0: the loopback
+    #: Round-trip time in milliseconds. 0 means the loopback.
     round_trip: float
-    #: per second
+    #: Rate of the path in megabits per second.
     megabits: float
     set: str
 

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 PAGE = ROOT / "docs" / "explanation" / "measured-tpc.md"
 FOLDER = PAGE.with_suffix("")
 RESULTS = FOLDER / "results.json"
-#: plain TCP: the rate of the line
+#: Plain TCP, whose rate is that of the line.
 LINE = "iperf3-4"
-#: only the necessary work of a copy by dray
+#: A program that does only the necessary work of a copy by dray.
 HOST = "by-hand"
-#: a client waits for the same polls either way; the duration of its start varies by this factor.
-#: The value is estimated, not measured.
+#: Factor up to which two waiting times of a client count as equal. Both clients wait for the same
+#: polls, and the duration of their start varies. The value is estimated, not measured.
 SAME_WAIT = 1.05
 
 HEADS = (

@@ -1,7 +1,7 @@
 """Third-party copies between two XRootD servers: by XRootD's own means, and by dray.
 
-The source's server is at the client's end, the destination's at the far one. Both run as an
-ordinary user, as does the client.
+The server of the source is at the client's end, and the server of the destination at the far end.
+Both servers and the client run as an ordinary user.
 """
 
 from __future__ import annotations
@@ -34,22 +34,24 @@ if TYPE_CHECKING:
 STOCK = "by XRootD's own means"
 DRAY = "dray at the destination"
 BOTH = "dray at both ends"
-#: an option without a goal: for comparison
+#: Kind of a tool without a goal, for comparison only.
 PAGES = "dray at the destination, by page reads"
-#: their handshakes cost so much that these are compared only with each other
+#: Kind of tools that are compared only with each other, because their handshakes are so expensive.
 DELEGATED = "with delegated credentials"
-#: as data managers do after each copy; compared only with each other
+#: Kind of tools that query the checksum, as data managers do after each copy. They are compared
+#: only with each other.
 ASKED = "and then the destination is asked for the checksum"
 KINDS = (LIMIT, STOCK, DRAY, PAGES, BOTH, DELEGATED, ASKED)
 
-#: concurrent files if there are many: the number of one client of a data manager
+#: Number of files that are copied concurrently if there are many files. One client of a data
+#: manager copies as many.
 AT_ONCE = 10
-#: before the program in the server's line; further copies wait
+#: Start of the server's configuration line before the program. Further copies wait.
 TPC = f"ofs.tpc ttl 60 120 xfr {AT_ONCE} streams 0,8 echo logok pgm"
 XRDCP = "/usr/bin/xrdcp --server"
-#: data connections, if several are requested
+#: Number of data connections if a tool requests several.
 STREAMS = 4
-#: dray's default, and the servers' limit
+#: Number of data connections that is dray's default and the servers' limit.
 STREAMS_MORE = 8
 
 #: Runs a program and records its start and end: xrdcp checks only every 2.5 seconds whether its
@@ -281,7 +283,7 @@ def _delegated(
         source = _source(scene, lines=grid.lines(), env=grid.env)
         what = _timed(scene, program(scene)).replace(" pgm ", " fcreds gsi =X509_USER_PROXY pgm ")
         sink = _sink(scene, what, *grid.lines(), env={**grid.env, **(env or {})})
-        # Certificates are for names, not for addresses.
+        # Use names, because the certificates contain names and no addresses.
         ends = [end.replace("127.0.0.1", "localhost") for end in (source, sink)]
         return _xrdcp(scene, *ends, "delegate", "only", env=grid.person)
 
@@ -339,10 +341,10 @@ def _dray_http(scene: Scene) -> Command:
 
 # --- all of them ----------------------------------------------------------------------------------
 
-#: the machine's own limits for as many bytes: without files, without a network, and with the least
-#: work that sums them at both ends
+#: Tools that show the machine's own limits for the same bytes: TCP without files, a copy without a
+#: network, and a transfer with the least work that computes checksums at both ends.
 LIMITS = ("iperf3-4", "cp", "by-hand")
-#: as shipped, with one stream: the reference of all others
+#: XRootD's own copy as shipped, with one stream. The other tools are compared with it.
 BASE = "stock"
 DELEGATED_BASE = "stock-delegated"
 NEEDS = ("xrootd", "xrdcp")
@@ -446,7 +448,7 @@ TOOLS = (
 )
 
 OURS_BY_HTTP = {"dray-http", "dray-http-asked"}
-#: what is built beside the program, and which tools want it
+#: The programs and libraries that are built, and the tools that need each of them.
 BUILT = {
     PROGRAM: {tool.name for tool in TOOLS if tool.is_ours},
     SHIM: {tool.name for tool in TOOLS if tool.is_ours} - OURS_BY_HTTP,

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from integration.bench.tools import Tool
 
 TOOLS = [tool for tool in (*peers.TOOLS, *ours.TOOLS) if tool.travels]
-#: plain TCP over the same path: the reference of all tools
+#: Plain TCP over the same path. All tools are compared with it.
 BOUND = "iperf3-4"
-#: round trips in milliseconds, and the data sets
+#: Cases: the round-trip time in milliseconds and the data set.
 CASES = "50:w,50:c,100:w,100:c,95:l"
-#: bytes of a test of the path's own rate, with and without bound
+#: Number of bytes with which the rate of the path itself is measured, with and without its bound.
 LOOK_BYTES = 1 << 30
 
 
@@ -146,7 +146,7 @@ def run(
     program: Path,
     tools: list[Tool],
 ) -> None:
-    """Run all cases, those with one set after the other: it is made once for each."""
+    """Run all cases, ordered by data set, so that each data set is made only once."""
     for case in given.cases:
         round_trip, _, name = case.partition(":")
         if why := datasets.missing(name, given.scale, machine.free_memory()):

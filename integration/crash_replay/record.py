@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from integration.harness.program import Bench, Ended, Process, Server, Word
 
 SIZES = {"ext4": 96 << 20, "xfs": fuse_block.XFS_BYTES_MIN}
-#: the journal is written each second, not each fifth: more moments differ
+#: Mount options. The journal is written every second instead of every five seconds, so that more
+#: moments of a copy have different contents of the disk.
 OPTIONS = {"ext4": ["commit=1"], "xfs": []}
 OBJECT_BYTES = 256 << 10
-#: slow enough that writing, syncs and the file system's own write-back overlap
+#: Rate in bytes per second, so low that writes, syncs and the file system's own write-back overlap.
 RATE = 6 * tree.MIB
 LARGE_BYTES = 4 * tree.MIB + 777
 COPY_SECONDS = 60.0
@@ -46,10 +47,10 @@ class Claim(NamedTuple):
 class Way:
     """The kind of a copy to the disk."""
 
-    #: ``ext4`` or ``xfs``
+    #: Type of the file system: ``ext4`` or ``xfs``.
     kind: str = "ext4"
     durability: str = "file"
-    #: a client pushes to ``dray serve`` on the disk; else one process copies
+    #: True if a client pushes to ``dray serve`` on the disk. Otherwise one process copies.
     is_served: bool = False
 
     def __str__(self) -> str:
@@ -62,10 +63,10 @@ class Recording:
     """The operations of the device during a copy, from a clean file system."""
 
     base: Path
-    #: writes, and None for a flush
+    #: The writes in order, with None for each flush.
     entries: list[Write | None] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
-    #: entries when the copy had ended with exit code 0; None if it did not
+    #: Number of entries when the copy ended with exit code 0. None if it ended otherwise.
     ended: int | None = None
 
     def durable_at(self, point: int) -> int:
@@ -114,7 +115,7 @@ def _make(top: Path, seed: int, files: int) -> None:
 
 
 class Copier:
-    """Runs the copy of ``data`` into ``tree`` on a disk; the same command each time."""
+    """Runs the copy of ``data`` into ``tree`` on a disk. All runs use the same command."""
 
     def __init__(self, bench: Bench, data: Data, way: Way) -> None:
         """Prepare; no process runs yet."""

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-#: unit of a disk's writes in bytes. With torn blocks of 512 bytes XFS cannot replay its own
-#: journal.
+#: Size in bytes of the unit that a disk writes as a whole. With torn blocks of 512 bytes XFS cannot
+#: replay its own journal.
 SECTOR = 4096
-#: least number of writes between two flushes that is worth drawing subsets of
+#: Minimum number of writes between two flushes for which subsets are drawn.
 WIDE = 3
-#: ways to draw a subset of the writes after the last flush
+#: Ways to draw a subset of the writes after the last flush.
 SHAPES = ("none", "all", "some", "reordered", "torn")
 
 
@@ -32,10 +32,10 @@ class Outcome:
     point: int
     shape: str
     seed: int
-    #: writes after the last flush, and how many of them the image has
+    #: Number of writes after the last flush, and number of these writes in the image.
     unflushed: int
     kept: int
-    #: bytes that the copy had reported as durable, and bytes that the second one sent
+    #: Bytes that the copy had reported as durable, and bytes that the second run of the copy sent.
     bytes_durable: int = 0
     bytes_sent: int = 0
     faults: list[str] = field(default_factory=list)
@@ -72,7 +72,7 @@ def survivors(writes: list[Write], shape: str, chance: random.Random) -> list[Wr
 
 
 class Builder:
-    """Makes images of ascending points: each flushed write is executed once."""
+    """Makes images for ascending points, so that each flushed write is executed only once."""
 
     def __init__(self, recording: Recording, folder: Path) -> None:
         """Start with the file system before the copy."""
@@ -85,7 +85,8 @@ class Builder:
     def build(self, point: int, shape: str, seed: int) -> tuple[Path, int, int]:
         """Make the image of a power loss before entry ``point``.
 
-        Returns it, with the number of writes since the last flush and how many of them it has.
+        Return the image, the number of writes since the last flush, and the number of these writes
+        in the image.
         """
         entries = self.recording.entries
         flushed = max((at for at in self.recording.flushes() if at < point), default=0)

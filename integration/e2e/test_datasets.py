@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
-#: Data in flight ahead of the choice: eight files take turns and the pool holds as much again. Of
-#: two datasets that differ by no more, either may be complete first.
+#: Data that is in flight when the next object is chosen: eight files take turns, and the pool holds
+#: as much again. If two datasets differ by no more than this, either may be complete first.
 UNDER_WAY_BYTES = 8 * datasets_real.FILE_BYTES + (4 << 20)
 
 
 def overtaken(run: dict[str, Any]) -> list[tuple[int, int]]:
     """Return the pairs of datasets of which the much smaller was complete after the larger."""
     files, seconds = datasets_real.FILES, run["seconds"]
-    # The first is started before the others are listed, so it may be anywhere.
+    # The first dataset is started before the others are listed, so its place in the order is open.
     return [
         (small, large)
         for small, large in itertools.permutations(range(1, len(files)), 2)
@@ -36,11 +36,12 @@ def test_the_smaller_folders_of_a_copy_are_complete_before_the_larger(bench: Ben
     value = datasets_real.run(bench, rounds=1)
     one, several = value["runs"]
     assert overtaken(several) == [], several
-    # These come after larger ones in the order of names.
+    # In the order of names, the small datasets of these pairs come after the larger ones.
     assert {(4, 1), (4, 3), (6, 1), (6, 3)} <= set(overtaken(one)), one
     by_name = sorted(range(len(datasets_real.FILES)), key=one["seconds"].__getitem__)
     assert by_name[-2:] == [6, 7], "as one dataset they go by their names"
-    # Printed only: a busy host slows down one of them. By the link alone the mean of an order
-    # without such pairs is 0.66 to 0.79 of the mean by names.
+    # The means are only printed, because a busy host may slow down one of the runs. If only the
+    # link limits, the mean of an order without such pairs is 0.66 to 0.79 of the mean of the order
+    # by names.
     means = [statistics.mean(run["seconds"]) for run in (one, several)]
     print(f"\nmean completion as one dataset {means[0]:.2f} s, as several {means[1]:.2f} s")

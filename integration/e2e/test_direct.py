@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 
-#: its last bytes fill no whole block, and use the cache
+#: Size of the file. Its last bytes do not fill a block, so they use the page cache.
 FILE_BYTES = 24 * tree.MIB + 123
-#: what the cache may hold of that, with read-ahead
+#: Maximum number of bytes of the file in the page cache, with read-ahead.
 CACHED_MAX = tree.MIB
 
 
@@ -75,7 +75,7 @@ def test_direct_copy_leaves_the_page_cache_alone(bench: Bench, way: str) -> None
         assert (sink / name).read_bytes() == (source / name).read_bytes()
     for path, count in held.items():
         assert count <= CACHED_MAX, (path, count)
-    # Without the option the whole file is cached: the count shows the option's effect.
+    # Without the option the whole file is cached, so the count shows the effect of the option.
     drop(source / "large")
     again = bench.folder / "again"
     assert bench.cp(source / "large", again).code == 0

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 
 FILE_BYTES = 256 * tree.MIB
-#: A session touches its buffers, and little else: some 5 000 pages. If its TLS records were
-#: returned to the system after each run, it would touch 35 000.
+#: Maximum number of page faults of a session. A session touches little more than its buffers, some
+#: 5 000 pages. If its TLS records were returned to the system after each run, it would touch 35
+#: 000.
 FAULTS_MAX = 12_000
 
 

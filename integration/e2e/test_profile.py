@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 SIZE = 32 * tree.MIB
 SLOW = 8 * tree.MIB
-#: less than the data, so that the slow part delays the rest
+#: Options for buffers that are smaller than the data, so that the slow part delays the rest.
 SMALL: list[Word] = ["--object-size", "256KiB", "--pool", "8MiB", "--durability", "none"]
 
 
@@ -37,7 +37,7 @@ def source(bench: Bench) -> Path:
 
 
 def times_of(report: dict[str, Any], end: str) -> dict[str, float]:
-    """Return an end's times; together they are no longer than the copy."""
+    """Return the seconds of an end by stage. Their sum must not exceed the duration of the copy."""
     times: dict[str, float] = report["profile"][end]
     assert all(time >= 0 for time in times.values())
     assert 0 < sum(times.values()) <= report["seconds"] + 0.01, report

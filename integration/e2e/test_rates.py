@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(180)]
 
 MEGA = 1_000_000
-#: shorter than any evaluated window
+#: Interval between two samples, which is shorter than any evaluated window.
 SAMPLE_SECONDS = 0.02
 WINDOW_SECONDS = 1.0
-#: TLS, frames and listings; a share of the bytes, and at the start
+#: Overhead of TLS, frames and listings: a factor of the bytes, and a number of bytes at the start.
 OVERHEAD = 1.05
 BEGIN_BYTES = 64 << 10
 
@@ -80,7 +80,7 @@ def test_a_rate_holds_within_an_object_on_the_network(
     worst = most(samples, rate * OVERHEAD)
     print(f"{ended.seconds:.2f} s; {worst / 1000:.1f} kB above the rate in a second")
     assert worst <= rate / 5 + BEGIN_BYTES, f"{worst:.0f} bytes above the rate"
-    # The rate is used fully, too.
+    # The copy also uses the rate fully.
     assert size / rate * 0.9 <= ended.seconds <= size / rate * 1.3 + 3, ended.seconds
 
 

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 INTERRUPTED = 5
-#: data in a file of many holes: reading it back takes some seconds
+#: Number of pieces of data in a file with many holes. Reading them back takes some seconds.
 DATA = 64
 STRIDE = tree.GIB
-#: on a disk that reads some 10 MiB in a second
+#: Size of a file on a disk that reads some 10 MiB per second.
 SLOW_BYTES = 48 * tree.MIB
 
 

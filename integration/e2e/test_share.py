@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 
-#: its last bytes are no whole block
+#: Size of the file. Its last bytes do not fill a block.
 FILE_BYTES = 48 * tree.MIB + 123
-#: space of the file system's own records of a copy
+#: Maximum space of the file system's own records of a copy.
 RECORDS_MAX = 4 * tree.MIB
 
 
@@ -52,7 +52,7 @@ def test_a_copy_shares_blocks_unless_disabled(bench: Bench, place: Path, how: st
         assert more >= FILE_BYTES
     content = (place / "large").read_bytes()
     assert (place / "copy").read_bytes() == content
-    # They separate as soon as one is changed.
+    # The two files stop sharing a block as soon as one file is changed.
     with (place / "large").open("r+b") as file:
         file.write(b"changed")
     assert (place / "copy").read_bytes() == content

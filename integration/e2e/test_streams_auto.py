@@ -18,11 +18,11 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 FILES = 24
 FILE_BYTES = 8 * tree.MIB
-#: of one connection, as a window bounds it on a long path
+#: Rate of one connection in bytes per second, as a TCP window limits it on a long path.
 RATE_BYTES_PER_SECOND = 1.5 * tree.MIB
 #: what the far side accepts, and the control connection
 STREAMS_MAX = 12
-#: default of a transfer that is not tuned
+#: Default number of streams of a transfer that is not tuned.
 STREAMS_FIRST = 4
 
 
@@ -66,7 +66,7 @@ def test_streams_grow_until_the_far_side_takes_no_more(
         print(f"{proxy.refused}; {found}")
         assert seconds < 0.75 * fixed
         assert 2 * STREAMS_FIRST <= max(streams for _, streams in found) <= STREAMS_MAX
-        # It does not keep asking.
+        # The client does not keep asking for refused connections.
         assert proxy.refused <= 2 * STREAMS_MAX
         differences = tree.differences(tree.describe(source), tree.describe(sink))
         assert [line for line in differences if "b''" not in line] == []

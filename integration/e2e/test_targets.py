@@ -25,13 +25,15 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
 FAST_BYTES_PER_SECOND = 40 * tree.MIB
 FILE_BYTES = 4 * tree.MIB
 ROUNDS = 3
-#: a slow folder, then four fast ones, and so on: file order waits for each slow one
+#: Names of the folders: one slow folder, then four fast ones, and so on. A copy in file order waits
+#: for each slow folder.
 FOLDERS = [f"{'slow' if index % 5 == 0 else 'fast'}{index:02}" for index in range(25)]
-#: less than the slow target's data, otherwise all of it would fit into memory
+#: Memory for buffers. It is less than the data of the slow target, which would otherwise fit into
+#: memory as a whole.
 POOL = "4MiB"
 OBJECTS = ["--object-size", "256KiB", "--durability", "none"]
 
-#: one of many targets, as an OST of Lustre with other users
+#: Rate of one of many targets, such as an OST of Lustre with other users.
 EACH_BYTES_PER_SECOND = 2 * tree.MIB
 PART_BYTES = tree.MIB // 2
 #: four files on each of eight targets, listed target after target and again
@@ -49,7 +51,7 @@ class Course:
     seconds: float
     bytes_seen: int
     fast_bytes: int
-    #: longest time without data for the fast target
+    #: Longest time in seconds without data for the fast target.
     idle_seconds: float
 
     @property

@@ -25,11 +25,11 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 FILES = 24
 FILE_BYTES = 12 * tree.MIB
-#: default of each target
+#: Default number of threads of each target.
 USUAL = 4
-#: most that are tried
+#: Maximum number of threads that is tried.
 MOST = 64
-#: each read is of 256 KiB, each write of an object
+#: Seconds that each call takes: a read of 256 KiB at the source, a write of an object at the sink.
 WAITS = {"source": "0.05", "sink": "0.2"}
 
 
@@ -52,7 +52,7 @@ def source(bench: Bench) -> Path:
 
 
 def far(folder: Path, slow: str) -> list[Word]:
-    """Give everything in a folder a high latency."""
+    """Return options that give all storage in a folder a high latency."""
     return ["--target", f"{folder}=far", f"--limit-target=far=10GiB,+{WAITS[slow]}"]
 
 
@@ -68,7 +68,7 @@ def test_distant_storage_gets_as_many_threads_as_help(
     for threads in [str(USUAL), "auto"]:
         how = [*far(folder, slow), "--threads", threads]
         here: list[Word] = ["--durability", "none", "--overwrite=always", "--progress", "json"]
-        # The end with the slow storage tunes its threads, whether it drives or not.
+        # The end with the slow storage tunes its threads, whether it drives the transfer or not.
         is_there = {"push": slow == "sink", "pull": slow == "source"}.get(way, False)
         here += [] if is_there else how
         ends: list[Word] = [f"{source}/", f"{sink}/"]
@@ -88,10 +88,10 @@ def test_distant_storage_gets_as_many_threads_as_help(
             assert max(found) <= MOST
             assert (max(found) >= 2 * USUAL) == (threads == "auto")
             other = counts(ended, "writers" if slow == "source" else "readers")
-            # A stage that is not the bottleneck stays about as it is.
+            # The number of threads of a stage that is not the bottleneck changes little.
             assert max(other) < 2 * USUAL
     print(f"\n{took}")
-    # A busy host adds as much to both.
+    # A busy host delays both copies equally.
     assert took["auto"] < 0.85 * took[str(USUAL)]
 
 

@@ -2,7 +2,7 @@
 
 Each file of a job becomes one request, with the file's ``request_id`` as its id: a repeated
 submission attaches to the first. Fields without an equivalent are stored in labels and come back
-unchanged. Tokens are never stored: they are given beside the request, for the tickets.
+unchanged. Tokens are never stored. They are passed separately from the request, to get the tickets.
 
 The tables define the treatment of each field; an unknown field is refused, because a silently
 dropped field would be found too late.
@@ -32,7 +32,7 @@ Json: TypeAlias = Any
 Words: TypeAlias = Mapping[str, Json]
 How = Literal["field", "label", "secret", "not needed"]
 
-#: limits of the API: labels of a request, bytes of one
+#: Limits of the API: number of labels of a request, and bytes of one label.
 LABELS_MAX = 32
 LABEL_BYTES_MAX = 256
 REST = "fts.rest."
@@ -49,9 +49,9 @@ class Unmapped(ValueError):
 class Rule(NamedTuple):
     """Treatment of one field.
 
-    :param how: ``field``: decides a field of the request; ``label``: stored for the answer and for
-        readers; ``secret``: beside the request; ``not needed``: stored as a label too, without a
-        meaning here.
+    :param how: ``field``: the value determines a field of the request. ``label``: the value is
+        stored for the answer and for readers. ``secret``: the value is passed separately from the
+        request. ``not needed``: the value has no meaning here, and is stored as a label too.
     :param to: the field, or the reason.
     """
 
@@ -401,7 +401,8 @@ def _file_answers(transfer: Words, prefixes: Prefixes, stands: Words | None) -> 
 
 
 def _state(transfer: Words) -> str:
-    # FTS fails a file that it may not overwrite; here that file is done, and kept.
+    # FTS fails a file that it may not overwrite. An endpoint keeps the existing file and reports
+    # the transfer as done.
     return "FAILED" if _was_skipped(transfer) else STATES[transfer["state"]]
 
 
@@ -416,7 +417,7 @@ def _reason(transfer: Words) -> str | None:
     found = next((error for error in errors if error), None)
     if found is None:
         return "cancelled" if transfer["state"] == "cancelled" else None
-    # The kind first: programs that count errors by their text then count a fixed set.
+    # The kind comes first, so that programs that count errors by their text see a fixed set.
     return f"{found['end'].upper()} {found['kind']}: {found['message']}"
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["LEEWAY_SECONDS", "Issuer", "Served", "encode"]
 
 Json: TypeAlias = Any
-#: permitted difference of two clocks; a token is valid for this time after its end
+#: Permitted difference of two clocks. A token is accepted for this time after its end.
 LEEWAY_SECONDS = 60
 
 
@@ -118,7 +118,7 @@ class Issuer:
     def dying(self, seconds: float, *scopes: str, **claims: Json) -> str:
         """Sign a token that is valid for this many seconds."""
         expires = int(time.time() + seconds) - LEEWAY_SECONDS
-        # Issued before it ended: otherwise it would be invalid in two ways.
+        # The token was issued before its end. Otherwise it would be invalid in two ways.
         return self.token(*scopes, exp=expires, nbf=expires - 60, iat=expires - 60, **claims)
 
     def sign(self, header: Json, claims: Json, algorithm: str, secret: bytes = b"") -> str:
@@ -152,9 +152,9 @@ class Served:
         seconds: float = 0.0,
         host: str = "127.0.0.1",
     ) -> None:
-        """Create it; it serves until :meth:`stop`."""
+        """Start the server. It runs until :meth:`stop`."""
         self.seconds = seconds
-        #: requested paths
+        #: Requested paths, in order.
         self.asked: list[str] = []
         self._authority = authority
         kind = "IP" if host == "127.0.0.1" else "DNS"

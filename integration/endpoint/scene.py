@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from dray.testing.endpoints import Endpoint
 
 FULL = os.environ.get("DRAY_FULL") == "1"
-#: of each kind of fault, at random moments
+#: Number of random moments at which each kind of fault is injected.
 MOMENTS = int(os.environ.get("DRAY_KILLS") or (20 if FULL else 1))
 DATA_BYTES = 128 * tree.MIB
-#: bytes per second: slow enough that a test finds the transfer running on any host
+#: Rate in bytes per second, so low that a test finds the transfer running on any host.
 RATE = 48 * tree.MIB
-#: with these a session gets at most POOL_BYTES (dray-endpoint, `live`): four sessions, four fifths
-#: of the memory in equal parts, and an eighth of the rest
+#: With these limits a session gets at most POOL_BYTES (dray-endpoint, `live`). Four sessions share
+#: four fifths of the memory equally, and one session also gets an eighth of the rest.
 LIMITS = {"memory": "64MiB", "transfers_active": 2}
 POOL_BYTES = 15 * tree.MIB
 SYNC_GROUP_BYTES = 64 * tree.MIB
-#: frames, records of TLS, object heads: small compared with the data
+#: Overhead of frames, TLS records and object heads, as a fraction of the data.
 OVERHEAD = 0.01
 PATIENT = Retry(tries=30, interval_seconds=1)
-#: longest time of a transfer after a fault, on a busy host
+#: Maximum seconds of a transfer after a fault, on a busy host.
 END_SECONDS = 180.0
 CALLS = Policy(seconds=60, tries=60, first_pause=0.1, longest_pause=1.0)
 
@@ -52,7 +52,7 @@ class Data:
 
     source: Path
     wanted: dict[bytes, tree.Entry]
-    #: seconds and bytes on the wire without a fault, by whether it is pushed
+    #: Seconds and bytes on the wire of a transfer without a fault. The key is true for a push.
     whole: dict[bool, tuple[float, int]] = field(default_factory=dict)
 
     @property
@@ -122,7 +122,8 @@ class Scene:
         """
         self.data, self.push, self._start = data, push, start
         self.config = {"limits": LIMITS, **(config or {})}
-        # Its upstream is set later: the endpoint must know its proxy before it listens.
+        # The proxy's upstream is set later, because the endpoint must know its proxy before it
+        # listens.
         self.proxy = Proxy("127.0.0.1:1", keep=keep)
         behind = {**self.config, "advertise": self.proxy.address, **(passive or {})}
         self.served = Root("data", {"path": str(data.served)})
@@ -280,7 +281,7 @@ class Scene:
         for proxy in self._proxies:
             proxy.close()
         for endpoint in (self.source, self.sink, *self._others):
-            # A suspended process could not be collected.
+            # Resume the process, because a suspended process cannot be ended and collected.
             endpoint.resume()
             endpoint.close()
 

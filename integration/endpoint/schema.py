@@ -21,7 +21,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "number": (int, float),
     "null": (type(None),),
 }
-#: keywords without effect on validity
+#: Keywords that do not affect the validity of a value.
 _SILENT = {
     *("description", "default", "example", "examples", "format", "title", "$schema"),
     *("writeOnly", "readOnly"),

@@ -28,18 +28,19 @@ pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(300)]
 
 Json: TypeAlias = Any
 KIB, MIB = 1 << 10, 1 << 20
-#: least duration of each attack, once it is running
+#: Minimum duration of each attack, once it is running.
 SIEGE_SECONDS = 4.0
-#: the effects of an attack end within this time; a hang guard
+#: Maximum seconds until the effects of an attack end. The limit only detects hangs.
 CALM_SECONDS = 60.0
-#: one call of a normal client takes no longer; a hang guard
+#: Maximum seconds of one call of a normal client. The limit only detects hangs.
 CALL_SECONDS = 15.0
 CONNECTIONS, PER_ADDRESS = 128, 32
 SESSIONS = 8
 MEMORY = 64 * MIB
-#: The bounds, from the configuration. A waiting connection holds a thread and a descriptor or two;
-#: those that were closed in the waiting room may not have left it yet (twice). Blocking calls have
-#: at most 288 threads. A connection holds at most a body (1 MiB) or a TLS record or two.
+#: Bounds of the resources, which follow from the configuration. A waiting connection holds a thread
+#: and one or two descriptors. Closed connections may still be in the waiting room, so the number of
+#: connections counts twice. Blocking calls have at most 288 threads. A connection holds at most a
+#: body (1 MiB), or one or two TLS records.
 THREADS = 2 * CONNECTIONS + 4 * SESSIONS + 288 + 32
 DESCRIPTORS = 3 * 2 * CONNECTIONS + 64 * SESSIONS + 128
 RSS = MEMORY + CONNECTIONS * MIB + 128 * MIB
@@ -87,7 +88,7 @@ class Watch:
             time.sleep(0.05)
 
     def _call(self) -> None:
-        # From another address than the attackers: limits are per address.
+        # Call from another address than the attackers, because limits apply per address.
         while not self.is_over:
             began = time.monotonic()
             try:
@@ -156,7 +157,7 @@ class Attack:
         self.endpoint, self.token = endpoint, token
         self.sockets: list[socket.socket] = []
         self.until = time.monotonic() + SIEGE_SECONDS
-        #: answers, by their first bytes
+        #: First bytes of each answer.
         self.answers: list[bytes] = []
 
     @property
@@ -198,7 +199,7 @@ class Attack:
 def flood(attack: Attack, count: int, first: bytes, addresses: int = 1) -> None:
     """Open connections that send a little and stop, again and again after they are closed."""
     opened = 0
-    # A slow host opens few in the time of the attack: at least this many.
+    # A slow host opens few connections in the time of the attack, so open at least 100.
     while opened <= 100 or (attack.is_on and opened < count):
         try:
             made = attack.dial(opened % addresses)

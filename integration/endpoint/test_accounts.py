@@ -33,9 +33,9 @@ pytestmark = [
 
 Json: TypeAlias = Any
 MIB = tree.MIB
-#: by subject: the account with its owner's name
+#: Account by subject.
 ACCOUNTS = {"alice": "nobody", "bob": "games"}
-#: an unknown user number
+#: Id of a user that does not exist.
 STRANGER = 54_321
 
 
@@ -44,7 +44,7 @@ class AccountScene(NamedTuple):
 
     a: Endpoint
     b: Endpoint
-    #: the root of ``a``: every account may write into its folder ``open``
+    #: Root of ``a``. Every account may write into its folder ``open``.
     data: Path
 
 
@@ -135,7 +135,7 @@ def test_private_files_of_others_are_neither_read_nor_written(scene: AccountScen
     shut.mkdir(exist_ok=True)
     os.chown(shut, STRANGER, STRANGER)
     shut.chmod(0o755)
-    # Read: within the endpoint, and from it.
+    # Read a file without permission: within the endpoint, and from the endpoint.
     with scene.a.client() as here:
         here.submit(Request(["/data/secret"], "/data/open/stolen", id="within"))
         done = here.wait("within", timeout_seconds=60)
@@ -148,7 +148,7 @@ def test_private_files_of_others_are_neither_read_nor_written(scene: AccountScen
         there.submit(Request([far], "/data/stolen", id="out"))
         done = there.wait("out", timeout_seconds=60)
     assert (done.state, done.error and done.error.kind) == ("failed", "permission_denied"), done
-    # Written.
+    # Write without permission.
     pull(scene, "alice", "shut/new")
     done = ended(scene, "alice", "shut/new")
     assert (done.state, done.error and done.error.kind) == ("failed", "permission_denied"), done
@@ -194,7 +194,7 @@ def test_storage_calls_have_the_permissions_of_the_account(scene: AccountScene) 
         ("POST", "rename", moved),
         ("POST", "rm", {"path": mine, "recursive": True}),
     ]
-    # Bob first: none of his calls may have had an effect.
+    # Bob calls first. None of his calls may have an effect.
     for method, what, body in calls:
         assert call("bob", method, what, body)[0] == 403, what
     assert sorted(each.name for each in folder.iterdir()) == ["x"]

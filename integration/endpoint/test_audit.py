@@ -40,7 +40,8 @@ def test_a_refused_session_of_a_known_owner_is_logged_by_name(
     endpoint = start_endpoint("a", config={"audit": {"file": str(log)}})
     tree.make_file(endpoint.root("x.dat"), 1000, seed=1)
     options = "--peer-key", endpoint.key, "--retries", "0"
-    # Outside his scope; then a root that does not exist: the caller is known both times.
+    # The first path is outside the scope of the token, and the root of the second does not exist.
+    # The caller is known both times.
     narrow = endpoint.token("storage.read:/data/nothing", subject="alice")
     good = endpoint.place("x.dat")
     for source in (good, good.replace("/data/x.dat", "/none/x")):
@@ -54,7 +55,7 @@ def test_a_refused_session_of_a_known_owner_is_logged_by_name(
         assert line["what"] == "read", line
         assert line["transfer"], line
     assert refused[0]["paths"] == ["/data/x.dat"]
-    # As it was requested: it could not be parsed.
+    # The line has the path as requested, because the path could not be parsed.
     assert refused[1]["paths"] == ["none/x"]
     assert "turned_away" not in log.read_text(encoding="utf-8")
     # An unknown token.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 Json: TypeAlias = Any
-#: how often an endpoint checks for a new revocation list, and a margin
+#: Interval at which an endpoint checks for a new revocation list, with a margin.
 RELOAD_SECONDS = 10.0
 SERVER = """\
 basicConstraints = critical,CA:FALSE
@@ -38,7 +38,7 @@ class World(NamedTuple):
     endpoint: Endpoint
     authority: Authority
     lists: Path
-    #: by name: the files of GOOD and BAD, and of people
+    #: Certificate files by name: those of GOOD and BAD, and those of people.
     files: dict[str, Path]
 
 
@@ -191,7 +191,7 @@ def test_a_bad_certificate_is_refused_with_the_cause(
     assert BAD[name] in reported["cause"], reported
     assert reported["remedy"], reported
     assert not (tmp_path / "got").exists()
-    # A bad certificate beside a good token: the token counts.
+    # If a request has a bad certificate and a good token, the token counts.
     token = world.endpoint.token()
     there = ask(world.endpoint, "GET", "/v1/endpoint", certificate=certificate, token=token)
     assert there.code == 200, there.text
@@ -305,7 +305,7 @@ def test_a_revoked_certificate_is_refused_soon_without_a_restart(
         time.sleep(0.5)
     assert "was revoked" in answer.refused(401, "unauthorized")["cause"]
     assert fetch(world, certificate, "data/x", tmp_path / "got").returncode == 3
-    # The other lists stay as they were, also if one is damaged.
+    # If one revocation list is damaged, the other lists stay in force.
     good = world.lists.read_bytes()
     for damaged in (good[: len(good) // 2], b"<html>503 try again later</html>"):
         before = world.endpoint.log_text().count(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.server
 
 MIB = 1 << 20
-#: bytes per second at which a transfer of some MiB is found running
+#: Rate in bytes per second at which a test finds a transfer of several MiB running.
 SLOW = 4 * MIB
 
 
@@ -78,7 +78,7 @@ def test_a_submission_arrives_and_a_second_one_attaches(
     assert (first.id, first.attempt, first.attached) == ("once", 1, False)
     again = a.submit(request)
     assert (again.attempt, again.attached) == (1, True)
-    # While it is live the id belongs to this body.
+    # While the transfer is live, its id belongs to this request.
     with pytest.raises(dray.DrayPermanentError) as caught:
         a.submit(Request([two_endpoints.b.place("y.dat")], "/data/other", id="once"))
     assert caught.value.kind == "already_exists"
@@ -128,7 +128,7 @@ def test_a_local_folder_is_copied_and_its_files_are_listed(two_endpoints: Two, a
     outcomes = list(a.files(transfer.id, state="done", limit=2))
     assert sorted(each.path for each in outcomes) == ["a", "b", "deep/c"]
     wanted, found = (tree.describe(two_endpoints.a.root(name)) for name in ("run", "copy"))
-    # The contents were requested: the folder around them is the caller's.
+    # Only the contents of the folder were requested, so the folder itself is not compared.
     del wanted[b""], found[b""]
     assert tree.differences(wanted, found) == []
 

@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(240)]
 MEGA = 1_000_000
 #: of 1.25 GB/s: a rate that this host reaches easily
 LINK = 6 * MEGA
-#: bytes, and seconds until the deadline; the parts of the link are those of the paper
+#: Bytes, and seconds until the deadline. The fractions of the link are those of the paper.
 T1 = (72 * MEGA, 90.0)
 T2 = (48 * MEGA, 15.0)
 T3 = 40 * MEGA
@@ -342,7 +342,7 @@ def test_a_deadline_without_time_is_refused_without_a_size_too(
         here.submit(wanted)
         with pytest.raises(DrayNotAdmittedError, match="leaves no time"):
             here.change("later", deadline=in_seconds(-60))
-    # The program's deadlines count from now; so does its start.
+    # The deadlines on the command line count from now, and so do the start times.
     copy = [pair.b.place("x"), pair.a.place("to-x")]
     past = (datetime.now(timezone.utc) - timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
     for command in ("plan", "cp"):

@@ -27,11 +27,12 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
 
-#: bytes of each of the two large files
+#: Size of each of the two large files in bytes.
 SIZE = 64 * MIB + 7
-#: slow enough to be interrupted in the middle
+#: Rate at which a test can interrupt a transfer in the middle.
 RATE = "24MiB"
-#: bytes that a lost session may send again: a sync group and the data in flight
+#: Maximum number of bytes that are sent again after a lost session: a sync group and the data in
+#: flight.
 TWICE_MAX = 80 * MIB
 END_SECONDS = 240.0
 MARK = ".dray-disk"

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(1800)]
 
 SIZE = 24 * tree.MIB + 77
 RATE = 10 * tree.MIB
-#: of each direction on each file system
+#: Number of rounds of each direction on each file system.
 ROUNDS = int(os.environ.get("DRAY_ROUNDS") or (25 if FULL else 1))
 SEED = int(os.environ.get("DRAY_SEED", "1"))
 FEW = ["ext4-ordered"]

@@ -119,7 +119,8 @@ def test_every_state_survives_a_kill(scenes: Scenes, fault: Faults) -> None:
         client.submit(waiting)
         await_state(client, "waiting", "waiting")
         scene.active.kill()
-        # Before the other: waiting transfers are tried immediately, and then not for an hour.
+        # Start the passive endpoint first. The active endpoint tries waiting transfers once when it
+        # starts, and then not for an hour.
         scene.passive.start()
         scene.active.start()
         for id in states:
@@ -222,7 +223,7 @@ def test_rate_priority_and_deadline_change_while_it_runs(scenes: Scenes, push: b
         changed = client.change("t", priority=9, deadline=deadline, class_="deadline")
         assert changed.request["priority"] == 9
         assert changed.request["class"] == "deadline"
-        # A change is in the table before the answer.
+        # The endpoint stores a change before it answers.
         scene.active.kill()
         scene.active.start()
         await_state(client, "t", "active")
@@ -297,7 +298,7 @@ def test_a_session_that_its_ticket_no_longer_allows_ends(scenes: Scenes) -> None
         assert ended.error is not None
         assert ended.error.kind in {"unauthorized", "permission_denied"}, words(ended)
         before = scene.carried()
-        # A new ticket for the same request: durable data is not sent again.
+        # With a new ticket for the same request, durable data is not sent again.
         scene.submit()
         done, _ = scene.check_done()
         assert scene.carried() - before < 129 * MIB - ended.bytes.durable

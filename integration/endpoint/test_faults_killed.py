@@ -162,7 +162,7 @@ class Caller:
 
 
 def was_submitted(scene: Scene) -> bool:
-    """Return whether the caller lived long enough."""
+    """Return whether the caller submitted the transfer before it was killed."""
     return scene.client().query(["t"])["t"] is not None
 
 
@@ -182,7 +182,7 @@ def test_a_transfer_survives_its_command_line_killed_at_any_moment(
             if not was_submitted(scene):
                 assert ended.code != 0
                 assert tree.leftovers(scene.sink.root()) == []
-                # The same command as before: no state is in its way.
+                # The same command succeeds. No state of the killed process prevents this.
                 command_line(scene, folder).wait(END_SECONDS).expect(0)
             done, excess = scene.check_done(faults=0)
             tally.add(excess, has_resumed=False)
@@ -195,7 +195,7 @@ def test_the_command_line_waits_and_reports_the_end(scenes: Scenes, tmp_path: Pa
         ended = command_line(scene, tmp_path).wait(END_SECONDS).expect(0)
         assert ended.report["state"] == "done"
         scene.check_done(faults=0)
-        # Once more: all data exists, and none is sent again.
+        # A second run finds all data, and sends none of it again.
         before = scene.carried()
         command_line(scene, tmp_path, "again").wait(END_SECONDS).expect(0)
         assert scene.carried() - before < tree.MIB
@@ -231,12 +231,12 @@ def test_a_bound_transfer_is_cancelled_and_keeps_durable_data(
                 caller = Caller(scene, bound=3)
                 try:
                     caller.await_submitted()
-                    # A fraction of the rate: it is not done before the bound ends.
+                    # Reduce the rate, so that the transfer is not done before its bound has passed.
                     scene.client().change("t", rate_max=RATE // 16)
                     time.sleep(after)
                 finally:
                     caller.kill()
-                # Without a query: a query would keep it alive.
+                # Do not query the transfer, because a query would keep it alive.
                 await_cancelled(scene, scene.active)
                 ended = scene.client().transfer("t")
                 assert (ended.state, ended.attempt) == ("cancelled", 1), words(ended)

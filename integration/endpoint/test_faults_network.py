@@ -47,7 +47,8 @@ def test_more_cuts_than_tries_are_survived_with_durable_progress(
     scenes.seconds(push=push)
     with scenes.make(push=push) as scene, scene.watched():
         retry = Retry(tries=CUTS // 2, interval_seconds=1)
-        # Each object is durable immediately: otherwise a session may be cut before its first sync.
+        # Each object is durable immediately. Otherwise a session could be cut before its first
+        # sync.
         scene.submit(retry=retry, durability="object")
         for cut in range(CUTS):
             wanted = scene.carried() + fault.chance.randrange(8, 18) * tree.MIB
@@ -55,7 +56,8 @@ def test_more_cuts_than_tries_are_survived_with_durable_progress(
                 time.sleep(0.01)
             assert scene.proxy.cut() > 0, f"it was over before cut {cut}"
         done, excess = scene.check_done(faults=CUTS)
-        # A session that starts before the sink has released the cut one counts as one more.
+        # If a session starts before the sink has released the cut session, it counts as one more
+        # try.
         assert done.attempt == 1, words(done)
         assert CUTS + 1 <= done.tries <= 2 * CUTS, words(done)
         tally.add(excess, has_resumed=True)

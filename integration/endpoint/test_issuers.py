@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 
 SLOW_SECONDS = 1.5
-#: a call without a wait, on a busy host
+#: Maximum seconds of a call without a wait, on a busy host.
 QUICK_SECONDS = 1.0
 TOKENS = 12
 

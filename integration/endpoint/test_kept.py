@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 
-#: names in a folder: three pages
+#: Number of names in a folder, which are three pages.
 NAMES = 2100
-#: longest wait of a test for an event
+#: Maximum seconds that a test waits for an event.
 SECONDS = 30.0
 
 

@@ -37,14 +37,15 @@ TRANSFERS, RUNNING = 500, 50
 TREES, FILES = 25, 4000
 FILE_BYTES = 512
 MEASURED_SECONDS = float(os.environ.get("DRAY_LOAD_SECONDS", "300" if IS_FULL else "20"))
-#: bytes per second of a tree: its two million last longer than the measurement
+#: Rate of the transfer of a tree in bytes per second. The two million bytes of a tree then last
+#: longer than the measurement.
 TREE_RATE = min(24 << 10, int(0.7 * FILES * FILE_BYTES / MEASURED_SECONDS))
 WANTED_SECONDS = 0.1
 #: limits.memory is the limit of all buffers. The state of 500 transfers, of 100 000 files and of
 #: the callers is added (an estimate: 1 KiB a file, twice because of freed memory).
 MEMORY = 256 * MIB
 RSS = MEMORY + 256 * MIB
-#: between the middle and the end of the measurement nothing accumulates
+#: Maximum growth of the memory between the middle and the end of the measurement.
 GROWTH = 48 * MIB
 
 

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 Json: TypeAlias = Any
 SIZE = 1_000_000
-#: the endpoint's default (docs/reference/api.md)
+#: Default number of streams of an endpoint (docs/reference/api.md).
 STREAMS = 4
 LATER = "2099-01-01T00:00:00.000Z"
 JOBS = {
@@ -132,12 +132,12 @@ def test_a_job_is_done_and_comes_back_from_the_endpoint_as_it_was(sites: Sites, 
     mapped = fts.requests_of(job, f"job {name}", sites.prefixes)
     transfers = []
     for each in mapped:
-        # Ids are unique at an endpoint: the jobs were recorded with the same ones.
+        # Make the ids different, because the recorded jobs have the same ids.
         request = {**each.request, "id": f"{zlib.crc32(name.encode()):x}.{each.request['id']}"}
         at = sites.site(request["destination"]["url"])
         below = request["destination"]["url"].removeprefix(sites.ends[at].place(""))
         arrives = sites.ends[at].root(below.replace("%25", "%"))
-        # It may be of another job, and not every job may replace it.
+        # The destination may have a file of another job, which not every job may replace.
         arrives.unlink(missing_ok=True)
         sites.ask(at, "POST", "/v1/transfers", sites.with_tickets(request, at))
         found = sites.ask(at, "POST", "/v1/transfers/query", {"ids": [request["id"]]})

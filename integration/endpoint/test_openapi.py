@@ -28,10 +28,10 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(1800)]
 Json: TypeAlias = Any
 IS_FULL = bool(os.environ.get("DRAY_FULL"))
 EXAMPLES = 300 if IS_FULL else 12
-#: docs/reference/api.md, "Errors", without 500
+#: Documented status codes (docs/reference/api.md, "Errors"), without 500.
 CODES = {200, 201, 400, 401, 403, 404, 405, 409, 413, 429, 501, 503, 507}
 OPEN = {"/v1/openapi.json", "/healthz", "/.well-known/wlcg-tape-rest-api"}
-#: by its holder's key, not by a token
+#: Calls that are authorised by the key of the ticket's holder, and not by a token.
 BY_KEY = {"/v1/tickets/renew"}
 COME_LATER = {429, 503}
 

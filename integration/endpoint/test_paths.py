@@ -32,7 +32,7 @@ class Place(NamedTuple):
     """An endpoint whose root ``data`` has neighbours that no caller may reach."""
 
     endpoint: Endpoint
-    #: beside the roots, not exported
+    #: A folder beside the roots, which is not exported.
     outside: Path
     token: str
 
@@ -58,7 +58,7 @@ def place(start_endpoint: Callable[..., Endpoint]) -> Place:
 
 
 LONG = "x" * 256
-#: paths outside the root, or that no caller may name
+#: Paths outside the root, and paths that no caller may name.
 OUT = {
     "dot-dot": "/data/../data2/secret",
     "dot-dot-deep": "/data/in/../../data2/secret",
@@ -105,7 +105,7 @@ OUT = {
     "root-longer": "/data2/secret",
     "root-real-path": "/etc/passwd",
 }
-#: links themselves may be listed, renamed and removed; their targets may not be reached
+#: Links. A caller may list, rename and remove a link itself, but must not reach its target.
 LINKS = ("out", "up", "absolute", "relative", "proc")
 
 
@@ -154,11 +154,13 @@ def calls(path: str) -> dict[str, tuple[str, str, Json]]:
     }
 
 
-#: names that no rule forbids, or that are checked later: they may be accepted without an effect
+#: Tricks whose paths no rule forbids, or that are checked later. They may be accepted, but must
+#: have no effect.
 HARMLESS = {
     *("coded-twice", "back-slash", "dots", "dots-end", "dots-spaces", "overlong", "long-path"),
 }
-#: roots of another endpoint may have any name
+#: Tricks with names of roots. They are accepted for another endpoint, whose roots may have any
+#: name.
 ROOTS = {"other-case", "root-prefix", "root-longer", "root-real-path"}
 
 
@@ -280,7 +282,7 @@ def test_a_copy_through_a_link_changes_nothing_outside(place: Place, link: str) 
 
 # --- sessions -------------------------------------------------------------------------------------
 
-#: paths in a session: raw bytes below the endpoint, without decoding
+#: Paths in a session. They are raw bytes, which the endpoint does not decode.
 SESSION = {
     "dot-dot": b"data/../data2/secret",
     "dot-dot-first": b"../data2/secret",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(90)]
 
-#: bytes per second of the link
+#: Rate of the link in bytes per second.
 RATE = 6 * MIB
 A_BYTES, B_BYTES = 16 * MIB, 6 * MIB
 
@@ -126,7 +126,7 @@ def test_round_robin_takes_as_long_as_first_come_first_served(
         print(f"in order {in_order:.2f} s, in turns {in_turns:.2f} s, {turns} turns, {apart} apart")
         assert a.tries == b.tries == 1
         assert turns >= 6
-        # One turn ahead, and late counts.
+        # One transfer may be ahead by one turn, and the counts may be late.
         assert apart <= quota + 2 * unheld_bytes(RATE)
         # A loss of a tenth of a second in each turn would be more; a busy host's pause is less.
         assert in_turns <= 1.2 * in_order + 0.5
@@ -191,13 +191,13 @@ def test_a_held_transfer_obeys_changes_and_the_endpoints_stop(
         on.make("C", B_BYTES)
         on.push("a", "A", priority=1)
         on.await_sent("a", MIB)
-        # Slow, so that it lasts until the end of this test.
+        # The rate is low, so that the transfer lasts until the end of this test.
         on.submit("b", "B", "bob", priority=9, rate_max=2 * MIB)
         held = on.until("a", lambda a: a.held)
         on.await_sent("b", MIB)
         assert on.show("a").bytes.sent <= held.bytes.sent + unheld_bytes(RATE)
         on.submit("c", "C", priority=2)
-        # It is paused like a running one, and ends its session.
+        # A held transfer can be paused like a running one. It then ends its session.
         on.client().pause("a")
         paused = on.until("a", lambda a: a.state == "paused")
         assert not paused.held

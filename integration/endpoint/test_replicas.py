@@ -46,7 +46,7 @@ def test_shares_and_audit_lines_use_the_replica_in_use(
 ) -> None:
     dead, good = start_endpoint("dead"), start_endpoint("good")
     tree.make_file(good.root("x"), 8 * MIB, seed=4)
-    # With the dead one's share it would take two minutes.
+    # With the share of the dead replica, the transfer would take two minutes.
     shares = [
         {"peer": dead.address, "rate_max": 64 << 10},
         {"peer": good.address, "rate_max": 2 * MIB},

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 
 END_SECONDS = 60.0
 CONTENT = b"some data"
-#: the last version of the queue without routes
+#: Last version of the queue's database without routes.
 VERSION_WITHOUT_ROUTES = 11
 
 

@@ -70,7 +70,7 @@ FULL = Request(
 @pytest.fixture
 def document(one_endpoint: Endpoint) -> Json:
     """Return the document as the endpoint serves it, without credentials."""
-    # Its certificate is unchecked; the document is public.
+    # Do not check the certificate, because the document is public.
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -93,7 +93,7 @@ def test_requests_fit_the_schema_that_the_endpoint_serves(document: Json) -> Non
     staging = StagingRequest("/slow/x", id="s", to="/fast/x", pin_seconds=5, version=3, nodes=2)
     schema = {"$ref": "#/components/schemas/StagingRequest"}
     assert mistakes(write(staging), schema, document) == []
-    # The schema can refuse: otherwise its acceptance means nothing.
+    # Check that the schema refuses an invalid request. Otherwise its acceptance would mean nothing.
     schema = {"$ref": "#/components/schemas/Request"}
     assert mistakes({**write(FULL), "priority": 10}, schema, document)
 

@@ -47,7 +47,7 @@ SCOPES = {
     "create-sub": ("storage.create:/data/in/sub", "storage.read:/data/in"),
     "read-and-create": ("storage.read:/data/in", "storage.create:/data/in/new"),
 }
-#: rights of each capability (docs/design/endpoint.md, "Who is who")
+#: The rights that each capability grants (docs/design/endpoint.md, "Who is who").
 GRANTS = {
     "read": {"read"},
     "create": {"create"},
@@ -72,7 +72,7 @@ FILE, NEW = "/data/in/file", "/data/in/new"
 ALWAYS = {"overwrite": "if-different"}
 NEVER = {"overwrite": "never"}
 KEY = "sha256:" + "0" * 64
-#: a call: the rights that the page requires, the call itself
+#: Calls by name: the rights that the page requires, and the call itself.
 CALLS: dict[str, tuple[list[tuple[str, str]], str, str, Json]] = {
     "stat": ([("read", FILE)], "GET", "/v1/storage/stat?" + query(FILE), None),
     "list": ([("read", "/data/in")], "GET", "/v1/storage/list?" + query("/data/in"), None),

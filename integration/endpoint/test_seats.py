@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(120)]
 
-#: one slot for the policy, one more for promises
+#: Limits with one slot for the policy and one additional slot for promises.
 ONE = {"transfers_active": 1, "per_owner_active": 1}
-#: bytes per second of transfers that keep their session for long
+#: Rate in bytes per second of transfers that keep their sessions for long.
 SLOW = 500_000
 
 

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(120)]
 
 MIB = tree.MIB
-#: more than any test here moves
+#: Size of the file, which is more than any test here moves.
 FILE_BYTES = 192 * MIB
-#: a change takes effect within this time
+#: Seconds within which a change takes effect.
 CHANGED_SECONDS = 2.0
 MEASURED_SECONDS = 3.0
 PATIENT = Retry(tries=30, interval_seconds=1)
@@ -198,7 +198,7 @@ def test_an_owner_is_limited_in_sessions_connections_and_memory(
         await_moving(alice, *many[:SESSIONS])
         with b.client(subject="bob") as his:
             bob.submit(request("bobs", a, b, his, **more)[0])
-        # However many alice has queued: bob's starts.
+        # Bob's transfer starts, however many transfers alice has queued.
         await_moving(bob, "bobs")
         most = 0
         until = time.monotonic() + 5

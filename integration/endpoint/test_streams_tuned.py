@@ -26,15 +26,15 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 FILES = 24
 FILE_BYTES = 8 * tree.MIB
-#: of one connection
+#: Rate of one connection in bytes per second.
 RATE_BYTES_PER_SECOND = 1.5 * tree.MIB
-#: rate of an endpoint in all, if it has one
+#: Total rate of an endpoint, if it has a configured rate.
 RATED_BYTES_PER_SECOND = 3 * tree.MIB
-#: streams that the far side accepts, beside the control connection
+#: Number of streams that the far side accepts, in addition to the control connection.
 STREAMS_MAX = 12
-#: first number of a transfer without a stored one
+#: Number of streams with which a transfer starts if no number is stored.
 STREAMS_FIRST = 4
-#: more buffers than permitted streams
+#: Limits with more buffers than permitted streams.
 LIMITS = {"memory": "320MiB", "transfers_active": 2}
 
 
@@ -67,7 +67,7 @@ def streams(scene: Scene) -> list[Connection]:
 
 
 def carriers(scene: Scene) -> list[Connection]:
-    """Return those that carried objects: some are connected ahead, and then not needed."""
+    """Return the connections that carried objects. Some are opened in advance and not needed."""
     least = tree.MIB // 4
     return [each for each in streams(scene) if (each.up if scene.push else each.down) > least]
 
@@ -135,7 +135,7 @@ def test_a_transfer_begins_with_the_streams_of_an_earlier_one(
         scene.client().cancel("second")
         while not scene.client().transfer("second").is_terminal:
             time.sleep(0.02)
-        # Too little was seen to contradict it.
+        # The transfer was too short to replace the stored number.
         assert pairs(scene.active) == [pair]
     finally:
         scene.close()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
 
 MIB = tree.MIB
-#: part of a file's content that is searched for on the wire
+#: Number of bytes of a file's content that are searched for on the wire.
 SAMPLE = 64
 
 
@@ -80,7 +80,7 @@ def test_clear_data_that_one_end_forbids_is_refused_at_submission(
     ends = ({"clear_data": refuser == "passive"}, {"clear_data": refuser == "active"})
     with scenes.make(push=push, config=ends[0], passive=ends[1], keep=True) as scene:
         if refuser == "active":
-            # Detected at the submission: it does not start.
+            # The endpoint detects this at the submission, and the transfer does not start.
             with pytest.raises(DrayPermanentError) as caught:
                 scene.submit(clear_data=True, rate_max=None)
             error: object = caught.value

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(120)]
 
 CALLS = 24
-#: no endpoint sums it while a test runs
+#: Size of a file whose checksum no endpoint can compute while a test runs.
 HUGE_BYTES = 8 << 40
-#: an answer without a wait, on a host that sums eight files
+#: Maximum seconds of an answer without a wait, on a host that computes eight checksums.
 QUICK_SECONDS = 5.0
 
 
@@ -45,11 +45,11 @@ def test_long_calls_of_one_owner_do_not_block_others(
                 answer = ask(endpoint, "GET", f"/v1/storage/{what}", token=bob)
                 assert answer.code == 200, answer.text
             assert time.monotonic() - start < QUICK_SECONDS
-        # Alice's next one waits for her own.
+        # Alice's next call waits for her own calls.
         answer = ask(endpoint, "GET", f"/v1/storage/stat?{query('/data/huge')}", token=alice)
         error = answer.refused(429, "busy")
         assert "of your calls" in error["cause"]
-    # The callers have disconnected: so their calls end.
+    # The callers have disconnected, so their calls end.
     start = time.monotonic()
     answer = ask(endpoint, "GET", f"/v1/storage/stat?{query('/data/huge')}", token=alice)
     assert answer.code == 200, answer.text

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
 
-#: every byte that a name may hold; names that escaping rules confuse
+#: Names with every byte that a name may contain, and names that escaping rules may confuse.
 NAMES = [
     *(b"x" + bytes([byte]) + b"y" for byte in range(1, 256) if byte != ord("/")),
     *(b"a%20b", b"a b", b"%41", b"A", "é \u202e".encode(), b"c:\\d", b"-r", b"*", b"x%2Fy"),

@@ -22,7 +22,7 @@ class TokenScene(NamedTuple):
 
     endpoint: Endpoint
     issuer: Issuer
-    #: an issuer that no endpoint trusts
+    #: An issuer that no endpoint trusts.
     stranger: Issuer
 
 

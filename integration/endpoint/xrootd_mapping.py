@@ -5,8 +5,8 @@ kills it with SIGKILL when the client disconnects, treats exit code 0 as success
 client the text after the first ``": "`` of the last line that has one.
 
 A later run finds the durable data of an earlier one by the request's id. So the request must not
-contain values that change from run to run: the rendezvous key, the client's trace id. Those are
-beside it, for labels that are set once it is submitted.
+contain values that change from run to run, such as the rendezvous key and the client's trace id.
+These values become labels, which are set after the request was submitted.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ __all__ = [
 
 Json: TypeAlias = Any
 
-#: no query for this time means that the program is dead (SIGKILL leaves no last message)
+#: Seconds without a query after which the program counts as dead. A program that was killed with
+#: SIGKILL sends no last message.
 BOUND_SECONDS = 30
 STREAMS_MAX = 15
-#: variables that name a file with the client's credential
+#: Variables that name a file with the client's credential.
 FILES_OF_SECRETS = ("X509_USER_PROXY", "BEARER_TOKEN_FILE")
 
 
@@ -98,8 +99,8 @@ class Run:
 class Mapped:
     """A request, and the values that must not be written into it.
 
-    :param secrets: for the ticket.
-    :param notes: labels to set once it is submitted; different in each run.
+    :param secrets: values for the ticket.
+    :param notes: labels to set after the submission. They are different in each run.
     """
 
     request: dict[str, Json]

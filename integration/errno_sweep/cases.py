@@ -11,7 +11,7 @@ from integration.harness.supervise import KILL, Fault, Key
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-#: possible answers of a disk, a network file system and an exhausted kernel to any call
+#: Errnos with which a disk, a network file system or an exhausted kernel may fail any call.
 ANY = (errno.EIO, errno.ENOMEM, errno.ESTALE, errno.ETIMEDOUT)
 DENIED = (errno.EACCES, errno.EPERM)
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -28,7 +28,7 @@ LOCK = (errno.EINTR, errno.ENOLCK, errno.EAGAIN, errno.EIO, *UNABLE)
 LOOK = ANY + DENIED
 CHANGE = ANY + DENIED + FULL + READ_ONLY + UNABLE
 
-#: by call; a call that is not listed gets ANY
+#: Errnos by call. A call that is not listed gets those of ANY.
 ERRNOS: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys(("open", "openat", "openat2"), OPEN),
     **dict.fromkeys(("mkdir", "mkdirat", "symlinkat"), CREATE),
@@ -52,11 +52,11 @@ ERRNOS: Mapping[str, tuple[int, ...]] = {
     "lseek": (errno.EIO, errno.EINVAL, errno.ESTALE),
 }
 SOCKET = "socket"
-#: read-only places: no errno of a full storage
+#: Kinds of files that a copy only reads. Their calls get no errno of a full storage.
 READ_PLACES = ("source folder", "source file", "above", "proc")
-#: these mean "again": if all calls failed with one, no program could end
+#: Errnos that mean "try again". If all calls failed with such an errno, no program could end.
 PASSING = (errno.EINTR, errno.EAGAIN)
-#: calls that create files if they open for writing
+#: Calls that create files if they open for writing.
 OPENS = ("open", "openat", "openat2")
 
 
@@ -115,8 +115,9 @@ def moments(count: int) -> list[int]:
 def of_scene(scene: str, counts: Mapping[Key, int], *, kills: bool = True) -> Iterator[Case]:
     """Return every case of a counted copy.
 
-    Every errno comes once at the first, the middle and the last call of a kind; and from the middle
-    on permanently, unless it means "again". A kill comes at each of these calls.
+    Each errno occurs once at the first, at the middle and at the last call of a kind. Unless it
+    means "try again", it also occurs at all calls from the middle one on. A kill occurs at each of
+    these three calls.
     """
     for key in sorted(counts):
         count = counts[key]

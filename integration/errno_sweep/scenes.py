@@ -26,18 +26,19 @@ if TYPE_CHECKING:
 
 OBJECT_BYTES = 256 << 10
 LARGE_BYTES = 5 * OBJECT_BYTES + 1234
-#: a first run has ended by then: no retry of dray waits longer than some seconds
+#: Maximum seconds of a first run. No retry of dray waits longer than some seconds.
 RUN_SECONDS = 40.0
-#: a permanent fault of an endpoint ends after this time
+#: Seconds after which a permanent fault of an endpoint ends.
 STAY_SECONDS = 2.5
-#: buffers of a copy: allocating the default of 256 MiB would take longer than the copy
+#: Option for the buffers of a copy. Allocating the default of 256 MiB would take longer than the
+#: copy.
 POOL: tuple[Word, ...] = ("--pool", "8MiB")
-#: a second run waits this long for the lease of a first that was killed
+#: Maximum seconds for which a second run waits for the lease of a first run that was killed.
 HELD_SECONDS = 30.0
 LEASE_HELD = "lease_held"
-#: exit codes of ``dray cp`` (docs/how-to/scripts.md)
+#: Documented exit codes of ``dray cp`` (docs/how-to/scripts.md).
 DOCUMENTED = (0, 1, 2, 3, 4, 5)
-#: where the scene ``local-broken`` breaks a copy off: some objects are durable by then
+#: Fault with which the scene ``local-broken`` kills a copy. Some objects are durable by then.
 BREAK = Fault(Key("fdatasync", "log"), 3, KILL)
 CALLS = Policy(seconds=20, tries=20, first_pause=0.05, longest_pause=0.5)
 
@@ -46,13 +47,13 @@ CALLS = Policy(seconds=20, tries=20, first_pause=0.05, longest_pause=0.5)
 class Ran:
     """The end of a run."""
 
-    #: the exit code, or the equivalent of a transfer's state; None: it hung
+    #: Exit code, or the code that corresponds to a transfer's state. None if the run hung.
     code: int | None
-    #: the error's kind, or a state
+    #: Kind of the error, or a state.
     kind: str
     words: str
     seconds: float = 0.0
-    #: violations: a panic, an undocumented code
+    #: Violations, such as a panic or an undocumented code.
     faults: tuple[str, ...] = ()
 
 
@@ -104,7 +105,7 @@ class Data:
     source: Path = field(init=False)
     older: Path = field(init=False)
     wanted: dict[bytes, tree.Entry] = field(init=False)
-    #: by path: the permitted contents under a final name
+    #: Permitted contents under each final name, by path.
     allowed: dict[bytes, set[tuple[int, bytes]]] = field(init=False)
 
     def __post_init__(self) -> None:

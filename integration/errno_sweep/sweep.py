@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from integration.harness.supervise import Key
 
 SHIM = Path(__file__).parents[1] / "harness" / "stepped_clock.c"
-#: clock offset of ``dray log sweep``, which removes no file of the last hour
+#: Offset of the clock for ``dray log sweep``, which removes no file of the last hour.
 LATER_SECONDS = 2 * 86400
 BASELINES = 2
-#: a run that leaves resumable data names the command that removes it
+#: Command that a run names if it leaves resumable data.
 SAID_LEFT = "dray log sweep"
 
 
@@ -35,15 +35,15 @@ class Outcome:
     """The result of a case."""
 
     case: str
-    #: whether the call happened at all in this run
+    #: True if the call happened in this run.
     is_hit: bool
     path: str
-    #: exit code and kind of the run with the fault, and of the run without
+    #: Exit code and kind of error of the run with the fault, and of the run without it.
     first: str
     second: str
-    #: dray's own files after the second run that a sweep removes once they are old
+    #: dray's own files after the second run. A sweep removes them once they are old.
     swept: list[str] = field(default_factory=list)
-    #: violations
+    #: Violations that were found.
     faults: list[str] = field(default_factory=list)
     words: str = ""
     seconds: float = 0.0

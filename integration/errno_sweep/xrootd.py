@@ -32,14 +32,15 @@ if TYPE_CHECKING:
 
 SHORT_WAIT = Path(__file__).with_name("short_wait.c")
 NAME = "large"
-#: objects as small as in the other scenes: the file has several
+#: Settings for objects as small as in the other scenes, so that the file has several objects.
 CONFIG = ("object_bytes = 262144", "pool_bytes = 8388608", "keep_time = true")
-#: a file that the server makes before the program starts, and that outlives a killed program
+#: Content of the file that the server makes before the program starts. It remains if the program is
+#: killed.
 EMPTY = (0, tree.hash_file(Path(os.devnull)))
-#: the server's message about a program that did not end by itself
+#: The server's message about a program that a signal has ended.
 SIGNALS = re.compile(r"killed by signal (\d+)")
 HELD_WORDS = "another transfer is writing to the destination"
-#: how long a server may take to notice that its program has ended
+#: Maximum seconds until a server notices that its program has ended.
 NOTICE_SECONDS = 10.0
 
 
@@ -56,7 +57,7 @@ class XrootdCopy:
         self.name = name
         self.hides: bool = options.get("hides", False)
         self.number = 0
-        # Not the bench's folder: the servers' user must be able to enter it.
+        # Use a new folder, because the servers' user must be able to enter it.
         self.folder = Path(tempfile.mkdtemp(prefix="dray-", dir=os.environ.get("DRAY_TEST_DIR")))
         self.folder.chmod(0o755)
         built = bench.program.parent

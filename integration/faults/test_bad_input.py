@@ -111,7 +111,7 @@ def test_destination_full(bench: Bench, source: Path) -> None:
         words: list[Word] = ["-r", source, f"{small}/"]
         filler = small / "filler"
         filler.write_bytes(bytes(2 * tree.MIB))
-        # Slowly: data that was synced before the storage was full is durable.
+        # Copy slowly, so that some data is synced and durable before the storage is full.
         ended = bench.cp(*words, "--rate", "10MiB").expect(SOME_FAILED)
         explains(ended, "sink", "m/large", "no space left", "free some space")
         assert "source/m/large" in failed(ended)
@@ -476,7 +476,7 @@ def test_unauthenticated_connections_cost_nothing(bench: Bench, source: Path, si
             except OSError:
                 pass
 
-    # Ten of each kind, all the time.
+    # Ten clients of each kind connect all the time.
     crowd = [
         threading.Thread(target=visit, args=(index % len(STRANGERS),), daemon=True)
         for index in range(10 * len(STRANGERS))

@@ -180,7 +180,8 @@ def test_two_copies_to_one_destination(bench: Bench, source: Path, sink: Path, w
         "wait until the other transfer ends",
     )
     assert second.report["state"] == "refused"
-    # Locally too: the holder depends on the destination, not on the route to it.
+    # A local copy is refused too, because the lease belongs to the destination and not to the
+    # route.
     local = bench.cp("-r", source, f"{sink}/").expect(REFUSED)
     explains(local, "the-first:1")
     first.wait().expect(SAFE)

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
 OBJECT = tree.MIB
 SIZE = 40 * tree.MIB + 123
 RATE = "16MiB"
-#: durable before the first run is killed
+#: Bytes that are durable before the first run is killed.
 SAFE = 12 * tree.MIB
 
 
@@ -58,7 +58,7 @@ class Broken:
         self.safe = int(file["bytes_safe"])
         assert SAFE <= self.safe < SIZE
         runs = [(run["offset"], run["offset"] + run["length"]) for run in file["safe"]]
-        #: offsets of the objects in the log
+        #: Offsets of the objects in the log.
         self.logged = [
             at
             for at in range(0, SIZE, OBJECT)

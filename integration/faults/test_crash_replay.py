@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(1200)]
 FULL = os.environ.get("DRAY_FULL") == "1"
 IMAGES = 40 if FULL else 5
 SEED = int(os.environ.get("DRAY_SEED", "1106"))
-#: in `make test`: each file system, each durability, each writing process
+#: Ways of `make test`: each file system, each durability and each writing process occurs once.
 FAST = (Way("ext4", "object", is_served=False), Way("xfs", "file", is_served=True))
 
 

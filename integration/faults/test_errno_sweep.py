@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(3600)]
 
 FULL = os.environ.get("DRAY_FULL") == "1"
 SEED = int(os.environ.get("DRAY_SEED", "1106"))
-#: cases of each scene; in `make test` of few scenes
+#: Number of cases of each scene. `make test` runs only the scenes in FAST.
 CASES = 120 if FULL else 8
 FAST = ("local-object", "push-server", "tpc-pull-sink", "xrootd-beside")
 
@@ -55,7 +55,8 @@ def test_after_any_failed_call_the_same_command_ends_well(bench: Bench, name: st
     assert sum(each.is_hit for each in outcomes) >= CASES * 3 // 4
 
 
-#: faults of earlier programs: a lease or a log that remained, a queue whose lock was stuck
+#: Cases in which earlier versions had a fault: a lease or a log remained, or a lock of the queue
+#: was stuck.
 FOUND = (
     "tpc-push-sink/fcntl/lease/1+/EINVAL",
     "tpc-push-sink/openat/log/1/ENOSPC",

@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(1800)]
 
 IS_FULL = os.environ.get("DRAY_FULL") == "1"
-#: of each way on each file system
+#: Number of rounds of each way on each file system.
 ROUNDS = int(os.environ.get("DRAY_ROUNDS") or (100 if IS_FULL else 2))
-#: of the short run: a file system that writes over unwritten blocks, and one that does not
+#: File systems of the short run: one that writes over unwritten blocks, and one that does not.
 FEW = ["ext4-ordered", "xfs"]
 SEED = int(os.environ.get("DRAY_SEED", "1"))
 SIZE = 24 * tree.MIB + 777
 RUNS_MAX = 8
-#: of one run, on a busy host
+#: Maximum seconds of one run, on a busy host.
 WAIT_SECONDS = 600
-#: the data takes some seconds, so that there is a middle to fail in
+#: Rate at which the data takes some seconds, so that the disk can fail in the middle.
 RATE = "10MiB"
 DURABILITIES = ["file", "object"]
 WAYS = ["cp", "push", "pull"]

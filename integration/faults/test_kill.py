@@ -29,12 +29,13 @@ MOMENTS = int(os.environ.get("DRAY_KILLS", "20"))
 DATA_BYTES = 192 * tree.MIB
 POOL_BYTES = 32 * tree.MIB
 SYNC_GROUP_BYTES = 64 * tree.MIB
-#: frames, records of TLS, object heads: small compared with the data
+#: Overhead of frames, TLS records and object heads, as a fraction of the data.
 OVERHEAD = 0.01
 RUNS_MAX = 4
 REFUSED = 3
 INTERRUPTED = 5
-#: a lost session must release the destination within this time: a sync group to a slow disk
+#: Seconds within which a lost session must release the destination. It may still have to sync a
+#: group to a slow disk.
 HELD_SECONDS = 30.0
 
 
@@ -223,7 +224,8 @@ def test_a_copy_resumes_by_itself_after_a_cut_connection(
     pair = Pair(bench, data, push=push, name="sink")
     try:
         with pair.watch() as watcher:
-            # More cuts than tries: only tries without new durable data count.
+            # Cut more often than there are tries, because only tries without new durable data
+            # count.
             client = pair.start("--retries", "4", "--rate", "100MiB")
             for cut in range(6):
                 pair.proxy.await_bytes((cut + 1) * 24 * tree.MIB)

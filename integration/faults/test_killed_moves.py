@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(7200)]
 
 IS_FULL = os.environ.get("DRAY_FULL") == "1"
-#: calls that change a partial file or the log, and the moments of each in a short run
+#: Calls that change a partial file or the log, and the number of moments of each in a short run.
 CHANGES = {
     Key("pwrite64", "part"): 1,
     Key("fdatasync", "part"): 1,
@@ -36,7 +36,8 @@ CHANGES = {
     Key("unlinkat", "part"): 1,
     Key("unlinkat", "log"): 0,
 }
-#: the sync of the record that ends the old partial file: the log has neither then
+#: The sync of the record that ends the old partial file. At this moment the log has no partial
+#: file.
 BETWEEN = (Key("fdatasync", "log"), 2)
 
 

@@ -23,14 +23,14 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 SAFE, SOME_FAILED = range(2)
 
 MIB = tree.MIB
-#: of the source's groups of files, each
+#: Size of each group of files at the source in bytes.
 GROUP_BYTES = 3 * 8 * MIB
-#: bytes per second of a limited transfer: twelve seconds for one group
+#: Rate of a limited transfer in bytes per second. One group takes twelve seconds.
 RATE = 2 * MIB
-#: measurements of one transfer and of three, in turn
+#: Number of measurements of one transfer and of three transfers, in turn.
 PAIRS = 3
 
-#: the destination: a folder here, or one that `dray serve` writes to
+#: Destination: a folder of this process, or a folder that `dray serve` writes to.
 WHERE = pytest.mark.parametrize("where", ["here", "there"])
 
 
@@ -173,7 +173,8 @@ def test_three_limited_transfers_take_about_as_long_as_one(bench: Bench, source:
         f"{statistics.median(ratios):.3f} times (median of pairs)"
     )
     assert one >= GROUP_BYTES / RATE * 0.8, "the rate was not kept"
-    # Three that wait for each other take three times as long. A busy host may be a little late.
+    # Three transfers that wait for each other would take three times as long. A busy host may be a
+    # little late.
     assert statistics.median(ratios) < 1.5
 
 

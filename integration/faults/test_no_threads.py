@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
-#: more than one copy has: with the last limit it succeeds
+#: Number of threads that is more than one copy has, so that the copy succeeds with the last limit.
 THREADS_ENOUGH = 40
 
 
