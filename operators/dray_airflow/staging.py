@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from dray_airflow import values
-from dray_airflow.deadlines.graph import clock
+from dray_airflow.deadlines.text import clock
 from dray_airflow.deadlines.times import whole_second
 from dray_airflow.errors import DrayTaskFailure, bad_input
 from dray_airflow.submission import said

@@ -15,8 +15,8 @@ from dray_airflow.deadlines.graph import (
     DeadlinePlan,
     Task,
     plan_deadlines,
-    span,
 )
+from dray_airflow.deadlines.text import span
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
 RULES = ["all_success", "one_success", "one_done", "none_failed", "always", "one_failed"]

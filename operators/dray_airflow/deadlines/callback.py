@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Literal
 
-from dray_airflow.deadlines.graph import clock, span
+from dray_airflow.deadlines.text import clock, span
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
+from dray_airflow.deadlines.text import clock, span
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -27,9 +29,7 @@ __all__ = [
     "Task",
     "TaskState",
     "TransferDeadline",
-    "clock",
     "plan_deadlines",
-    "span",
 ]
 
 OVERHEAD_SECONDS = 5.0
@@ -591,18 +591,3 @@ def _transfer(
         deadline=deadline,
         overhead_seconds=overhead,
     )
-
-
-def span(seconds: float) -> str:
-    """Return a duration as text: ``45 s``, ``12.5 min``, ``3.2 h``."""
-    size = abs(seconds)
-    if size < 120:
-        return f"{seconds:.3g} s"
-    if size < 7200:
-        return f"{seconds / 60:.3g} min"
-    return f"{seconds / 3600:.3g} h"
-
-
-def clock(time: datetime) -> str:
-    """Return a time as text to the second, with its zone."""
-    return time.isoformat(timespec="seconds").replace("+00:00", "Z")

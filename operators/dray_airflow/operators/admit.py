@@ -20,7 +20,7 @@ from airflow.sdk import BaseOperator
 
 from dray_airflow import values
 from dray_airflow.deadlines.callback import RESERVATION_LABEL
-from dray_airflow.deadlines.graph import clock
+from dray_airflow.deadlines.text import clock
 from dray_airflow.deadlines.times import whole_second
 from dray_airflow.errors import DrayTaskFailure, bad_input, one_line, translated
 from dray_airflow.reservations import (
@@ -353,8 +353,7 @@ class DrayAdmitOperator(BaseOperator):
             if taken.transfers:
                 pairs = list(zip(wanted, taken.transfers, strict=True))
                 unpromised = [
-                    f"{want.name}: "
-                    f"{', '.join(map(str, transfer.notices)) or 'the endpoint gives no reason'}"
+                    f"{want.name}: {', '.join(map(str, transfer.notices)) or 'no reason given'}"
                     for want, transfer in pairs
                     if not transfer.promised
                 ]
@@ -469,11 +468,8 @@ def _lacking(errand: Errand | StagingErrand) -> str | None:
         return None
     if errand.is_restart:
         return "the version of a restart is not known before the restart"
-    return (
-        "the other root of the copy is not known: set the argument to"
-        if errand.request.to is None
-        else None
-    )
+    is_known = errand.request.to is not None
+    return None if is_known else "the other root of the copy is not known: set the argument to"
 
 
 def _follows_others(operator: Any) -> bool:  # noqa: ANN401 - an operator, mapped or not

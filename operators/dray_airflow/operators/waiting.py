@@ -211,9 +211,7 @@ class WaitingOperator(BaseOperator):
             store.set(UNREPORTED_KEY, words)
         except Exception as error:
             self.log.warning(
-                "cannot store the attempt, so a retry after the end of the transfer starts the "
-                "transfer again: %s",
-                error,
+                "cannot store the attempt, so a later retry starts the transfer again: %s", error
             )
 
     def _forget(self, context: Context) -> None:
@@ -228,9 +226,7 @@ class WaitingOperator(BaseOperator):
             store.delete(UNREPORTED_KEY)
         except Exception as error:
             self.log.warning(
-                "cannot remove the stored attempt, so a cleared task does not check its "
-                "transfer again: %s",
-                error,
+                "cannot remove the stored attempt, so a cleared task checks nothing: %s", error
             )
 
     def _end_if_told(self, context: Context, id: str) -> None:
