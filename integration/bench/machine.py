@@ -214,8 +214,8 @@ def warmed(place: Path, size: int, *, holds: bool = True) -> Iterator[None]:
     The first touch of a virtual machine's memory can cost three times as much as a whole copy, and
     the first tool would pay for it. Memory that is free for some seconds may be returned to the
     host ("free page reporting"), in blocks of 2 MiB or more, and a slower tool would touch it for
-    the first time again. So one page of each written 2 MiB is kept until the end. If pages that were
-    written together lie together, each block of the host has a kept page.
+    the first time again. So one page of each written 2 MiB is kept until the end. If pages that
+    were written together lie together, each block of the host has a kept page.
 
     :param place: a folder on a tmpfs
     :param holds: false if the tool needs larger pieces of memory (page cache of ext4). These pieces

@@ -69,7 +69,7 @@ Status = Literal["permanent", "temporary", "exhausted"]
 """Tells if a retry can help. ``exhausted`` is a temporary error after all tries of this run."""
 
 End = Literal["source", "sink", "network", "here"]
-"""Where the error occurred. ``here`` is this process, before it has called a source or a sink."""
+"""The place of the error. ``here`` is this process, before it calls a source or a sink."""
 
 
 class ErrorFields(TypedDict):
