@@ -36,8 +36,8 @@ CHANGES = {
     Key("unlinkat", "part"): 1,
     Key("unlinkat", "log"): 0,
 }
-#: The sync of the record that ends the old partial file. At this moment the log has no partial
-#: file.
+#: The sync of the record that ends the old partial file. At this moment the log has neither the old
+#: nor the new partial file.
 BETWEEN = (Key("fdatasync", "log"), 2)
 
 

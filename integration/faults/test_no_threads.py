@@ -212,5 +212,5 @@ def test_an_endpoint_begins_with_all_its_threads_or_not_at_all(bench: Bench) -> 
             assert "panicked" not in log, log
     assert lived
     assert refused
-    # Some of the running ones later got no more threads.
+    # Some endpoints started, and later got no further threads.
     assert later

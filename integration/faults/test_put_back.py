@@ -32,7 +32,7 @@ def source(bench: Bench) -> Path:
 def rewrite(file: Path, reader: Process) -> None:
     """Overwrite it in place with the same size and time, as ``rsync --inplace -t`` does.
 
-    The reader is stopped meanwhile: it sees the time before and after, and none in between.
+    The reader is stopped meanwhile, so it sees only the times before and after the change.
     """
     before = file.stat()
     reader.send(signal.SIGSTOP)
@@ -68,7 +68,7 @@ def test_two_versions_are_not_mixed_under_the_final_name(
     [failure] = ended.report["files_failed"]
     assert failure["kind"] == "source_changed", failure
     assert not copy.exists()
-    # The next run copies its present content: it uses nothing of the first version.
+    # The next run copies the present content, and uses no data of the first version.
     again = [word for word in words if word not in SLOWLY]
     bench.cp(source, to, *again).expect(0)
     assert copy.read_bytes() == b"b" * SIZE
@@ -80,7 +80,7 @@ def chmod(file: Path) -> None:
 
 
 def keep_checksum(file: Path) -> None:
-    """Store a checksum, as an XRootD server does while the file is read."""
+    """Store a checksum as an attribute, as an XRootD server does while it reads the file."""
     os.setxattr(file, "user.XrdCks.adler32", os.urandom(16))
 
 

@@ -20,9 +20,10 @@ FULL = os.environ.get("DRAY_FULL") == "1"
 SEED = int(os.environ.get("DRAY_SEED", "1106"))
 MINUTES = 1.0
 MEMORY, DESCRIPTORS, THREADS = QUANTITIES
-#: transfers until caches and allocators are filled, and measured transfers
+#: Number of transfers after which caches and allocators are filled, and number of measured
+#: transfers.
 HISTORY_WARM_UP, HISTORY = 500, 500
-#: three events in the ring take 2 KiB
+#: Maximum growth in bytes per transfer. The three events of a transfer in the ring take 2 KiB.
 HISTORY_BYTES_EACH = 4 << 10
 
 

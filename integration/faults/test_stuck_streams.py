@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 FILES = 40
-#: by the part done before: slow enough to continue after a connection was given up, or to end long
-#: before
+#: Rate by the fraction of the data that is sent before the fault. With the lower rate, the copy
+#: still runs after the connection was given up. With the higher rate, it ends long before.
 RATES_BYTES_PER_SECOND = {0.3: 2 * tree.MIB, 0.9: 10 * tree.MIB}
-#: more than two objects and the sockets of one connection hold
+#: Number of bytes in flight: more than two objects and the sockets of one connection hold.
 UNDER_WAY_BYTES = 16 * tree.MIB
-#: a connection is lost after this time if its sockets are full by then; else never
+#: Seconds after which a connection is given up, if its sockets are full by then. Otherwise it is
+#: never given up.
 LOST_AFTER_SECONDS = 60
 
 
@@ -49,14 +50,14 @@ def test_a_stalled_stream_is_given_up(bench: Bench, push: bool, after: float) ->
         seconds = time.monotonic() - began
         carried = sum(each.up + each.down for each in proxy.connections if each.is_data)
         print(f"\nit went on for {seconds:.1f} s, {carried / tree.MIB:.1f} MiB went by")
-        # A fifth is dialled in its place, unless the transfer is over before that.
+        # A fifth connection is dialled in place of the lost one, unless the copy ends before.
         dialled = len([each for each in proxy.connections if each.is_data])
         assert dialled == 5 if after < 0.5 else dialled in {4, 5}
         left = (1 - after) * FILES * tree.MIB / rate
         assert seconds < left + LOST_AFTER_SECONDS / 2
         assert carried - FILES * tree.MIB <= UNDER_WAY_BYTES
         if push:
-            # The source reports what it gave up: here the client, else the server.
+            # The source reports the connection that it gave up. Here the source is the client.
             assert any("did not acknowledge" in notice for notice in ended.report["notices"])
         else:
             said = [line for line in server.transfers() if line["event"] == "notice"]
@@ -68,9 +69,10 @@ def test_a_stalled_stream_is_given_up(bench: Bench, push: bool, after: float) ->
         proxy.close()
 
 
-#: a closed connection is detected far sooner than a silent one (two minutes)
+#: Seconds within which a closed connection is detected. A silent connection takes two minutes.
 NOTICED_SECONDS = 20.0
-#: fits into the sockets of one connection; the source has sent all of it after some seconds
+#: Size of the last object. It fits into the sockets of one connection, so the source has sent all
+#: of it after some seconds.
 LAST_BYTES = 192 << 10
 LAST_RATE = 64 << 10
 

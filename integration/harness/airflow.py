@@ -33,16 +33,18 @@ if TYPE_CHECKING:
     from dray.testing.endpoints import Endpoint
 
 MARK = "DRAY_AIRFLOW_MARK"
-#: Four Python programs of this size start on two busy cores in about a minute.
+#: Maximum seconds of the start. Airflow's four programs start on two busy cores in about a minute.
 READY_SECONDS = 240.0
-#: `airflow db migrate` on an empty SQLite takes eleven seconds on an idle core.
+#: Maximum seconds of a command. `airflow db migrate` takes eleven seconds for an empty SQLite on an
+#: idle core.
 COMMAND_SECONDS = 180.0
-#: A stopped scheduler waits for its tasks, which no test needs any more.
+#: Seconds after which a stopped process is killed. A stopped scheduler waits for its tasks, which
+#: no test needs any more.
 STOP_SECONDS = 10.0
 POLL_SECONDS = 0.25
 COMPONENTS: Mapping[str, tuple[str, ...]] = {
     "api-server": (),
-    # Their log servers would listen on every interface; no test uses them.
+    # No test uses the log servers of these components, which would listen on every interface.
     "scheduler": ("--skip-serve-logs",),
     "dag-processor": (),
     "triggerer": ("--skip-serve-logs",),
@@ -57,12 +59,13 @@ class Task(NamedTuple):
 
     task_id: str
     map_index: int
-    #: "" before it is scheduled
+    #: State of the task. Empty before the task is scheduled.
     state: str
     tries: int
-    #: of the process that runs it, or ran it; its parent supervises it. 0: unknown
+    #: Id of the process that runs or ran the task. Its parent process supervises it. 0 means
+    #: unknown.
     pid: int
-    #: the triggerer that waits for it, by Airflow's number; 0: none
+    #: Airflow's number of the triggerer that waits for the task. 0 means none.
     triggerer: int = 0
 
 
@@ -76,8 +79,8 @@ def free_port() -> int:
 def write_metadata(folder: Path) -> None:
     """Write the distribution's entry points as an installation does, for a tree that has none.
 
-    Airflow finds providers and plug-ins by them. Nothing is built: Airflow needs only the client,
-    not the native module.
+    Airflow finds providers and plug-ins by these entry points. Nothing is built, because Airflow
+    needs only the client and not the native module.
     """
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg", encoding="utf-8")
@@ -115,7 +118,7 @@ def marked(mark: str) -> list[int]:
 def end_marked(mark: str, seconds: float = STOP_SECONDS) -> int:
     """Ask all processes with a mark to end, and kill those that do not.
 
-    :returns: how many there were.
+    :returns: the number of these processes.
     """
     found = set(marked(mark)) - {os.getpid()}
     for pid in found:
@@ -148,10 +151,10 @@ def connection(endpoint: Endpoint) -> str:
 class Airflow:
     """An Airflow with its own folder.
 
-    :param folder: for its database, logs and configuration; created if missing.
+    :param folder: folder for the database, logs and configuration. It is created if it is missing.
     :param dags: folders with DAG files.
     :param options: ``AIRFLOW__SECTION__KEY`` and other variables, which override those set here.
-    :param mark: mark of its processes; by default a new one.
+    :param mark: mark of the processes. By default a new mark.
     """
 
     def __init__(
@@ -357,7 +360,8 @@ class Airflow:
         if self._client is not None:
             self._client.close()
             self._client = None
-        # Not by process groups: tasks have groups of their own, and orphans have no parent here.
+        # End processes by their mark. Tasks have their own process groups, and orphans have no
+        # parent here.
         end_marked(self.mark)
         for process in self._running.values():
             process.wait()
@@ -540,9 +544,9 @@ class Run:
     def kill(self, task_id: str, map_index: int = -1) -> int:
         """Kill the process of a running task.
 
-        :returns: its number.
-        :raises RuntimeError: if none runs; nothing is killed then. Airflow's number of a deferred
-            or ended task may belong to another program by now.
+        :returns: the id of the killed process.
+        :raises RuntimeError: if the task does not run. No process is then killed, because the
+            process id of a deferred or ended task may belong to another program by now.
         """
         found = self.task(task_id, map_index)
         if found.state != "running" or found.pid <= 1:

@@ -38,17 +38,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
-#: largest request of the kernel: read and write in bytes, plus its header
+#: Maximum data of a read or write request of the kernel in bytes, and size of its header.
 REQUEST_BYTES_MAX = 1 << 20
 REQUEST_HEAD_BYTES = 64 << 10
-#: smallest file systems that mkfs makes
+#: Minimum sizes of file systems that mkfs makes, in bytes.
 EXT4_BYTES_MIN = 16 << 20
 XFS_BYTES_MIN = 320 << 20
-#: how long a device or mount may stay busy while it is removed (estimated, not measured)
+#: Maximum seconds for which a device or mount may stay busy while it is removed (estimated, not
+#: measured).
 BUSY_SECONDS = 10.0
 NAME = b"disk"
 ROOT_NODE, DISK_NODE = 1, 2
-#: how long the kernel may keep names and attributes: they never change
+#: Seconds for which the kernel may cache names and attributes, which never change.
 VALID_SECONDS = 3600
 MNT_DETACH = 2
 
@@ -66,7 +67,8 @@ WRITE_OUT = struct.Struct("<II")
 STATFS_OUT = struct.Struct("<5Q4I6I")
 PROTOCOL = (7, 31)
 ASYNC_READ, BIG_WRITES, MAX_PAGES = 1 << 0, 1 << 5, 1 << 22
-#: the kernel caches no pages of the file, so each read and write of the device comes here
+#: Flag that disables the page cache for the file, so that each read and write of the device comes
+#: to this process.
 OPEN_DIRECT_IO = 1
 
 
@@ -93,7 +95,7 @@ class Operation(enum.IntEnum):
     BATCH_FORGET = 42
 
 
-#: requests that get no answer
+#: Requests that get no answer.
 SILENT = (Operation.FORGET, Operation.BATCH_FORGET, Operation.INTERRUPT)
 
 
@@ -137,10 +139,12 @@ def _must(words: Sequence[str | Path]) -> str:
 class BlockFile:
     """A FUSE mount at ``at`` with one file, :attr:`path`, of a fixed size.
 
-    :ivar on_write: called with offset and data before a write; if it raises an ``OSError``, that is
-        the answer, and nothing is written :ivar on_flush: the same before a flush (fsync of the
-        file: a cache flush of the device) :ivar on_read: the same with offset and size before a
-        read :ivar error: another exception that a hook raised; None if none
+    :ivar on_write: hook that is called with offset and data before a write. If it raises an
+        ``OSError``, this error is the answer, and nothing is written.
+    :ivar on_flush: hook that is called before a flush. An fsync of the file is a cache flush of the
+        device.
+    :ivar on_read: hook that is called with offset and size before a read.
+    :ivar error: another exception that a hook raised. None if there was none.
     """
 
     def __init__(self, at: Path, backing: Path, size: int | None = None) -> None:
@@ -171,7 +175,7 @@ class BlockFile:
     def replace(self, backing: Path) -> None:
         """Serve another file of the same size from now on; nothing may be mounted on the device.
 
-        The device stays the same one, by its number too: files keep ``st_dev`` over the change.
+        The device keeps its number, so files keep their ``st_dev``.
         """
         descriptor = os.open(backing, os.O_RDWR)
         if os.fstat(descriptor).st_size != self.size:
@@ -335,7 +339,7 @@ def detach_loop(device: Path) -> None:
 
 
 def make_file_system(kind: str, on: Path) -> None:
-    """Make a complete file system on a device or image: its first mount initialises nothing."""
+    """Make a file system on a device or image that is complete before its first mount."""
     if kind == "ext4":
         lazy = "nodiscard,lazy_itable_init=0,lazy_journal_init=0"
         _must(["mkfs.ext4", "-q", "-F", "-E", lazy, on])
@@ -356,7 +360,7 @@ def mount(device: Path, at: Path, kind: str, options: Sequence[str] = ()) -> Non
     :raises OSError: when the kernel refuses, with its message
     """
     at.mkdir(parents=True, exist_ok=True)
-    # Copies of one XFS have one identity; without this only one of them could be mounted.
+    # Copies of one XFS have the same UUID. Without this option, only one copy could be mounted.
     every = [*(["nouuid"] if kind == "xfs" else []), *options]
     words: list[str | Path] = ["mount", "-t", kind]
     words += ["-o", ",".join(every)] if every else []
@@ -373,7 +377,8 @@ def unmount(at: Path) -> None:
         time.sleep(0.02)
 
 
-#: waits for the end of its standard input, then removes a disk: mount, device, FUSE mount
+#: Program that waits for the end of its standard input, and then removes a disk: its mount, its
+#: loop device and its FUSE mount.
 TIDY = """
 read -r _
 umount -l "$1"
@@ -383,7 +388,7 @@ umount -l "$3"
 
 
 def _start_tidier(at: Path, device: Path, fuse: Path) -> subprocess.Popen[bytes]:
-    """Start a process that cleans up once this one has ended; Ctrl-C does not reach it."""
+    """Start a process that cleans up when this process has ended. Ctrl-C does not reach it."""
     path = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
     return subprocess.Popen(
         ["/bin/sh", "-c", TIDY, "tidy", at, device, fuse],
@@ -402,8 +407,8 @@ class FaultyDisk:
         """Make it in ``folder``, a separate empty folder, and mount it at :attr:`at`.
 
         :param kind: ``ext4`` or ``xfs``
-        :param size: in bytes; XFS needs :data:`XFS_BYTES_MIN`
-        :param options: of each mount
+        :param size: size in bytes. XFS needs :data:`XFS_BYTES_MIN`
+        :param options: options of each mount
         """
         folder.mkdir(parents=True, exist_ok=True)
         self.kind = kind

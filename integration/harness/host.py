@@ -44,7 +44,7 @@ def small_file_system(at: Path, size: int) -> Iterator[Path]:
         yield at
 
 
-#: smallest that ``mkfs.xfs`` makes
+#: Minimum size of an XFS in bytes.
 XFS_BYTES_MIN = 320 << 20
 
 

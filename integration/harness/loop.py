@@ -1,8 +1,8 @@
 """Loop-mounted file systems of a fixed size, optionally slowed down by blkio (cgroup v1).
 
-Only root can mount. ``reason`` says why a host cannot; tests skip with it. The limits are those of
-the root group, so they also cover writeback. They are removed before the device is released,
-because the number of a loop device is used again.
+Only root can mount. ``reason`` returns the reason for which a host cannot mount, with which tests
+are skipped. The limits are those of the root group, so they also cover writeback. They are removed
+before the device is released, because the number of a loop device is used again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Disk", "disk", "limits_reason", "reason"]
 
 BLKIO = Path("/sys/fs/cgroup/blkio")
-#: ``EXT4_IOC_SHUTDOWN`` of linux/ext4.h: each further operation fails with EIO
+#: ``EXT4_IOC_SHUTDOWN`` of linux/ext4.h, after which each operation fails with EIO.
 SHUTDOWN = 0x8004587D
 
 

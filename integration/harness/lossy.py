@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 BLOCK = 4096
-#: first bytes of each data block that such a disk may lose
+#: First bytes of each data block that such a disk may lose.
 MARK = b"DRAYLOST"
-#: file systems, and their mount options
+#: File systems and their mount options, by name.
 KINDS = {
     "ext4-ordered": ("ext4", "data=ordered"),
     "ext4-writeback": ("ext4", "data=writeback"),
@@ -49,7 +49,7 @@ class Lossy:
     def __init__(self, disk: fuse_block.FaultyDisk) -> None:
         """Start with a disk that loses nothing."""
         self.disk = disk
-        #: number of refused writes
+        #: Number of refused writes.
         self.lost = 0
         self._loses = False
         disk.block.on_write = self._write
@@ -95,7 +95,7 @@ class Lossy:
         )
 
     def swallow(self) -> None:
-        """Sync each partial file and ignore the error: no later sync reports it again."""
+        """Sync each partial file and ignore the error, which no later sync reports again."""
         for partial in self.top.rglob(".dray-*.part"):
             with contextlib.suppress(OSError), partial.open("rb") as file:
                 os.fsync(file.fileno())
@@ -137,17 +137,17 @@ class Moment:
     """When the disk fails in a copy, for how long, and the events meanwhile."""
 
     durability: str
-    #: seconds after the copy has started to write
+    #: Start of the failure, in seconds after the copy has started to write.
     begins: float
-    #: least seconds of the failure
+    #: Minimum seconds of the failure.
     lasts: float
-    #: the sink is killed while the disk fails
+    #: True if the sink is killed while the disk fails.
     kills: bool
-    #: the kernel writes back while the disk fails
+    #: True if the kernel writes back while the disk fails.
     writes_back: bool
-    #: the error is reported to a run that is killed before it can record it
+    #: True if the error is reported to a run that is killed before it can record the error.
     is_swallowed: bool
-    #: a second run meets the fault as well
+    #: True if the disk also fails in a second run.
     is_met_again: bool
 
     @classmethod
@@ -165,9 +165,9 @@ class Moment:
         )
 
     def let_fail(self, volume: Lossy, kill: Callable[[], None]) -> None:
-        """Let the disk fail for its time; it still fails at the return.
+        """Let the disk fail for its time. It still fails when this method returns.
 
-        :param kill: kills the sink
+        :param kill: function that kills the sink
         """
         volume.await_partial()
         time.sleep(self.begins)
@@ -187,13 +187,13 @@ class Tally:
 
     name: str
     rounds: int = 0
-    #: rounds in which the disk refused a write; the others prove nothing
+    #: Number of rounds in which the disk refused a write. Other rounds prove nothing.
     hit: int = 0
     killed: int = 0
     remounted: int = 0
-    #: rounds with wrong bytes
+    #: Rounds with wrong bytes.
     wrong: list[str] = field(default_factory=list)
-    #: files that dray left behind, by rounds
+    #: Files that dray left behind, with their rounds.
     left: list[str] = field(default_factory=list)
 
     def add(self, moment: Moment, lost: int, *, is_wrong: bool, left: Sequence[str]) -> None:

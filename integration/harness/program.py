@@ -50,13 +50,13 @@ def peak_memory(pid: int) -> int:
 class Ended:
     """A process that has ended."""
 
-    #: exit code; negative: the signal that killed it
+    #: Exit code. A negative number is the signal that killed the process.
     code: int
     out: str
     words: str
     seconds: float
     cpu_seconds: float
-    #: bytes, sampled while it ran
+    #: Peak memory in bytes, sampled while the process ran.
     memory_peak: int
 
     @property
@@ -125,7 +125,7 @@ class Process:
     def wait(self, seconds: float = 120.0) -> Ended:
         """Wait for its end.
 
-        :raises TimeoutError: after ``seconds``; it is killed then.
+        :raises TimeoutError: after ``seconds``. The process is then killed.
         """
         until = time.monotonic() + seconds
         while self.is_running():

@@ -58,7 +58,7 @@ class Service:
     def close(self) -> None:
         """Kill it; none of its data is needed any more."""
         if self._popen.poll() is None:
-            # Immediate shutdown of PostgreSQL; Redis ends on it too.
+            # SIGQUIT means an immediate shutdown of PostgreSQL. Redis ends on it too.
             self._popen.send_signal(signal.SIGQUIT)
             try:
                 self._popen.wait(10)
@@ -81,7 +81,7 @@ def start_postgresql(folder: Path, database: str) -> Service:
     folder.mkdir()
     as_user: list[str] = []
     if os.getuid() == 0:
-        # It refuses to run as root. Debian's package has created a user for it.
+        # PostgreSQL refuses to run as root. Debian's package has created a user for it.
         user = pwd.getpwnam("postgres")
         os.chown(folder, user.pw_uid, user.pw_gid)
         as_user = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]

@@ -9,8 +9,8 @@ continues, or returns an errno without being executed, or the program is killed.
         bench.cp(..., wrap=supervisor.wrap)
     supervisor.counts, supervisor.is_hit
 
-It cannot change arguments or results of calls that continue (short writes), or fail a call after it
-took effect. Only Linux on x86-64.
+The supervisor cannot change arguments or results of calls that continue (for example short writes),
+and cannot fail a call after the call took effect. It supports only Linux on x86-64.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 LAUNCHER = Path(__file__).with_name("supervised.py")
-#: instead of an errno: the program gets SIGKILL before the call is executed
+#: Code instead of an errno, with which the program gets SIGKILL before the call is executed.
 KILL = 0
 # struct seccomp_notif, struct seccomp_notif_resp and their ioctls, from <linux/seccomp.h>.
 NOTICE = struct.Struct("QIIiIQ6Q")
@@ -55,13 +55,14 @@ class Call(NamedTuple):
     """A system call: its number, and its arguments that identify a file."""
 
     number: int
-    #: index of a descriptor argument (of the file, or of the folder that the path starts from)
+    #: Index of the descriptor argument: of the file, or of the folder from which the path starts.
     descriptor: int | None = 0
-    #: index of a path argument
+    #: Index of the path argument.
     path: int | None = None
 
 
-#: calls about files and sockets on x86-64, without ``close``: Linux closes even when it fails
+#: Calls about files and sockets on x86-64. ``close`` is left out, because Linux closes the
+#: descriptor even if the call fails.
 CALLS: Mapping[str, Call] = {
     "read": Call(0),
     "write": Call(1),
@@ -138,11 +139,11 @@ class Fault:
     """A call that fails, and its error."""
 
     key: Key
-    #: number of the call among those of its kind, from 1
+    #: Number of the call among the calls of its kind, from 1.
     nth: int
-    #: an errno, or :data:`KILL`
+    #: An errno, or :data:`KILL`.
     code: int
-    #: later ones of its kind fail as well
+    #: True if all later calls of this kind fail as well.
     stays: bool = False
 
     @property
@@ -179,11 +180,11 @@ class Supervisor:
         self.counts: Counter[Key] = Counter()
         self.fault: Fault | None = None
         self.is_hit = False
-        #: path of the failed call
+        #: Path of the file of the failed call.
         self.hit_path = ""
         self._lock = threading.Lock()
         self._is_over = False
-        # Not below a test's folder: the path of a socket has 107 bytes at most.
+        # Use a folder with a short path, because the path of a socket has at most 107 bytes.
         self._folder = tempfile.TemporaryDirectory(prefix="dray-supervisor-")
         self.path = Path(self._folder.name) / "socket"
         self._server = socket.socket(socket.AF_UNIX)
@@ -195,10 +196,10 @@ class Supervisor:
 
     @property
     def wrap(self) -> list[str]:
-        """Command prefix of a supervised program: all its calls are counted, or one fault's only.
+        """Command prefix of a supervised program.
 
-        Each stop costs two process switches, so a program that is started for one fault stops at no
-        other call.
+        Without a fault, the program stops at all calls, so that they are counted. With a fault, it
+        stops only at the call of the fault, because each stop costs two process switches.
         """
         python = sys.executable or shutil.which("python3") or "python3"
         calls = [CALLS[self.fault.key.call]] if self.fault else list(CALLS.values())

@@ -2,9 +2,9 @@
 
 Usage: ``supervised.py SOCKET NUMBERS -- PROGRAM ...``
 
-It installs a seccomp filter for the calls in NUMBERS (comma-separated), sends the filter's listener
-to SOCKET and becomes PROGRAM. It imports only the standard library, to start quickly;
-:mod:`integration.harness.supervise` is the other side.
+This program installs a seccomp filter for the calls in NUMBERS (comma-separated), sends the
+filter's listener to SOCKET and becomes PROGRAM. It imports only the standard library, to start
+quickly. :mod:`integration.harness.supervise` answers the calls.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main(words: list[str]) -> None:
     link = socket.socket(socket.AF_UNIX)
     link.connect(path)
     listener = install([int(number) for number in numbers.split(",")])
-    # sendmsg is never among the filtered calls: no process could answer it yet.
+    # sendmsg is never among the filtered calls, because no process could answer it yet.
     socket.send_fds(link, [b"x"], [listener])
     os.execv(program[0], program)  # noqa: S606 - there is no shell to start
 

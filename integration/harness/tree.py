@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 GIB = 1 << 30
-#: dray's own names: partial files and logs
+#: Prefix of dray's own names, which are those of partial files and logs.
 OWN = b".dray-"
 
 
@@ -27,7 +27,7 @@ class Entry:
     kind: str
     mode: int
     mtime_ns: int
-    #: a file's size and SHA-256, a link's target
+    #: Size of a file, and its SHA-256 or the target of a link.
     size: int = 0
     content: bytes = b""
 
@@ -192,7 +192,8 @@ def make_tree(top: Path, files: int, seed: int) -> None:
     deep.mkdir(parents=True)
     (deep / "bottom").write_bytes(b"reached")
     (top / "empty").mkdir()
-    # Folders last, from the bottom: a new entry changes a folder's time.
+    # Set the times of folders last and from the bottom, because a new entry changes a folder's
+    # time.
     for folder in sorted(folders[1:], key=lambda path: -len(path.parts)):
         times = chance.randrange(1, 2**31) * 10**9 + chance.randrange(10**9)
         folder.chmod(chance.choice((0o755, 0o750, 0o700)))

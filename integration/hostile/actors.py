@@ -47,7 +47,7 @@ FILE, FOLDER, FOLDER_END, LINK = 1, 2, 3, 4
 SOURCE, SINK = 0, 1
 HOLE = 2
 SECONDS = 20.0
-#: exceptions of a connection that the other end has closed
+#: Exceptions of a connection that the other end has closed.
 ABORTED = (OSError, EOFError)
 
 crc32c = decoder.crc32c
@@ -65,7 +65,7 @@ class Options:
     exclude: Sequence[bytes] = ()
     links: int = 0
     object_bytes: int = 1 << 20
-    #: adler32, or none
+    #: Required adler32, if any.
     demanded: int | None = None
     durability: int = 1
     streams: int = 1
@@ -310,11 +310,11 @@ class Listener:
 
     folder: Path
     script: Callable[[Listener, Talk], None]
-    #: the dialler's CONNECT, one for each session
+    #: The dialler's CONNECT frames, one for each session.
     asked: list[dict[str, Any]] = field(default_factory=list)
-    #: streams that have joined
+    #: Streams that have joined.
     streams: list[Talk] = field(default_factory=list)
-    #: exceptions of the script
+    #: Exceptions of the script.
     errors: list[BaseException] = field(default_factory=list)
     sessions: int = 0
 

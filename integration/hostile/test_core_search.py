@@ -25,7 +25,8 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 CALLS = 90
 SESSIONS = 24
-#: a server is idle this long after the last call: its wait for the peer's end is over
+#: Seconds after the last call before the memory is searched. By then the server no longer waits for
+#: the end of the peer.
 IDLE_SECONDS = 4.0
 
 

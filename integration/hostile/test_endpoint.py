@@ -40,12 +40,12 @@ pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(300)]
 MIB = 1 << 20
 MEMORY = 128 * MIB
 MOST = MEMORY + 64 * MIB
-#: concurrent sessions that others drive
+#: Number of concurrent sessions that other ends drive.
 SESSIONS = 16
 BUSY = 28
-#: data streams that one of them asks for
+#: Number of data streams that one session asks for.
 STREAMS = 12
-#: the defaults of `limits`, which the tests reach
+#: Defaults of `limits` that the tests reach.
 WAITS = 64
 
 
@@ -123,7 +123,7 @@ def hoard_buffers(driver: Driver, streams: list[Talk]) -> None:
     target, data = decided["layout"]["single"], bytes(size)
     filled, number = 0, 0
     while filled < min(driver.accept["streams"], credit) and number < 2 * STREAMS:
-        # A host that does much else may take too long to let one in.
+        # On a busy host, the endpoint may take too long to accept a stream.
         with contextlib.suppress(*ABORTED):
             stream = driver.stream(number)
             stream.send(block(number, target, segment(0, filled * size, data))[:-1])
@@ -144,7 +144,8 @@ def test_all_limits_reached_concurrently_stay_bounded(endpoint: Endpoint) -> Non
     """Sixteen sessions with patterns, half-filled buffers and entries, as many as each may have."""
     token = endpoint.token().encode()
     wild = [b"*a" * 2000, b"?[!b]*{c,d}" * 350, b"*"]
-    #: all have begun before any sends bytes, and filled their buffers before any announces
+    #: Barriers: all sessions have begun before one of them sends bytes, and all have filled their
+    #: buffers before one of them announces entries.
     begun, filled, full = (threading.Barrier(SESSIONS) for _ in range(3))
     buffers: list[Talk] = []
     sessions: list[Driver] = []
@@ -152,7 +153,7 @@ def test_all_limits_reached_concurrently_stay_bounded(endpoint: Endpoint) -> Non
     def attack(number: int) -> None:
         options = Options(include=wild, transfer=b"hostile:%d" % number, streams=STREAMS)
         sink = b"data/full%d" % number
-        # An address of its own: one address may have fewer connections than all of these.
+        # Each session has its own address, because the connections of one address are limited.
         here = f"127.0.0.{number + 10}"
         driver = Driver(endpoint.address, token, SINK, sink, options=options, source=here)
         answer = driver.until("ACCEPT", "REFUSE", "GO_AWAY")

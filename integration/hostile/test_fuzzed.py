@@ -42,11 +42,11 @@ FULL = os.environ.get("DRAY_FULL") == "1"
 pytestmark = [pytest.mark.server, pytest.mark.timeout(3000 if FULL else 120)]
 
 SEEDS = 2000 if FULL else 24
-#: sessions with ``dray cp``, each of which is a separate process
+#: Number of sessions with ``dray cp``, each of which is a separate process.
 CLIENT_SEEDS = 200 if FULL else 4
 POOL = 16 << 20
 MEMORY = POOL + (64 << 20)
-#: integers that are often wrong
+#: Integers that programs often handle wrongly.
 EDGES = [0, 1, 2, 255, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1]
 
 

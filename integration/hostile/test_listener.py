@@ -160,7 +160,7 @@ def test_attributes_of_storage_systems_are_left_out_and_reported(scene: Scene) -
     assert "user.XrdCks.adler32" in "".join(ended.report["notices"])
 
 
-#: the request, and the entries announced in its place
+#: Cases by name: the request, and the entries that are announced instead.
 UNASKED: dict[str, tuple[str, list[str], tuple[bytes, ...]]] = {
     "another-name": ("data/f", [], (entry(0, b".bashrc"),)),
     "a-folder": ("data/f", [], folder_of(b"f", entry(1, b"x", parent=0))),
@@ -361,7 +361,7 @@ def test_an_invalid_message_of_a_sink_ends_the_session(
     assert ended.report["error"]["kind"] in {"protocol", "limit_exceeded"}, ended.report["error"]
 
 
-# False claims of a sink at its end: a source that believed it would leave data behind.
+# False claims of a sink at the end of a session. A source that believed them would omit data.
 
 
 def verdict(*counts: int) -> bytes:
@@ -385,10 +385,11 @@ def answer(state: int) -> bytes:
     return frame_of(0x21, struct.pack("<IQB", 1, 0, state))
 
 
-#: one file of 5 bytes, or of 3 MiB
+#: Counts of a verdict: one file of 5 bytes, one file of 3 MiB, and nothing.
 DONE, DONE_LARGE, NOTHING = (1, 0, 0, 0, 0, 5), (1, 0, 0, 0, 0, 3 << 20), (0,) * 6
 
-#: frames of a sink that accepts no data, with the size of the file; and the source's answer
+#: Cases by name: the size of the file, the frames of a sink that accepts no data, and the source's
+#: answer.
 EARLY: dict[str, tuple[int, list[bytes], str]] = {
     "at-once": (5, [verdict(*DONE)], "but 1 of 1 entries have not ended"),
     "of-nothing": (5, [verdict(*NOTHING)], "but 1 of 1 entries have not ended"),

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(60)]
 
 PROTOCOL, LIMIT, ESCAPES, INVALID_NAME = 20, 21, 9, 10
-#: a capability that would let any user read everything (cap_dac_read_search+ep)
+#: A file capability that would let any user read all files (cap_dac_read_search+ep).
 CAPABILITY = bytes.fromhex("0100000204000000000000000000000000000000")
 POOL = 32 << 20
-#: memory of a process in addition to its buffers
+#: Maximum memory of a process: its buffers and 64 MiB.
 MEMORY = POOL + (64 << 20)
 
 

@@ -1,6 +1,6 @@
 """Read object logs and leases, written from docs/design/object-log.md alone.
 
-It shares no code with the engine, so that a mistake in either shows as a difference:
+The decoder shares no code with the engine, so that a mistake in one of them shows as a difference.
 ``python decoder.py FILE...`` prints the contents of each file as JSON.
 """
 

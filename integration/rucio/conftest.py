@@ -33,7 +33,7 @@ class Scene:
         self._folder = folder
         self._numbers = itertools.count(1)
         self.ends: dict[str, Endpoint] = {}
-        #: the section `limits` of each, in effect from its next start
+        #: Section `limits` of each endpoint, which takes effect at its next start.
         self.limits: dict[str, dict[str, Any]] = {name: {} for name in SITES}
         self.rucio: Rucio | None = None
         self._tokens = folder / "tokens"
@@ -53,7 +53,8 @@ class Scene:
                 "dray": {
                     "token_file": str(self._tokens),
                     "call_seconds": "5",
-                    # Endpoints that a test kills are back in a moment.
+                    # Call endpoints again immediately, because a killed endpoint is back in a
+                    # moment.
                     "away_seconds": "0",
                     "tries": "1",
                 },

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Settings: TypeAlias = Mapping[str, Mapping[str, str]]
 ENVIRONMENT = ROOT / ".tools" / "rucio"
-#: import paths there in addition to the installed packages
+#: Import paths in Rucio's environment, in addition to the installed packages.
 PYTHON_PATH = (ROOT / "engine" / "python", ROOT / "plugins" / "rucio", ROOT)
 READY_SECONDS = 60.0
 
@@ -141,7 +141,8 @@ class Rucio:
                 "password": "secret",
                 "account": "root",
                 "request_retries": "3",
-                # Not the user's: concurrent tests would use each other's.
+                # Use a separate token file, because concurrent tests would otherwise share the
+                # user's.
                 "auth_token_file_path": str(self.folder / "token"),
             },
             "database": {"default": database, "pool_reset_on_return": "rollback", "echo": "0"},

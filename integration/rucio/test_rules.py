@@ -87,7 +87,7 @@ def test_rucios_next_try_resumes_from_durable_data(scene: Scene) -> None:
         assert (first["state"], second["retry_count"]) == ("FAILED", 1)
         assert first["err_msg"].startswith(f"dray transfer {first['id']} is failed: ")
         assert not scene.file("b", "data", name).exists()
-        # Its source cannot issue a ticket: it stays queued, and nothing is lost.
+        # The source cannot issue a ticket, so the request stays queued, and nothing is lost.
         scene.do("submit")
         assert scene.requests(name)[-1]["state"] == "QUEUED"
     finally:
@@ -114,7 +114,7 @@ def test_a_file_that_differs_from_the_catalogue_never_arrives(scene: Scene) -> N
     stuck = scene.do("rule", id=rule)
     assert stuck["state"] == "STUCK"
     assert "checksum_mismatch" in stuck["error"]
-    # Once the source is right, so is the copy.
+    # When the source has the right content again, the copy succeeds.
     source.write_bytes(right)
     scene.do("boost", id=rule)
     assert scene.carry("b", rule, name)["state"] == "OK"
@@ -144,7 +144,7 @@ def test_a_rules_priority_is_its_transfers(scene: Scene) -> None:
     rule = scene.do("add_rule", name=dataset, rse="B-DATA", meta=SLOW)
     scene.do("submit")
     (request,) = scene.requests(name)
-    # By the REST server, which has the plug-in through its policy package.
+    # The REST server changes the priority. It has the plug-in through its policy package.
     scene.do("set_priority", id=rule, priority=5)
     assert scene.transfer("b", request).request["priority"] == 5
     scene.do("end_rule", id=rule)

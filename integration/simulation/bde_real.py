@@ -25,11 +25,11 @@ from integration.simulation import bde, simulator
 if TYPE_CHECKING:
     from dray.client import Client
 
-#: of the experiment's time
+#: Divisor of the experiment's time.
 TIME_PART = 10
-#: of its bytes
+#: Divisor of the experiment's bytes.
 BYTES_PART = 2_000
-#: bytes per second: 10.5 Gbit/s
+#: Rate of the scaled link in bytes per second. The experiment has 10.5 Gbit/s.
 LINK = 10_500_000_000 // 8 * TIME_PART // BYTES_PART
 GB = 1_000_000_000
 
@@ -96,7 +96,7 @@ class Run:
 
 
 def offered(run: Run) -> dict[str, Any]:
-    """Ask for the fourth, which is refused, and submit the offer."""
+    """Submit the fourth task, which is refused, and then submit it with the offered deadline."""
     wanted = run.request(FOURTH, is_promised=True)
     submitted = datetime.now(timezone.utc)
     try:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 GB = 10**9
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 LINK = 1.25e9
-"""Bytes per second: 10 Gbit/s."""
+"""Rate of the link in bytes per second (10 Gbit/s)."""
 OVERHEAD = 5.0
 DEADLINE = 3600.0
 
@@ -36,7 +36,7 @@ TASKS = (
 TOOK = {"reconstruct": 1100.0, "report": 180.0}
 """Real durations of compute: one task is done earlier than declared."""
 BACKGROUND = tuple((f"other{number}", 60.0 * number, 2000 * GB) for number in range(4))
-"""Four other transfers in the background, one a minute; none is done within the hour."""
+"""Four other transfers in the background, one started each minute. None ends within the hour."""
 
 
 def run(*, has_deadlines: bool, rule: str = "broker", took: dict[str, float]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import statistics
 
 from integration.simulation import simulator
 
-#: names of the ways on the page
+#: Names of the ways on the page.
 WORDS = {
     "fcfs": "first come, first served",
     "nearest": "nearest to complete first",

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 FILES = (28, 48, 8, 40, 4, 32, 16, 24)
 FILE_BYTES = 512 << 10
 OBJECT_BYTES = 256 << 10
-#: bytes per second
+#: Rate of the link in bytes per second.
 LINK = 16 << 20
 ROUNDS = 3
-#: the ways, and their names on the page
+#: The ways, and their names on the page.
 WORDS = {
     "one": "as one dataset: first come, first served",
     "several": "each folder a dataset: nearest to complete first",
@@ -46,7 +46,8 @@ def make(folder: Path) -> None:
 
 def copy(bench: Bench, source: Path, sink: Path, way: str) -> list[float]:
     """Copy all datasets; return the seconds from the first byte to the last file of each."""
-    # A named folder is one dataset; of its contents each folder is one.
+    # A folder that is named as the source is one dataset. If its contents are the source, each of
+    # its folders is a dataset.
     named = f"{source}/" if way == "several" else source
     below = sink if way == "several" else sink / source.name
     words = ["-r", named, f"{sink}/", "--rate", str(LINK), "--pool", "4MiB"]
@@ -102,7 +103,8 @@ def means(value: dict[str, Any], way: str) -> list[float]:
 def bounds(value: dict[str, Any]) -> dict[str, float]:
     """Compute the mean completion in seconds if only the link took time.
 
-    By names one after the other, and the smallest first: the minimum.
+    Two orders are computed: the order of names, and the smallest dataset first. The second order
+    has the minimum.
     """
     seconds = [files * value["file_bytes"] / value["link_bytes_per_second"] for files in FILES]
 

@@ -16,7 +16,7 @@ from integration.simulation import plot, simulator
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: names of the policies on the page
+#: Names of the policies on the page.
 WORDS = {
     "fcfs": "first come, first served",
     "priority": "priority",
@@ -32,11 +32,11 @@ class Row:
 
     policy: str
     engine: str
-    #: of the first, of the second, of both
+    #: Seconds of the first transfer, of the second transfer, and of both.
     seconds: tuple[float, float, float]
-    #: the paper's numbers, if it has any
+    #: The paper's numbers, if the paper has any.
     paper: tuple[float, float, float] | None
-    #: gigabytes over seconds of each, if they were kept
+    #: Gigabytes over seconds of each transfer, if they were stored.
     curves: list[list[tuple[float, float]]]
 
     def off(self) -> list[float]:
@@ -52,7 +52,7 @@ class Results:
 
     table_2: list[Row]
     figure_13: list[Row]
-    #: megabytes of each turn
+    #: Megabytes of each turn.
     figure_14: list[float]
     their_pause: float
     line: float

@@ -23,9 +23,9 @@ from integration.simulation.scaled import MIB, OBJECT_BYTES, STREAMS, stage
 if TYPE_CHECKING:
     from integration.simulation.scaled import Stage
 
-#: the paper's seconds in one of this run
+#: Number of the paper's seconds in one second of this run.
 SCALE = 30
-#: bytes per second of the link
+#: Rate of the link in bytes per second.
 RATE = 6 * MIB
 HEAD_START = 60 / SCALE
 #: seconds of each data set alone on the link, in the fluid model; and one turn
@@ -34,7 +34,7 @@ QUOTA = int(400e6 / (415e6 / 8) / SCALE * RATE)
 FILES = 32
 POLICIES = ("fcfs", "priority", "round_robin")
 LOOK_SECONDS = 0.05
-#: points of a curve that are kept
+#: Number of points of a curve that are stored.
 POINTS = 60
 
 
@@ -43,17 +43,18 @@ class Run:
     """One run under one policy."""
 
     policy: str
-    #: of the first, of the second from its submission, of both
+    #: Seconds of the first transfer, of the second from its submission, and of both.
     seconds: tuple[float, float, float]
-    #: MiB over seconds of each
+    #: MiB over seconds of each transfer.
     curves: list[list[tuple[float, float]]]
-    #: largest lead of one of the two, in bytes, while both ran
+    #: Largest lead of one transfer over the other in bytes, while both ran.
     apart: int
-    #: times that one of them was held
+    #: Number of times that one of the transfers was held.
     holds: int
-    #: bytes that the first one moved after it was first seen held
+    #: Bytes that the first transfer moved after it was first seen held.
     moved_held: int
-    #: seconds from the second's submission to the first's hold, if it was held
+    #: Seconds from the submission of the second transfer until the first was held. None if it was
+    #: not held.
     held_after: float | None
 
 

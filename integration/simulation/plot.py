@@ -10,13 +10,13 @@ import math
 from dataclasses import dataclass
 from html import escape
 
-#: distinguishable with colour blindness: Okabe and Ito's
+#: Colours of Okabe and Ito, which people with colour blindness can distinguish.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 WIDTH = 860
 HEIGHT = 300
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 36, 46
 TICKS = 5
-#: of rows of bars
+#: Height of a bar in a row of bars, and gap between two rows.
 ROW_BAR, ROW_GAP = 12, 8
 
 
@@ -175,7 +175,7 @@ def bars(frame: Frame, groups: list[str], series: list[Bars]) -> str:
 
 
 def across(frame: Frame, names: list[str], series: list[Bars]) -> str:
-    """Draw a row of bars for each name, with their values at the end: names may be long and many.
+    """Draw a row of bars for each name, with their values at the end, for many or long names.
 
     :raises ValueError: if a series does not have one value for each name.
     """

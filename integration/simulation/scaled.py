@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 MIB = tree.MIB
 KIB = 1024
-#: small, so that a turn is many of them
+#: Size of an object in bytes, so small that a turn has many objects.
 OBJECT_BYTES = 256 * KIB
 STREAMS = 2
-#: interval in which an endpoint counts the bytes of its sessions
+#: Interval in seconds at which an endpoint counts the bytes of its sessions.
 COUNTED_SECONDS = 0.1
 END_SECONDS = 120.0
 PATIENT = Retry(tries=30, interval_seconds=1)
 
 
 def unheld_bytes(rate: int) -> int:
-    """Return how much of a held transfer may still arrive, and be counted, after the decision.
+    """Return how many bytes of a transfer may still be counted after the decision to hold it.
 
-    The objects in its streams, two each, and one that is being read; and the uncounted arrivals
-    before the decision.
+    These are two objects in each stream, one object that is being read, and bytes that arrived
+    before the decision and were not counted yet.
     """
     return (2 * STREAMS + 1) * OBJECT_BYTES + int(2 * COUNTED_SECONDS * rate)
 
@@ -117,7 +117,7 @@ class Stage:
         assert transfer.state == "done", (transfer.error, transfer.failures, transfer.notices)
         wanted = dict(self.wanted[name])
         entries = tree.describe((at or self.sink).root(id))
-        # The folder itself is the destination's: its contents were requested.
+        # Only the contents of the folder were requested, so the folder itself is not compared.
         del wanted[b""], entries[b""]
         assert tree.differences(wanted, entries) == []
         return transfer

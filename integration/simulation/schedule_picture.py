@@ -26,7 +26,7 @@ TURNS = 5
 FILE_BYTES = 1 << 20
 OBJECT_BYTES = 64 << 10
 TARGET_RATE = 4 << 20
-#: the target that is slow, its rate then, and the seconds in which it is
+#: Index of the slow target, its rate while it is slow, and the seconds in which it is slow.
 SLOW = 2
 SLOW_RATE = 256 << 10
 SLOW_FROM, SLOW_TO = 0.3, 1.0

@@ -22,14 +22,15 @@ if TYPE_CHECKING:
     from integration.harness.program import Bench, Word
 
 TARGETS = 8
-#: files on each target, listed target after target and again
+#: Number of files on each target. The list of files goes through all targets this many times.
 TURNS = 6
 FILE_BYTES = 768 << 10
 OBJECT_BYTES = 16 << 10
-#: bytes per second of a target, and of the link: three quarters of all targets together
+#: Rate of a target in bytes per second, and rate of the link: three quarters of the rate of all
+#: targets.
 TARGET_RATE = 1 << 20
 LINK = TARGET_RATE * TARGETS * 3 // 4
-#: how long each target is slow
+#: Seconds for which each target is slow in its turn.
 PERIOD_SECONDS = 0.75
 ROUNDS = 3
 FOLDERS = [f"{turn}target{target}" for turn in range(TURNS) for target in range(TARGETS)]
@@ -114,7 +115,7 @@ def run(bench: Bench, rounds: int = ROUNDS) -> dict[str, Any]:
 
 
 def times(each: dict[str, Any]) -> float:
-    """Return how many times as long it took with moving congestion."""
+    """Return the duration with moving congestion divided by the duration without congestion."""
     free, moving = (statistics.median(each[f"{word}_seconds"]) for word in ("free", "moving"))
     return float(moving / free)
 

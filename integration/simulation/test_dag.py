@@ -35,7 +35,7 @@ def test_the_deadline_is_met_with_deadlines_and_missed_without() -> None:
 @pytest.mark.slow
 @pytest.mark.full
 def test_compute_that_is_late_takes_its_time_from_the_transfer_behind_it() -> None:
-    """The results are requested by the same time, and have less of it."""
+    """The results are due at the same time, so their transfer has less time."""
     early = dag.run(has_deadlines=True, took={**dag.TOOK, "reconstruct": 900.0})
     late = dag.run(has_deadlines=True, took={**dag.TOOK, "reconstruct": 1500.0})
     for each in (early, late):

@@ -126,7 +126,8 @@ def test_the_measured_order_is_that_of_the_paper() -> None:
     text = (simulator.PAGES / "liu-scaled.json").read_text(encoding="utf-8")
     value, runs = liu_scaled.read(text)
     fcfs, priority, turns = (runs[policy].seconds for policy in liu_scaled.POLICIES)
-    # The first data set: soonest in order; the second: soonest by priority, then in turns.
+    # The first data set ends soonest in the order of submission. The second data set ends soonest
+    # by priority, and next in turns.
     assert fcfs[0] < min(priority[0], turns[0])
     assert priority[1] < turns[1] < fcfs[1]
     assert turns[2] <= 1.1 * fcfs[2]

@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 LOADS = (1.0, 1.3, 1.6, 1.9, 2.1)
 APPLICATIONS = ("ocean", "air", "ice")
 MARKER = "COMPLETE"
-#: longest time that one write of a chunk may take: the limit of the device, and a margin
+#: Maximum seconds of one write of a chunk, with the limit of the device and a margin.
 BLOCKED_SECONDS = 3.0
 AGAIN_SECONDS = 0.25
-#: demotions at Brmax from which their mean interval is measured
+#: Number of demotions at Brmax from which the mean interval is measured.
 MEASURED = 4
 Sums = dict[tuple[str, int], str]
 
@@ -58,11 +58,11 @@ class Written:
     versions: int = 0
     bytes: int = 0
     seconds: float = 0.0
-    #: writes that failed because the file system was full, and were repeated
+    #: Number of writes that failed because the file system was full, and were repeated.
     refused: int = 0
     longest: float = 0.0
     sums: Sums = field(default_factory=dict)
-    #: times at which the versions were complete
+    #: Times at which the versions were complete.
     complete: dict[tuple[str, int], float] = field(default_factory=dict)
 
 
@@ -81,7 +81,7 @@ class Watch:
         self._free = shutil.disk_usage(fast.folder).free
         self._stop = threading.Event()
         self.peak = 0
-        #: the last time at which the tier wanted to demote at less than Brmax
+        #: Last time at which the tier wanted to demote at less than Brmax.
         self.slower = 0.0
         self.tiers: list[Tier] = []
         self.error: BaseException | None = None
@@ -205,7 +205,7 @@ def declare(endpoint: Endpoint, application: str, number: int, interval: float) 
 
 
 def await_period(scale: Scale) -> float:
-    """Wait until a period of the endpoint begins: they are counted from 1970."""
+    """Wait until a period of the endpoint begins. Periods are counted from 1970."""
     begin = (time.time() // scale.period + 1) * scale.period
     time.sleep(begin - time.time())
     return begin
@@ -240,7 +240,10 @@ def wrong_versions(fast: Path, slow: Path, sums: Sums, tier: Tier) -> Sums:
 
 
 def check(endpoint: Endpoint, fast: Path, slow: Path, sums: Sums) -> int:
-    """Return the number of versions that are wrong in several looks: a state changes beside one."""
+    """Return the number of versions that are wrong in several checks.
+
+    One check is not enough, because the state of a version may change during the check.
+    """
     wrong = sums
     with endpoint.client() as client:
         for _ in range(5):

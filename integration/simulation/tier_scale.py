@@ -20,11 +20,11 @@ class Scale:
     read_max: int
     read_min: int
     period: int
-    #: seconds before the end of a period at which its versions are counted and checked
+    #: Seconds before the end of a period at which its versions are counted and checked.
     margin: int
-    #: space of the fast file system beside S, for its journal and its tables
+    #: Bytes of the fast file system in addition to S, for its journal and its tables.
     reserve: int
-    #: bytes of one write of an application
+    #: Bytes of one write of an application.
     chunk: int
 
     @property
@@ -33,7 +33,8 @@ class Scale:
         return 3 * self.read_max
 
 
-#: the paper's 2.2 TB, 80 GB checkpoints and bandwidths; sizes 1 : 1000, rates 1 : 25
+#: The paper's 2.2 TB, its checkpoints of 80 GB and its bandwidths, with sizes divided by 1000 and
+#: rates divided by 25.
 PAPER = Scale(
     capacity=2200 * MB,
     version=80 * MB,
@@ -46,7 +47,7 @@ PAPER = Scale(
     reserve=136 * MIB,
     chunk=4 * MIB,
 )
-#: for the tests: versions of a twelfth of S
+#: A small scale for the tests. A version has a twelfth of S.
 SMALL = Scale(
     capacity=256 * MIB,
     version=256 * MIB // 12,
@@ -66,11 +67,12 @@ class Burst:
     """The measured numbers of a burst, and the bound that follows from them."""
 
     scale: Scale
-    #: rate of the writes in bytes per second
+    #: Rate of the writes in bytes per second.
     write: float
-    #: seconds until a complete version was found
+    #: Seconds until the tier found a complete version.
     found: float
-    #: seconds from the end of a demotion to the end of the next one, if they were measured
+    #: Seconds from the end of a demotion to the end of the next one. None if they were not
+    #: measured.
     cycle: float | None = None
 
     def freed(self, count: int) -> int:

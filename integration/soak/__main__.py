@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SAMPLE_SECONDS = 0.5
-#: time until sessions of killed clients end and idle connections time out
+#: Maximum seconds until sessions of killed clients have ended and idle connections have timed out.
 REST_SECONDS = 45.0
 LIMITS = {"memory": "128MiB", "transfers_active": 8}
 
@@ -71,7 +71,7 @@ def _soak(minutes: float, seed: int, folder: Path, program: Path, ends: list[End
     pair = Pair(ends[0], ends[1], folder, program)
     is_over = threading.Event()
     workers = [Worker(pair, number, seed, is_over) for number in range(WORKERS)]
-    # Each kind once: one-time allocations happen before the first sample.
+    # Do each kind of work once, so that one-time allocations happen before the first sample.
     for kind in KINDS:
         workers[0].work(kind)
     watched = [Watched(end.name, end.pid) for end in ends]

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: part of a run in which pools fill and tables reach their size
+#: Fraction of a run in which pools fill and tables reach their size.
 WARM_UP = 0.25
-#: length of a block of samples: within it the load varies
+#: Length of a block of samples in seconds, within which the load varies.
 BLOCK_SECONDS = 5.0
-#: a slope within this many standard errors of zero is insignificant
+#: Number of standard errors up to which a slope is insignificant.
 ERRORS = 3.0
 MIB = 1 << 20
 
@@ -25,7 +25,7 @@ class Sample(NamedTuple):
     """The state of a process at a moment."""
 
     seconds: float
-    #: anonymous memory in bytes: heap, stacks and buffers, without the program's own pages
+    #: Anonymous memory in bytes: heap, stacks and buffers, without the pages of the program file.
     memory: int
     descriptors: int
     threads: int
@@ -51,7 +51,7 @@ class Quantity:
     """A measured quantity, and its permitted growth over a run without the warm-up."""
 
     name: str
-    #: one unit of the table
+    #: Size of the unit in the table.
     unit: int
     unit_name: str
     growth_max: float
@@ -64,7 +64,7 @@ QUANTITIES = (
     Quantity("descriptors", 1, "", 16),
     Quantity("threads", 1, "", 16),
 )
-#: after the work: idle connections and sleeping workers
+#: Maximum increase of counts after the work, for idle connections and sleeping workers.
 REST_MAX = 8
 
 
@@ -73,7 +73,7 @@ class Slope:
     """A line through the medians of blocks."""
 
     quantity: Quantity
-    #: per second
+    #: Slope per second, and its standard error.
     slope: float
     error: float
     seconds: float

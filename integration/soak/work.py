@@ -25,7 +25,7 @@ END_SECONDS = 120.0
 CALLS = Policy(seconds=60, tries=60, first_pause=0.1, longest_pause=1.0)
 TERMINAL = ("done", "incomplete", "failed", "cancelled")
 RATE = 24 * tree.MIB
-#: relative frequency of each kind
+#: Relative frequency of each kind of work.
 KINDS = {
     "third-party pull": 4,
     "third-party push": 4,
@@ -59,7 +59,7 @@ class Pair:
         return self.folder / f"token-{end.name}"
 
     def client(self, end: Endpoint) -> Client:
-        """Return a client; it is cheap, and closed by its user."""
+        """Return a new client, which the caller closes."""
         return end.client(token=self.token(end).read_text(encoding="utf-8"), policy=CALLS)
 
 
@@ -92,7 +92,7 @@ class Worker(threading.Thread):
             else:
                 self._transfer(kind, name, near, far)
         except Exception as error:
-            # The work continues: the verdict names the fault.
+            # Continue the work, because the verdict names the fault.
             self.faults.append(f"{kind} {name}: {type(error).__name__}: {error}")
         self.done[kind] += 1
 

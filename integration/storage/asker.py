@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: the Python for which Debian builds its bindings
+#: The Python for which Debian builds its bindings.
 PYTHON = "/usr/bin/python3"
 
 

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 HERE = "127.0.0.1"
 READY_SECONDS = 90.0
-#: of Debian's packages ceph-mon, ceph-mgr, ceph-osd and ceph-common
+#: Required programs, from Debian's packages ceph-mon, ceph-mgr, ceph-osd and ceph-common.
 PROGRAMS = ("ceph-mon", "ceph-mgr", "ceph-osd", "ceph-authtool", "monmaptool", "rados")
-#: each OSD listens at four ports of this range, the manager at two; ports in use are skipped
+#: Range of ports. Each OSD listens at four ports, and the manager at two. Ports in use are skipped.
 PORTS = (18000, 18999)
 MIB = 1 << 20
 
@@ -47,20 +47,20 @@ class Cluster:
     """A running cluster."""
 
     folder: Path
-    #: ``memstore`` keeps the data in memory, and loses the data when an OSD restarts
+    #: Store of the OSDs. ``memstore`` keeps the data in memory, and loses it when an OSD restarts.
     store: str = "memstore"
-    #: ``none`` or ``cephx``
+    #: Authentication: ``none`` or ``cephx``.
     auth: str = "none"
     osds: int = 3
-    #: size of an OSD
+    #: Size of an OSD in bytes.
     osd_bytes: int = 6 << 30
-    #: without a manager, the cluster has no statistics, no quotas and no ``pg dump``
+    #: False for a cluster without a manager, which has no statistics, no quotas and no ``pg dump``.
     has_manager: bool = True
-    #: address of all daemons
+    #: Address of all daemons.
     host: str = HERE
-    #: words before the command of each daemon, for example to enter a network namespace
+    #: Words before the command of each daemon, for example to enter a network namespace.
     wrap: Sequence[str] = ()
-    #: further lines of the section ``[global]``
+    #: Further lines of the section ``[global]``.
     lines: Sequence[str] = ()
     _daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _asker: Asker | None = None
@@ -69,7 +69,7 @@ class Cluster:
         """Choose its port and identity."""
         self.port = free_port()
         self.fsid = str(uuid.uuid4())
-        #: the configuration of the cluster and of its clients
+        #: Configuration of the cluster and of its clients.
         self.configuration = self.folder / "ceph.conf"
         self.keyring = self.folder / "keyring"
 

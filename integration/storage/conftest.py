@@ -27,7 +27,8 @@ def _cluster(name: str, **options: Any) -> Iterator[Cluster]:  # noqa: ANN401
     reason = find_missing()
     if reason:
         pytest.skip(reason)
-    # Not pytest's own folder: the data may be gigabytes, and other users read the configuration.
+    # Do not use pytest's folder, because the data may be gigabytes, and other users read the
+    # configuration.
     folder = Path(tempfile.mkdtemp(prefix="dray-test-", dir=os.environ.get("DRAY_TEST_DIR")))
     folder.chmod(0o755)
     cluster = Cluster(folder, **options)

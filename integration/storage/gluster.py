@@ -88,9 +88,9 @@ class Volume:
     """A started volume with its mount."""
 
     name: str
-    #: the mount
+    #: Mount point.
     folder: Path
-    #: folders of the bricks
+    #: Folders of the bricks.
     bricks: list[Path]
 
     @property
@@ -194,7 +194,7 @@ class Gluster:
         self._gluster("volume", "stop", volume.name, "force")
 
     def _inside(self, *words: str | Path) -> str:
-        # Not `ip netns exec`, whose mounts other processes do not see.
+        # Do not use `ip netns exec`, because other processes do not see its mounts.
         return run("nsenter", f"--net=/run/netns/{self.space}", *words)
 
     def _gluster(self, *words: str | Path) -> str:

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 OBJECT = 4 * MIB
-#: namespace and folder of the root
+#: Namespace and folder of the root.
 SPACE, TOP = "site", "/data"
 STATE = f"{SPACE}.dray"
-#: with these a session gets at most 15 MiB for its buffers (as in integration/endpoint)
+#: With these limits a session gets at most 15 MiB for its buffers (as in integration/endpoint).
 LIMITS = {"memory": "64MiB", "transfers_active": 2}
 POOL_BYTES = 15 * MIB
 SYNC_GROUP_BYTES = 64 * MIB
-#: frames, records of TLS, object heads
+#: Maximum overhead of frames, TLS records and object heads in bytes.
 OVERHEAD_BYTES = MIB
 #: calls of a client return or fail within this time
 CALLS = Policy(seconds=60, tries=60, first_pause=0.1, longest_pause=1.0)

@@ -149,7 +149,8 @@ def _resumed_by_another(sites: Sites, number: int, part: float, sums: Sums) -> N
         first.kill()
         assert sites.pool.read(f"f{number}") in [None, *allowed]
         second = sites.at_pool(f"second{number}")
-        # Of another transfer id in every second case: the file continues from the other's log.
+        # Half of the cases use another transfer id. The second transfer then resumes from the log
+        # of the first.
         again = sites.submit(
             sites.near, f"f{number}", second, f"f{number}", id=id if number % 4 < 2 else None
         )

@@ -34,7 +34,8 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(1200)]
 SIZE = 64 * MIB + 12345
 RATE = 12 * MIB
 SLOW = 2 * MIB
-#: a manager reports the used bytes to the monitors seconds later
+#: Maximum seconds until a quota takes effect. The manager reports used bytes to the monitors with a
+#: delay of seconds.
 QUOTA_SECONDS = 60.0
 
 
@@ -56,7 +57,7 @@ def durable_sites(
     ceph_on_disk: Cluster,
     folder: Path,
 ) -> Iterator[Sites]:
-    """Yield the same with a cluster whose daemons may be restarted."""
+    """Yield an endpoint with a folder, and a pool of a cluster whose daemons may be restarted."""
     made = Sites(start_endpoint, Pool(ceph_on_disk, folder))
     yield made
     made.close()

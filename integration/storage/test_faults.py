@@ -20,7 +20,8 @@ pytestmark = [pytest.mark.server, pytest.mark.full, pytest.mark.timeout(900)]
 MIB = 1 << 20
 POOL = "faults"
 SIZE = 64 * MIB + 12345
-#: a cluster finds a dead OSD within seconds, and a stopped OSD keeps requests waiting
+#: Maximum seconds of a copy during a fault. A cluster detects a dead OSD within seconds, but a
+#: stopped OSD keeps requests waiting.
 PATIENT_SECONDS = 180.0
 KILLS = int(os.environ.get("DRAY_KILLS", "20"))
 

@@ -54,10 +54,10 @@ LEFT_OUT_SHARDED = [
     "links are kept and replaced as links",
     "links are listed or refused",
 ]
-#: read rate of the slow brick, and the size of each file there
+#: Read rate of the slow brick, and size of each of its files.
 SLOW_BYTES_PER_SECOND = tree.MIB // 2
 SLOW_FILE_BYTES = 4 * tree.MIB
-#: files of the slow brick and of all other bricks together
+#: Number of files on the slow brick, and on all other bricks together.
 SLOW_FILES, FAST_FILES = 4, 20
 
 
@@ -105,7 +105,7 @@ def test_a_plan_has_the_bytes_of_each_brick(bench: Bench, spread: Volume) -> Non
 
 
 def test_other_users_see_the_bricks_too(bench: Bench, spread: Volume) -> None:
-    """The attribute is not one of root only."""
+    """Users other than root can read the attribute with the bricks."""
     source = spread.folder / "others"
     make_files(source, size=tree.MIB)
     out = bench.folder / "out"

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server]
 
 MIB = 1 << 20
-#: makes 100 000 files one by one, with several operations for each
+#: Case that is left out, because it makes 100 000 files one by one with several operations each.
 LEFT_OUT = "100 000 entries are listed as they are found"
-#: with three objects of two units in each set, so that small files have several objects
+#: Layout with three objects of two units in each object set, so that small files have several
+#: objects.
 STRIPED = "?stripe_count=3&stripe_unit=65536&object_size=131072"
-#: long for valgrind, and without other calls of the library
+#: Cases that take long with valgrind and make no other calls of the library.
 SLOW = [
     "a reader sees the old or the new file",
     "mode and time are kept as declared",

@@ -38,7 +38,7 @@ class XrdCeph:
     folder: Path
     cluster: Cluster
     pool: str
-    #: the library that keeps servers on the loopback
+    #: Library that keeps servers on the loopback.
     loopback: Path
 
     def start(self) -> XrdCeph:

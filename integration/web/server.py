@@ -30,7 +30,7 @@ class Reply:
 class Asked:
     """One request.
 
-    :param number: of the requests by this method, from 0.
+    :param number: number of the request among those with the same method, from 0.
     """
 
     method: str

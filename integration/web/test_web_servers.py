@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(240)]
 
 MIB = 1 << 20
-#: more than one object, so that it needs several requests
+#: Content with more than one object, so that a copy needs several requests.
 CONTENT = random.Random(1).randbytes(3 * MIB + 5)
 
 
@@ -158,7 +158,7 @@ def test_versions_with_different_validators_are_not_mixed(
         to = tmp_path / "f"
         ended = copy(server, to)
         output = ended.stdout + ended.stderr
-        # It may be read again as the other version, completely.
+        # The copy may succeed if it reads the other version completely.
         if ended.returncode == 0:
             assert to.read_bytes() == bytes(byte ^ 1 for byte in CONTENT)
         else:
@@ -318,7 +318,7 @@ def test_a_whole_answer_must_have_the_announced_size(tmp_path: Path, more: bytes
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize("location", ["/g", "g", "../d/g", "//HOST/g", "http://HOST/g"])
 def test_redirects_of_every_kind_are_followed(tmp_path: Path, status: int, location: str) -> None:
-    """Absolute and relative ones (RFC 9110, section 10.2.2)."""
+    """Locations may be absolute or relative (RFC 9110, section 10.2.2)."""
 
     def change(asked: Asked, reply: Reply) -> None:
         if asked.path == "/d/f":
@@ -331,7 +331,7 @@ def test_redirects_of_every_kind_are_followed(tmp_path: Path, status: int, locat
 
 
 def test_redirect_loops_end(tmp_path: Path) -> None:
-    """Eleven in a row are one too many."""
+    """The copy fails after eleven redirects in a row."""
 
     def change(asked: Asked, reply: Reply) -> None:
         reply.status, reply.body = 302, b""
@@ -361,7 +361,7 @@ def test_a_token_goes_to_no_other_server(tmp_path: Path) -> None:
 
 
 def test_a_busy_server_behind_a_redirect_is_waited_for(tmp_path: Path) -> None:
-    """Only that server is left alone; its answers do not count as redirects."""
+    """The client pauses only requests to that server. Busy answers do not count as redirects."""
 
     def change(asked: Asked, reply: Reply) -> None:
         if asked.path == "/f":

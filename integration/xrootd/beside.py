@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def serve(scene: Scene, root: Path, program: Path, listen: str = f"{HERE}:0") -> Server:
-    """Start dray on a folder; all of a scene have one key and accept one token.
+    """Start dray on a folder. All servers of a scene have the same key and accept the same token.
 
-    :param root: the folder that the server beside it exports.
+    :param root: folder that the XRootD server on the same host exports.
     """
     own, token = scene.folder / "dray", token_of(scene)
     if not own.exists():
@@ -34,9 +34,9 @@ def serve(scene: Scene, root: Path, program: Path, listen: str = f"{HERE}:0") ->
 
 
 def settings(scene: Scene, server: Server, source: str) -> list[str]:
-    """Return the lines of a destination's settings that name it.
+    """Return the lines of a destination's settings that name a dray server.
 
-    :param source: the server beside it, ``host:port``.
+    :param source: the XRootD server that exports the same folder, as ``host:port``.
     """
     said = {
         "servers": [source],

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def shared() -> Iterator[Path]:
     """Make the shared part of all servers: the library that keeps them on the loopback."""
-    # Not pytest's own folder, which other users cannot enter.
+    # Do not use pytest's folder, because other users cannot enter it.
     folder = Path(tempfile.mkdtemp(prefix="dray-test-", dir=os.environ.get("DRAY_TEST_DIR")))
     folder.chmod(0o755)
     compile_loopback(folder)

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
     from integration.xrootd.servers import Scene, Xrootd
 
-#: A log with its header and the start of a file; anything beyond that is durable data.
+#: Size in bytes of a log with its header and the start of a file. A larger log has durable data.
 LOG_BEGINS = 512
-#: The wrapper of a server's storage, as ``make build-xrootd`` names it; in the configuration it has
-#: no number.
+#: File name of the wrapper of a server's storage (``make build-xrootd``). The configuration names
+#: it without the number.
 WRAPPER = "libDrayXrdOss-5.so"
-#: dray's report of each copy in the server's log.
+#: Pattern of dray's report of each copy in the server's log.
 SAID = re.compile(r"dray copy \d+ sent=(\d+) resumed=(\d+) durable=(\d+)")
 
 

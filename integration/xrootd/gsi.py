@@ -41,9 +41,9 @@ def _openssl(*words: str | Path) -> str:
 
 @dataclass
 class Grid:
-    """An authority, a host of it, a person of it with a proxy."""
+    """An authority, and a host and a person (with a proxy) that it has certified."""
 
-    #: the folder of trusted authorities
+    #: Folder of trusted authorities.
     trusted: Path
     host: Path
     host_key: Path
@@ -60,7 +60,7 @@ class Grid:
         return {**self.env, "X509_USER_PROXY": str(self.proxy), "XrdSecGSIDELEGPROXY": "2"}
 
     def lines(self) -> list[str]:
-        """Give a server's settings."""
+        """Return the lines of a server's configuration."""
         asked = f"-certdir:{self.trusted} -cert:{self.host} -key:{self.host_key}"
         asked += " -crl:0 -gmapopt:nomap -dlgpxy:request -exppxy:=creds"
         return ["xrootd.seclib libXrdSec.so", f"sec.protocol gsi {asked}"]

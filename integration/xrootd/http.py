@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def http_lines(port: int) -> list[str]:
     """Return the lines of a server's configuration that enable HTTP.
 
-    :param port: its port; 0: the server's own.
+    :param port: port of HTTP. 0 means the port of the server itself.
     """
     return [
         f"xrd.protocol http{f':{port}' if port else ''} libXrdHttp.so",
@@ -105,9 +105,9 @@ def copying(
     """Start an XRootD server with the plug-in.
 
     :param lines: more lines of the server's configuration.
-    :param settings: more lines of the plug-in's.
-    :param own_port: whether HTTP has a port of its own, instead of the server's.
-    :param tpc: arguments of ``ofs.tpc`` for ``root://`` copies; none: no such copies.
+    :param settings: more lines of the plug-in's settings.
+    :param own_port: true if HTTP has its own port instead of the port of the server.
+    :param tpc: arguments of ``ofs.tpc`` for ``root://`` copies. None means no such copies.
     """
     port = free_port() if own_port else 0
     own = scene.folder / f"{name}.cf"
@@ -143,7 +143,7 @@ def await_port(port: int, process: Process) -> None:
         time.sleep(POLL_SECONDS)
 
 
-#: As ``make build-xrootd`` names it; in the configuration it has no number.
+#: File name of the plug-in (``make build-xrootd``). The configuration names it without the number.
 PLUGIN = "libDrayXrdHttpTPC-5.so"
 
 
@@ -153,7 +153,7 @@ class Web:
 
     url: str
     data: Path
-    #: nginx's requests, one a line
+    #: File in which nginx logs its requests, one on each line.
     asked: Path | None = None
 
     def requests(self) -> list[str]:

@@ -1,5 +1,6 @@
-// Names of a server's storage that are not those that clients say (`oss.namelib`): by `suffix` each ends in
-// .kept, by `folders` each lies in a folder after its first letter.
+// A name mapping (`oss.namelib`), so that names in a server's storage differ from the names of clients.
+// With `suffix`, each name ends in .kept. With `folders`, each file lies in a folder that is named
+// after the first letter of the file.
 
 #include <XrdOuc/XrdOucName2Name.hh>
 #include <XrdVersion.hh>

@@ -25,27 +25,27 @@ if TYPE_CHECKING:
     from integration.xrootd.servers import Scene, Xrootd
 
 FULL = os.environ.get("DRAY_FULL") == "1"
-#: of each kind of kill
+#: Number of moments of each kind of kill.
 MOMENTS = int(os.environ.get("DRAY_KILLS") or (10 if FULL else 1))
 SEED = int(os.environ.get("DRAY_SEED", "1106"))
 VICTIMS = ("program", "client", "sink", "source")
-#: every way, not only two of them
+#: True if all ways are tested, and not only two.
 EVERY_WAY = MOMENTS > 1
 SIZE = 4 * GIB if FULL else GIB if EVERY_WAY else 160 * MIB
-#: bytes per second: slow enough to be found running
+#: Rate in bytes per second, so low that the test finds a copy running.
 RATE = (512 if FULL else 64) * MIB
 POOL_BYTES = 32 * MIB
 SYNC_GROUP_BYTES = 64 * MIB
-#: frames, answers, queries beside the reads: small compared with the data
+#: Overhead of frames, answers and queries, as a fraction of the data.
 OVERHEAD = 0.02
-#: share of attempts that are interrupted soon after their start, before or as data starts to move;
-#: the others after some more data was written
+#: Fraction of attempts that are interrupted soon after their start, at about the time at which data
+#: starts to move. The other attempts are interrupted after some more data was written.
 EARLY = 0.25
 EARLY_SECONDS = 0.6
-#: more than a server's answer to the query of its sent bytes
+#: Number of bytes that is larger than a server's answer to the query of its sent bytes.
 ANSWER_BYTES = 16 << 10
 EMPTY = Content(0, hashlib.sha256().digest())
-#: settings of the copies
+#: Settings of the copies.
 CONFIG = (f"rate = {RATE}", f"pool_bytes = {POOL_BYTES}")
 
 
@@ -83,25 +83,26 @@ def await_end(job: int, seconds: float = 30) -> int:
 class Chain:
     """One copy of ``made`` to a name of ``sink``."""
 
-    #: name of the case, which seeds its moments
+    #: Name of the case, which seeds its moments.
     about: str
     scene: Scene
-    #: the program ``dray``, to read logs
+    #: Path of the program ``dray``, which reads logs.
     dray: Path
     source: Xrootd
     sink: Xrootd
     made: Path
-    #: starts the same copy each time; ``True``: replace the file under the name
+    #: Function that starts the same copy each time. With ``True``, the copy replaces the existing
+    #: file.
     begin: Callable[[bool], Process]
-    #: whether a client has received a success
+    #: Function that returns whether a client has received a success.
     is_good: Callable[[Ended], bool]
-    #: permitted contents of the name in addition to the whole file
+    #: Permitted contents under the name, in addition to the whole file.
     allowed: set[Content]
     name: str = "a"
-    #: whether a killed source is restarted immediately; a client that may open it more than once
-    #: would not fail then
+    #: True if a killed source is restarted immediately. If a client may open the source more than
+    #: once, the client would then not fail.
     is_back_at_once: bool = True
-    #: actions, for the test's output
+    #: Actions so far, for the test's output.
     done: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -144,7 +145,7 @@ class Chain:
     def break_off(self, victim: str, left: int) -> bool:
         """Start the copy, and kill a victim at a random moment; false if it was complete before.
 
-        :param left: how many kills follow this one.
+        :param left: number of kills that follow this one.
         """
         safe, sent = self.safe(), self.sent()
         began = time.monotonic()
@@ -191,7 +192,7 @@ class Chain:
         return True
 
     def _is_taken(self) -> bool:
-        """Return whether the server's empty file has the name: only --force replaces it."""
+        """Return whether the server's empty file has the name, which only --force replaces."""
         path = self.sink.path(self.name)
         return path.exists() and path.stat().st_size == 0
 

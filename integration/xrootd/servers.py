@@ -24,18 +24,19 @@ if TYPE_CHECKING:
     from integration.harness.program import Word
 
 HERE = "127.0.0.1"
-#: An ordinary user of every host: XRootD's server refuses to run as root.
+#: An ordinary user of every host, because XRootD's server refuses to run as root.
 USER = "nobody"
 READY_SECONDS = 30.0
 POLL_SECONDS = 0.02
-#: A client without a server gives up after seconds, not after four times 120 of them.
+#: Variables with which a client without a server gives up after seconds, and not after four times
+#: 120 seconds.
 PATIENCE = {
     "XRD_CONNECTIONRETRY": "1",
     "XRD_CONNECTIONWINDOW": "5",
     "XRD_STREAMTIMEOUT": "30",
     "XRD_REQUESTTIMEOUT": "120",
 }
-#: Built by ``make build-xrootd``.
+#: Program and library that ``make build-xrootd`` builds.
 PROGRAM = "dray-xrootd-tpc"
 SHIM = "libdray-xrdcl.so"
 
@@ -125,7 +126,7 @@ class Scene:
 
     folder: Path
     loopback: Path
-    #: the folder of the servers' programs: copies that their user may read, wherever the tree is
+    #: Folder with copies of the servers' programs, which the servers' user may read.
     programs: Path
     servers: list[Xrootd] = field(default_factory=list)
     _clients: list[Process] = field(default_factory=list)
@@ -141,9 +142,9 @@ class Scene:
     ) -> Xrootd:
         """Add a server, and start it.
 
-        :param tpc: arguments of ``ofs.tpc`` after the usual ones (``pgm ...`` last); none: no
-            third-party copies. Empty: copies by dray's program.
-        :param lines: more lines of its configuration.
+        :param tpc: arguments of ``ofs.tpc`` after the usual ones (``pgm ...`` last). None means no
+            third-party copies. An empty text means copies by dray's program.
+        :param lines: more lines of the server's configuration.
         """
         server = Xrootd(self, name, tpc, list(lines), env or {})
         self.servers.append(server)
@@ -209,9 +210,9 @@ class Xrootd:
     tpc: str | None
     lines: list[str]
     env: dict[str, str]
-    #: the path that clients may name, from its next start on
+    #: Path that clients may name, from the next start of the server on.
     exports: str = "/"
-    #: its checksums, from its next start on; empty: none
+    #: Checksums of the server, from its next start on. Empty means none.
     sums: str = "adler32 crc32c"
 
     def __post_init__(self) -> None:
@@ -343,7 +344,7 @@ class Xrootd:
 def copy_programs(to: Path, names: Sequence[str], beside: Path | None = None) -> None:
     """Copy built programs to a folder that every user may use.
 
-    :param beside: their folder, if it is not that of ``make``.
+    :param beside: folder of the programs, if it is not the folder of ``make``.
     """
     to.mkdir()
     to.chmod(0o755)

@@ -28,7 +28,7 @@ class Renaming(ctypes.Structure):
     )
 
 
-#: ``DRAY_XRDCL_SHARED``
+#: Value of ``DRAY_XRDCL_SHARED``.
 SHARED = 4
 
 

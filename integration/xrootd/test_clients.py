@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(3600)]
 
 LARGE = 4 * GIB if FULL else 24 * MIB
-#: a mixed folder: empty files, small ones, one of several objects, deep paths, odd names
+#: Sizes in a mixed folder: empty files, small files, one of several objects, deep paths, odd names.
 MIXED = {
     "empty": 0,
     "one byte": 1,
@@ -46,12 +46,13 @@ MIXED = {
     "deep/" + "/".join(f"level{number}" for number in range(16)) + "/bottom": 123,
     "large enough": 9 * MIB + 5,
 }
-#: unescaped, these names mean another file, which exists as well
+#: Names that mean another existing file if they are unescaped.
 CONFUSED = {"my file": 5003, "my%20file": 5011, "run": 311, "run#1": 313}
 STOCK = "pgm /usr/bin/xrdcp --server"
-#: concurrent clients; each waits for seconds before it checks whether its copy has ended
+#: Number of concurrent clients. Each client waits for seconds before it checks if its copy has
+#: ended.
 AT_ONCE = 9
-#: what a server may read from its storage to answer with a stored checksum
+#: Maximum bytes that a server reads from its storage to answer with a stored checksum.
 KNOWN_BYTES = 64 << 10
 
 
@@ -127,8 +128,8 @@ def check(made: dict[str, Path], sinks: list[Xrootd], top: str) -> None:
         assert len(found) == 1, f"{top}/{name}: {found}"
         assert found[0].stat().st_size == source.stat().st_size, name
         assert hash_file(found[0]) == hash_file(source), name
-    # The server that has it: a redirector may not know yet that it does. An odd name would need the
-    # client's own escaping: one file is enough.
+    # Ask the server that has the file, because the redirector may not know this server yet. One
+    # file is enough. An odd name would need the client's own escaping.
     (sink,) = (sink for sink in sinks if sink.path(f"{top}/large").exists())
     read = bytes_read(sink)
     value = sink.checksum(f"{top}/large", "adler32")

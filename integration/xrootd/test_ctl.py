@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 MIB = 1 << 20
-#: As ``make build-xrootd`` names it; in the configuration it has no number.
+#: File name of the plug-in (``make build-xrootd``). The configuration names it without the number.
 PLUGIN = "libDrayXrdCtl-5.so"
 SOURCE = 0
 NOWHERE = "no endpoint was found"
@@ -152,7 +152,7 @@ def test_the_bytes_come_from_the_dray_that_the_server_names(
     first, second = site.tickets()
     assert (first.paths, second.paths) == (("/data/a",), ("/data/b%25d",))
     assert first.peer_key != second.peer_key
-    # It is for any file of that name: it ends within an hour, however long it is used.
+    # A ticket permits any file of that name. So it ends within an hour, however long it is used.
     assert first.renewable_until - first.issued_at <= timedelta(hours=1)
     assert tree.leftovers(sink.data) == []
     # No secret is in a log.
@@ -220,7 +220,7 @@ def test_a_ticket_opens_its_own_file_for_its_own_key_and_its_time(
         assert frame["type"] == "REFUSE", f"{why}: {frame}"
         assert frame["fields"]["error"]["cause"].endswith(why), frame
     assert good["type"] == "ACCEPT", good
-    # Its session has ended: nothing keeps it good any longer.
+    # The session of the ticket has ended, so nothing renews the ticket.
     time.sleep(max(0.0, until - time.monotonic()) + 1)
     late = dial(ticket, reader)
     assert late["type"] == "REFUSE", late
@@ -247,7 +247,7 @@ def test_a_client_without_read_permission_gets_no_ticket(
         answer = scene.run("xrdfs", site.source.url, "query", *query)
         assert answer.code != 0, answer.out
         assert "drt_" not in answer.out + answer.words
-    # Nor does a malformed query.
+    # A malformed query gets no ticket either.
     for bad in ("dray ticket 2 t sha256:0", "dray ticket 1 t sha256:00", "dray ticket 1"):
         assert site.ask("open/a", bad)["failed"] == "ask", bad
     assert "not supported" in site.ask("open/a", "something else")["error"]
