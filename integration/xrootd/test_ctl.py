@@ -414,14 +414,14 @@ def test_durable_data_is_kept_across_routes(
     assert client.wait(60).code != 0
     if first == "server":
         site.endpoint.start()
-        # It is left alone for a moment after it did not answer.
+        # After an endpoint did not answer, the server does not call it for some seconds.
         time.sleep(6)
     copy(site, sink, "a")
     ((sent, resumed),) = copies(sink)
     assert resumed > 0
     assert sent + resumed == 64 * MIB
-    # The endpoint needs smaller objects than the server was read in: it would send everything
-    # again.
+    # The objects that were read from the server are larger than those of the endpoint. The endpoint
+    # would send them all again, so the second copy reads from the server too.
     assert ("reading from the XRootD server instead" in sink.said()) == (first == "server")
     assert [each for each in site.sessions() if not each["error"]] == []
     assert tree.leftovers(sink.data) == []
@@ -451,7 +451,7 @@ def test_without_a_token_the_server_does_not_start(
         token.write_text("" if fault == "empty" else "a-token\n", encoding="ascii")
         token.chmod(0o640 if fault == "open to others" else 0o600)
         give(token)
-    # It may listen for a moment before it reads its plug-ins.
+    # The server may listen for a moment before it loads its plug-ins.
     with contextlib.suppress(AssertionError):
         Site(scene, plugin, start_endpoint, settings=[f"token_file {token}"])
     (source,) = scene.servers

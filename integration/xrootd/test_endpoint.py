@@ -111,7 +111,7 @@ def test_without_dray_the_server_is_read(
 def test_a_lost_session_resumes_behind_a_link(
     scene: Scene, program: Path, endpoints: list[Server]
 ) -> None:
-    """An exported folder that is a link: the next session finds the data of a lost one."""
+    """If the exported folder is a link, the next session finds the data of a lost session."""
     sites = begin(scene, program, endpoints, f"rate = {32 * MIB}")
     made = make(sites.source, "a", 64 * MIB)
     real = sites.sink.state / "real"
@@ -137,7 +137,7 @@ def test_a_lost_session_resumes_behind_a_link(
 def test_a_dray_without_the_file_does_not_fail_the_copy(
     scene: Scene, program: Path, endpoints: list[Server], fault: str
 ) -> None:
-    """If dray there cannot read the file, or has another of that name, the server sends it."""
+    """If dray at the source cannot read the file, or has a different file, the server sends it."""
     sites = begin(scene, program, endpoints)
     made = make(sites.source, "a", 8 * MIB)
     other = scene.folder / "elsewhere"
@@ -169,7 +169,7 @@ def test_a_dray_without_the_file_does_not_fail_the_copy(
 def test_an_unreachable_dray_is_waited_for_once(
     scene: Scene, program: Path, endpoints: list[Server]
 ) -> None:
-    """The copies of a destination remember it for some minutes: each might wait for ten seconds."""
+    """The first copy remembers it for some minutes, so that no further copy waits ten seconds."""
     sites = begin(scene, program, endpoints)
     made = make(sites.source, "a", MIB)
     sites.dray.kill()

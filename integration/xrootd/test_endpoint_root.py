@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
 
 SIZE = 128 * MIB + 7
-#: slow enough to be interrupted in the middle
+#: Rate at which a test can interrupt a transfer in the middle.
 RATE = "24MiB"
-#: bytes that a lost session may send again: a sync group and the data in flight
+#: Maximum number of bytes that are sent again after a lost session: a sync group and the data in
+#: flight.
 TWICE_MAX = 80 * MIB
 END_SECONDS = 240.0
 
@@ -55,7 +56,7 @@ def proxies() -> Iterator[list[Proxy]]:
 
 
 class Pair:
-    """An endpoint with a folder and one whose root is a server's; the sink drives."""
+    """An endpoint with a folder, and one whose root is on an XRootD server. The sink drives."""
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class Pair:
     ) -> None:
         """Start both, and a proxy before the source.
 
-        :param into: the server is written.
+        :param into: true if the XRootD server is the destination.
         """
         self.folder = folder
         self.proxy = Proxy("127.0.0.1:1")

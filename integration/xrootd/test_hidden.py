@@ -37,7 +37,7 @@ SLOW = f"rate = {24 * MIB}"
 
 
 def pair(scene: Scene, *config: str, options: str = "") -> tuple[Xrootd, Xrootd]:
-    """Start a stock source, and such a destination."""
+    """Start a stock source, and a destination with the wrapper."""
     source = scene.server("source", tpc="pgm /usr/bin/xrdcp --server")
     return source, hiding(scene, *config, options=options)
 
@@ -67,7 +67,7 @@ class Eye:
                 self.seen.append(found)
 
     def close(self) -> list[int]:
-        """Return the sizes of the name in order; -1: it did not exist."""
+        """Return the sizes of the file under the name, in order. -1 means that there was no file."""
         self._ends.set()
         self._thread.join()
         assert self.looks > 0
@@ -101,7 +101,7 @@ def test_the_name_is_given_to_the_whole_file_only(scene: Scene) -> None:
 @pytest.mark.parametrize("victim", ["program", "client", "sink", "source"])
 @pytest.mark.parametrize("old", [0, 3 * MIB, None], ids=["empty", "old", "new"])
 def test_a_killed_copy_leaves_the_old_file(scene: Scene, victim: str, old: int | None) -> None:
-    """Whatever dies, the name has the old file, or none; the next copy resumes and replaces it."""
+    """Whatever dies, the name has the old file or no file. The next copy resumes and replaces."""
     source, sink = pair(scene, SLOW, options="autorm ")
     made = make(source, "a", 64 * MIB, seed=2)
     before = None if old is None else hash_file(make(sink, "a", old, seed=3))
@@ -183,7 +183,8 @@ def test_a_failed_copy_keeps_the_old_file_and_its_attributes(scene: Scene) -> No
         assert hash_file(old) == content
         assert os.getxattr(old, "user.XrdCks.adler32") == kept
         assert sink.checksum(name, "adler32") == sums
-    # Also if the server is to remove files that were not closed properly.
+    # The old file also stays if the client asks the server to remove files that were not closed
+    # properly.
     persist = ("--posc", "--tpc", "only", "--force")
     assert scene.xrdcp(*persist, source.at("a"), sink.at("old")).code != 0
     assert sink.path("old").stat().st_size == 5 * MIB
@@ -191,7 +192,7 @@ def test_a_failed_copy_keeps_the_old_file_and_its_attributes(scene: Scene) -> No
     gone = scene.xrdcp("--tpc", "only", "--force", source.at("none"), sink.at("old"))
     assert gone.code != 0
     assert sink.path("old").stat().st_size == 5 * MIB
-    # Only the server's own removals are prevented: a client's request takes effect immediately.
+    # Only removals by the server itself are prevented. A client's request takes effect immediately.
     scene.run("xrdfs", sink.url, "rm", "/old").expect(0)
     assert not sink.path("old").exists()
 
@@ -231,7 +232,7 @@ def test_other_uploads_to_the_name_of_a_running_copy_are_refused(scene: Scene) -
     assert sink.jobs()
     begun.wait(90).expect(0)
     assert hash_file(sink.path("a")) == hash_file(made)
-    # And once it has ended, as before.
+    # After the copy has ended, an upload to the name succeeds.
     scene.xrdcp("--force", upload, sink.at("a")).expect(0)
     assert hash_file(sink.path("a")) == hash_file(upload)
     assert "success" in scene.run(*pull, f"http://{HERE}:{port}/a").out

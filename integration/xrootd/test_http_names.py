@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.server
 
 MIB = 1 << 20
-#: of the slow copies, larger than a sync group
+#: Size of the slow copies in bytes, larger than a sync group.
 LARGE = 144 * MIB
 NOBODY = "http://127.0.0.1:1/a"
 
@@ -44,7 +44,7 @@ def test_a_copy_by_http_is_never_taken_for_one_by_root(
     bare: Scene, plugins: Path, certificates: Path
 ) -> None:
     """Parameters of ``root://`` copies in a URL are refused: they could crash a server."""
-    # Copies by root:// are on.
+    # The server also does copies by root://.
     sink = copying(bare, plugins, certificates, tpc="pgm /usr/bin/xrdcp --server")
     stood = sink.data / "stood"
     make_file(stood, MIB, 1)
@@ -56,7 +56,7 @@ def test_a_copy_by_http_is_never_taken_for_one_by_root(
                 assert status(ask(bare, f"{sink.url}/{name}?{query}", header)) == 400, query
     assert hash_file(stood) == before
     assert [path.name for path in sink.data.iterdir()] == ["stood"]
-    # Similar parameters belong to the client.
+    # Parameters with similar names are permitted, because they belong to the client.
     web = nginx(bare)
     make_file(web.data / "a", MIB, 2)
     assert_good(ask(bare, f"{sink.url}/new?x=tpc.key&xtpc.key=k", f"Source: {web.url}/a"))
@@ -81,7 +81,7 @@ def begin_slowly(bare: Scene, sink: Copying, web: Web, config: Path) -> Process:
     while not any(durable(heard(client))):
         assert time.monotonic() < until, heard(client)
         time.sleep(0.02)
-    # For copies requested from now on.
+    # The new configuration applies to copies that are requested from now on.
     config.write_text("", encoding="ascii")
     return client
 

@@ -111,7 +111,7 @@ def test_a_killed_copy_resumes(bare: Scene, ours: Path) -> None:
 
 
 def test_a_source_that_changes_gets_no_name(bare: Scene, ours: Path) -> None:
-    """Two versions of a file are never mixed, of either server."""
+    """Two versions of a file are never mixed, whichever server has the file."""
     for number, web in enumerate(both(bare)):
         make(web, "a", 64 * MIB, seed=1)
         to = bare.folder / "out" / str(number)

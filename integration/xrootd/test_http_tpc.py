@@ -100,7 +100,7 @@ def test_pushes_of_every_size(bare: Scene, sink: Copying) -> None:
 
 @pytest.mark.parametrize("victim", ["program", "client"])
 def test_a_killed_copy_resumes(bare: Scene, plugins: Path, certificates: Path, victim: str) -> None:
-    """After a kill no part has the name, and the next copy sends only what was missing."""
+    """After a kill no partial file has the name, and the next copy sends only the missing data."""
     config = bare.folder / "slow.toml"
     config.write_text(f"rate = {32 * MIB}\n", encoding="ascii")
     # A client's death is detected directly, without a failed marker.
@@ -217,7 +217,7 @@ def test_a_demanded_checksum_is_compared(bare: Scene, sink: Copying) -> None:
 
 
 def test_invalid_requests_are_refused(bare: Scene, sink: Copying) -> None:
-    """They are refused before a file is created."""
+    """Invalid requests are refused before a file is created."""
     source = "Source: http://127.0.0.1:1/a"
     for headers, code in [
         ([], 400),
@@ -392,7 +392,7 @@ def replaced(bare: Scene, plugins: Path, certificates: Path, *lines: str) -> Cop
 
 
 def test_a_silent_program_is_given_up(bare: Scene, plugins: Path, certificates: Path) -> None:
-    """It is killed, its client gets the cause, and no empty file has the name; others continue."""
+    """The program is killed, the client gets the cause, and no empty file has the name."""
     lines = ["sleep 1000"]
     silent = replaced(bare, plugins, certificates, *lines)
     ended = ask(bare, f"{silent.url}/b", "Source: http://127.0.0.1:1/a")
@@ -436,7 +436,7 @@ def test_a_program_has_none_of_the_servers_secrets(
 def test_copies_follow_the_name_mapping_of_the_storage(
     bare: Scene, plugins: Path, certificates: Path, how: str, lies: str
 ) -> None:
-    """The wrapper cannot hide files there: copies work as without it."""
+    """The wrapper cannot hide files in such a storage, so copies work as without the wrapper."""
     library = bare.folder / "mapped_names.so"
     code = Path(__file__).parent / "mapped_names.cc"
     words: list[Word] = ["c++", "-std=c++17", "-shared", "-fPIC", "-I/usr/include/xrootd"]

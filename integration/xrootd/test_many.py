@@ -45,7 +45,7 @@ def test_six_concurrent_copies_take_turns(scene: Scene) -> None:
 
 
 def test_a_mixed_folder_arrives(scene: Scene) -> None:
-    """A folder of many small files and some larger ones, four concurrently."""
+    """Many small files and some larger files of a folder arrive, four concurrently."""
     source, sink = pair(scene)
     sizes = [number * 7919 % 90_000 for number in range(20)] + [3 * MIB + 1, 20 * MIB]
     for number, size in enumerate(sizes):
@@ -92,7 +92,7 @@ def test_small_files_are_limited_by_the_clients_pace(scene: Scene) -> None:
 
 
 def test_a_copy_longer_than_the_clients_limit_comes_to_an_end(scene: Scene) -> None:
-    """A client that gives up after some seconds gets the whole file after several calls."""
+    """A client that gives up after some seconds gets the whole file by repeating its command."""
     source, sink = pair(scene, f"rate = {8 * MIB}")
     made = make(source, "a", 120 * MIB)
     env = {"XRD_CPTPCTIMEOUT": "4", "XRD_TIMEOUTRESOLUTION": "1"}

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(3600)]
 
 PLANS = [pytest.param(plan, id=plan[0] if FULL else "each") for plan in plans()]
-#: behind the wrapper or not, by --force or not; the short form has two of the four
+#: Ways to copy: with or without the wrapper, and with or without --force. The short run has two of
+#: the four ways.
 WAYS = [
     pytest.param(False, False, id="bare-plain"),
     pytest.param(True, True, id="wrapper-force"),
@@ -98,7 +99,7 @@ def test_a_pull_resumes_from_any_moment(
     victims: tuple[str, ...],
     hidden: bool,
 ) -> None:
-    """By ``curl -X COPY``, behind the wrapper too."""
+    """Copies by ``curl -X COPY`` resume, with and without the wrapper."""
     configured(bare, *CONFIG)
     settings = ["marker_seconds 1", f"config {bare.folder / 'tpc.toml'}"]
     lines = [hide(bare)] if hidden else []
@@ -128,7 +129,7 @@ def test_a_pull_resumes_from_any_moment(
 
 @pytest.mark.parametrize("hidden", HIDDEN)
 def test_a_short_copy_is_whole_or_not_there(scene: Scene, hidden: bool) -> None:
-    """Killed at any moment, including its end, it has no name, or the whole file."""
+    """A copy that is killed at any moment leaves no file under its name, or the whole file."""
     source = scene.server("source", tpc="pgm /usr/bin/xrdcp --server")
     lines = [hide(scene)] if hidden else []
     sink = scene.server("sink", tpc=configured(scene), lines=lines)

@@ -55,7 +55,7 @@ def begin_third(scene: Scene, source: Xrootd, sink: Xrootd) -> tuple[Process, in
 def test_an_abandoned_copy_does_not_block_the_other_kind(
     scene: Scene, ours: Path, local: Path
 ) -> None:
-    """A killed copy of the one kind, then a copy of the other kind, both ways."""
+    """After a killed copy of one kind, a copy of the other kind succeeds, in both orders."""
     source, sink = pair(scene, f"rate = {24 * MIB}")
     made = make(source, "a", SIZE)
     begin_own(scene, ours, local, sink).kill()

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
-#: As ``make build-xrootd`` names it; in the configuration it has no number.
+#: File name of the plug-in (``make build-xrootd``). The configuration names it without the number.
 PLUGIN = "libDrayXrdPrepare-5.so"
 END_SECONDS = 90.0
-#: the issuer of the endpoint itself
+#: URL of the token issuer of the endpoint itself.
 OWN = "https://beside"
 
 
@@ -271,7 +271,7 @@ def test_an_endpoint_that_is_away_is_named_in_the_log_only(
     time.sleep(6)
     request = site.prepare("/slow/a")
     assert site.until_online(request, "/slow/a")["/slow/a"]["online"]
-    # Another key is not the endpoint.
+    # With another key in the settings, the plug-in does not call the endpoint.
     wrong = bare.folder / "prepare.cf"
     text = wrong.read_text(encoding="utf-8").replace(site.endpoint.key, "sha256:" + "0" * 64)
     wrong.write_text(text, encoding="utf-8")

@@ -23,9 +23,9 @@ pytestmark = pytest.mark.server
 
 MIB = 1 << 20
 SIZE = 160 * MIB
-#: as the program's: what a server may send in addition to the file's bytes
+#: Maximum number of bytes that a server sends in addition to the bytes of the file.
 MORE = 2 * MIB
-#: a file's time at the first server; each further replica arrived a day later
+#: Time of the file at the first server. Each further replica arrived a day later.
 FIRST_TIME = 1_700_000_000
 DAY = 86_400
 
@@ -38,7 +38,10 @@ class Replicas(NamedTuple):
     source: Path
 
     def sent(self) -> list[int]:
-        """Count each server's written bytes: its own count waits for connections to end."""
+        """Return the bytes that each server's process has written.
+
+        A server counts its sent bytes only when a connection ends.
+        """
         return [written(server) for server in self.data]
 
 
@@ -66,7 +69,7 @@ def await_located(
     path: str = "/in/a",
     env: dict[str, str] | None = None,
 ) -> None:
-    """Wait until the redirector knows that all of these have the file."""
+    """Wait until the redirector knows that all of these servers have the file."""
     until = time.monotonic() + 90
     output = ""
     while not all(f":{server.port} " in output for server in data):
@@ -76,7 +79,10 @@ def await_located(
 
 
 def replicas(scene: Scene, *others: tuple[int, int]) -> Replicas:
-    """Start three servers with the file; the last ones with one of ``others``, sizes and seeds."""
+    """Start three servers with the file.
+
+    :param others: sizes and seeds of different files, which the last servers have instead.
+    """
     head, data = scene.cluster(3, tpc=None)
     files = [(SIZE, 1)] * (len(data) - len(others)) + list(others)
     paths = [
@@ -104,7 +110,7 @@ def test_one_file_comes_from_all_its_servers_concurrently(bare: Scene, ours: Pat
     assert SIZE <= sum(given) < SIZE + MORE, given
     assert hash_file(to) == hash_file(cluster.source)
     assert leftovers(to.parent) == []
-    # The first replica is the oldest: its time is the file's, whichever server was asked.
+    # The first replica is the oldest, so its time is that of the file, whichever server is asked.
     assert int(to.stat().st_mtime) == FIRST_TIME
     again = cp(bare, ours, cluster.head.at("in/a"), to).expect(0)
     assert again.report["bytes_sent"] == 0
@@ -151,7 +157,7 @@ def test_a_replica_of_another_size_is_left_out(bare: Scene, ours: Path) -> None:
     if ended.code == 0:
         assert hash_file(to) == hash_file(cluster.source)
     else:
-        # The redirector had the odd one give the checksum.
+        # The redirector chose the server with the different file for the checksum.
         assert "checksum" in ended.out + ended.words
         assert not to.exists()
 
@@ -168,7 +174,7 @@ def test_replicas_that_differ_are_never_one_file(bare: Scene, ours: Path) -> Non
 
 @pytest.mark.parametrize("way", ["range", "folder", "slash"])
 def test_a_copy_without_a_checksum_comes_from_one_server(bare: Scene, ours: Path, way: str) -> None:
-    """A part, and a file in a folder, have no known checksum: nothing may be mixed."""
+    """A range, or a file in a folder, has no known checksum. So only one server is read."""
     cluster = replicas(bare)
     words: tuple[str, ...] = ("--range", f"0:{SIZE - MIB}")
     to = bare.folder / "out" / "a"
@@ -182,7 +188,7 @@ def test_a_copy_without_a_checksum_comes_from_one_server(bare: Scene, ours: Path
     given = [after - then for after, then in zip(cluster.sent(), before, strict=True)]
     assert sorted(given)[1] < MORE, given
     if way == "slash":
-        # A file is no folder, however it is written.
+        # A slash at the end does not make a file a folder.
         assert ended.code != 0
         assert "in/a" in ended.out + ended.words
     else:
@@ -216,8 +222,8 @@ def test_without_a_checksum_to_compare_one_server_is_read(bare: Scene, ours: Pat
     await_located(bare, cluster.head, cluster.data)
     to = bare.folder / "out" / "a"
     before = cluster.sent()
-    # The redirector may have one server give the file's time, and name another to read: the one
-    # that gave the time is read.
+    # The redirector may choose one server for the time of the file and another for reading. dray
+    # reads from the server that gave the time.
     cp(bare, ours, cluster.head.at("in/a"), to).expect(0)
     given = [after - then for after, then in zip(cluster.sent(), before, strict=True)]
     assert sorted(given)[1] < MORE, given
@@ -227,7 +233,8 @@ def test_without_a_checksum_to_compare_one_server_is_read(bare: Scene, ours: Pat
 def test_a_third_party_copy_comes_from_all_servers(scene: Scene) -> None:
     """With delegated credentials the destination may open the source repeatedly, and anywhere."""
     grid = gsi.make(scene)
-    # Certificates are for names, and a cluster's servers are known by their addresses here.
+    # Accept any name, because certificates contain names, and a cluster's servers are known by
+    # their addresses here.
     anywhere = {"XrdSecGSISRVNAMES": "*"}
     env, person = {**grid.env, **anywhere}, {**grid.person, **anywhere}
     head, data = scene.cluster(3, tpc=None, lines=grid.lines(), env=env)
@@ -256,7 +263,7 @@ def test_a_folder_with_replicas_arrives_whole(bare: Scene, ours: Path) -> None:
         make(server, f"in/only{number}", 70 * MIB if number == 0 else 4096, seed=number)
         for seed, name in enumerate(small):
             make(server, f"in/{name}", 4096, seed)
-            # The oldest is at different servers.
+            # For different files, the oldest replica is at different servers.
             seconds = FIRST_TIME + (number + seed) % 3 * DAY
             os.utime(server.path(f"in/{name}"), (seconds, seconds))
     for number, server in enumerate(cluster.data):

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.server
 
 MIB = 1 << 20
-#: Slow enough to be stopped in the middle.
+#: Options for a rate at which a test can stop the copy in the middle.
 SLOW = ("--progress", "json", "--rate", "48MiB")
 
 
 def begin_slowly(
     bare: Scene, program: Path, source: Path, size: int
 ) -> tuple[Xrootd, Path, Process]:
-    """Start to copy a new file to a new server; return it when some of it is durable there."""
+    """Start to copy a new file to a new server. Return when some data is durable."""
     server = bare.server("sink", tpc=None)
     path = source / "a"
     make_file(path, size, seed=1)
@@ -176,7 +176,7 @@ def test_a_dead_server_loses_only_data_that_was_not_durable(
 
 
 def test_another_content_is_never_mixed_in(bare: Scene, ours: Path, source: Path) -> None:
-    """A source that a replaced file between two attempts is copied from its start."""
+    """If the source was replaced between two attempts, the new file is copied from its start."""
     server, path, killed = begin_slowly(bare, ours, source, 96 * MIB)
     killed.kill()
     make_file(path, 96 * MIB, seed=2)
@@ -202,7 +202,7 @@ def test_another_file_with_the_same_inode_is_not_resumed(
 
 
 def test_a_log_that_was_replaced_is_not_read(bare: Scene, ours: Path, source: Path) -> None:
-    """A log that is kept open under its old name is not read as the one that has the name now."""
+    """The server keeps a replaced log open, but the client reads the log that has the name now."""
     server, path, killed = begin_slowly(bare, ours, source, 96 * MIB)
     killed.kill()
     (log,) = server.data.glob(".dray-log/*.log")
@@ -252,7 +252,7 @@ def test_a_file_the_server_sums_differently_gets_no_name(
     copy = begin(bare, ours, *SLOW, path, server.at("a"))
     copy.await_durable(16 * MIB)
     (part,) = server.data.glob(".dray-*.part")
-    # Private, as are log and lease.
+    # The partial file is private, like the log and the lease.
     open_to = {path.name: path.stat().st_mode & 0o077 for path in own(server) if path.is_file()}
     control = {path.name: path.stat().st_mode & 0o077 for path in server.data.glob(".dray-*/*")}
     assert control

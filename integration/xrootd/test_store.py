@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.server
 
 MIB = 1 << 20
-#: ``dray cp`` was stopped; durable data stays
+#: Exit code of ``dray cp`` after it was stopped. Durable data is kept.
 INTERRUPTED = 5
 
 
@@ -136,7 +136,7 @@ def test_without_the_library_the_message_names_the_build_target(bare: Scene, our
 def test_a_folder_of_a_cluster_is_not_called_whole_without_all_its_servers(
     bare: Scene, ours: Path
 ) -> None:
-    """The others' files are copied; a server that has not listed its own is a failure."""
+    """If a server does not list its files, the copy fails after the files of other servers."""
     head, data = bare.cluster(2, tpc=None)
     for number, server in enumerate(data):
         make(server, f"in/f{number}", 4096, seed=number)
@@ -149,7 +149,7 @@ def test_a_folder_of_a_cluster_is_not_called_whole_without_all_its_servers(
     whole = bare.folder / "whole"
     cp(bare, ours, "-r", head.at("in/"), f"{whole}/").expect(0)
     assert sorted(path.name for path in whole.rglob("f*")) == ["f0", "f1"]
-    # Both are asked, and one refuses.
+    # Both servers are asked, and one refuses.
     data[1].path("in").chmod(0)
     part = bare.folder / "part"
     ended = cp(bare, ours, "-r", head.at("in/"), f"{part}/")
@@ -195,7 +195,7 @@ def test_a_file_with_a_known_checksum_is_copied_once(bare: Scene, ours: Path) ->
 def test_a_stopped_copy_does_not_wait_for_a_checksum(bare: Scene, ours: Path) -> None:
     """A server that sums for minutes does not delay a stop; durable data stays."""
     slow = bare.folder / "slow"
-    # It ends with its server: a killed server leaves its programs running.
+    # The script ends when its server ends, because a killed server leaves its programs running.
     script = "#!/bin/sh\nwhile kill -0 $PPID; do sleep 0.2; done\n"
     slow.write_text(script, encoding="ascii")
     slow.chmod(0o755)

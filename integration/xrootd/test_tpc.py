@@ -118,7 +118,7 @@ def test_after_a_kill_the_next_copy_resumes(scene: Scene, victim: str, force: bo
 
 
 def test_a_source_that_comes_back_is_not_asked_with_the_old_key(scene: Scene) -> None:
-    """A key is valid for one open: a server that has forgotten it would make a second one wait."""
+    """A key permits one open. A server that has forgotten the key would let a second open wait."""
     source, sink = pair(scene, f"rate = {24 * MIB}")
     made = make(source, "a", 64 * MIB)
     client = scene.begin("xrdcp", "--nopbar", "--tpc", "only", source.at("a"), sink.at("a"))
@@ -148,13 +148,14 @@ def test_another_source_is_never_mixed_in(scene: Scene) -> None:
     scene.xrdcp("--tpc", "only", source.at("b"), sink.at("c")).expect(0)
     assert copies(sink)[-1] == (64 * MIB, 0)
     assert hash_file(sink.path("c")) == hash_file(other)
-    # The first one's durable data belongs to that transfer; the sweep removes it when it is old.
+    # The durable data of the first copy belongs to that transfer. A sweep removes it when it is
+    # old.
     left = {Path(path).suffix or Path(path).name for path in tree.leftovers(sink.data)}
     assert left == {".dray-log", ".part"}
 
 
 def test_settings_are_followed(scene: Scene) -> None:
-    """Pages with their own checksums, the source's time; the error of a wrong setting names it."""
+    """Settings for page checksums and the source's time apply. An error names a wrong setting."""
     source, sink = pair(scene, "pages = true", "keep_time = true", "readers = 1")
     made = make(source, "a", 9 * MIB + 3)
     os.utime(made, (1_000_000_000, 1_000_000_000))

@@ -28,7 +28,7 @@ class Realm:
 
     scene: Scene
     issuer: Issuer
-    #: with a server's certificate and the authority that signed it
+    #: Folder with a server's certificate and the authority that signed it.
     certificates: Path
     rules: Path
     cache: Path
@@ -62,7 +62,7 @@ class Realm:
     def person(self, token: str | None) -> dict[str, str]:
         """Return a client's environment: with this token, in a file, or without any.
 
-        The file has a new name each time: a running copy reads the one it was given.
+        The file has a new name each time, so that a running copy keeps its own token.
         """
         env = {"X509_CERT_DIR": str(self.certificates / "authorities"), "XrdSecPROTOCOL": "ztn"}
         path = self.scene.folder / f"token{time.monotonic_ns()}"

@@ -1,4 +1,5 @@
-// A client that has a file of a server open to write, and asks about it: update_asker URL QUESTION.
+// A client that opens a file of a server for writing, and queries the server about this file:
+// update_asker URL QUESTION.
 
 #include <XrdCl/XrdClFile.hh>
 

@@ -119,7 +119,7 @@ def test_tasks_use_the_reservation_of_their_run(
         # The reservations no longer exist. The transfers that replaced them are promised.
         assert set(known) == {result["transfers"][name]["id"] for name in ("first", "second")}
         assert ask(client, 160 * LINK, 180).decision == "accept"
-        # The notice about a missing promise does not exist.
+        # The transfer has a promise, so it has no notice about a missing promise.
         assert known[second].notices == ()
         assert known[second].request["deadline"][:19] == result["deadline"][:19], "nothing follows"
 
@@ -280,7 +280,7 @@ def test_a_set_larger_than_one_request_is_still_all_or_none(
     capsys: pytest.CaptureFixture[str],
     body: str,
 ) -> None:
-    """A set of ten requests of about 750 bytes each, or 400 bytes without labels."""
+    """The set has ten requests of about 750 bytes each, or of 400 bytes without labels."""
     from airflow.providers.standard.operators.empty import EmptyOperator
 
     limits = {"body_bytes": body}

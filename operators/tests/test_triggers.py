@@ -226,7 +226,7 @@ def test_hundreds_wait_over_one_connection(site: Endpoint) -> None:
             done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED, timeout=30)
             (unknown,) = done
             assert (await unknown)["kind"] == "not_found"
-            # Other calls still get connections. Separate waits would have used all of them.
+            # Other calls still get connections. Separate waits would have used all connections.
             for id in ids:
                 await asyncio.to_thread(client.cancel, id)
             return [await each for each in waits if each is not unknown]
