@@ -67,7 +67,7 @@ class Eye:
                 self.seen.append(found)
 
     def close(self) -> list[int]:
-        """Return the sizes of the file under the name, in order. -1 means that there was no file."""
+        """Return the sizes of the file under the name, in order. -1 means that no file existed."""
         self._ends.set()
         self._thread.join()
         assert self.looks > 0

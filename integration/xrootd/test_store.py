@@ -136,7 +136,7 @@ def test_without_the_library_the_message_names_the_build_target(bare: Scene, our
 def test_a_folder_of_a_cluster_is_not_called_whole_without_all_its_servers(
     bare: Scene, ours: Path
 ) -> None:
-    """If a server does not list its files, the copy fails after the files of other servers."""
+    """If a server does not list its files, the files of others are copied, and the copy fails."""
     head, data = bare.cluster(2, tpc=None)
     for number, server in enumerate(data):
         make(server, f"in/f{number}", 4096, seed=number)
