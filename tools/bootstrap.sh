@@ -1,40 +1,40 @@
 #!/usr/bin/env bash
-# Make this host able to build and test dray. Run by every make target; costs well under a second
-# when there is nothing to do.
+# Prepares this host to build and test dray. Every make target runs this script. If nothing is
+# missing, it takes well under a second.
 #
 #   tools/bootstrap.sh build    what `make build`, `make wheel` and `make demo-engine` need
-#   tools/bootstrap.sh demo     that, and Airflow
-#   tools/bootstrap.sh test     that, and what the checks and the tests need (the default)
-#   tools/bootstrap.sh celery   that, and PostgreSQL and Redis
-#   tools/bootstrap.sh xrootd   what building needs, and XRootD's headers
-#   tools/bootstrap.sh bench    what building needs, and the movers that dray is compared with, as far
-#                               as they can be had; without them their rows say so
+#   tools/bootstrap.sh demo     the same as `build`, and Airflow
+#   tools/bootstrap.sh test     the same as `demo`, and what the checks and tests need (the default)
+#   tools/bootstrap.sh celery   the same as `test`, and PostgreSQL and Redis
+#   tools/bootstrap.sh xrootd   the same as `build`, and XRootD's headers
+#   tools/bootstrap.sh bench    the same as `build`, and the copy tools that dray is compared with.
+#                               For a tool that cannot be installed, the benchmark reports this.
 #
-# It looks for Rust, a C compiler, Python with venv and a few programs. What is missing it installs
-# by apt-get when it may (root on a Debian-like host), else it prints the one command that would,
-# and exits 1. Then it fills .venv from the locked lists (tools/requirements-dev.txt, and
-# tools/requirements-airflow.txt for the levels that ask for Airflow) and writes .venv/dray-env.sh,
-# which the Makefile sources. For the tests a Rucio has an environment of its own, .tools/rucio
-# (tools/requirements-rucio.txt).
+# The script looks for Rust, a C compiler, Python with venv and a few programs. As root on a
+# Debian-like host, it installs missing programs with apt-get. Otherwise it prints the command that
+# installs them, and exits with code 1. Then it fills .venv from the locked lists
+# (tools/requirements-dev.txt, and tools/requirements-airflow.txt for the levels with Airflow) and
+# writes .venv/dray-env.sh, which the Makefile sources. For the tests, Rucio has its own
+# environment, .tools/rucio (tools/requirements-rucio.txt).
 #
-# Read from the environment: PYTHON (a Python >= 3.10; default python3), DRAY_NO_INSTALL=1 (never
-# call apt-get).
+# Environment variables: PYTHON (a Python >= 3.10; default python3), DRAY_NO_INSTALL=1 (never call
+# apt-get).
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 level=${1:-test}
-# Where the system's own folders lie: the top, but in tests.
+# Folder that contains the system's folders: /, except in tests.
 system=${DRAY_SYSTEM:-}
 python=
 venv=$root/.venv
 requirements=$root/tools/requirements-dev.txt
 requirements_airflow=$root/tools/requirements-airflow.txt
-# Rucio holds libraries below versions that .venv's tools need.
+# Rucio has a separate environment, because it needs older libraries than the tools in .venv.
 requirements_rucio=$root/tools/requirements-rucio.txt
 rucio=$root/.tools/rucio
-# The tree of many small files that is copied; integration/bench/datasets.py knows its name.
+# Package with the tree of many small files for the benchmark (see integration/bench/datasets.py).
 linux_source=/usr/src/linux-source-6.1.tar.xz
-# rclone as its makers ship it; Debian's is years older. Beside the packaged one, not instead of it.
+# rclone as its authors release it, because Debian's version is years older. Debian's is kept too.
 rclone=github.com/rclone/rclone@v1.75.1
 
 say() { printf 'bootstrap: %s\n' "$*" >&2; }
@@ -61,7 +61,7 @@ rust_floor() {
 }
 
 # rust_version_in FOLDER: the version of the rustc there, or nothing. A rustup shim without a
-# toolchain exists but does not run, so the answer comes from running it.
+# toolchain exists but does not run. So the function runs rustc and reads its answer.
 rust_version_in() {
     [ -x "$1/cargo" ] && [ -x "$1/rustc" ] || return 0
     PATH="$1:$PATH" cargo --version >/dev/null 2>&1 || return 0
@@ -89,11 +89,11 @@ find_rust() {
 
 is_for_tests() { [ "$level" = test ] || [ "$level" = celery ]; }
 has() { command -v "$1" >/dev/null 2>&1; }
-# Debian keeps a server's programs off the PATH.
+# Debian's PATH does not contain the folders of server programs.
 has_postgresql() {
     has initdb || compgen -G "${DRAY_POSTGRESQL:-/usr/lib/postgresql}/*/bin/initdb" >/dev/null
 }
-# Nor are the administrator's programs on the PATH of all.
+# The PATH of ordinary users does not contain the administrator's programs.
 has_by_root() { PATH="$PATH:$system/usr/sbin:$system/sbin" has "$1"; }
 has_header() { [ -e "$system/usr/include/$1" ]; }
 # Of any architecture.
@@ -107,7 +107,7 @@ has_rustfmt() { PATH="$1:$PATH" cargo fmt --version >/dev/null 2>&1; }
 has_clippy() { PATH="$1:$PATH" cargo clippy --version >/dev/null 2>&1; }
 
 # find_python: print the first Python that is new enough and can make environments. The one on PATH
-# may be somebody's build without venv while the distribution's is complete.
+# may have been built without venv, although the Python of the distribution is complete.
 find_python() {
     local candidate
     for candidate in ${PYTHON:-python3 /usr/bin/python3}; do
@@ -129,8 +129,8 @@ find_missing() {
         missing+=(rustc-web cargo-web)
         ! is_for_tests || missing+=(rustfmt-web rust-web-clippy)
     elif is_for_tests; then
-        # Packages can complete only the Rust that came from packages; rustup has its own way, told
-        # below.
+        # Packages can complete only a Rust that was installed from packages. For rustup, see the
+        # message below.
         if [ "$rust" = /usr/bin ]; then
             has_rustfmt "$rust" || missing+=(rustfmt-web)
             has_clippy "$rust" || missing+=(rust-web-clippy)
@@ -138,19 +138,19 @@ find_missing() {
     fi
     has_c_compiler || missing+=(gcc libc6-dev)
     if is_for_tests; then
-        # libFuzzer, under the fuzz targets, is C++.
+        # The fuzz targets use libFuzzer, which is written in C++.
         has c++ || missing+=(g++)
         has rsync || missing+=(rsync)
         has strace || missing+=(strace)
         has openssl || missing+=(openssl)
         has valgrind || missing+=(valgrind)
-        # A file system whose files can share blocks.
+        # XFS, a file system whose files can share blocks.
         has_by_root mkfs.xfs || missing+=(xfsprogs)
-        # The tests start real servers and ask them by stock clients.
+        # The tests start real servers, and use their stock clients.
         has xrootd || missing+=(xrootd-server xrootd-server-plugins)
         has xrdcp || missing+=(xrootd-client xrootd-client-plugins)
         has_by_root nginx || missing+=(nginx-light)
-        # Rights by tokens, and the client of most sites.
+        # Authorisation by tokens, and the client that most sites use.
         has_library libXrdAccSciTokens-5.so || missing+=(xrootd-scitokens-plugins)
         has gfal-copy || missing+=(gfal2-util-scripts gfal2-plugin-http gfal2-plugin-xrootd)
         has curl || missing+=(curl)
@@ -167,9 +167,9 @@ find_missing() {
         has_library libXrdCeph-5.so || missing+=(xrootd-ceph-plugins)
         has_by_root glusterd || missing+=(glusterfs-server)
         has_by_root glusterfs || missing+=(glusterfs-client)
-        # Rucio's client tells kinds of files by it.
+        # Rucio's client uses this library to find the type of a file.
         has_library libmagic.so.1 || missing+=(libmagic1)
-        # What plain TCP carries, beside what is measured over a path.
+        # iperf3 measures plain TCP, with which the copies over a path are compared.
         has iperf3 || missing+=(iperf3)
     elif [ "$level" = xrootd ]; then
         has c++ || missing+=(g++)
@@ -187,7 +187,7 @@ find_missing() {
     fi
 }
 
-# find_peers: set `peers` to the packages of the movers that this host lacks.
+# find_peers: set `peers` to the missing packages of the copy tools that dray is compared with.
 find_peers() {
     peers=()
     local each words
@@ -197,7 +197,7 @@ find_peers() {
         "nginx nginx-light" "sshd openssh-server" "ssh openssh-client" "iperf3 iperf3" \
         "openssl openssl" "setpriv util-linux"; do
         read -ra words <<<"$each"
-        # Debian keeps a server's programs off the PATH of some users.
+        # The PATH of some users does not contain Debian's folder of server programs.
         PATH="$PATH:/usr/sbin:/sbin" has "${words[0]}" || peers+=("${words[@]:1}")
     done
     [ -e "$linux_source" ] || peers+=(linux-source-6.1)
@@ -214,8 +214,8 @@ explain_missing() {
     exit 1
 }
 
-# start_nothing: packages of servers would start them on all addresses of this host. What needs a
-# server starts its own on the loopback.
+# start_nothing: prevent packages from starting their servers, which would listen on all addresses
+# of this host. Tests start their own servers on the loopback.
 start_nothing() {
     local policy=/usr/sbin/policy-rc.d
     if [ ! -e "$policy" ]; then
@@ -232,8 +232,8 @@ install_missing() {
     say "installing ${missing[*]}"
     start_nothing
     local output
-    # --no-remove: rustc-web and cargo-web replace Debian's older rustc and cargo. Taking a package
-    # away from somebody's host is theirs to decide.
+    # --no-remove: rustc-web and cargo-web replace Debian's older rustc and cargo, but only the
+    # owner of the host may decide to remove a package.
     if ! output=$(export DEBIAN_FRONTEND=noninteractive
         apt-get update -q 2>&1 &&
             apt-get install -q -y --no-remove --no-install-recommends "${missing[@]}" 2>&1); then
@@ -242,7 +242,7 @@ install_missing() {
     fi
 }
 
-# install_peers: a mover that cannot be had is a row that says so, never an error.
+# install_peers: a copy tool that cannot be installed is no error. The benchmark reports it.
 install_peers() {
     local each
     find_peers
@@ -254,7 +254,7 @@ install_peers() {
             say "installing ${peers[*]}"
             start_nothing
             apt-get update -q >/dev/null 2>&1 || say "apt-get update fails; trying with what is known"
-            # One by one: another release of Debian lacks one of them, and not therefore all.
+            # Install one package at a time, because a release of Debian may lack one of them.
             for each in "${peers[@]}"; do
                 DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-remove \
                     --no-install-recommends "$each" >/dev/null 2>&1 ||
@@ -288,7 +288,7 @@ fi
 
 # --- .venv --------------------------------------------------------------------------------------
 
-# One at a time: two `make` in one tree would fill the same environment.
+# Take a lock, because two `make` in one tree would fill the same environment.
 mkdir -p "$root/.tools"
 exec 9>"$root/.tools/bootstrap.lock"
 ! has flock || flock 9
@@ -297,8 +297,9 @@ install_python() {
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input "$@"
 }
 
-# install_many PYTHON WORD...: hundreds of packages, for which uv takes seconds where pip takes minutes. It
-# reads no pip.conf, so a host that reaches its index only by pip's settings is served by pip.
+# install_many PYTHON WORD...: install hundreds of packages with uv, which takes seconds instead of
+# the minutes of pip. If uv fails, use pip: uv reads no pip.conf, so it fails on a host that reaches
+# its index only with the settings of pip.
 install_many() {
     local python=$1
     shift
@@ -306,8 +307,8 @@ install_many() {
         "$python" -m pip install --quiet --disable-pip-version-check --no-input "$@"
 }
 
-# Scripts in an environment carry its path and its Python's, so a moved tree or another Python needs
-# a new one.
+# Scripts in an environment contain the paths of the environment and of its Python. So a moved tree
+# or another Python needs a new environment.
 place="$root $("$python" -c 'import sys; print(sys.base_prefix, sys.version.split()[0])')"
 stamp="$place $(cksum <"$requirements")"
 if [ ! -x "$venv/bin/python" ] || [ "$(cat "$venv/dray-stamp" 2>/dev/null)" != "$stamp" ]; then
@@ -318,7 +319,7 @@ if [ ! -x "$venv/bin/python" ] || [ "$(cat "$venv/dray-stamp" 2>/dev/null)" != "
     printf '%s\n' "$stamp" >"$venv/dray-stamp"
 fi
 
-# A stamp of its own: building alone never waits for Airflow, and does not throw it away either.
+# Airflow has its own stamp, so that building alone neither waits for Airflow nor removes it.
 if [ "$level" != build ] && [ "$level" != xrootd ] && [ "$level" != bench ]; then
     stamp=$(cksum <"$requirements_airflow")
     if [ "$(cat "$venv/dray-airflow-stamp" 2>/dev/null)" != "$stamp" ]; then

@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# Build docker/drayd.Dockerfile and try docker/compose.yaml for real: two sites, a client, copies
-# between them, kills. Run by `make test-docker`; not part of `make test`.
+# Builds docker/drayd.Dockerfile and tests docker/compose.yaml: two sites, a client, copies between
+# the sites, kills. `make test-docker` runs this script. It is not part of `make test`.
 #
-#   tools/container.sh          builds, tries, takes everything away again
+#   tools/container.sh          builds and tests, and removes everything afterwards
 #   KEEP=1 tools/container.sh   leaves the images for the next run
 #
-# With docker where its daemon answers, else with podman, whose images, containers and networks then
-# lie in .tools/containers and nowhere else. As root it installs a missing podman with apt-get; else
-# it prints the command that would. Where no registry answers, a base image is made by debootstrap:
-# Debian's packages, but not Debian's published image, and so it is said.
+# The script uses docker if its daemon answers. Otherwise it uses podman, whose images, containers
+# and networks are then only in .tools/containers. As root it installs a missing podman with
+# apt-get. Otherwise it prints the command that installs podman. If no registry answers, debootstrap
+# makes the base image from Debian's packages, and the script reports that this is not Debian's
+# published image.
 #
-# Read from the environment: ENGINE (docker or podman), KEEP=1, DRAY_NO_INSTALL=1 (never call
+# Environment variables: ENGINE (docker or podman), KEEP=1, DRAY_NO_INSTALL=1 (never call
 # apt-get), DEBIAN_MIRROR (for debootstrap).
 set -euo pipefail
 

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# The engine alone, shown: a real tree moves between two processes over TLS, the receiving one dies by
-# kill -9 in the middle, the same command again sends only what was not safe yet.
+# Demonstrates the engine without endpoints. A real tree moves between two processes over TLS. The
+# receiving process is killed with kill -9 in the middle. Then the same command sends only data that
+# was not safe yet.
 #
-#   make demo-engine            a tree of about 400 MiB made for the purpose
-#   make demo-engine DATA=DIR     your own
+#   make demo-engine            with a generated tree of about 400 MiB
+#   make demo-engine DATA=DIR     with your own tree
 #
-# Everything stays in one temporary folder and on loopback; both are gone at the end.
+# All files are in one temporary folder, which is removed at the end. All connections are on
+# loopback.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -2,10 +2,11 @@
 # Fuzz decoders: tools/fuzz.sh SECONDS           every target, SECONDS each
 #                tools/fuzz.sh TARGET SECONDS    one target
 #                tools/fuzz.sh --list            their names
-# Neither a nightly toolchain nor cargo-fuzz nor clang is needed: coverage comes from a stable code
-# generation pass, libFuzzer from the crate libfuzzer-sys (a C++ compiler builds it), and
-# RUSTC_BOOTSTRAP=1 lets the stable compiler add the address sanitizer. DRAY_FUZZ_SANITIZER=none
-# leaves that out, where its runtime is missing. Corpus and findings: engine/fuzz/corpus, artifacts.
+# No nightly toolchain, cargo-fuzz or clang is needed. A stable code generation pass adds the
+# coverage, the crate libfuzzer-sys contains libFuzzer (a C++ compiler builds it), and with
+# RUSTC_BOOTSTRAP=1 the stable compiler adds the address sanitizer. DRAY_FUZZ_SANITIZER=none omits
+# the sanitizer, for hosts without its runtime. The corpus is in engine/fuzz/corpus, and findings
+# are in engine/fuzz/artifacts.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -52,7 +53,7 @@ if [ "${DRAY_FUZZ_SANITIZER:-address}" = address ]; then
     flags+=(-Zsanitizer=address)
     export RUSTC_BOOTSTRAP=1
 fi
-# Not the folder of the other builds: these flags would make cargo build everything again each time.
+# Use a separate build folder. With other flags in the same folder, cargo would rebuild everything.
 target_dir=${CARGO_TARGET_DIR:-$root/engine/target}/fuzz
 
 bins=()
@@ -70,7 +71,8 @@ for target in "${targets[@]}"; do
         seeds+=("$golden")
     fi
     echo "fuzz: $target for $seconds s"
-    # A bound on one allocation as well as on all: a claimed length must cost nothing.
+    # Limit each allocation and all allocations together, because a claimed length must not cause a
+    # large allocation.
     "$target_dir/$host/release/$target" "$fuzz/corpus/$target" "${seeds[@]}" \
         -artifact_prefix="$fuzz/artifacts/$target/" -max_total_time="$seconds" -max_len=16384 \
         -rss_limit_mb=1024 -malloc_limit_mb=32 -timeout=10 -print_final_stats=1 -verbosity=0

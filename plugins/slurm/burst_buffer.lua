@@ -20,16 +20,17 @@ local config = {
     -- HOST[:PORT] of the endpoint, and the fingerprint of its key.
     endpoint = os.getenv("DRAY_ENDPOINT") or "localhost:4735",
     peer_key = os.getenv("DRAY_PEER_KEY") or "",
-    -- The program.
+    -- Path of the program `dray`.
     program = os.getenv("DRAY_PROGRAM") or "dray",
-    -- File with the token of a user; %s is the number of the user.
+    -- File with the token of a user. %s is replaced by the numeric id of the user.
     token_file = os.getenv("DRAY_SLURM_TOKENS") or "/etc/dray/slurm/%s.token",
     -- Folder for one file per job. The user of slurmctld must be able to write there.
     state = os.getenv("DRAY_SLURM_STATE") or "/var/spool/slurmctld/dray",
     -- Name of the fast root, and its mount point on the compute nodes.
     fast_root = os.getenv("DRAY_SLURM_ROOT") or "fast",
     fast_mount = os.getenv("DRAY_SLURM_MOUNT") or "/fast",
-    -- Time for which the endpoint keeps the fast copies of a job: the longest wait and run.
+    -- Time for which the endpoint keeps the fast copies of a job. It must cover the longest time
+    -- for which a job waits and runs.
     pin = os.getenv("DRAY_SLURM_PIN") or "7d",
 }
 
@@ -276,7 +277,7 @@ function slurm_bb_data_in(job_id, job_script, uid, gid)
             local words = stage_words(operation, id)
             words[#words + 1] = "--pin"
             words[#words + 1] = config.pin
-            -- Stored before the copy, so that a cancelled job removes it too.
+            -- Store the id before the copy starts, so that a cancelled job removes the copy too.
             state[#state + 1] = (operation.keep == "yes" and "keep " or "copy ") .. id
             write_state(job_id, state)
             local exit, output = dray(uid, words)
@@ -322,7 +323,7 @@ function slurm_bb_post_run(job_id, job_script, uid, gid)
     return slurm.SUCCESS
 end
 
--- Copies the results of the job to the slow root, and waits for it.
+-- Copies the results of the job to the slow root, and waits for the copies.
 function slurm_bb_data_out(job_id, job_script, uid, gid)
     local found, wrong = read_operations(job_script)
     if found == nil then
