@@ -202,7 +202,7 @@ def test_the_deadline_comes_from_the_conf_then_the_first_alert(database: Loose) 
 def test_a_worker_plans_with_past_medians_and_finished_tasks(
     run_dag: Callable[..., Any],
 ) -> None:
-    """Of three runs, the third plans with the medians of the first two and its own progress."""
+    """The third of three runs plans with the medians of the first two and its own progress."""
     from airflow.sdk import task
 
     from dray_airflow.deadlines.dag import deadline_for, expect, plan_for

@@ -70,7 +70,12 @@ impl Resource {
             }
             let name = unescaped(name).map_err(|why| refuse(ErrorKind::InvalidName, why))?;
             match name.as_slice() {
-                b"" => return Err(refuse(ErrorKind::InvalidName, "the path has an empty name")),
+                b"" => {
+                    return Err(refuse(
+                        ErrorKind::InvalidName,
+                        "a component of the path is empty",
+                    ));
+                }
                 b"." | b".." => {
                     return Err(refuse(
                         ErrorKind::PathEscapes,

@@ -1,6 +1,7 @@
-//! Measures the time per byte to compute both checksums. Compares two crc libraries, the one that
-//! dray uses and the one that the tests use, for several stride lengths. A stride is the number of
-//! bytes that one algorithm sums before the other algorithm sums the same bytes.
+//! Measures the time per byte to compute the two checksums of an object, CRC-32C and Adler-32, for
+//! several stride lengths. A stride is the number of bytes that one algorithm sums before the other
+//! algorithm sums the same bytes. The CRC is measured with two libraries: the library that dray
+//! uses, and the library that the tests use.
 //!
 //! ```text
 //! cargo run --release -p dray-core --example sums

@@ -20,7 +20,7 @@ impl Name {
     /// [`ErrorKind::InvalidName`] with the reason as its cause.
     pub fn new(bytes: &[u8]) -> Result<Self, Error> {
         if bytes.is_empty() {
-            return Err(invalid(bytes, "the path has an empty name"));
+            return Err(invalid(bytes, "a component of the path is empty"));
         }
         if bytes.len() > NAME_LENGTH_MAX {
             return Err(invalid(bytes, "a name is longer than 255 bytes"));

@@ -449,8 +449,8 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
             return Err(
                 Error::new(ErrorKind::Internal, End::Sink, "record a range in the log").cause(
                     format!(
-                        "{} bytes at {} of file number {number} are outside the file, empty or \
-                            already in the log",
+                        "a range of {} bytes at offset {} of file number {number} is empty, \
+                            outside the file, or already in the log",
                         range.length, range.offset
                     ),
                 ),

@@ -1,5 +1,5 @@
-//! Tuners on four network paths. Dray's tuner must reach the required throughput, and must leave
-//! numbers at which the other end fails.
+//! Tuners on four network paths. Dray's tuner must reach the required throughput. It must reduce the
+//! number of streams if the other end fails at this number.
 
 use dray_sim::experiments::tuner;
 use tuner::paths::PATHS;

@@ -141,8 +141,10 @@ impl Source {
     /// target could wait forever, if other targets hold all the credit and do not use it.
     fn balance_credit(&mut self) {
         let mut starving = self.objects.starving();
-        // A sink that writes in order may hold arrived blocks while it waits for blocks of the
-        // starving target. So blocks in transit do not end the starvation.
+        // The blocks that a target has in transit normally return credit when they are written, so
+        // such a target does not starve. But a sink that writes in order may keep these blocks until
+        // an earlier block arrives, and the source cannot send that block without credit. For such a
+        // sink, ignore the blocks in transit.
         let holds = self
             .ready
             .is_some_and(|ready| ready.ordered_window.is_some());

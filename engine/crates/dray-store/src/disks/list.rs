@@ -234,7 +234,7 @@ impl DisksLister {
             all.join(", "),
             of(disk)
         );
-        let remedy = "remove the other files from their disks";
+        let remedy = "delete this file on all disks but one";
         Ok(Duplicate::Newest(error.cause(cause).remedy(remedy)))
     }
 
