@@ -221,8 +221,8 @@ def test_a_kill_keeps_every_promise_and_gives_none_twice(
                     assert each.promised == (each.id in promised), each
                 known = {each.id for each in here.transfers(state=["live"], limit=1000)}
                 assert set(promised) <= known
-                # The promises in force are not given again: the same requests do not fit a second
-                # time.
+                # After the restart, the promises still reserve the link, so a further request of
+                # the same size is refused.
                 again = [
                     Request(
                         "/data/none",

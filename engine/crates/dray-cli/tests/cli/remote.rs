@@ -100,7 +100,7 @@ fn push_and_pull() {
             (&3.into(), &5_000_005.into())
         );
         assert_eq!(
-            scene.tree(format!("server/{folder}/d")),
+            scene.tree(format!("served/{folder}/d")),
             scene.tree("d"),
             "{more:?}"
         );
@@ -123,13 +123,13 @@ fn meanings_are_the_same_far_away() {
     let scene = scene();
     let server = TestServer::open(&scene, &[]);
     server.good(&scene, &["d/small", &server.url("x/name")]);
-    assert_eq!(scene.read("server/x/name"), b"small");
+    assert_eq!(scene.read("served/x/name"), b"small");
     server.good(&scene, &["d/small", &server.url("x/")]);
-    assert_eq!(scene.read("server/x/small"), b"small");
+    assert_eq!(scene.read("served/x/small"), b"small");
     server.good(&scene, &["d/small", &server.url("")]);
-    assert_eq!(scene.read("server/small"), b"small");
+    assert_eq!(scene.read("served/small"), b"small");
     server.good(&scene, &["-r", "d/", &server.url("y")]);
-    assert_eq!(scene.tree("server/y"), scene.tree("d"));
+    assert_eq!(scene.tree("served/y"), scene.tree("d"));
     server.good(&scene, &[&server.url("x/name"), "renamed"]);
     assert_eq!(scene.read("renamed"), b"small");
     server.good(&scene, &["-r", &server.url("y/"), "z"]);
@@ -143,7 +143,7 @@ fn meanings_are_the_same_far_away() {
         &["--range", "1000:2000", "d/large", &server.url("part")],
     );
     assert_eq!(
-        scene.read("server/part"),
+        scene.read("served/part"),
         &scene.read("d/large")[1000..3000]
     );
     let done = server.cp(
@@ -151,7 +151,7 @@ fn meanings_are_the_same_far_away() {
         &["--checksum", "adler32:1", "d/small", &server.url("bad")],
     );
     assert_eq!(done.code, Some(1), "{}", done.err);
-    assert!(!scene.exists("server/bad") && scene.is_clean("served"));
+    assert!(!scene.exists("served/bad") && scene.is_clean("served"));
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn nobody_without_key_and_token() {
         assert_eq!(done.code, Some(3), "{}", done.err);
         assert_eq!(done.json()["error"]["kind"], "unauthorized");
     }
-    assert!(!scene.exists("server/a"));
+    assert!(!scene.exists("served/a"));
     // Options may come from the environment instead of the command line.
     let mut command = scene.command(&["cp", "d/small", &to]);
     command
@@ -189,9 +189,9 @@ fn nobody_without_key_and_token() {
 #[test]
 fn nothing_leaves_the_root() {
     let scene = scene();
-    scene.write("outside/secret", b"secret").folder("server/in");
-    std::os::unix::fs::symlink("../outside", scene.path("server/way")).expect("make a link");
-    std::os::unix::fs::symlink("../../outside", scene.path("server/in/way")).expect("make a link");
+    scene.write("outside/secret", b"secret").folder("served/in");
+    std::os::unix::fs::symlink("../outside", scene.path("served/way")).expect("make a link");
+    std::os::unix::fs::symlink("../../outside", scene.path("served/in/way")).expect("make a link");
     let server = TestServer::open(&scene, &[]);
     for path in [
         "../outside/x",
@@ -224,7 +224,7 @@ fn nothing_leaves_the_root() {
 #[test]
 fn one_way_only() {
     let scene = scene();
-    scene.write("server/a", b"alpha");
+    scene.write("served/a", b"alpha");
     let server = TestServer::open(&scene, &["--read-only"]);
     let done = server.cp(&scene, &["d/small", &server.url("b")]);
     assert_eq!(done.code, Some(3));
@@ -260,7 +260,7 @@ fn a_killed_server_is_found_again() {
             }
         };
         let top = if is_push {
-            format!("server/{folder}")
+            format!("served/{folder}")
         } else {
             folder.clone()
         };
@@ -312,17 +312,17 @@ fn a_stopped_server_ends_in_peace_and_the_client_can_go_on() {
     let arguments = ["-r", "d", &to, "--rate", "2MiB", "--retries", "0"];
     let running = scene.start(&server.with(&arguments));
     until("the partial file", || {
-        scene.exists("server/in/d") && !scene.is_clean("server/in/d")
+        scene.exists("served/in/d") && !scene.is_clean("served/in/d")
     });
     server.serving.signal(Signal::TERM);
     let done = running.wait();
     assert_eq!(done.code, Some(5), "{}{}", done.out, done.err);
-    assert!(!scene.exists("server/in/d/large"));
+    assert!(!scene.exists("served/in/d/large"));
     let status = server.serving.child().wait().expect("it ends");
     assert_eq!(status.code(), Some(0));
     let server = TestServer::open(&scene, &[]);
     server.good(&scene, &["-r", "d", &server.url("in")]);
-    assert_eq!(scene.tree("server/in/d"), scene.tree("d"));
+    assert_eq!(scene.tree("served/in/d"), scene.tree("d"));
     assert!(scene.is_clean("served"));
 }
 
@@ -334,7 +334,7 @@ fn a_client_that_is_stopped_goes_on() {
     server.good(&scene, &["-r", "d", &server.url("out")]);
     let (to, from) = (server.url("in"), server.url("out/d"));
     for (arguments, top) in [
-        (["-r", "d", &to], "server/in"),
+        (["-r", "d", &to], "served/in"),
         (["-r", &from, "back"], "back"),
     ] {
         let slow = [&arguments[..], &["--rate", "3MiB"]].concat();
@@ -365,9 +365,9 @@ fn a_client_hears_why_the_server_broke_off() {
     let to = server.url("in");
     let running = scene.start(&server.with(&["-r", "d", &to, "--rate", "2MiB"]));
     until("the partial file", || {
-        scene.exists("server/in/d") && !scene.is_clean("server/in/d")
+        scene.exists("served/in/d") && !scene.is_clean("served/in/d")
     });
-    for entry in std::fs::read_dir(scene.path("server/in/.dray-log")).expect("a log") {
+    for entry in std::fs::read_dir(scene.path("served/in/.dray-log")).expect("a log") {
         let path = entry.expect("an entry").path();
         if path.extension().is_some_and(|name| name == "lease") {
             // Overwrite the lease, as another host would if it took over the destination without

@@ -60,7 +60,7 @@ const COUNTERS: [(&str, &str); 10] = [
     ("dray_tier_deletions_total", "Deleted fast copies."),
     (
         "dray_tier_deleted_bytes_total",
-        "Bytes of deleted fast copies.",
+        "Bytes of the copies that were deleted from fast roots.",
     ),
     (
         "dray_tier_deletions_failed_total",

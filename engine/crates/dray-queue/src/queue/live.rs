@@ -224,8 +224,8 @@ pub(super) struct Live {
 }
 
 /// Counters of held transfers since the start of the process. If the policy prefers other
-/// transfers, a transfer is held: it keeps its session but moves no data. It can also give up its
-/// session.
+/// transfers, it holds a transfer: the transfer moves no data. A held transfer normally keeps its
+/// session, but may give up the session to another transfer.
 #[derive(Debug, Default)]
 pub struct Holds {
     /// Number of times that the policy held a transfer.

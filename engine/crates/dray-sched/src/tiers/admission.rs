@@ -2,7 +2,8 @@
 //!
 //! A claim is admitted if it fits into the bytes that nothing uses. Otherwise it waits in the order
 //! of submission, and the tier frees space for the first claim. A claim that can never fit is
-//! refused. The paper has no such rule: its applications stop until the tier has space (5.3.3).
+//! refused. The paper on burst-buffer over-subscription (BBOS) has no claims: an application that
+//! writes to a full tier stops until the tier has space (section 5.3.3).
 //!
 //! [`super::placement`] admits the waiting claims in the order of submission, so the oldest claim
 //! gets every byte that becomes free. Admitted claims and used bytes never exceed the capacity.

@@ -296,7 +296,7 @@ fn folders_that_overlap_or_belong_elsewhere_are_refused() {
         open(&mixed)
             .expect_err("two stores")
             .cause
-            .contains("other disks")
+            .contains("another set of disks")
     );
     let twice = [one.dirs[0].clone(), one.dirs[0].clone()];
     open(&twice).expect_err("one folder twice");

@@ -21,7 +21,7 @@ fn a_bound_transfer_is_cancelled_without_queries() {
     assert_eq!(queue.tick(clock::now()).expect("ticked").forsaken, 1);
     let shown = queue.show(&actor("alice"), "bound").expect("there");
     assert_eq!(shown.state, State::Cancelled);
-    assert!(shown.notices[0].contains("no caller"));
+    assert_eq!(&*shown.error.expect("a reason").kind, "unattended");
 }
 
 #[test]
