@@ -1,17 +1,19 @@
 //! Chooses the sessions to end when other transfers must start and no session slot is free.
 //!
-//! The plan of promised transfers counts bytes, not session slots. So promised transfers start in
-//! the order of their latest start. If no slot is free, a promised transfer takes the slot of a
-//! transfer that can wait: first of a held transfer, then of a transfer without a promise
-//! (background class first), then of a promised transfer whose latest start is much later.
+//! The plan reserves bytes for promised transfers, but no session slots. The *latest start* of a
+//! promised transfer is the last moment at which it can start and still keep its promise. Promised
+//! transfers start in the order of their latest starts. If no slot is free, a promised transfer
+//! takes the slot of a transfer that can wait. The first choice is a transfer that the policy holds
+//! (it has a session, but moves no data). The second choice is a transfer without a promise,
+//! background class first. The last choice is a promised transfer whose latest start is much later.
 //!
-//! Non-goals: the plan ([`crate::broker`]), holds within the limits ([`crate::policy`]), ending a
-//! session.
+//! Non-goals: making the plan ([`crate::broker`]), deciding which transfers to hold
+//! ([`crate::policy`]), ending a session.
 //!
-//! Invariant owned here: a session never ends for a transfer that would later have to return the
-//! slot to it. A promised transfer gives up its slot only for an urgent one, and only if its own
-//! latest start is later by more than [`HURRY`]. This order changes only if the capacity of a link
-//! increases.
+//! Invariant owned here: if session A ends to give its slot to transfer B, B never has to give the
+//! slot back to A. A promised transfer gives up its slot only for an urgent promised transfer, and
+//! only if its own latest start is later by more than [`HURRY`]. The order of the latest starts
+//! changes only if the capacity of a link increases.
 
 use dray_core::rate::Class;
 use dray_core::{Time, TransferId};

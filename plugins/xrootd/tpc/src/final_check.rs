@@ -194,8 +194,8 @@ impl FinalCheck {
                     "the source's server gave no checksum for comparison: {why}"
                 ))
                 .remedy(
-                    "set compare = \"offered\" to copy files without a checksum of the \
-                    source's server",
+                    "set compare = \"offered\" to also copy files for which the \
+                    source's server has no checksum",
                 ));
         }
         log::note(&format!(
