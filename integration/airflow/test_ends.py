@@ -73,8 +73,8 @@ def await_forgotten(scene: Scene, deleted: Run) -> None:
     heard = re.compile(text)
 
     def has_processed_end() -> bool:
-        # A scheduler of Airflow 3.3.2 exits with an error if it finds a run deleted at the moment
-        # when it processes it. The next scheduler knows no process of the previous one.
+        # The scheduler of Airflow 3.3.2 exits with an error if a run is deleted while the scheduler
+        # processes that run. A new scheduler does not know the processes of its predecessor.
         if scene.airflow.revive("scheduler"):
             print(f"the scheduler has ended:\n{scene.airflow.said('scheduler')}")
             return True

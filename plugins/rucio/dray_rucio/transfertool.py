@@ -248,8 +248,8 @@ class DrayTransfertool(Transfertool):
         try:
             if self.external_host == NO_HOST:
                 _site_of(transfer.dst.rse)
-            # Called before the sources, so that an error of the destination is not taken for
-            # theirs.
+            # Look up the destination before the sources, so that an error of the destination is
+            # not reported as an error of a source.
             key = hosts.key(self.external_host)
             previous = transfer.rws.previous_attempt_id
             if previous is not None:

@@ -95,7 +95,9 @@ impl DisksStore {
         if dirs.is_empty() || dirs.len() > DISKS_MAX {
             return Err(Error::new(ErrorKind::InvalidRequest, end, "open the disks")
                 .cause(format!("{} folders are given", dirs.len()))
-                .remedy(format!("give between 1 and {DISKS_MAX} folders, one on each disk")));
+                .remedy(format!(
+                    "give between 1 and {DISKS_MAX} folders, one on each disk"
+                )));
         }
         let mut disks: Vec<Disk> = Vec::with_capacity(dirs.len());
         let mut found = BTreeSet::new();

@@ -73,7 +73,7 @@ pub fn negotiate(ours: &Hello, theirs: &Hello) -> Result<Agreed> {
 
 fn incompatible(ours: &Hello, theirs: &Hello, cause: String, remedy: String) -> Error {
     let operation = format!(
-        "agree with the peer ({}, this end is {})",
+        "agree with the peer on the protocol (the peer is {}, this end is {})",
         theirs.software.escape_debug(),
         ours.software.escape_debug()
     );

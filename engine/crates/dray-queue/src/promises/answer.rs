@@ -180,7 +180,7 @@ impl<'a> Names<'a> {
         let error = Error::new(ErrorKind::NotAdmitted, End::Here, operation)
             .cause(words.join("; "))
             .remedy(format!(
-                "{instead}, or without a promise (\"admission\": \"best_effort\")"
+                "{instead}, or submit the transfer without a promise (\"admission\": \"best_effort\")"
             ));
         NotAdmitted { at, answers, error }
     }
