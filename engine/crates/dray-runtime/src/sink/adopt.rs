@@ -256,7 +256,7 @@ impl Space {
         };
         let record = |epoch| record_of(store.as_ref(), &transfer, &boot_id, epoch, 0);
         let mut taken = match lock_lease(&from.place, &record, &words, Duration::ZERO) {
-            Ok((file, record)) => Lease::new(file, record),
+            Ok((file, record)) => Lease::new(file, record, &store.capabilities()),
             Err(error) if error.kind == ErrorKind::LeaseHeld => return Ok(None),
             Err(error) => return Err(error),
         };

@@ -129,7 +129,7 @@ impl Destination {
         let (store, transfer) = (place.store.as_ref(), &request.transfer);
         let record = |epoch| record_of(store, transfer, &boot_id, epoch, mark);
         let (file, record) = lock_lease(&place, &record, &request.words, HOLDER_PATIENCE)?;
-        let lease = Lease::new(file, record);
+        let lease = Lease::new(file, record, &store.capabilities());
         Self::open_log(place, lease, request, boot_id)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! The module `lease_watch` checks a lease that is already held.
 
-use crate::sink::lease_watch::{FRESH, Lease, read_slots};
+use crate::sink::lease_watch::{FRESH, Lease, fresh_of, read_slots};
 use crate::sink::log_place::LogPlace;
 use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId};
 use dray_log::lease::{self, LEASE_BYTES};
@@ -130,11 +130,11 @@ pub(super) fn lock_lease(
                     // The previous holder did not release the lease. If it runs on another host, it
                     // may still rely on its last check of the lease, and one of its calls may be
                     // pending. Wait for both.
-                    let late = match is_gone(before, &record) {
-                        true => Duration::ZERO,
-                        false => store.capabilities().late_calls,
-                    };
-                    std::thread::sleep(late.max(FRESH));
+                    let capabilities = store.capabilities();
+                    std::thread::sleep(match is_gone(before, &record) {
+                        true => FRESH,
+                        false => capabilities.late_calls + fresh_of(&capabilities),
+                    });
                 }
                 return Ok((file, record));
             }

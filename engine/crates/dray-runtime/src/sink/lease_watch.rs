@@ -7,19 +7,36 @@ use dray_core::lock::LockExt;
 use dray_core::{Error, Result};
 use dray_log::LeaseRecord;
 use dray_log::lease::{self, LEASE_BYTES};
-use dray_store::ControlFile;
-use std::sync::{Mutex, MutexGuard};
+use dray_store::{Capabilities, ControlFile};
+use std::sync::Mutex;
 use std::time::Duration;
 
-/// Maximum age of a lease check that a call for a small file or an object may rely on. On network
-/// storage each check costs a round trip, and a small file has three such calls. A process that
-/// takes a lease that was not released waits at least this long before its first other call.
+/// Maximum age of a lease check that a call for a small file or an object may rely on, in a store
+/// whose locks the system of this host guards. A process that takes a lease that was not released
+/// waits at least this long before its first other call.
 pub(super) const FRESH: Duration = Duration::from_millis(10);
+
+/// The same age in a store of a server, where each check costs a round trip to a storage target
+/// that may be slow. The value is an estimate: much longer than a round trip, and short beside
+/// [`Capabilities::late_calls`], which a new holder waits in addition.
+const FRESH_REMOTE: Duration = Duration::from_millis(500);
+
+/// Returns the maximum age of a lease check in a store.
+pub(super) fn fresh_of(capabilities: &Capabilities) -> Duration {
+    match capabilities.late_calls.is_zero() {
+        true => FRESH,
+        false => FRESH_REMOTE,
+    }
+}
 
 /// A held lease on a log. Dropping this value releases the lease.
 pub(super) struct Lease {
     pub(super) file: Box<dyn ControlFile>,
     pub(super) record: LeaseRecord,
+    /// Maximum age of a check in [`Lease::check_often`].
+    fresh: Duration,
+    /// Held while a thread reads the lease.
+    reader: Mutex<()>,
     seen: Mutex<LastCheck>,
 }
 
@@ -35,44 +52,68 @@ struct LastCheck {
 }
 
 impl Lease {
-    pub(super) fn new(file: Box<dyn ControlFile>, record: LeaseRecord) -> Self {
+    pub(super) fn new(
+        file: Box<dyn ControlFile>,
+        record: LeaseRecord,
+        capabilities: &Capabilities,
+    ) -> Self {
         Self {
             file,
             record,
+            fresh: fresh_of(capabilities),
+            reader: Mutex::default(),
             seen: Mutex::default(),
         }
     }
 
-    fn seen(&self) -> MutexGuard<'_, LastCheck> {
-        self.seen.lock_unpoisoned()
-    }
-
     /// Checks that this process still holds the lease.
     pub(super) fn check(&self) -> Result<()> {
-        let asked = since_boot();
-        self.look(&mut self.seen(), asked)
+        self.check_since(since_boot())
     }
 
-    /// Checks that this process held the lease recently. If many threads call this method, one of
-    /// them reads the file and the others use its result.
+    /// Checks that this process held the lease recently. One thread repeats the check when half of
+    /// its maximum age has passed. Meanwhile the other threads rely on the last check.
     pub(super) fn check_often(&self) -> Result<()> {
         let asked = since_boot();
-        let mut seen = self.seen();
-        match seen.before {
-            Some(before) if since_boot().saturating_sub(before) < FRESH => Ok(()),
-            _ => self.look(&mut seen, asked),
+        let before = self.seen.lock_unpoisoned().before;
+        let age = before.map(|before| asked.saturating_sub(before));
+        match age {
+            Some(age) if age < self.fresh / 2 => Ok(()),
+            Some(age) if age < self.fresh => match self.reader.try_lock() {
+                Ok(_reader) => self.read(),
+                Err(_) => Ok(()),
+            },
+            _ => self.check_since(asked),
         }
     }
 
-    /// Reads the lease. A check that has waited for a failed check of another thread uses that
-    /// error. Otherwise storage that does not answer would cost one timeout for each thread.
-    fn look(&self, seen: &mut LastCheck, asked: Duration) -> Result<()> {
+    /// Checks the lease at a time that is not before `asked`. If another thread has begun to read
+    /// the lease after `asked`, this thread uses the result. So threads that wait for slow storage
+    /// need two reads together. This thread also uses the error of a read that ended after `asked`:
+    /// otherwise storage that does not answer would cost one timeout for each thread.
+    fn check_since(&self, asked: Duration) -> Result<()> {
+        let _reader = self.reader.lock_unpoisoned();
+        let seen = self.seen.lock_unpoisoned();
         if let Some((ended, error)) = &seen.failed
             && *ended >= asked
         {
             return Err(error.clone());
         }
-        let looked = self.read(seen);
+        if seen.before.is_some_and(|before| before >= asked) {
+            return Ok(());
+        }
+        drop(seen);
+        self.read()
+    }
+
+    /// Reads the lease and records the result. The caller holds `reader`.
+    fn read(&self) -> Result<()> {
+        let before = since_boot();
+        let mut bytes = [0; LEASE_BYTES];
+        let read = read_slots(self.file.as_ref(), &mut bytes);
+        let mut seen = self.seen.lock_unpoisoned();
+        let looked = read.and_then(|length| self.compare(&mut seen, &bytes[..length]));
+        seen.before = looked.is_ok().then_some(before);
         seen.failed = looked
             .as_ref()
             .err()
@@ -80,13 +121,8 @@ impl Lease {
         looked
     }
 
-    fn read(&self, seen: &mut LastCheck) -> Result<()> {
-        let now = since_boot();
-        seen.before = None;
-        let mut bytes = [0; LEASE_BYTES];
-        let length = read_slots(self.file.as_ref(), &mut bytes)?;
-        let held = &bytes[..length];
-        if length == 0 || seen.bytes != held {
+    fn compare(&self, seen: &mut LastCheck, held: &[u8]) -> Result<()> {
+        if held.is_empty() || seen.bytes != held {
             let found = lease::newest(held)?;
             if lease::is_fenced(&self.record, found.as_ref()) {
                 return Err(lease::fenced_error(found.as_ref()));
@@ -94,7 +130,6 @@ impl Lease {
             seen.bytes.clear();
             seen.bytes.extend_from_slice(held);
         }
-        seen.before = Some(now);
         Ok(())
     }
 }

@@ -1,11 +1,11 @@
-use super::{FRESH, Lease};
+use super::{FRESH, FRESH_REMOTE, Lease};
 use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId};
 use dray_log::{BootId, LeaseRecord, LockKind};
-use dray_store::{ControlFile, ControlMode, PosixOptions, PosixStore, Store};
+use dray_store::{Capabilities, ControlFile, ControlMode, PosixOptions, PosixStore, Store};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn record(epoch: u64) -> LeaseRecord {
     LeaseRecord {
@@ -19,18 +19,33 @@ fn record(epoch: u64) -> LeaseRecord {
     }
 }
 
-/// A control file that does not answer in time.
-struct Silent(Arc<AtomicUsize>);
+/// A control file that answers slowly: with the bytes, or with a timeout without them.
+struct Slow {
+    bytes: Option<Vec<u8>>,
+    reads: Arc<AtomicUsize>,
+}
 
-impl ControlFile for Silent {
+/// Duration of a read of [`Slow`], longer than [`FRESH`].
+const SLOW: Duration = Duration::from_millis(100);
+
+impl ControlFile for Slow {
     fn len(&self) -> Result<u64> {
-        Ok(0)
+        Ok(self.bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
     }
 
-    fn read_at(&self, _offset: u64, _buffer: &mut [u8]) -> Result<usize> {
-        self.0.fetch_add(1, Ordering::SeqCst);
-        thread::sleep(Duration::from_millis(300));
-        Err(Error::new(ErrorKind::TimedOut, End::Sink, "read"))
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        if offset == 0 {
+            self.reads.fetch_add(1, Ordering::SeqCst);
+            thread::sleep(SLOW);
+        }
+        let Some(bytes) = &self.bytes else {
+            return Err(Error::new(ErrorKind::TimedOut, End::Sink, "read"));
+        };
+        let rest = bytes.get(usize::try_from(offset).unwrap_or(usize::MAX)..);
+        let rest = rest.unwrap_or_default();
+        let count = rest.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&rest[..count]);
+        Ok(count)
     }
 
     fn write_at(&self, _offset: u64, _bytes: &[u8]) -> Result<()> {
@@ -65,7 +80,11 @@ impl ControlFile for Silent {
 #[test]
 fn threads_that_wait_for_a_check_use_its_error() {
     let reads = Arc::new(AtomicUsize::new(0));
-    let lease = Lease::new(Box::new(Silent(Arc::clone(&reads))), record(1));
+    let file = Slow {
+        bytes: None,
+        reads: Arc::clone(&reads),
+    };
+    let lease = Lease::new(Box::new(file), record(1), &Capabilities::MINIMAL);
     thread::scope(|scope| {
         let checks: Vec<_> = (0..8)
             .map(|_| scope.spawn(|| lease.check_often()))
@@ -101,7 +120,7 @@ fn a_lease_check_is_reused_only_while_it_is_fresh() {
             .expect("written");
     };
     write(&record(1));
-    let lease = Lease::new(open(), record(1));
+    let lease = Lease::new(open(), record(1), &store.capabilities());
     lease.check_often().expect("ours");
     write(&record(2));
     let error = lease.check().expect_err("another's, as a look says");
@@ -109,9 +128,62 @@ fn a_lease_check_is_reused_only_while_it_is_fresh() {
     // The next check fails as well.
     assert!(lease.check_often().is_err());
 
-    let lease = Lease::new(open(), record(2));
+    let lease = Lease::new(open(), record(2), &store.capabilities());
     lease.check_often().expect("ours");
     write(&record(3));
     thread::sleep(FRESH);
     assert!(lease.check_often().is_err(), "too long ago");
+}
+
+fn slow(capabilities: &Capabilities) -> (Lease, Arc<AtomicUsize>) {
+    let (held, reads) = (record(1), Arc::new(AtomicUsize::new(0)));
+    let mut bytes = vec![0; usize::try_from(held.slot_offset()).expect("small")];
+    bytes.extend_from_slice(&held.encode().expect("fits"));
+    let reads_of_file = Arc::clone(&reads);
+    let file = Box::new(Slow {
+        bytes: Some(bytes),
+        reads: reads_of_file,
+    });
+    (Lease::new(file, held, capabilities), reads)
+}
+
+#[test]
+fn threads_that_wait_for_a_slow_check_share_the_next_read() {
+    let (lease, reads) = slow(&Capabilities::MINIMAL);
+    thread::scope(|scope| {
+        let checks: Vec<_> = (0..16)
+            .map(|_| scope.spawn(|| lease.check_often()))
+            .collect();
+        for check in checks {
+            check.join().expect("no panic").expect("ours");
+        }
+    });
+    // A thread cannot use a read that began before its call, so a second read follows. A thread
+    // that starts late may need a third one.
+    let reads = reads.load(Ordering::SeqCst);
+    assert!((1..=3).contains(&reads), "{reads} reads");
+}
+
+#[test]
+fn a_check_of_a_server_is_repeated_while_other_threads_use_the_last_one() {
+    let (lease, reads) = slow(&Capabilities {
+        late_calls: Duration::from_secs(1),
+        ..Capabilities::MINIMAL
+    });
+    lease.check_often().expect("ours");
+    lease.check_often().expect("ours");
+    assert_eq!(reads.load(Ordering::SeqCst), 1, "the first check is fresh");
+    thread::sleep(FRESH_REMOTE / 2 - SLOW / 2);
+    thread::scope(|scope| {
+        let begun = Instant::now();
+        let refresh = scope.spawn(|| lease.check_often());
+        thread::sleep(SLOW / 4);
+        lease.check_often().expect("ours");
+        assert!(
+            begun.elapsed() < SLOW,
+            "this thread does not wait for the read"
+        );
+        refresh.join().expect("no panic").expect("ours");
+    });
+    assert_eq!(reads.load(Ordering::SeqCst), 2);
 }

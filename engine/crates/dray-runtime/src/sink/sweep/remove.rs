@@ -194,7 +194,7 @@ pub(super) fn take(
     };
     file.write_at(record.slot_offset(), &record.encode()?)?;
     match is_named(store, path, &record)? {
-        true => Ok(Some(Lease::new(file, record))),
+        true => Ok(Some(Lease::new(file, record, &store.capabilities()))),
         // The last holder has removed the lease.
         false => Ok(None),
     }
