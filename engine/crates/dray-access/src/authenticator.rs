@@ -1,5 +1,5 @@
-//! Authenticates callers and decides on their actions: verifies tokens and certificates
-//! (dray-auth), maps them to owners, and checks the permissions of a principal on a path.
+//! Authenticates callers: verifies tokens and certificates with dray-auth, and maps the caller to
+//! an owner. Checks the permissions of a principal (an authenticated caller) on a path.
 
 use super::keyring::Keyring;
 use super::keys::{certificates, files, keys_missing, read, source};
@@ -51,11 +51,11 @@ pub struct Authenticator {
 }
 
 impl Authenticator {
-    /// Opens the authenticator of `config`. The keys of an issuer are fetched when a token first
-    /// needs them.
+    /// Creates the authenticator that `config` describes. The keys of a token issuer are fetched
+    /// when a token of that issuer first needs them.
     ///
     /// # Errors
-    /// If the configuration is wrong, or if a file that it names cannot be read.
+    /// If the configuration is wrong, or if a file that the configuration names cannot be read.
     pub fn open(config: &Config, roots: Roots) -> Result<Self> {
         config.map.check()?;
         let issuer = |issuer: &dray_config::Issuer| Issuer {
@@ -335,8 +335,8 @@ fn read_certificates(tls: &Tls) -> Result<Certificates> {
     // again.
     let seen = look(tls)?;
     let mut trust = Trust::new(Revocation {
-        // An authority needs no revocation list. If a list is past its next update, all
-        // certificates of its authority are refused.
+        // Accept an authority that has no revocation list. If an authority has a list that is past
+        // its `nextUpdate` time, refuse all certificates of that authority.
         demanded: false,
         stale: false,
     });

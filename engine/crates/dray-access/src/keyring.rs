@@ -202,10 +202,11 @@ impl Keyring {
         }
         let (answers, running) = watch::channel(());
         asked.running = Some(running.clone());
-        // This time applies if the task panics. Otherwise `fetch` sets the final time.
+        // Set the earliest time of the next request, in case the task below panics. If the task
+        // does not panic, `fetch` replaces this time.
         asked.next = Some(Instant::now() + known.source.pace.failed);
-        // The request runs in its own task, because other calls wait for it even if this caller
-        // disconnects.
+        // Fetch the keys in a separate task. Other callers may wait for the same keys, so the
+        // request must continue if this caller disconnects.
         let (keyring, issuer) = (self.clone(), issuer.to_owned());
         tokio::spawn(async move {
             keyring.fetch(&issuer).await;

@@ -198,7 +198,7 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     Ok(all)
 }
 
-/// Returns `path` itself if it is a file. Returns the sorted files in it if it is a folder.
+/// Returns the sorted files in the folder `path`. If `path` is a file, returns `path` itself.
 pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);

@@ -85,7 +85,7 @@ pub enum Action {
     /// Write a file that does not exist yet, or write into a folder.
     Create,
     /// Make an empty folder. A principal that may write to a path may also make the folders above
-    /// that path, even if it may not write files into them.
+    /// that path. The principal may make these folders even if it may not write files into them.
     MakeFolder,
     /// Replace, rename, remove.
     Modify,

@@ -2,8 +2,9 @@
 //! one transfer.
 //!
 //! Invariant of this module: a ticket permits one transfer, in one direction, below the ticket's
-//! paths. Only the endpoint with the key named in the ticket can use it, and only until it expires
-//! or is revoked. The issuing endpoint stores the SHA-256 of the secret, and never the secret.
+//! paths. Only the endpoint with the key named in the ticket can use the ticket. The ticket is
+//! valid until it expires or is revoked. The issuing endpoint stores the SHA-256 of the secret, and
+//! never the secret.
 
 use dray_api::api_path::ApiPath;
 use dray_api::{Direction, RateWish, TICKET_ALPHABET, TICKET_PREFIX, TICKET_RANDOM_BYTES};

@@ -97,7 +97,8 @@ impl SigningKey {
         Ok(Self { pair, id })
     }
 
-    /// Generates a new key. Returns it with its PKCS#8 PEM, which must be kept secret.
+    /// Generates a new key. Returns the key, and its PKCS#8 text in PEM form. The caller must keep
+    /// the text secret.
     ///
     /// # Errors
     /// [`ErrorKind::Internal`] if the random source fails.

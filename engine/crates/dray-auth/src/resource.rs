@@ -1,8 +1,9 @@
 //! The resource of a scope: a path, and a flag for folders.
 //!
 //! A token contains the resource as a URI path. The WLCG profile does not say how to treat a path
-//! that is not normalized. This module refuses such a path, because two programs that normalize it
-//! differently may disagree on the folder that contains it.
+//! that is not normalized. This module refuses such a path. Otherwise the issuer and the endpoint
+//! could normalize the path differently, and the token would grant rights to a folder that the
+//! issuer did not mean.
 
 use crate::escape::shown;
 use dray_core::{End, Error, ErrorKind, RelPath, Result};

@@ -78,8 +78,8 @@ impl Action {
         Self::Stage,
     ];
 
-    /// Returns the capabilities that grant the action. One of them suffices. The first capability
-    /// of the list grants the fewest rights.
+    /// Returns the capabilities that grant the action. A token needs only one of these
+    /// capabilities. The first capability of the list grants the fewest rights.
     #[must_use]
     pub const fn granted_by(self) -> &'static [Capability] {
         match self {
@@ -106,7 +106,7 @@ impl Action {
     }
 }
 
-/// One scope of a token, with the issuer's base prefixed to its path.
+/// One scope of a token. The path of the scope already contains the issuer's base as its prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scope {
     /// The right that the scope grants.

@@ -42,11 +42,11 @@ const RENEW: &str = "ask the issuer for a new token";
 pub struct Issuer {
     /// The `iss` claim of the issuer's tokens, compared exactly. Begins with `https://`.
     pub url: String,
-    /// Accepted audiences, usually `https://` and the host's name. A token must have one of them or
-    /// [`ANY_AUDIENCE`].
+    /// Accepted audiences, usually `https://` and the host's name. A token must name one of these
+    /// audiences or [`ANY_AUDIENCE`].
     pub audiences: Vec<String>,
-    /// Path of the area in which the issuer may grant rights. It is prefixed to each path of a
-    /// scope. `/` covers all paths.
+    /// Path of the area in which the issuer may grant rights. This path is prefixed to the path of
+    /// each scope. With `/`, the issuer may grant rights to all paths.
     #[serde(default = "everything")]
     pub base: String,
     /// True if a token must declare the WLCG profile (`wlcg.ver` of 1.x). The profile requires this

@@ -7,9 +7,9 @@
 //! TLS handshake.
 //!
 //! This module does not check that the peer holds the private key of the leaf. The TLS handshake
-//! must check it. The usual helper of rustls parses the leaf with webpki, which refuses a proxy
-//! because of its critical extension. Use `verify_tls13_signature_with_raw_key` instead, with the
-//! key of [`public_key`] or [`Client`].
+//! must check this. The usual function of rustls, `verify_tls13_signature`, cannot check a proxy:
+//! it parses the leaf with webpki, and webpki refuses the critical extension of a proxy. Use
+//! `verify_tls13_signature_with_raw_key` instead, with the key of [`public_key`] or [`Client`].
 
 mod der;
 mod name;

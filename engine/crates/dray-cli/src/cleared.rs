@@ -1,11 +1,12 @@
-//! The allocator of the program. In a service, it clears memory that is freed.
+//! The allocator of the program. In a service, the allocator overwrites memory with zeros when the
+//! memory is freed.
 //!
 //! A token passes through buffers of TLS, HTTP, parsers and text before it is checked. Most of
 //! these buffers belong to libraries. Clearing all freed blocks keeps tokens out of core dumps,
 //! swap files and later allocations, whichever library allocated the block.
 //!
-//! Short-lived commands do not clear memory, because the system takes their memory back when they
-//! end.
+//! Short-lived commands do not clear memory, because the kernel takes back the memory of a command
+//! when the command ends.
 //!
 //! Non-goals: memory in use (the buffer of an open connection, a token that is still needed),
 //! stacks, and allocations of C libraries.

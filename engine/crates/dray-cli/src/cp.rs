@@ -151,7 +151,7 @@ fn stop_on_signals(run: &Run<'_>, began: Instant, reads_server: bool) {
 /// Returns the ending of a copy that failed before it started.
 ///
 /// # Errors
-/// The error itself, if it is a usage error.
+/// If `error` is a usage error, returns `error`.
 fn not_begun(error: Error) -> Result<Ended, Stop> {
     let stop = Stop::from(error);
     let ending = match stop.exit {

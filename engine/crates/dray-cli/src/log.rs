@@ -85,9 +85,9 @@ struct FoundLog {
     wanted: RelPath,
 }
 
-/// Finds the logs for a path. The path is a log, or a destination. For a destination, this function
-/// reads the logs in its folder and in the folders above it. Unreadable logs are reported, and the
-/// search continues.
+/// Finds the logs for `path`, which is the path of a log or of a destination. For a destination,
+/// reads the logs in the destination and in all folders above the destination. The second list of
+/// the result contains an error for each log that cannot be read.
 fn find(path: &Path) -> Result<(Vec<FoundLog>, Vec<Error>)> {
     let path = own_path(path.as_os_str())?;
     let path = Path::new(&*path);
@@ -141,8 +141,8 @@ fn find(path: &Path) -> Result<(Vec<FoundLog>, Vec<Error>)> {
     Ok((found, unreadable))
 }
 
-/// Finds the logs in all folders below a folder. An earlier copy to one of these folders has its
-/// log there.
+/// Finds the logs in all folders below the folder `path`. A log is in the destination folder of its
+/// copy, so the log of an earlier copy to a subfolder is in that subfolder.
 fn find_below(path: &Path, found: &mut Vec<FoundLog>, unreadable: &mut Vec<Error>) -> Result<()> {
     let Ok(top) = path.canonicalize() else {
         return Ok(());
@@ -223,7 +223,8 @@ fn read(top: &Path, name: &Name, wanted: RelPath) -> Result<Option<FoundLog>> {
 }
 
 impl FoundLog {
-    /// Returns true if the log covers the wanted path, a path below it, or a folder above it.
+    /// Returns true if the log covers the wanted path, a path below the wanted path, or a folder
+    /// above the wanted path.
     fn is_about_it(&self) -> bool {
         let claims = &self.recovery.header.claims;
         layout::covers(claims, &self.wanted)

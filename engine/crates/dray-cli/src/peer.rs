@@ -1,4 +1,5 @@
-//! Other hosts: authentication of their keys, and credentials for them.
+//! Authenticates other hosts by their keys, and chooses the credentials that this host presents to
+//! another host.
 
 use crate::args::Who;
 use crate::exit::usage;

@@ -1,8 +1,8 @@
 //! `dray plan`, and `dray cp --dry-run`: show the effect of a copy without changing anything.
 //!
-//! dray-session decides the outcome of each file, by the same rule as in a copy, from the existing
-//! file at the destination and from the log. For a copy between two endpoints, the driving endpoint
-//! states whether it would accept the transfer.
+//! dray-session decides the outcome of each file by the same rule as in a copy. The rule uses the
+//! existing file at the destination and the log. For a copy between two endpoints, the driving
+//! endpoint states whether it would accept the transfer.
 
 mod layout;
 

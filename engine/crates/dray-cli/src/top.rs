@@ -192,8 +192,8 @@ fn standing(transfer: &Transfer) -> &'static str {
     }
 }
 
-/// Returns the number of transfers, their current rate and their planned rate, grouped by the
-/// result of `name`.
+/// Groups the transfers by the result of `name`. Returns three values for each group: the number of
+/// transfers, the sum of their current rates, and the sum of their planned rates.
 fn by(
     transfers: &[Answer<Transfer>],
     name: fn(&Transfer) -> String,

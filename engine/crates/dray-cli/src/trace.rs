@@ -1,9 +1,9 @@
 //! `--trace`: writes the order in which objects are sent, as JSON lines.
 //!
-//! A local source writes `{"at_us", "file", "path", "bytes"}` for each listed file. It writes
-//! `{"at_us", "object", "stream", "target", "parts": [{"file", "offset", "length", "hole"}]}` for
-//! each object when it passes the object to a stream. When an object arrives, a local sink writes
-//! the same line without the field `stream`.
+//! A local source writes `{"at_us", "file", "path", "bytes"}` for each listed file. When the source
+//! passes an object to a stream, it writes `{"at_us", "object", "stream", "target", "parts":
+//! [{"file", "offset", "length", "hole"}]}`. When an object arrives, a local sink writes the same
+//! line without the field `stream`.
 
 use dray_core::lock::LockExt;
 use dray_core::{End, EntryKind, Error, ErrorKind, Result, StreamId};

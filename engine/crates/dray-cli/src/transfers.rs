@@ -82,7 +82,8 @@ pub(crate) fn line(transfer: &Transfer) -> String {
     line_as(transfer, transfer.state.word())
 }
 
-/// Returns a transfer as one line that shows `state` as its state.
+/// Returns one line that describes a transfer. The line shows `state` instead of the transfer's own
+/// state.
 fn line_as(transfer: &Transfer, state: &str) -> String {
     let files = transfer.files.done + transfer.files.skipped;
     let failed = match transfer.files.failed {
@@ -313,7 +314,8 @@ pub(crate) fn cancel(cancel: &Cancel) -> Result<Exit, Stop> {
     let path = format!("/v1/transfers/{}/cancel", quoted(cancel.id.as_str()));
     let body = json!({"purge": cancel.purge});
     let asked = client.ask::<Transfer>(Method::POST, &path, Some(&body))?;
-    // A session ends within moments of its cancellation, so wait briefly for its end.
+    // A session ends within moments of the cancellation of its transfer. So wait briefly for the
+    // end of the session.
     let path = format!(
         "/v1/transfers/{}/wait?after={}&timeout={CANCEL_SECONDS}",
         quoted(cancel.id.as_str()),
@@ -333,8 +335,9 @@ pub(crate) fn cancel(cancel: &Cancel) -> Result<Exit, Stop> {
     Ok(Exit::Safe)
 }
 
-/// Returns the version that a cancelled transfer has before its final change. The end of its
-/// session is one change, and the removal of its partial data after `purge` is another.
+/// Returns the version number that a cancelled transfer has immediately before its last change. Two
+/// changes may follow the cancellation, and each increases the version by one: the end of the
+/// session and, with `purge`, the removal of the partial data.
 fn version_before_end(asked: &Transfer, purge: bool) -> u64 {
     let steps = u64::from(!asked.state.is_terminal()) + u64::from(purge);
     (asked.version + steps).saturating_sub(1)

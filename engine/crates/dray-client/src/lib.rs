@@ -67,7 +67,8 @@ struct IdleConnection {
 pub struct Keeper(Arc<Mutex<Option<IdleConnection>>>);
 
 impl Keeper {
-    /// Takes the kept connection if it is open, and if its idle time is short enough for `method`.
+    /// Takes the kept connection if it is open and has not been idle for too long. The maximum idle
+    /// time is shorter if `method` is not idempotent.
     fn take(&self, method: &Method) -> Option<IdleConnection> {
         let kept = self.0.lock_unpoisoned().take();
         let most = match method.is_idempotent() {

@@ -1,5 +1,5 @@
-//! Tests of the partial data of interrupted copies: `dray log` shows it in any folder, and `sweep`
-//! does not remove it too early.
+//! Tests of the partial data of interrupted copies: `dray log` shows the logs in all folders below
+//! a path, and `sweep` keeps partial data that may still be wanted.
 
 use crate::scene::{Scene, noise, until};
 use rustix::process::Signal;
