@@ -267,8 +267,9 @@ impl Config {
         self.identity.as_deref().unwrap_or(&self.state)
     }
 
-    /// Sets the addresses on which the endpoint listens. A URL with one of these addresses, or with
-    /// a name of the endpoint and one of these ports, names this endpoint.
+    /// Sets the addresses on which the endpoint listens. A URL means this endpoint if it contains
+    /// one of these addresses. A URL also means this endpoint if it contains a name of the endpoint
+    /// and the port of one of these addresses.
     pub fn listens_at(&mut self, addresses: &[SocketAddr]) {
         self.own_addresses = addresses.to_vec();
     }

@@ -31,7 +31,8 @@ fn comment(name: Name) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Returns the text of a file with its list of policies replaced by the present one.
+/// Returns `text`, the text of a configuration file, with a new list of policies: the list of all
+/// policies in this build.
 fn with_list(text: &str) -> String {
     let (before, rest) = text.split_once("\n[scheduling]\n").expect("a section");
     let (_, after) = rest.split_once("#policy = ").expect("a key");

@@ -225,8 +225,8 @@ fn refuse_overlap(name: &str, path: &Path, others: &[Arc<Root>]) -> Result<()> {
     };
     if let Some(other) = others.iter().find(overlaps) {
         // A path in two overlapping roots would be subject to two sets of rules, and a caller could
-        // choose the weaker one. A copy from one root to the other could copy its own output. The
-        // eviction of a fast copy could delete the original.
+        // choose the weaker rules. A copy from one root to the other could read the files that it
+        // has written. The eviction of a fast copy could delete the original.
         let cause = format!(
             "the folder of this root overlaps with the folder of the root {:?}",
             other.name()

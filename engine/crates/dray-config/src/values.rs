@@ -1,5 +1,5 @@
-//! The types of single values in the file. Each value is checked when it is parsed, so an error can
-//! name its line.
+//! The types of single values in the configuration file. Each value is checked when it is parsed,
+//! so an error can name the line of the value.
 
 use dray_core::units;
 use dray_runtime::assembly::{THREADS_MAX, Threads};

@@ -6,7 +6,8 @@
 //! attributes too.
 
 /// Prefix of the attributes that a user may set without privileges. The other namespaces (security,
-/// system, trusted) belong to the host. A capability in one of them can grant the rights of root.
+/// system, trusted) belong to the host. An attribute in another namespace can grant rights:
+/// `security.capability` can give a program rights of root.
 const USER_PREFIX: &[u8] = b"user.";
 
 /// Prefix of dray's own attributes. Such an attribute describes one file on one storage system, so
@@ -24,7 +25,7 @@ const STORAGE_PREFIXES: [&[u8]; 5] = [
 ];
 
 /// Name of the attribute in which a source sends the Lustre stripes of a file to the sink. The
-/// source generates its value, and no store sets it on a file.
+/// source generates the value of this attribute. No store writes this attribute to a file.
 pub const STRIPES_NAME: &[u8] = b"user.lustre.stripes";
 
 /// Says whether a transfer copies an attribute.

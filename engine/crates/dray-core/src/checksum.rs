@@ -204,7 +204,8 @@ fn adler_combine(first: u32, second: u32, second_length: u64) -> u32 {
     ((high << 16) | low) as u32
 }
 
-/// A checksum of one named algorithm. A caller demands it, or a catalogue stores it.
+/// A checksum of a whole file by one named algorithm. A caller demands this checksum, or a
+/// catalogue stores it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Checksum {

@@ -11,11 +11,11 @@
 //! The switchboard starts with Mulconn's rule and differs from it in four points:
 //!
 //! - If there are fewer threads than connections, *thread to single* would leave connections idle.
-//!   So writes use *thread to multiple* too.
-//! - A thread that waits for each answer has only one open call under either policy. So its calls
-//!   are cut into pieces that use several connections concurrently.
+//!   In this case writes use *thread to multiple*, as reads do.
+//! - A thread that waits for each answer has only one open call under either policy. The calls of
+//!   such a thread are cut into pieces, and the pieces use several connections concurrently.
 //! - The next connection is the connection with the least load. A connection several times slower
-//!   than the median is used only for probes. Slow storage targets are treated in the same way.
+//!   than the median is used only for probes. dray treats slow storage targets in the same way.
 //! - The switchboard compares the current setting with similar settings at run time ([`Choice`]),
 //!   because a client cannot see the locks of a server.
 //!
@@ -25,8 +25,9 @@
 //! Invariants:
 //!
 //! - A connection never has more open calls than its depth.
-//! - A call gets a connection if any connection has capacity.
-//! - Every connection that is up is used again and again, even if it is slow.
+//! - A call gets a connection if the mapping permits a connection that has capacity.
+//! - A slow connection is still used from time to time, unless it is down. So its measured time
+//!   stays up to date.
 
 mod choice;
 
@@ -49,7 +50,8 @@ const CALLERS_MAX: usize = 1024;
 /// the same limit (`dray_sched::congestion`).
 const SLOW_TIMES: u64 = 3;
 
-/// One call contributes 1/`WEIGHT` to the average time of its connection, as for storage targets.
+/// Each call contributes 1/`WEIGHT` to the moving average of the times of its connection. The
+/// averages of storage targets use the same weight.
 const WEIGHT: u64 = 4;
 
 /// Number of calls for which a free connection may be passed over. After this number of calls, the
@@ -242,8 +244,8 @@ impl Switchboard {
     }
 
     /// Takes one slot for each piece of a call. Returns an empty list if the call must wait until
-    /// another call ends. A call takes all its slots in one step, because two calls that each hold
-    /// a few slots could wait for each other forever.
+    /// another call ends. A call takes all its slots in one step. Otherwise two calls that each
+    /// hold some slots could wait forever for the slots of the other call.
     pub fn take(&mut self, call: Call, now: Time) -> Vec<Place> {
         let Call {
             caller,
@@ -309,8 +311,8 @@ impl Switchboard {
     /// connections for a while.
     pub fn broke(&mut self, connection: usize, now: Time) {
         let line = &mut self.lines[connection];
-        // Calls that were open when the connection broke fail one after the other. Count them as
-        // one failure.
+        // Calls that were open when the connection broke fail one after the other. Count these
+        // calls as one failure of the connection.
         if line.down.is_some_and(|(until, _)| now < until) {
             return;
         }

@@ -4,9 +4,10 @@ use crate::checksum::Checksum;
 use crate::entry::ModifiedTime;
 use serde::{Deserialize, Serialize};
 
-/// Identity of the content of a partial file. It prevents a resume with another version of the
-/// source file. The size must match, and a demanded checksum must match. Without a demanded
-/// checksum, two other values must match:
+/// Identity of the content of a partial file. A transfer resumes a partial file only if the
+/// identity of the partial file matches the source file. The sizes must match. If the same kind of
+/// checksum is demanded for both, these checksums must match. Otherwise two other values must
+/// match:
 ///
 /// - the source's own identity (an object store's version or entity tag; empty for files);
 /// - the modification time at the precision of the less precise end.

@@ -24,7 +24,8 @@ id!(
     FileIndex(u64)
 );
 id!(
-    /// Identifier of one sending of one object. A source uses each identifier once in a session.
+    /// Identifier of one attempt to send one object. If a source sends an object again, it uses a
+    /// new identifier. A source never uses an identifier twice in a session.
     BlockId(u64)
 );
 id!(

@@ -154,9 +154,10 @@ impl Layout {
     }
 
     /// Creates the layout of a file from its extents, in ascending order of their ends. Ignores
-    /// empty extents, and extents without targets or with stripes of zero bytes. Over
-    /// [`LAYOUT_EXTENTS_MAX`] or [`LAYOUT_TARGETS_MAX`], the rest of the file has the stripes of
-    /// the last extent that fits. Returns the single target 0 if no extent is left.
+    /// empty extents, and extents without targets or with stripes of zero bytes. If the extents
+    /// exceed [`LAYOUT_EXTENTS_MAX`] or [`LAYOUT_TARGETS_MAX`], the rest of the file has the
+    /// stripes of the last extent within these limits. If no extent is left, returns a layout with
+    /// the single target 0.
     #[must_use]
     pub fn of_extents(extents: impl IntoIterator<Item = Extent>) -> Self {
         let mut kept: Vec<Extent> = Vec::new();

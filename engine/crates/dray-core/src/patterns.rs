@@ -6,7 +6,8 @@
 
 use crate::error::{End, Error, ErrorKind, Result};
 
-/// Maximum number of include patterns of one request, and maximum number of its exclude patterns.
+/// Maximum number of include patterns of one request. The exclude patterns of a request have the
+/// same maximum number.
 pub const PATTERNS_MAX: usize = 1024;
 
 /// Maximum length of a pattern, in bytes.

@@ -96,8 +96,10 @@ pub fn object_bytes_for(size: u64, asked: NonZeroU64, largest: NonZeroU64) -> No
     object
 }
 
-/// If a file would have more objects than this number, its objects may be larger than its stripes.
-/// Both ends keep ranges of objects in memory, and there are far fewer ranges than objects.
+/// Maximum number of objects for which the objects of a file are kept within its stripes. If a file
+/// would have more objects, its objects may be larger than its stripes. The number can be this high
+/// because both ends keep ranges of objects in memory, and a file has far fewer ranges than
+/// objects.
 pub const OBJECTS_PER_STRIPED_FILE_MAX: u64 = 1 << 20;
 
 /// Minimum object size in bytes that follows from stripes. Smaller objects cost more time than they

@@ -46,8 +46,9 @@ impl SummedRanges {
         self.runs.len()
     }
 
-    /// Adds a range with the checksums of its bytes. Returns false without a change if the range is
-    /// empty or one of its bytes is already known, because checksums cannot be split.
+    /// Adds a range with the checksums of its bytes. If the range is empty or one of its bytes is
+    /// already known, changes nothing and returns false: the checksum of a range cannot be split
+    /// into checksums of its parts.
     pub fn insert(&mut self, range: ByteRange, sums: Sums) -> bool {
         if range.is_empty() || self.overlaps(range) {
             return false;

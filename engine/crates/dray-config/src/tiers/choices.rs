@@ -1,4 +1,5 @@
-//! The choices of a tier: its policy, its order of victims, and its rule for a bypass.
+//! The configured choices of a tier: its policy, the order in which it demotes and deletes
+//! versions, and the conditions for a bypass of the fast roots.
 
 use serde::Deserialize;
 

@@ -3,7 +3,8 @@
 use super::{Holds, ManagedTier, Segment, Template};
 use std::collections::BTreeSet;
 
-/// One character of a name, or one or more characters in place of a placeholder.
+/// One part of a template: a fixed character, or a placeholder that stands for one or more
+/// characters.
 #[derive(Debug, Clone, Copy)]
 enum Part {
     One(char),

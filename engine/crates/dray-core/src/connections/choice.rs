@@ -104,9 +104,9 @@ pub struct Choice {
     /// Index of the current setting.
     at: usize,
     phase: Phase,
-    /// For each setting: the number of windows since its last trial, and the number of windows to
-    /// wait before its next trial.
+    /// For each setting, the number of windows since the last trial of the setting.
     waited: Vec<f64>,
+    /// For each setting, the number of windows to wait between two trials of the setting.
     patience: Vec<f64>,
     /// Number of threads for which the rule was last applied.
     threads: usize,
@@ -386,9 +386,10 @@ impl Choice {
         Phase::Holds
     }
 
-    /// Returns the setting to try now, if one is due. The candidates are the two neighbours and the
-    /// setting of whole calls. If several candidates are due, the one with the longest time since
-    /// its last trial is tried.
+    /// Returns the index of the setting to try now, or `None` if no trial is due. The candidates
+    /// are the two neighbours of the current setting, and the setting that does not cut calls into
+    /// pieces. If several candidates are due, returns the candidate whose last trial is longest
+    /// ago.
     fn due(&self) -> Option<usize> {
         let below = self.at.checked_sub(1);
         let above = Some(self.at + 1).filter(|rung| *rung < self.rungs.len());
