@@ -231,7 +231,7 @@ impl Api {
     ) -> Answer<T> {
         let turn = Arc::clone(&self.renewals).acquire_owned();
         match tokio::time::timeout(TURN_TIME, turn).await {
-            // The call keeps its permit until it is done, even if the caller disconnects.
+            // Keep the permit until the call is done, even if the caller disconnects.
             Ok(Ok(turn)) => {
                 self.call(move |api| {
                     let _turn = turn;

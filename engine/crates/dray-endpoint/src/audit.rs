@@ -28,7 +28,7 @@ const PATHS_MAX: usize = 16;
 pub struct Deed {
     /// The owner that the principal is mapped to.
     pub owner: String,
-    /// The principal, as its credential names it.
+    /// The name of the principal in the credential.
     pub principal: String,
     /// The address of the caller, or the name of the other endpoint. Empty for a copy within this
     /// endpoint.

@@ -97,8 +97,8 @@ fn holders(ports: &BTreeSet<u16>) -> Vec<String> {
     found
 }
 
-/// Parses one line of `/proc/net/tcp`. If the line is a socket that listens on one of the ports,
-/// returns the socket as `/proc/PID/fd` links name it.
+/// Parses one line of `/proc/net/tcp`. If the line describes a socket that listens on one of the
+/// ports, returns the name of the socket in the links of `/proc/PID/fd`, such as `socket:[12345]`.
 fn listening(line: &str, ports: &BTreeSet<u16>) -> Option<String> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let (_, port) = words.get(1)?.rsplit_once(':')?;

@@ -271,11 +271,12 @@ impl Bounds {
     /// Returns bounds for `active` transfers that this endpoint drives, and for `of_owner`
     /// transfers of one owner.
     ///
-    /// There are twice as many slots: one half for sessions that this endpoint drives, and one half
-    /// for sessions that other ends drive. Promised transfers may exceed the first half by a
-    /// quarter, and then use slots of the second half. The remaining slots of the second half stay
-    /// reserved. So two endpoints that drive the maximum to each other always have slots for each
-    /// other.
+    /// The number of session slots is twice `active`. The first half is for sessions that this
+    /// endpoint drives, and the second half is for sessions that other ends drive. Promised
+    /// transfers may exceed the first half by a quarter. They then use slots of the second half.
+    /// The other slots of the second half stay reserved for sessions that other ends drive. So if
+    /// two endpoints each drive their maximum number of sessions to the other, each endpoint has
+    /// slots for the other endpoint's sessions.
     #[must_use]
     pub fn for_active(memory: u64, active: u32, of_owner: u32) -> Self {
         let own = |active: u32| active.saturating_add(active.div_ceil(4));

@@ -52,8 +52,8 @@ pub fn key_waits(pending_max: usize) -> Semaphore {
 
 /// The part of the endpoint that knows the tickets.
 pub trait TicketBook: Send + Sync {
-    /// Returns the rights of the ticket whose secret has this digest, if the holder of `key` may
-    /// use the ticket now.
+    /// Returns the rights of the ticket whose secret has the digest `digest`, if the holder of
+    /// `key` may use the ticket now.
     ///
     /// # Errors
     /// [`ErrorKind::Unauthorized`] if there is no such ticket, or if the ticket is no longer valid.

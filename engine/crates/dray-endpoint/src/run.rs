@@ -415,10 +415,11 @@ impl Endpoint {
         let ask = || stop.ask();
         let ran = std::thread::scope(|scope| {
             // If one part ends unexpectedly, the whole endpoint ends, so that the service manager
-            // restarts it.
+            // restarts the endpoint.
             let parts = Supervisor::new(scope, &ask);
-            // An endpoint may serve plain HTTP only. The listener of the data port has no addresses
-            // then. It would return immediately and so end the other parts.
+            // If the endpoint serves only plain HTTP, the listener of the data port has no
+            // addresses. Do not start this listener then: it would return immediately, and the
+            // supervisor would end the other parts.
             let listens = !listener.addresses().is_empty();
             let listening = listens.then(|| parts.spawn(|| listener.run(&passive)));
             let tiers = api.tiers.workers().map(|tier| {

@@ -33,7 +33,7 @@ use tokio::runtime::{Builder as RuntimeBuilder, Handle};
 use tokio::sync::{oneshot, watch};
 use tokio_rustls::TlsAcceptor;
 
-/// Number of threads that answer calls. Each thread has its own connections, so long work on one
+/// Number of threads that answer calls. Each thread has its own connections. So a long call on one
 /// thread delays only the connections of that thread.
 const THREADS: usize = 2;
 

@@ -150,9 +150,10 @@ impl SessionRunner {
         Ok(())
     }
 
-    /// Returns the two endpoints of the session, in the direction of the bytes. `None` for a copy
-    /// within this endpoint. The other endpoint is named by its pinned key, or by the dialled
-    /// address if its certificate is checked.
+    /// Returns the two endpoints of the session, in the direction of the bytes. Returns `None` for
+    /// a copy within this endpoint. If the other endpoint's key is pinned, the key identifies that
+    /// endpoint. If the other endpoint's certificate is checked, the dialled address identifies
+    /// that endpoint.
     fn pair(&self, input: &SessionInput) -> Result<Option<Pair>> {
         let (request, route, source) = (&input.request, &input.route, input.source as usize);
         let to = (&request.destination, route.destination(), true);
@@ -422,11 +423,12 @@ impl SessionRunner {
     }
 }
 
-/// Checks that the session may send data without TLS. A request can ask for this, but only the
-/// configuration of the endpoint can allow it.
+/// Checks that the configuration of the endpoint allows data without TLS, if the request asks for
+/// data without TLS.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] if the request asks for it and the configuration does not allow it.
+/// [`ErrorKind::Unsupported`] if the request asks for data without TLS and the configuration does
+/// not allow this.
 pub fn check_clear_data(request: &Request, config: &Config) -> Result<()> {
     if config.clear_data || !request.clear_data {
         return Ok(());

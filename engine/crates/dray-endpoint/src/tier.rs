@@ -89,8 +89,8 @@ pub struct Tiers {
     tiers: Vec<Tier>,
 }
 
-/// The work of one tier. It has its own thread, because calls to a device may block: they then delay
-/// only the tier of the device.
+/// The work of one tier. Each tier has its own thread. If a call to a device blocks, the call
+/// delays only the tier of that device.
 #[derive(Clone, Copy)]
 pub struct TierWorker<'t> {
     all: &'t Tiers,

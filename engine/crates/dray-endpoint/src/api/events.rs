@@ -36,8 +36,8 @@ struct Wanted {
     transfer: Option<String>,
     /// While this value exists, the transfers count as watched.
     _asking: Asking,
-    /// While this value exists, the request counts for its owner, and its connection counts as
-    /// busy.
+    /// While this value exists, the request counts as a request of its owner, and the connection of
+    /// the request counts as busy.
     caller: Caller,
 }
 
@@ -67,8 +67,9 @@ impl Wanted {
     }
 }
 
-/// Returns the event that reports lost events. Its id is one less than the id of the next event, or
-/// the id of the last event that was read.
+/// Returns the event of the kind `Gap`, which reports that events were lost. If `heard` contains
+/// events, the id is one less than the id of the first of these events. Otherwise the id is the id
+/// of the last event that was read.
 fn gap(heard: &Heard) -> Event {
     let first = heard.events.first().map(|published| published.event.id);
     Event {

@@ -157,8 +157,8 @@ impl FairSemaphore {
             turn: waiting,
             is_over: false,
         };
-        // The result is always a permit: the table keeps the sender until it sends, and the table
-        // outlives its waiters.
+        // The result is always a permit. The table of waiting calls keeps the sender until it sends
+        // the permit, and the table exists longer than every waiting call.
         let _given = (&mut wait.turn).await;
         wait.is_over = true;
         Turn {

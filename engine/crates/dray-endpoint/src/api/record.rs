@@ -29,7 +29,8 @@ struct Slots {
     paths: Vec<String>,
 }
 
-/// Facts about a call. The extractors and handlers add them while they answer the call.
+/// Facts about a call. The extractors and handlers of the call add these facts while they answer
+/// the call.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Record(Arc<Mutex<Slots>>);
 

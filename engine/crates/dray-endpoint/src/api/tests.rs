@@ -1,4 +1,4 @@
-//! Tests of the API. They call its router without a socket.
+//! Tests of the API. They call the router of the API without a socket.
 
 mod audit;
 mod follow;

@@ -30,8 +30,8 @@ const TOLD_EVERY: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 struct Place {
     address: IpAddr,
-    /// Start of the connection's idle time: the time of its arrival, or of the answer to its last
-    /// request.
+    /// Start of the connection's idle time. This is the time of the answer to the last request on
+    /// the connection. Before the first answer, this is the time at which the connection arrived.
     since: Instant,
     /// True if the connection had an authenticated request.
     has_proved: bool,
@@ -78,8 +78,8 @@ pub struct Sitting {
     is_spare: bool,
 }
 
-/// An authenticated request in progress. Its connection cannot lose its slot while this value
-/// exists.
+/// An authenticated request in progress. The connection of the request cannot lose its slot while
+/// this value exists.
 #[derive(Debug)]
 pub struct Busy(Sitting);
 

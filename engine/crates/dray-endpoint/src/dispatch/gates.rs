@@ -1,5 +1,5 @@
-//! Builds the policy's view of the sessions, and carries out its decisions about them: shuts and
-//! opens pace gates, and ends sessions.
+//! Builds the policy's view of the sessions, and carries out the policy's decisions: shuts and
+//! opens the pace gates of sessions, and ends sessions.
 
 use super::choose::{Plan, TransferView};
 use super::preempt::Starts;
@@ -70,13 +70,14 @@ impl DispatcherInner {
         // Skip a queued transfer whose previous session is still in the table.
         queued.retain(|one| !known.contains(&one.id) && !self.awaits_root(&one.id));
         seen.extend(queued.iter().map(|one| chooser.waiting(one, &self.config)));
-        // The plan of promises decides when these transfers run. The policy neither starts nor
-        // holds them, and only counts their slots.
+        // Separate the promised transfers that the plan of promises moves now. This plan decides
+        // when they run. The policy only counts their slots: it neither starts nor holds these
+        // transfers.
         let (beside, seen): (Vec<TransferView>, Vec<TransferView>) =
             (seen.into_iter()).partition(|one| movers.contains_key(one.id.as_str()));
         let mut plan = chooser.decide(&seen, &beside, &self.config, clock::now());
-        // These promised transfers are held: the policy held their sessions before the promise was
-        // made, or before the planned start. They now resume.
+        // Resume the promised transfers that are still held. The policy held their sessions before
+        // the promise was made, or before the planned start.
         let held = beside.iter().filter(|one| one.phase == Phase::Held);
         plan.go_on.extend(held.map(|one| one.id.clone()));
         Ok((plan, queued))

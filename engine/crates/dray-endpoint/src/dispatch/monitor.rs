@@ -1,5 +1,5 @@
-//! Observes one session: writes its counters to the queue, and the outcomes of its files to the
-//! list of files.
+//! Observes one session. Writes the session's counters to the queue, and the outcomes of files to
+//! the list of the transfer's files.
 
 use crate::live::Moving;
 use dray_api::api_path;

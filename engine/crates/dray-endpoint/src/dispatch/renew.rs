@@ -72,7 +72,8 @@ fn look(shared: &DispatcherInner, due: &mut Due, page: Vec<TicketHolder>) -> Opt
     let now = clock::now();
     let mut calls = 0;
     let mut last = None;
-    // Endpoints that did not answer in this round. Each of them costs only one timeout per round.
+    // Endpoints that did not answer in this round. They are not called again in this round, so each
+    // of these endpoints costs only one timeout per round.
     let mut away = BTreeSet::new();
     for holder in page {
         if calls >= CALLS_MAX || shared.is_stopping() {

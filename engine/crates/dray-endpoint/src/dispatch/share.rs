@@ -368,9 +368,9 @@ impl Shares {
     }
 }
 
-/// Lowers the usable rates of the sessions that pass one root, or belong to one owner, so that
-/// their sum stays within the rate of that root or owner. If another bound already limits a session
-/// to less than its part, the other sessions get the difference.
+/// Lowers the usable rates of the sessions that use one root, or that belong to one owner. The sum
+/// of these rates then stays within `rate`, the rate limit of that root or owner. If another limit
+/// keeps a session below its share of `rate`, the other sessions get the rest of that share.
 fn bound_across(
     (across, rate): (Across<'_>, u64),
     all: &[Arc<Moving>],

@@ -140,8 +140,9 @@ impl Moving {
 
     /// Records the progress of the session.
     pub fn note(&self, progress: &Progress) {
-        // Sent bytes are not counted here. A source passes objects to its streams long before the
-        // pace lets their bytes through. [`SharedRates`] counts sent bytes when they pass.
+        // Do not count sent bytes here. A source passes objects to its streams long before the pace
+        // gate lets the bytes of these objects through. [`SharedRates`] counts sent bytes when they
+        // pass the gate.
         let moved = progress
             .bytes_durable
             .saturating_sub(progress.bytes_resumed);
@@ -238,8 +239,9 @@ impl Moving {
         self.is_held() || self.is_held_there.load(Ordering::Relaxed)
     }
 
-    /// Shuts the session's gate, even in the middle of an object, or opens the gate to the rate
-    /// granted last. The session keeps its connections, its partial files and its slot.
+    /// Shuts the session's pace gate if `is_held` is true, even in the middle of an object.
+    /// Otherwise opens the gate to the rate that was granted last. The session keeps its
+    /// connections, its partial files and its slot.
     pub fn hold(&self, is_held: bool) {
         let mut gate = self.gate();
         if gate.is_held != is_held {

@@ -1,8 +1,9 @@
 //! Compares a file of a fast copy with its slow copy, before the file is deleted.
 //!
 //! If the slow root sets the times of files, an equal size and time prove that the slow copy is
-//! correct: the transfer set the time after it had verified the checksum. If a server keeps no
-//! times (XRootD), it must also confirm the checksum of the bytes that it stores now.
+//! correct: the transfer set the time after it had verified the checksum. If the server of the slow
+//! root keeps no times (XRootD), an equal size is not sufficient. The server must also confirm the
+//! checksum of the bytes that it stores now.
 
 use crate::storage::{self, Given, Seen};
 use dray_config::roots::Root;

@@ -40,9 +40,9 @@ impl Stager<'_> {
         Ok(slow)
     }
 
-    /// Completes a stage-out with a deadline: limits its rate to the tier's maximum demotion rate,
-    /// and adds its size. The first round of the tier then lowers the rate to the rate that the
-    /// deadline needs.
+    /// Completes the submission of a stage-out with a deadline: adds the size, and limits the rate
+    /// to the tier's maximum demotion rate. Later, the first round of the tier lowers the limit to
+    /// the rate that the deadline needs.
     pub(super) fn bound_demotion(
         &self,
         tier: &ManagedTier,

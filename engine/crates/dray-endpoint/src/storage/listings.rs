@@ -66,8 +66,8 @@ impl Listings {
         }
     }
 
-    /// Removes the names after `after` from the cache. Returns them if they fill a page or reach
-    /// the end of the folder, otherwise `None`.
+    /// Removes from the cache the names of a folder that follow the name `after`. Returns these
+    /// names if they fill a page or reach the end of the folder, otherwise `None`.
     pub(super) fn take(
         &self,
         owner: &str,

@@ -1,7 +1,7 @@
 //! Admits the claims of transfers on the space of a tier, and frees space for the oldest claim.
 //!
-//! Invariant owned here: the bytes of an admitted transfer count until its end, and after its end
-//! until a scan has measured its files.
+//! Invariant owned here: the claimed bytes of an admitted transfer count as used space until the
+//! transfer has ended and a later scan has measured the transfer's files.
 
 use super::fast_roots::{home, is_within, lost, root_of};
 use super::{Round, Tier, Tiers, plan, rows, scan, seen};

@@ -22,7 +22,8 @@ pub(super) const LABEL: &str = "dray.tier";
 /// Lowest rate of a running demotion in bytes per second. A rate of zero would end its session.
 pub(super) const RATE_MIN: f64 = 65_536.0;
 
-/// Most demotions that run at the same time: one moves bytes, and one syncs.
+/// Maximum number of demotions that run concurrently. While one demotion syncs its files, the next
+/// demotion moves its bytes.
 const RUNNING_MAX: usize = 2;
 
 /// Minimum relative difference between the old and the new rate for which a running demotion gets
@@ -62,15 +63,15 @@ impl Round<'_> {
         if planned.read <= 0.0 {
             return Ok(());
         }
-        // Mark the versions that must not be demoted now as `Demoting`: those whose demotion has
-        // just failed, and those whose fast root cannot be reached. The order still counts them for
-        // their application.
+        // Mark each version that must not be demoted now as `Demoting`. The demotion of such a
+        // version has just failed, or its fast root cannot be reached. The order of demotions still
+        // counts the marked versions as versions of their application.
         let mut candidates = versions.to_vec();
         for (version, row) in candidates.iter_mut().zip(rows) {
             let is_later = self.memory.later.contains_key(&row.fast_path)
                 || lost(&self.memory.fast, &row.fast_path).is_some();
-            // A version without a stamp is not demoted either. The stamp shows after the demotion
-            // whether the slow copy has the same files.
+            // Do not demote a version without a stamp. After the demotion, the tier needs the stamp
+            // to check that the slow copy has the same files.
             if version.state == VersionState::OnFast && (is_later || row.stamp.is_empty()) {
                 version.state = VersionState::Demoting;
             }

@@ -35,7 +35,8 @@ impl Round<'_> {
         versions: &[Version],
         need: Need,
     ) -> Result<Freed> {
-        // Incomplete versions are in no row. Their space is counted, and they are never deleted.
+        // `versions` ends with the incomplete versions, which have no rows. Their space counts as
+        // used, but they are never deleted.
         let mut complete = versions.get(..rows.len()).unwrap_or(versions).to_vec();
         let mut freed = Freed {
             bytes: 0,

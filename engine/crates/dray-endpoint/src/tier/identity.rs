@@ -19,9 +19,10 @@ use dray_queue::TierVersion;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-/// Checks that the slow root has the file of this tier, or one of the tier's slow copies. If the
-/// file is missing, creates it: when the endpoint last started, the tier may have had no owner yet,
-/// or the owner no permission.
+/// Checks that the slow root contains the tier's file, by which the tier recognises the root, or
+/// one of the tier's slow copies. If the tier's file is missing, creates this file. The file can be
+/// missing in the right root: at the last start of the endpoint, the tier may have had no owner
+/// yet, or the owner may have had no permission to write.
 ///
 /// # Errors
 /// `NotFound` if versions have slow copies, but neither the file nor any slow copy exists. Errors

@@ -67,8 +67,8 @@ impl Follow {
         }
     }
 
-    /// Updates the stage of the demotion. Returns true if the demotion has moved its bytes, or has
-    /// lost its session, since the previous call.
+    /// Updates the stage of the demotion. Returns true if, since the previous call, the demotion
+    /// has moved almost all its bytes or has lost its session.
     fn look(&mut self, counters: Option<&Counters>, now: Instant) -> bool {
         let past = std::mem::replace(&mut self.looked, now);
         self.due -= self.rate * now.duration_since(past).as_secs_f64();
@@ -155,8 +155,8 @@ impl Followed {
         self.by_transfer.is_empty()
     }
 
-    /// Returns true if a demotion has moved its bytes, or has lost its session, since the previous
-    /// call.
+    /// Updates the stages of the running demotions. Returns true if, since the previous call, a
+    /// demotion has moved almost all its bytes or has lost its session.
     fn look(&mut self, queue: &Queue) -> bool {
         let now = Instant::now();
         let mut has_advanced = false;

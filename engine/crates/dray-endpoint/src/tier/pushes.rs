@@ -1,8 +1,9 @@
 //! Claims of pushes: sessions in which another endpoint, or a program, writes to a fast root.
 //!
-//! A ticket that states a number of bytes claims them from its issue until its transfer ends or the
-//! ticket ends. A session of the ticket begins only after the claim is admitted. For a session
-//! without such a claim, the bytes that it has listed count.
+//! If a ticket states a number of bytes, it claims this space from the issue of the ticket until
+//! the transfer or the ticket ends. A session that uses the ticket begins only after the claim is
+//! admitted. For a session without such a claim, the bytes of the files that the session has listed
+//! count.
 
 use super::admission::{Claimant, Claims, Lingering, Waiting, completed_at};
 use super::fast_roots::root_of;

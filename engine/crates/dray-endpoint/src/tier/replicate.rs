@@ -131,7 +131,8 @@ impl Round<'_> {
         };
         let to = path_of(row, root)?;
         let stamp = demotion(row);
-        // A failed transfer continues under its id if it has the same source.
+        // If the last transfer of this replica failed and had the same source, use its id again, so
+        // that the transfer continues.
         let failed = known.filter(|replica| replica.error.is_some() && replica.stamp == stamp);
         let id = match failed.and_then(|replica| replica.transfer.as_deref()) {
             Some(id) if self.reads(id, &from) => TransferId::new(id)?,

@@ -19,8 +19,8 @@ use std::time::Instant;
 /// of an application's period needs fewer versions.
 const SLOW_KEPT: usize = 64;
 
-/// Returns the end of a pin that applies to the copy at `fast_path`: a pin of the copy, of a folder
-/// above it, or of an entry below it.
+/// Returns the latest end of the pins that apply to the fast copy at `fast_path`. These are pins of
+/// the copy, of a folder above the copy, or of an entry below the copy.
 pub(super) fn pin(pins: &BTreeMap<String, Timestamp>, fast_path: &str) -> Option<Timestamp> {
     let is_within = |inner: &str, outer: &str| {
         inner
@@ -55,7 +55,7 @@ pub(super) enum Ended {
     NotYet,
 }
 
-/// A version on a fast root, with its row if it has one.
+/// A version that a scan has looked at on a fast root, with its row in the database if it has one.
 struct Look<'r> {
     row: Option<&'r TierVersion>,
     found: Found,
@@ -133,7 +133,8 @@ impl Round<'_> {
         let transfer = match self.all.queue.show(&endpoint(), id) {
             Ok(transfer) => transfer,
             Err(error) if error.kind == ErrorKind::NotFound => {
-                // The transfer was deleted. The row of its copy says whether it was done.
+                // The transfer was deleted from the queue. The row of the staged copy says whether
+                // the transfer was done.
                 let staged = self.all.queue.staging().show(&endpoint(), id);
                 let at = staged.ok().and_then(|(row, _)| row.staged_at);
                 return Ok(match at {
@@ -161,7 +162,8 @@ impl Round<'_> {
     /// changed.
     pub(super) fn scan(&mut self, rows: &[TierVersion]) -> Result<bool> {
         let (looks, unreadable) = self.look(rows)?;
-        // An unreadable version keeps its size, so that it does not count as growth later.
+        // Keep the last known size of an unreadable version. Otherwise the version would count as
+        // growth when it is readable again.
         let mut sizes: HashMap<String, u64> = unreadable
             .keys()
             .filter_map(|path| Some((path.clone(), *self.memory.sizes.get(path)?)))

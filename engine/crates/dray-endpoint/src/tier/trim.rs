@@ -113,8 +113,7 @@ impl Trim {
 impl Drop for Trim {
     fn drop(&mut self) {
         if let Some(mut child) = self.running.take() {
-            // The program would end by itself. It is stopped here, so that it does not outlive the
-            // endpoint.
+            // Stop `fstrim`. It would end by itself, but perhaps only after the endpoint has ended.
             let _ = child.kill();
             let _ = child.wait();
         }

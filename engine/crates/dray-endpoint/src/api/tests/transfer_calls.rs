@@ -198,7 +198,8 @@ async fn batches_answer_in_order() {
     assert_eq!(answer["results"][0]["error"]["kind"], "cancelled");
     assert_eq!(answer["results"][1]["error"]["kind"], "already_exists");
     assert_eq!(house.get("alice", "/v1/transfers/four").await.0, 404);
-    // If one request of a batch cannot be parsed, only that request is refused, with its index.
+    // If one request of a batch cannot be parsed, only that request is refused. The refusal is at
+    // the index of that request.
     let mut unreadable = request("six");
     unreadable["priority"] = json!("high");
     let body = json!({"transfers": [request("five"), unreadable, 7, request("seven")]});
