@@ -153,8 +153,9 @@ impl NumaNodes {
         nodes.find_map(|(node, cpus)| cpus.contains(&cpu).then_some(*node))
     }
 
-    /// Returns the node of a block device, from the device itself or from its parent device. For a
-    /// device that is built on other devices, returns their node if all of them have the same one.
+    /// Returns the node of a block device, from the device itself or from its parent device. If the
+    /// device is built on other devices, returns the node that all these devices share, or `None`
+    /// if their nodes differ.
     fn node_of(&self, device: &Path, layers: u32) -> Option<u32> {
         let device = device.canonicalize().ok()?;
         let below = fs::read_dir(device.join("slaves")).ok();

@@ -1,10 +1,11 @@
 //! The buffer pool: preallocated, page-aligned buffers (for direct I/O) that are named by id.
 //!
-//! Each buffer has its own lock, which the thread that works on the buffer holds. All threads share
-//! one more lock, which only guards the list of free buffers. The pool reserves its address space
-//! immediately; the kernel allocates a page when a thread first touches the page. The pool hands
-//! out the most recently returned buffer first. So a transfer touches only as many buffers as it
-//! uses concurrently, and the next object is likely to find its buffer in the processor's cache.
+//! Each buffer has its own lock. A thread that works on a buffer holds the lock of that buffer. One
+//! more lock, which all threads share, guards only the list of free buffers. The pool reserves its
+//! address space immediately; the kernel allocates a page when a thread first touches the page. The
+//! pool hands out the most recently returned buffer first. So a transfer touches only as many
+//! buffers as it uses concurrently, and the next object is likely to find its buffer in the
+//! processor's cache.
 
 use crate::extent::Extent;
 use crate::numa::node_here;
@@ -31,10 +32,10 @@ const MAPPED_BYTES: usize = 512 << 10;
 /// made, for a few stacks and socket buffers. The value is estimated, not measured.
 const SPARE_BYTES: usize = 32 << 20;
 
-/// Checks the memory limit of the process: maps `bytes` in one piece and unmaps them. If the
-/// process allocated a pool beyond its limit buffer by buffer, the pool would use up the memory of
-/// the process before it fails. A small allocation in another thread would then fail and end the
-/// process, with all its sessions.
+/// Checks the memory limit of the process: maps `bytes` in one piece and unmaps them. Without this
+/// check, the process would allocate the buffers of a pool that is too large one by one, until no
+/// memory is left. A small allocation in another thread would then fail and end the process with
+/// all its sessions.
 fn probe(bytes: usize) -> Result<()> {
     let mut all = MmapOptions::new();
     // Check address space only, not free memory: untouched pages are never allocated.
@@ -139,7 +140,7 @@ pub struct Pool {
     free: Mutex<Vec<BufferId>>,
     /// For each buffer, the number of the memory node near which it was first filled, plus one. 0
     /// if the node is unknown, or if the host has one node. The kernel allocates a page near the
-    /// thread that touches it first.
+    /// thread that first touches the page.
     nodes: Box<[AtomicU32]>,
     buffer_bytes: usize,
 }

@@ -1,6 +1,6 @@
-//! Starts the threads of transfers and servers, counts the processors for them, and measures their
-//! waits. If the system refuses a thread, the caller gets an error with a remedy instead of a
-//! panic.
+//! Starts the threads of transfers and servers, counts the processors for these threads, and
+//! measures whether a thread waits. If the system refuses a thread, the caller gets an error with a
+//! remedy instead of a panic.
 
 use dray_core::{End, Error, ErrorKind, Result};
 use nix::libc::c_long;
@@ -33,9 +33,9 @@ pub fn refused(error: &io::Error) -> Error {
         )
 }
 
-/// Returns the number of threads that are useful for one storage target if none of them waits for
-/// storage: half of the processors that this process may use, at least one. Streams and other
-/// targets use the remaining processors.
+/// Returns the useful number of threads for one storage target whose threads never wait for
+/// storage. The number is half of the processors that this process may use, but at least one.
+/// Streams and other targets use the remaining processors.
 pub fn busy_max() -> u32 {
     let processors = available_parallelism().map_or(1, usize::from);
     u32::try_from(processors / 2).unwrap_or(u32::MAX).max(1)

@@ -114,8 +114,8 @@ pub(crate) struct OldLog {
     pub(crate) end: u64,
 }
 
-/// A file and the index of a window in it. A window has 8192 objects, and one checkpoint record
-/// covers one window.
+/// The key of a window: the number of a file, and the index of the window in that file. A window
+/// has 8192 objects, and one checkpoint record covers one window.
 type WindowKey = (FileNumber, u64);
 
 /// A new version of the log that has not replaced the old log yet.

@@ -28,8 +28,9 @@ pub trait ObjectLog {
     /// [`dray_core::ErrorKind::LimitExceeded`] if the file exceeds a limit of the format.
     fn begin_file(&mut self, file: FileBegin) -> Result<FileNumber>;
 
-    /// Records that `range` of a file is done. A whole object takes one bit and its sums. Any other
-    /// range takes a separate record, for example a hole, or a run of objects with one sum.
+    /// Records that `range` of a file is done. If the range is one whole object, the log stores one
+    /// bit and the sums of the object. For any other range, such as a hole or a run of objects with
+    /// one sum, the log stores a separate record.
     ///
     /// # Errors
     /// [`dray_core::ErrorKind::Internal`] if the number is unknown, or the range is empty, outside

@@ -1,8 +1,8 @@
 //! The recorded pieces of a file: each range as it was recorded, with its sums.
 //!
-//! Recovery merges adjacent records. So it can detect that a run of objects is wrong, but not which
-//! object. This module reads the single records. They are needed for a run that is wrong, and for a
-//! file that is inherited from another log.
+//! Recovery merges the records of adjacent objects into runs. If a run is wrong, recovery cannot
+//! tell which object of the run is wrong. This module reads the single records, which are needed in
+//! two cases: for a wrong run, and for a file that is inherited from another log.
 
 use crate::file::LogFile;
 use crate::log::ObjectLog;

@@ -239,8 +239,8 @@ struct Replay {
     /// Number of the file begun last. After a compaction it may be less than `next_file`, because
     /// unfinished files keep their numbers and the numbers of ended files are not used again.
     last_begun: Option<FileNumber>,
-    /// Unfinished files whose end record may be lost. A later record of such a file proves that it
-    /// has not ended.
+    /// Unfinished files whose end record may be among the lost records. A later record of such a
+    /// file proves that the file has not ended.
     doubted: BTreeSet<FileNumber>,
     /// True if the lost bytes may contain a newer tenure (record of a holder) than the known
     /// tenure.

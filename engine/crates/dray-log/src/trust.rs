@@ -36,8 +36,9 @@ pub struct FoundPartial {
 }
 
 impl PartialFile {
-    /// Returns true if `found` is the recorded file. Device numbers change at each boot and differ
-    /// between the hosts of a shared file system. So they are compared only within one boot.
+    /// Returns true if `found` is the partial file that `self` records. Device numbers may change
+    /// at a boot, and may differ between the hosts of a shared file system. So the device numbers
+    /// are compared only if `is_same_boot` is true.
     #[must_use]
     pub fn is(&self, found: &FoundPartial, is_same_boot: bool) -> bool {
         found.inode == self.inode

@@ -472,7 +472,8 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
     fn file_synced(&mut self, number: FileNumber) -> Result<()> {
         self.usable()?;
         self.live(number, "record a sync in the log")?;
-        // The new record covers all ranges before it, so write those ranges first.
+        // The new record `FileSynced` covers all ranges that precede it in the log. So write the
+        // pending ranges first.
         self.write(false)?;
         self.live(number, "record a sync in the log")?.is_weak = false;
         self.pending.begins.push(Record::FileSynced(number));

@@ -201,8 +201,9 @@ impl ListenerState {
             Security::Tls => {
                 let tls = ServerConnection::new(Arc::clone(&self.tls));
                 let tls = tls.map_err(|error| fail::tls(&error))?;
-                // A driver may make a data connection in advance and close it when its session is
-                // refused. Do not report such a driver.
+                // Do not report that a driver has closed an unused data connection. A driver may
+                // open data connections in advance, and closes these connections if its session is
+                // refused.
                 let is_unwanted = |error: &io::Error| {
                     preamble.connection == Connection::Data
                         && socket::is_hung_up(error)

@@ -1,4 +1,5 @@
-//! Adds a data stream that has joined to its link, and starts its sender or receiver.
+//! Adds a data stream to the link of its session after the stream has joined the session. Starts
+//! the stream's sender or receiver.
 
 use super::channel::Channel;
 use super::data::StreamSender;
@@ -9,14 +10,15 @@ use dray_core::{End, ErrorKind, Result, StreamId};
 use dray_link::link::SourceEvent;
 use std::sync::Arc;
 
-/// Adds a data stream that has joined to its link.
+/// Adds a data stream to its link `hub`, after the stream has joined the session.
 ///
 /// # Errors
 /// - If the link has ended.
-/// - If the stream number was used before, or as many streams as the session granted exist already.
-/// - If the system refuses a thread. A passive end without other streams then ends the link and
-///   sends the driver the reason, because the driver would otherwise only see that its streams
-///   close.
+/// - If the stream number was used before, or if the link already has the number of streams that
+///   the session granted.
+/// - If the system refuses a thread. If a passive end then has no other stream, it ends the link
+///   and sends the reason to the driver. Without this message, the driver would only see that its
+///   streams close.
 pub(super) fn attach(hub: &Arc<Hub>, stream: StreamId, mut channel: Channel) -> Result<()> {
     let registration = hub.register(stream, channel.socket().stream())?;
     let started = hub

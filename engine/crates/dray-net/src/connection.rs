@@ -50,8 +50,9 @@ pub(super) struct ControlConnection {
     /// Reason for the end of the connection. Only the first reason is stored.
     pub(super) reason: Mutex<Option<Error>>,
     pub(super) closing: AtomicBool,
-    /// Encoded GOAWAY that this end must send before it closes its direction. The thread that sends
-    /// the message takes it while it holds the lock `out`.
+    /// Encoded GOAWAY message that this end must send before it closes its direction of the
+    /// connection. The sending thread takes the message out of this field while the thread holds
+    /// the lock `out`.
     last_words: Mutex<Option<Vec<u8>>>,
     said_bye: AtomicBool,
 }

@@ -332,7 +332,7 @@ fn greet(
     let hello = Message::Hello(ours.clone());
     let is_asked = match dial.must_keep_nothing {
         // A passive end that stores data would create the destination folder on CONNECT. So wait
-        // for its HELLO, which says whether it discards data.
+        // for the HELLO of the passive end, which says whether the passive end discards data.
         true => greeting.send(&hello).map(|()| false)?,
         false => greeting.send_both(&hello, &Message::Connect(connect.clone()))?,
     };

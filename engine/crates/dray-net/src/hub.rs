@@ -183,8 +183,8 @@ impl Hub {
 
     /// Ends a stream that the source reports as lost. The source asks which objects arrived on the
     /// stream, and the sink's machine answers only after the stream has ended at the sink too. So
-    /// the sink ends the stream even if it never joined, or if only the source has noticed that its
-    /// path is dead.
+    /// the sink ends the stream even if the stream never joined, or if only the source has noticed
+    /// that the network path of the stream is dead.
     fn settle_lost(&self, stream: StreamId) {
         let is_sink = matches!(self.inbox, Inbox::Sink(..));
         if is_sink && self.ends().streams.end_lost(stream) {
@@ -192,8 +192,8 @@ impl Hub {
         }
     }
 
-    /// Reports that the session cannot continue, and ends its streams so that no thread waits for
-    /// them.
+    /// Reports that the session cannot continue. Ends the streams of the session, so that no thread
+    /// waits for data on them.
     pub(super) fn peer_lost(&self, error: Error) {
         self.inbox.peer_lost(error);
         self.cut_streams();

@@ -33,9 +33,9 @@ struct PendingTable {
 }
 
 impl PendingTable {
-    /// Evicts a connection of the holder with the most connections. If several holders have the
-    /// same number, chooses the holder of the oldest connection. `newcomer` counts as one more
-    /// connection of its holder.
+    /// Evicts a connection of the holder with the most connections. If several holders have this
+    /// number of connections, chooses the holder of the oldest connection among them. `newcomer` is
+    /// the holder of the new connection, which is counted too.
     fn show_one_out(&mut self, newcomer: Holder) {
         let mut counts: HashMap<Holder, usize> = HashMap::from([(newcomer, 1)]);
         for held in &self.held {

@@ -18,9 +18,9 @@ use dray_wire::message::{BlockHead, Segment, SegmentKind};
 use std::io::{self, Read};
 use std::sync::Arc;
 
-/// Size in bytes of the read buffer of a stream. One read then returns a prefix, its head and
-/// perhaps the next prefix. The number is small because payload bytes in the read buffer must be
-/// copied.
+/// Size in bytes of the read buffer of a stream. One read then returns the prefix of a frame, the
+/// head of the frame and perhaps the prefix of the next frame. The number is small because payload
+/// bytes in the read buffer must be copied.
 const AHEAD_BYTES: usize = 1 << 10;
 
 /// The receiver thread of one stream at the sink.

@@ -18,8 +18,9 @@ use std::time::{Duration, Instant};
 /// Interval at which the redialler checks during a wait whether the link has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Time that a link without streams waits for the peer's reason. If the session ends at the peer,
-/// this end loses its streams before it receives the reason. The value is estimated, not measured.
+/// Time that a link without streams waits for the peer's message with the reason why the session
+/// ended. If the session ends at the peer, this end loses its streams before it receives that
+/// message. The value is estimated, not measured.
 const WORD_WAIT: Duration = Duration::from_millis(500);
 
 /// Parameters with which the streams of a session are dialled.

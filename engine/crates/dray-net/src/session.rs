@@ -57,7 +57,8 @@ pub(super) struct Sessions {
     table: Mutex<Table>,
 }
 
-/// A session slot. Dropping the slot frees it, and streams can no longer join with its ticket.
+/// A session slot. Dropping this value frees the slot. Streams can then no longer join with the
+/// ticket of the slot.
 pub(super) struct SessionSlot<'a> {
     sessions: &'a Sessions,
     ticket: Option<Ticket>,

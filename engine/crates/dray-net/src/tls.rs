@@ -1,5 +1,5 @@
-//! TLS 1.3 by rustls with ring. The listener proves that it holds the pinned key, or a certificate
-//! of a trusted authority for its name. The dialler may present a key of its own.
+//! TLS 1.3 by rustls with ring. The listener proves that it holds the pinned key, or that a trusted
+//! authority has certified its key for its host name. The dialler may present a key of its own.
 
 use super::fail::internal;
 use super::identity::{Identity, fingerprint_of};
@@ -139,9 +139,9 @@ impl From<Fingerprint> for Trust {
     }
 }
 
-/// Returns the TLS configuration of a dialler: it requires the proof in `trust`, and presents
-/// `identity` if there is one. If the key is pinned, the second part of the result stores the other
-/// key that a server has offered.
+/// Returns the TLS configuration of a dialler. The dialler requires from the listener the proof
+/// that `trust` describes, and presents `identity` if there is one. If `trust` pins a key and the
+/// listener offers another key, the second part of the result stores the offered key.
 ///
 /// # Errors
 /// [`dray_core::ErrorKind::Internal`] if rustls rejects the algorithms or the key.

@@ -133,8 +133,8 @@ fn a_caller_that_leaves_before_a_request_is_not_reported() {
     half.shutdown(Shutdown::Write).expect("half closed");
     let error = site.next_rejected().to_string();
     assert!(error.contains("join a stream"), "{error}");
-    // These connections end as they do when a program exits while it has unused connections made
-    // ahead.
+    // Close these connections in the same way as a program that opened connections in advance, and
+    // exits without using them.
     drop(raw(&site, b""));
     drop(raw(&site, b"DRAY\x02\x00\x00\x00\x16\x03"));
     let challenged = raw(&site, b"DRAY\x02\x01\x00\x00");

@@ -410,7 +410,8 @@ pub fn message_at_sink(events: &SinkEvents) -> Message {
     }
 }
 
-/// Waits for the next message at a source. Drops streams that arrive before it, which ends them.
+/// Waits for the next message at a source. Drops the streams that arrive before the message. A
+/// stream ends when it is dropped.
 pub fn message_at_source(events: &SourceEvents) -> Message {
     match source_input(events, &mut Streams::new()) {
         source::Input::Message(message) => message,
