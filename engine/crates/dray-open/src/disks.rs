@@ -209,7 +209,8 @@ impl Writable for DisksLocation {
             Some(FileKind::Directory) if self.dirs.iter().all(exists) => {
                 Arc::new(root.open_folder(&self.path)?)
             }
-            // Opening the folder would create it on the disks on which it is missing.
+            // Do not open the folder: that would create the folder on the disks that do not have
+            // it.
             Some(FileKind::Directory) => beneath(Arc::clone(&near), self.path.clone()),
             _ => return Ok(Looked { near, folder: None }),
         };

@@ -2,9 +2,8 @@
 //!
 //! Only this crate contains the list of all kinds of stores: [`registry`] is the list, and each
 //! kind implements the traits of [`store_kind`]. [`locations`] parses SRC and DST. [`prepare`]
-//! opens both ends of a copy on this host, and [`swept`] opens
-//! what a sweep searches. [`export`] opens the root of a server or an endpoint.
-//! [`dray_runtime`] moves the bytes.
+//! opens both ends of a copy on this host, and [`swept`] opens the folder that a sweep searches.
+//! [`export`] opens the root of a server or an endpoint. [`dray_runtime`] moves the bytes.
 
 mod beneath;
 mod disks;

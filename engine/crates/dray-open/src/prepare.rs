@@ -126,8 +126,8 @@ pub(crate) fn refuse_early(
     })
 }
 
-/// Opens the folder to write to, with its log and lease. Also returns the capabilities of its
-/// storage.
+/// Opens the folder to write to, with its log and lease. Also returns the capabilities of the
+/// storage of this folder.
 ///
 /// # Errors
 /// - [`ErrorKind::IsADirectory`] if a folder has the name of the single file.

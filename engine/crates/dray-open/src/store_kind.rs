@@ -1,5 +1,5 @@
 //! The interface of a kind of store. Each kind implements [`StoreKind`] and [`Location`], and
-//! depends neither on the table of all kinds nor on the code that uses it.
+//! depends neither on the table of all kinds nor on the code that uses that table.
 //!
 //! All other modules ask a [`Location`] for its properties, such as its checksum, or whether it can
 //! be written. These modules do not depend on the kind of store.
@@ -58,9 +58,9 @@ pub trait Location: fmt::Debug + Send + Sync {
     /// interrupted command finds its partial data by the transfer id.
     fn identity(&self, end: End) -> String;
 
-    /// Returns the text that represents several sources in a transfer id. All of them are read from
-    /// one store, and `self` is the first of them. The text must never change, for the reason given
-    /// at [`Self::identity`].
+    /// Returns the text that represents several sources in a transfer id. All these sources are
+    /// read from one store, and `self` is the first source. The text must never change, for the
+    /// reason given at [`Self::identity`].
     fn identity_of_all(&self, sources: &[Arc<dyn Location>]) -> String {
         sources
             .iter()
@@ -96,8 +96,8 @@ pub trait Location: fmt::Debug + Send + Sync {
     }
 
     /// Opens the store to read from. `is_compared` is true if the caller will compare the whole
-    /// file with the server's checksum. The store may then read several replicas, although it
-    /// cannot check that they are equal.
+    /// file with the server's checksum. If it is true, the store may read parts of the file from
+    /// several replicas, although it cannot check that the replicas are equal.
     ///
     /// # Errors
     /// Errors of the store.
@@ -108,8 +108,8 @@ pub trait Location: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Returns the store's checksum of the file, if it has one. May block until the server has
-    /// computed it.
+    /// Returns the checksum that the store has for the file, if there is one. May block until the
+    /// server has computed the checksum.
     ///
     /// # Errors
     /// If the request fails. The copy continues, because reading the file reports any real problem.

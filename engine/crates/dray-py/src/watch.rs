@@ -186,8 +186,8 @@ impl Call {
     fn check(&mut self, py: Python<'_>, result: PyResult<()>) {
         let Err(error) = result else { return };
         self.raised.get_or_insert(error);
-        // The transfer sends its stopper when it starts. If it has not started, there is no
-        // transfer to stop.
+        // The transfer sends its stopper when it starts. If no stopper arrives, the transfer never
+        // started, and there is nothing to stop.
         if let Ok(stopper) = py.detach(|| self.stopper.recv()) {
             stopper.stop(false);
         }

@@ -1,8 +1,9 @@
 //! Promises to transfers: the deadlines and rates that this endpoint has accepted, the rates that
-//! keep them, and the promises that the endpoint expects to miss.
+//! keep these promises, and the promises that the endpoint expects to miss.
 //!
-//! Purpose: calls `dray_sched::broker` in the endpoint's terms. Resources are the endpoint's link,
-//! its roots and its peers. Time is the queue's time.
+//! Purpose: converts requests of the endpoint to calls of `dray_sched::broker`. The resources of
+//! the broker are the endpoint's link, roots, tiers, peers and owners. The broker's time is the
+//! queue's time.
 //!
 //! Non-goals: rows (`queue`), the rate limits of sessions (`dispatch`), HTTP.
 //!
@@ -214,9 +215,10 @@ impl Promises {
         self.walk(broker, asks, ask, |_, ()| Given::no_room()).ok()
     }
 
-    /// Asks a broker for promises in two steps. First the requests that require a promise, all or
-    /// none. Then the best-effort requests, one by one. `ask` gets the indices of the requests.
-    /// `without` returns the answer to a best-effort request that gets no promise.
+    /// Asks a broker for promises in two steps. The first step asks for all requests that require a
+    /// promise: either all of them get promises, or none. The second step asks for the best-effort
+    /// requests one by one. `ask` gets the indices of the requests. `without` returns the answer to
+    /// a best-effort request that gets no promise.
     fn walk<R>(
         &self,
         broker: &mut Broker,
@@ -402,9 +404,9 @@ impl Promises {
     }
 
     /// Returns an earliest and a latest time for the end of a promised transfer. The earliest time
-    /// assumes that the transfer gets all spare rate. The latest time assumes that it gets only its
-    /// planned rate. The calculation makes one plan per promise, so the result is `None` if there
-    /// are too many promises.
+    /// assumes that the transfer gets all spare rate. The latest time assumes that the transfer
+    /// gets only its planned rate. The calculation makes one plan per promise, so the result is
+    /// `None` if there are too many promises.
     #[must_use]
     pub fn eta(&self, id: &str, now: Timestamp) -> Option<(Timestamp, Option<Timestamp>)> {
         let state = self.state();

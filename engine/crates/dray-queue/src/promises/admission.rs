@@ -15,7 +15,8 @@ impl Promises {
                 None => format!("number {}", at + 1),
             })
             .collect();
-        // Sequence numbers of transfers start at one, so no transfer has one of these keys.
+        // These keys count down from the largest number. Sequence numbers of transfers count up
+        // from one, so no transfer has one of these keys.
         let keys = (0..requests.len()).map(|at| u64::MAX - at as u64);
         let asks = requests.iter().zip(&ids).zip(keys);
         let asks = asks.map(|(((request, route), id), key)| Ask {

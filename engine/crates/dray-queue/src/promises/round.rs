@@ -13,8 +13,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// A session counts as slow if it used less than its rate for this long. This is longer than a
-/// connection takes, and longer than an occasional stall of a disk. The value is an estimate.
+/// A session counts as slow if it used less than its rate for this time. Opening a connection takes
+/// less time, and so does an occasional stall of a disk. The value is an estimate.
 const SLOW: Duration = Duration::from_secs(5);
 
 /// Minimum change of a planned rate that is reported, in percent of the old rate.

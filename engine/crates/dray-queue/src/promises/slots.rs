@@ -133,8 +133,8 @@ impl Promises {
 }
 
 impl BrokerState {
-    /// Adds a miss for each transfer that will miss its promise because it has no session. This
-    /// cause replaces any other cause of the same transfer.
+    /// Adds a miss for each transfer that will miss its promise because it has no session. The
+    /// missing session replaces any other cause that was found for the same transfer.
     pub(super) fn add_unseated(&self, misses: &mut Vec<(TransferKey, MissAnswer)>) {
         for (key, unseated) in self.unseated.iter().filter(|(_, one)| one.is_told) {
             let Some(held) = self.held.get(key) else {

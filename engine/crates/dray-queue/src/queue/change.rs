@@ -25,8 +25,9 @@ impl Queue {
         self.change(caller, id, Command::Cancel { purge })
     }
 
-    /// Cancels a transfer, unless it has changed since it had version `version`. A transfer that is
-    /// already cancelled, or is being cancelled, is accepted with any version.
+    /// Cancels a transfer if the transfer still has the version that the caller has seen. If the
+    /// transfer is already cancelled, or is being cancelled, the version does not matter and the
+    /// call succeeds.
     ///
     /// # Errors
     /// The errors of [`Queue::cancel`]. `AlreadyExists` if the transfer has another version.

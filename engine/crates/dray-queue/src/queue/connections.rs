@@ -1,8 +1,8 @@
 //! The connections to the queue's database: one connection that writes and several that read.
 //!
-//! Invariant: if a lock of the database is stuck, all connections are closed and opened again.
-//! SQLite keeps its file locks for the whole process, so only closing the last connection releases
-//! them.
+//! Invariant: if a lock of the database is stuck, all connections are closed and opened again. The
+//! file locks of SQLite belong to the process. So a stuck lock is released only when the process
+//! closes its last connection to the database.
 
 use super::{schema, sqlite};
 use dray_core::Result;

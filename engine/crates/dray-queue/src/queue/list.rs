@@ -110,8 +110,9 @@ impl Queue {
         Ok(TransferList { transfers, next })
     }
 
-    /// Returns each of these ids, with its transfer if there is one that `caller` may see. Counts
-    /// as a request about these transfers.
+    /// Returns a map from each of the ids to its transfer. The value is null if there is no such
+    /// transfer, or if `caller` may not see the transfer. Counts as a request about these
+    /// transfers.
     ///
     /// # Errors
     /// `LimitExceeded` if the transfers together exceed the maximum size of an answer.

@@ -46,7 +46,8 @@ fn ask(row: &Row) -> Result<Ask<'_>> {
 }
 
 /// The reasons why a transfer has no promise, as texts for the caller. The calling function stores
-/// them in the transfer's row or, if the transfer runs, with its counters.
+/// these texts in the transfer's row. If the transfer is running, it stores these texts with the
+/// transfer's counters.
 pub(super) type Notices = Vec<String>;
 
 /// Asks for the promise of a new transfer or a new attempt, and writes the promise.
@@ -96,7 +97,8 @@ fn write_given(
     Ok(Notices::new())
 }
 
-/// The reason why a set got no promises: the broker refused them, or they could not be written.
+/// The reason why a set of transfers got no promises: the broker refused the promises, or the
+/// promises could not be written to the database.
 pub(super) enum NotPromised {
     Refused(Vec<Asked>),
     Broken(dray_core::Error),
@@ -282,8 +284,8 @@ impl Queue {
         &self.promises
     }
 
-    /// Called when all files of a running transfer are listed. Asks for its promise again with the
-    /// known size, or adds the reason why there is no promise.
+    /// Asks for the promise of a running transfer again, with the size that is known after all its
+    /// files are listed. If the transfer gets no promise, adds the reason to its notices.
     ///
     /// # Errors
     /// Errors of the database.
@@ -301,7 +303,8 @@ impl Queue {
             ask_again(connection, &effects.promises, &row, clock::now())
         })?;
         for notice in noted {
-            // The transfer is running, so its notices are kept with its counters.
+            // The transfer is running. So keep the notices with the transfer's counters, and not in
+            // its row.
             self.noticed(id, &notice);
         }
         Ok(())

@@ -8,9 +8,10 @@ use std::collections::HashMap;
 /// Maximum numbers of transfers that have not ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// Maximum number in total.
+    /// Maximum number of transfers of all owners.
     pub(super) all: u64,
-    /// Maximum number of one owner, so that one owner cannot fill the queue.
+    /// Maximum number of transfers of one owner. With this maximum, one owner cannot fill the
+    /// queue.
     pub(super) of_owner: u64,
 }
 

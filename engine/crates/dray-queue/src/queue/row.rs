@@ -59,7 +59,8 @@ const COLUMNS: [&str; 34] = [
     "claim",
 ];
 
-// REPLACE cannot be used: it deletes the row first, and with the row its labels and counters.
+// Use an upsert, and not REPLACE. REPLACE would delete the existing row first, and with the row the
+// labels and counters of the transfer.
 static UPSERT: LazyLock<String> = LazyLock::new(|| {
     let values: Vec<_> = (1..=COLUMNS.len()).map(|at| format!("?{at}")).collect();
     let sets: Vec<_> = COLUMNS[1..]

@@ -183,8 +183,8 @@ impl Queue {
         Ok(row.map(|row| row.whole_request()))
     }
 
-    /// Returns the present request of a transfer, with its tickets, and its route. Returns `None`
-    /// if the transfer does not exist.
+    /// Returns the present request of a transfer, including the tickets, and the route of the
+    /// transfer. Returns `None` if the transfer does not exist.
     ///
     /// # Errors
     /// Errors of the database; `InvalidRequest` for a transfer of an older version without a route.

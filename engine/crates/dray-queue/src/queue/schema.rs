@@ -126,8 +126,9 @@ CREATE INDEX transfers_line
 CREATE INDEX transfers_held ON transfers (held_until) WHERE held_until IS NOT NULL;
 CREATE INDEX transfers_purge ON transfers (seq) WHERE state = 'cancelled' AND wish IS NOT NULL;
 ",
-    // Stores the arrival time, size and lifetime of a staged copy in its own row, because its
-    // transfer may be deleted earlier. A copy without a transfer counts as having arrived now.
+    // Stores the arrival time, size and lifetime of a staged copy in the row of the copy, because
+    // the transfer of the copy may be deleted before the copy. A copy without a transfer counts as
+    // having arrived now.
     "
 ALTER TABLE staging ADD COLUMN staged_at INTEGER;
 ALTER TABLE staging ADD COLUMN expires_at INTEGER;

@@ -34,7 +34,7 @@ pub struct StagedRow {
     pub evicted_at: Option<Timestamp>,
     /// Size of the copy in bytes.
     pub bytes: u64,
-    /// True if the copy existed when it was requested, so that it has no transfer.
+    /// True if the copy already existed at the time of the request. Such a copy has no transfer.
     pub is_hit: bool,
 }
 

@@ -133,7 +133,8 @@ fn take_all(
             .execute_batch("ROLLBACK TO batch")
             .map_err(&failed)?;
         // The broker keeps offers for the refused transfers under their sequence numbers. Use up
-        // these numbers, so that no other transfer gets one of them.
+        // these sequence numbers: a later transfer with one of these numbers would get the offer of
+        // a refused transfer.
         for _ in &taken {
             next_seq(connection)?;
         }

@@ -295,10 +295,11 @@ impl Tiers<'_> {
         })
     }
 
-    /// Changes the state of demoted versions to [`TierVersionState::Deleting`] before the deletion
-    /// of `fast_path` begins: of the version at this path, of versions below it, and of a version
-    /// that contains it. If the endpoint is killed during the deletion, the state shows that the
-    /// fast copies may be incomplete.
+    /// Changes the state of all demoted versions that a deletion of `fast_path` affects to
+    /// [`TierVersionState::Deleting`]. These are the version at this path, versions below this
+    /// path, and a version that contains this path. Must be called before the deletion begins. If
+    /// the endpoint is killed during the deletion, the state shows that the fast copies may be
+    /// incomplete.
     ///
     /// # Errors
     /// Errors of the database.

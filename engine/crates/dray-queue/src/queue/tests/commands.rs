@@ -24,7 +24,7 @@ fn a_cancellation_with_a_stale_version_is_refused() {
     assert_eq!(queue.show(&alice, "t").expect("there").state, State::Queued);
     let cancelled = queue.cancel_as_seen(&alice, "t", false, now);
     assert_eq!(cancelled.expect("as seen").state, State::Cancelled);
-    // A caller that got no answer to its cancellation repeats it.
+    // A caller that gets no answer to a cancellation repeats the cancellation.
     assert!(queue.cancel_as_seen(&alice, "t", false, now).is_ok());
 }
 

@@ -508,7 +508,8 @@ fn after_a_defect_in_what_is_told_nothing_is_promised_that_is_no_row() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(folder.path(), RATE);
     queue.submit(by("alice", due("one", 60))).expect("fits");
-    // Make the state that a write leaves if it is interrupted before its end.
+    // Create the state that an interrupted write leaves: the broker has a promise, and the database
+    // has no row for this promise.
     let wanted = due("none", 30);
     let route = route(&wanted);
     let ask = Ask {

@@ -1,4 +1,5 @@
-//! A staged copy is created with its transfer, exists without it, and ends with its eviction.
+//! Tests of staged copies: a copy is created together with its transfer, still exists after the
+//! transfer is deleted, and ends when it is evicted.
 
 mod tape;
 

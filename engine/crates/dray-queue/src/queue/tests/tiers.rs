@@ -166,7 +166,8 @@ fn a_replica_is_stored_with_its_transfer_and_forgotten_with_its_version() {
     };
     tiers.change_replicas(vec![done.clone()]).expect("stored");
     assert_eq!(tiers.replicas("burst").expect("read"), [done]);
-    // A version that has left its state stays, with its replicas.
+    // `forget` keeps a version, and the replicas of the version, if the state of the version
+    // differs from the state that the caller has seen.
     let seen = TierVersion {
         state: At::Written,
         ..one.clone()
