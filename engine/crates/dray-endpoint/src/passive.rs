@@ -279,8 +279,8 @@ impl Passive {
         moving.paths = touch.paths.iter().map(ApiPath::text).collect();
         moving.roots.sort_unstable();
         moving.roots.dedup();
-        // The end in the error is this endpoint's end. So the driver knows that the limit of this
-        // endpoint is exhausted, and not its own limit.
+        // Name the end of this endpoint in the error. The driver then knows that a limit of this
+        // endpoint is exhausted, and not a limit of the driver.
         let end = connect.passive_role.end();
         self.live.enter(moving).map_err(|error| error.at(end))
     }

@@ -270,10 +270,10 @@ impl Stager<'_> {
     /// before each removal.
     ///
     /// # Errors
-    /// `AlreadyExists` (409) if a part of the copy must stay: it is pinned, its transfer has not
-    /// ended, or there is no slow copy of the same size and time. In this case no file is removed.
-    /// If a file changes during the removal, other files may already be removed, and the error
-    /// names the changed file.
+    /// `AlreadyExists` (409) if a part of the fast copy must stay. The reason is a pin, a transfer
+    /// that has not ended, or the lack of a slow copy of the same size and time. In this case no
+    /// file is removed. If a file changes during the removal, other files may already be removed,
+    /// and the error names the changed file.
     pub fn evict(&self, caller: &Principal, id: &str, given: &Given) -> Result<Staged> {
         let (row, staged) = self.queue.staging().show(&actor(caller), id)?;
         if !row.request.bypass {
@@ -471,7 +471,8 @@ fn submission(
 ) -> Result<Submission> {
     let moves = transfer(id.clone(), request, from, to);
     Ok(Submission {
-        // Both URLs are paths of this endpoint, so no host name needs to be recognised.
+        // The source URL and the destination URL are paths of this endpoint. So no host name needs
+        // to be recognised.
         route: Route::parse(&moves, |_| false)?,
         request: moves,
         owner: owner.to_owned(),

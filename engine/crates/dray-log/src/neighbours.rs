@@ -80,8 +80,8 @@ impl Follower {
                     self.read_to = offset + stride;
                     self.take(record, files_max);
                 }
-                // The writer may still be appending this record, so this is not an error. The
-                // follower reads the intact records after it.
+                // Ignore an unreadable record: its writer may still be appending the record. The
+                // follower continues with the next intact record.
                 Step::Lost { .. } => {}
             }
         }
@@ -146,9 +146,9 @@ impl Follower {
 pub enum Claim {
     /// No other log has the file open. Write the file.
     Ours,
-    /// Another writer also has the file open, and its log has the greater name. That writer gives
-    /// the file up if it began the file at the same time as this writer. Check again a limited
-    /// number of times, then give the file up.
+    /// Another writer also has the file open, and the log of that writer has the greater name. If
+    /// that writer began the file at the same time as this writer, that writer gives the file up.
+    /// This writer must check again a limited number of times, and then give the file up.
     Contended,
     /// The file belongs to another writer. Give the file up.
     Theirs,

@@ -105,8 +105,8 @@ proptest! {
             if let Op::Begin { name, .. } = &op
                 && committed.contains_key(name)
             {
-                // The previous file at this path has ended, and its end is not committed, so the
-                // log must reject the call.
+                // The previous file at this path has ended, but the record of its end is not
+                // committed. So the log must reject a new file at this path.
                 prop_assert!(apply(&mut log, &mut truth, &op).is_err());
                 apply(&mut log, &mut truth, &Op::Commit).expect("memory");
                 committed.clone_from(&truth);

@@ -180,8 +180,8 @@ impl StreamReceiver {
             let (filled, empty) = rest.split_at_mut(read);
             check.update(filled);
             rest = empty;
-            // This wait delays the next read, so the socket buffer fills up and slows the source,
-            // which does not know this rate limit.
+            // Wait for the rate limit of this end, which the source does not know. The wait delays
+            // the next read, so the socket buffer fills up and slows the source.
             if !self.shared.came(read, || self.hub().is_over()) {
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }

@@ -165,8 +165,8 @@ impl SessionSlot<'_> {
         table.by_ticket.insert(ticket, session);
         self.ticket = Some(ticket);
         if table.is_stopping {
-            // The listener was stopped while this session was being prepared, so `stop` did not
-            // find it.
+            // The listener was stopped while this session was being prepared. `stop` did not find
+            // this session in the table, so end it here.
             hub.leave();
         }
         Ok((ticket, key))

@@ -35,7 +35,8 @@ use std::sync::Arc;
 /// The errors of [`PosixStore::open`].
 pub fn open_source(targets: &Targets, links: Links) -> Result<Arc<dyn Store>> {
     let scope = match links {
-        // Follow links anywhere: the user of this process has the same access without them.
+        // Follow links to any path: the user of this process can also read that path without the
+        // link.
         Links::Follow => LinkScope::Anywhere,
         // The paths of the sources have no unresolved links.
         Links::Keep | Links::Refuse => LinkScope::Never,

@@ -257,8 +257,8 @@ impl Promises {
         let held = state.held.clone();
         drop(state);
         for ask in &asks {
-            // If this is a change, its transfer already has a promise under this key. The new
-            // promise would replace that promise, so plan without it.
+            // If the request changes a promised transfer, the broker already has a promise under
+            // this key. Plan without the old promise, because the new promise would replace it.
             broker.end(TransferKey(ask.key));
         }
         let Err(refused) = self.decide(&mut broker, &held, &asks, now) else {

@@ -7,8 +7,9 @@
 //!
 //! From time to time the current setting is compared with a neighbour in the list, or with the
 //! second setting. A comparison has three windows: the current setting, the other setting, and the
-//! current setting again. The other setting becomes current if its throughput is clearly higher
-//! than in both other windows. It must win two comparisons in a row.
+//! current setting again. The other setting wins the comparison if its throughput is clearly higher
+//! than the throughput in both windows of the current setting. A setting that wins two comparisons
+//! in a row becomes the current setting.
 //!
 //! Comparisons may cost at most a hundredth of the throughput. The interval between comparisons
 //! grows while they find no better setting.

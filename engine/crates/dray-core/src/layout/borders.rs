@@ -109,8 +109,8 @@ fn composite_step(extents: &[Extent], size: u64) -> u64 {
         }
         let is_last = place + 1 == extents.len();
         let end = if is_last { size } else { extent.end.min(size) };
-        // Stripes are counted from the beginning of the file, so the first border in the extent is
-        // a multiple of the stripe's size, and all its other borders are too.
+        // Stripes are counted from the beginning of the file. So every border between two stripes
+        // of the extent is at a multiple of the size of a stripe.
         if extent_border(extent, is_last, start) < end {
             step = common(step, extent.stripe_bytes);
         }

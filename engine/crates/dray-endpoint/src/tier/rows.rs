@@ -15,8 +15,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Instant;
 
-/// Maximum number of rows of one application for versions that only the slow root has. The estimate
-/// of an application's period needs fewer versions.
+/// Maximum number of rows of one application for versions that only the slow root has. This number
+/// suffices for the estimate of the application's period.
 const SLOW_KEPT: usize = 64;
 
 /// Returns the latest end of the pins that apply to the fast copy at `fast_path`. These are pins of

@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A promised transfer without a session is reported as a miss after this time, if its latest start
-/// is at most this time ahead. A session that gives up its slot for the transfer ends sooner. The
-/// value is an estimate.
+/// Time after which a promised transfer without a session is reported as a miss, if its latest
+/// start is at most the same time ahead. If another session gives up its slot for the transfer,
+/// that session ends within this time. The value is an estimate.
 const SEATLESS: Duration = Duration::from_secs(5);
 
 /// The exhausted limit, because of which this endpoint can start no further session.

@@ -325,8 +325,8 @@ impl Queue {
         self.live.noted(id, notice)
     }
 
-    /// Adds these notices to their transfers, page by page, so that other calls can write in
-    /// between. Removes the written notices from `notes`.
+    /// Adds each notice in `notes` to the transfer with the same id, and removes the written
+    /// notices from `notes`. Writes page by page, so that other calls can write between two pages.
     ///
     /// # Errors
     /// Errors of the database. `notes` then contains the notices that are not written yet.

@@ -211,8 +211,9 @@ impl Staging<'_> {
     pub fn evicted(&self, fast_path: &str, at: Timestamp) -> Result<()> {
         let fast_path = fast_path.to_owned();
         self.0.write(move |connection, _| {
-            // A path below the copy begins with the copy's path and a slash. The byte `0` follows
-            // the slash, so this range contains exactly these paths.
+            // A path below the copy begins with the copy's path and a slash. The character after
+            // the slash in byte order is `0`. So the range from `PATH/` up to, but without, `PATH0`
+            // contains exactly the paths below the copy.
             connection
                 .prepare_cached(
                     "UPDATE staging SET evicted_at = ?2

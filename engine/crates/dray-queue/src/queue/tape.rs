@@ -107,8 +107,9 @@ impl Queue {
 }
 
 /// Deletes the rows of fast copies that existed before they were requested and that do not expire.
-/// No eviction is recorded in these rows, so nothing else would delete them. Rows with a pin are
-/// kept. `requests` is the SQL that selects the ids of the requests.
+/// Other rows are deleted some time after their eviction is recorded. No eviction is recorded in
+/// the rows of these copies, so this function deletes them. Rows with a pin are kept. `requests` is
+/// the SQL that selects the ids of the requests.
 fn forget_hits(
     connection: &Connection,
     requests: &str,

@@ -289,7 +289,8 @@ fn path_length_limits_proxies_of_proxies() {
         verify(&expired, &proxy_2(INHERIT_ALL)),
         "/DC=org/CN=Alice/CN=1 expired",
     );
-    // The key of this proxy must not make signatures, so it cannot issue another proxy.
+    // The certificate of this proxy does not permit signatures with its key. So this proxy cannot
+    // issue another proxy.
     let mute = Draft {
         extensions: vec![proxy_info(INHERIT_ALL, None), key_usage(0x20)],
         ..proxy(INHERIT_ALL, None)

@@ -105,7 +105,7 @@ async fn a_ticket_or_a_token_in_the_place_of_an_id_is_not_noted() {
     let house = house();
     let ticket = dray_access::tickets::Secret::draw().expect("drawn");
     let ticket = ticket.expose();
-    // This token has few claims and is short, so truncation alone would not hide it.
+    // This token is short, so truncation of the path would not hide the token.
     let token = format!("eyJhIjoxfQ.eyJiIjoyfQ.{}", "s".repeat(86));
     for secret in [ticket, token.as_str()] {
         for (method, path) in [
