@@ -49,8 +49,8 @@ pub enum Threads {
 }
 
 impl Threads {
-    /// Returns the number of readers of each target. Each reader holds a buffer while it reads, so
-    /// if the tuner sets the number of readers, it is at most the number of buffers.
+    /// Returns the number of readers of each target. If the tuner sets the number of readers, it is
+    /// at most the number of buffers, because each reader holds a buffer while it reads.
     #[must_use]
     pub fn readers(self, buffers: Buffers) -> ThreadCount {
         self.count(THREADS_PER_TARGET, buffers)

@@ -75,7 +75,8 @@ pub struct Measured {
     pub fast_is_direct: bool,
     /// True if the slow device was measured with direct I/O.
     pub slow_is_direct: bool,
-    /// True if both folders are on one file system, so that demotions read and write one device.
+    /// True if the fast folder and the slow folder are on one file system. A demotion then reads
+    /// and writes the same device.
     pub is_one_file_system: bool,
 }
 

@@ -129,9 +129,9 @@ fn outbox() -> (Outbox, Unsent) {
 }
 
 impl Outbox {
-    /// Queues a message. Returns an error if the peer reads so slowly that the queue would grow
-    /// without limit. A peer that reads its messages and respects its limits stays far below the
-    /// maximum.
+    /// Queues a message. Returns an error if the number of queued items exceeds `UNREAD_MAX`,
+    /// because the peer reads its messages too slowly. If the peer reads its messages and respects
+    /// its limits, the number stays far below this maximum.
     pub(crate) fn send(&self, message: Message, peer: End) -> Option<Error> {
         let items = items(&message);
         let before = self.waiting.fetch_add(items, Ordering::Relaxed);

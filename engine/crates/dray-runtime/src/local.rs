@@ -57,9 +57,9 @@ impl Ends {
         }
     }
 
-    /// Merges both outcomes into one. If one end failed, the other end only reports that its peer
-    /// is gone, so the outcome of the failed end is returned. The counters are those of
-    /// [`Ends::progress`].
+    /// Merges the outcomes of the source and the sink into one. If one end failed, returns the
+    /// outcome of that end, because the other end only reports that its peer is gone. The counters
+    /// are those of [`Ends::progress`].
     #[must_use]
     pub fn into_outcome(self) -> (Outcome, Progress) {
         let is_echo =
@@ -259,13 +259,13 @@ impl BlockSender for HandOver {
         pace: &mut Pace<'_>,
     ) -> Result<()> {
         let mut buffer = None;
-        // The whole object changes its owner in one step, so wait until the rate permits its last
-        // byte.
+        // The swap below passes the whole object to the sink in one step. So wait until the rate
+        // permits all bytes of the object.
         if !pace.pass(head.payload_bytes().unwrap_or(0)) {
             return Err(gone());
         }
         if let (Some(payload), true) = (payload, head.payload_bytes() != Some(0)) {
-            // The sink granted credit for this object, so one of its buffers is free.
+            // The sink granted credit for this object, so a buffer of the sink is free.
             let id = self.pool.take().ok_or_else(gone)?;
             let mut free = self.pool.buffer(id).ok_or_else(gone)?;
             std::mem::swap(&mut *free, payload);

@@ -56,7 +56,8 @@ pub trait Observer: Sync {
     }
 
     /// Receives the head of an object. A source calls this method when it passes the object to a
-    /// stream. A sink calls it when the object has arrived; it does not know the stream.
+    /// stream. A sink calls this method when the object has arrived. At a sink, `stream` is `None`,
+    /// because a sink does not know the stream.
     fn object(&self, stream: Option<StreamId>, head: &BlockHead) {
         let _ = (stream, head);
     }

@@ -128,8 +128,8 @@ impl Filter {
     pub fn new(selection: &Selection) -> Result<Self> {
         let bytes = patterns::check(&selection.include, &selection.exclude)?;
         let share = Share::take(bytes)?;
-        // Compilation temporarily needs more memory than its result, so only one thread compiles at
-        // a time.
+        // Compiling the patterns temporarily needs more memory than the compiled patterns. So only
+        // one thread compiles at a time.
         let _one = COMPILING.lock_unpoisoned();
         Ok(Self {
             _share: share,

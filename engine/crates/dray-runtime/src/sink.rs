@@ -88,8 +88,8 @@ const PUBLISH_CHUNK: usize = 128;
 pub struct Setup {
     /// The destination, with its log and lease.
     pub destination: Destination,
-    /// The machine's configuration. Its `buffers` and `buffer_bytes` determine the size of the
-    /// pool, and its `writers` the number of threads.
+    /// Configuration of the machine. `buffers` and `buffer_bytes` determine the size of the pool,
+    /// and `writers` determines the number of writer threads.
     pub machine: Config,
 }
 
@@ -135,8 +135,9 @@ fn conduct_all(
         let control_out = event_loop::start_control(scope, control, End::Sink, move |error| {
             let _ = broken.send(SinkEvent::Broken(error));
         })?;
-        // Inspecting and preparing must keep their order, so one thread does both. The same holds
-        // for syncs and log records.
+        // One thread inspects entries and prepares files (`names`), because these tasks must keep
+        // their order. For the same reason, one thread executes syncs and writes log records
+        // (`log`).
         let (names_out, names) = unbounded();
         let (log_out, log) = unbounded();
         let (chores_out, chores) = unbounded();

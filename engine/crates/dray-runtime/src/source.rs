@@ -274,7 +274,8 @@ impl Executor for SourceExecutor<'_, '_> {
         while let Some(effect) = self.machine.poll() {
             match effect {
                 Effect::List { max } => {
-                    // The machine waits for the answer to its request before it sends the next one.
+                    // After this request, the machine waits for the answer before it sends another
+                    // request.
                     let _ = self.list_jobs.send(max);
                 }
                 Effect::Message(message) => {

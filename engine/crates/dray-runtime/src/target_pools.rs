@@ -1,7 +1,8 @@
 //! Pools of threads, one for each storage target. A slow target delays only its own threads.
 //!
 //! Each pool starts threads when jobs arrive, up to a maximum number. The maximum may change at any
-//! time: a surplus thread ends before its next job, and the caller does not wait for it.
+//! time. If the maximum falls, each surplus thread ends before its next job, and the caller does
+//! not wait for these threads.
 //!
 //! If the storage causes no waits, a pool starts only as many threads as the processors can use
 //! ([`dray_sched::blocking`]).
@@ -91,7 +92,7 @@ impl PoolState {
     }
 }
 
-/// The access of one thread to the job queue of its target.
+/// State of one thread of a pool: the job queue of the target, and the shared state of the pool.
 pub(crate) struct Worker<J> {
     jobs: Receiver<J>,
     crew: Arc<PoolState>,

@@ -43,8 +43,8 @@ const STREAMS_LEAST: u32 = 2;
 /// measures earlier if all data on the closed streams has arrived.
 const DRAINS_MOST: Duration = Duration::from_secs(5);
 
-/// At a sink, the time from a reduction of the number of streams to the next measurement. A sink
-/// does not know the amount of data on the closed streams, so this time is constant. The delay
+/// Delay at a sink from a reduction of the number of streams to the next measurement. The delay is
+/// constant, because a sink does not know the amount of data on the closed streams. The delay
 /// equals one window of the tuner, so that the tuner ignores one window. The value is estimated,
 /// not measured.
 const DRAINS_THERE: Duration = Duration::from_secs(1);
@@ -169,7 +169,8 @@ struct State {
 
 /// Limits the number of streams in a result to the largest number that was open. The tuner may have
 /// requested streams that could not be opened. A number above `granted` comes from an earlier
-/// session. It is not limited, because this session could not try it.
+/// session. Such a number is not limited, because this session was not permitted to open so many
+/// streams.
 fn had(mut found: Remembered, granted: u16, live_most: u32) -> Remembered {
     let streams = &mut found.setting.streams;
     if *streams <= u32::from(granted) {
@@ -319,7 +320,7 @@ impl Observer for Tuned<'_> {
     fn progress(&self, progress: &Progress) {
         match self.session.machine {
             Machine::Source(_) => self.watch.progress(progress),
-            // A sink machine does not count its streams, so this observer adds their number.
+            // A sink machine does not count streams, so this observer adds the number of streams.
             Machine::Sink(_) => {
                 let live = u32::try_from(self.session.growth.live()).unwrap_or(u32::MAX);
                 let mut told = *progress;

@@ -1,5 +1,6 @@
-//! Many transfers write to one tree. Each changes only its own files, each file has a single
-//! writer, and a transfer resumes the files that another one has left.
+//! Many transfers write to one tree. Each transfer changes only its own files, and each file has a
+//! single writer. If a transfer ends without finishing its files, another transfer resumes these
+//! files.
 
 mod local_common;
 
@@ -424,8 +425,9 @@ fn killed_at_any_step_of_taking_over_it_loses_and_invents_nothing() {
             local::run(source, sink, &Notes::default(), |_| {}).expect("started");
         }
         let died = left.load(Ordering::Relaxed) == 0;
-        // The next transfer resumes the files. This transfer is either the one whose process died
-        // ("vb"), the interrupted one before ("va"), or a new one ("vc").
+        // The next transfer resumes the files. The next transfer is either the transfer whose
+        // process died ("vb"), the transfer that was interrupted before ("va"), or a new transfer
+        // ("vc").
         let next = ["vb", "va", "vc"][usize::try_from(steps).expect("few") % 3];
         let (outcome, progress, events) = scene.copy(next, "ev0*");
         assert!(

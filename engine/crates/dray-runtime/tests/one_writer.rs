@@ -43,8 +43,8 @@ fn a_transfer_that_does_not_begin_leaves_no_log() {
     assert!(!has_log(scratch.path()));
 }
 
-/// Transfers to nested and neighbouring trees begin concurrently, many times. None of them blocks
-/// another one, or removes the log of another one or the folder of that log.
+/// Transfers to nested and neighbouring trees begin concurrently, many times. No transfer blocks
+/// another transfer, or removes the log of another transfer or the folder of that log.
 #[test]
 fn all_that_begin_at_once_are_let_in_and_leave_nothing() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -84,7 +84,7 @@ fn all_that_begin_at_once_are_let_in_and_leave_nothing() {
     }
 }
 
-/// If two sessions of the same transfer begin, one of them is refused.
+/// While one session of a transfer is open, a second session of the same transfer is refused.
 #[test]
 fn one_transfer_has_one_session() {
     let scratch = tempfile::tempdir().expect("a folder");

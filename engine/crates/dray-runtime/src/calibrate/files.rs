@@ -31,7 +31,8 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    /// Creates `count` files of at most `bytes` in total in a folder, and removes their names.
+    /// Creates `count` files in a folder and removes the names of the files. `bytes` is the total
+    /// size that the files may reach.
     ///
     /// # Errors
     /// If the folder does not exist, cannot be written to, or has less free space than `bytes`.
@@ -187,7 +188,8 @@ fn nameless(folder: &Path, at: usize, is_direct: bool) -> io::Result<File> {
         .mode(0o600)
         .custom_flags(flags.bits().cast_signed())
         .open(&path);
-    // A file system without direct I/O may create the file before it refuses to open it.
+    // A file system without direct I/O may create the file and then refuse to open it. In this
+    // case, also remove the name.
     match &opened {
         Err(error) if error.kind() != io::ErrorKind::InvalidInput => {}
         Err(_) => drop(std::fs::remove_file(&path)),

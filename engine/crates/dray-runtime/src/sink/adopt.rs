@@ -2,9 +2,9 @@
 //! transfer is writing.
 //!
 //! Invariants of this module:
-//! - A file that is open in a held log is not touched.
-//! - Adopted ranges are durable in our own log before the other log ends the file.
-//! - No other data of another transfer is removed.
+//! - If another transfer holds the lease of a log, no file that is open in this log is touched.
+//! - Before the other log records the end of a file, the adopted ranges are durable in our own log.
+//! - Apart from adopted files, no data of another transfer is removed.
 
 use super::destination::Destination;
 use super::files::Space;
@@ -133,9 +133,9 @@ impl Space {
     }
 
     /// Drops our record of a file if the other log has a better claim to the file. Two logs name
-    /// one file if both transfers died after claiming it, or if one transfer died while it adopted
-    /// the file. If both transfers run again concurrently, the transfer with the better claim must
-    /// be able to resume the file.
+    /// one file if both transfers claimed the file and then died, or if one transfer died while it
+    /// adopted the file. If both transfers run again concurrently, the transfer with the better
+    /// claim must be able to resume the file.
     fn give_up(&self, other: &Speaker, path: &RelPath) -> Result<()> {
         self.check_lease()?;
         let mut guard = self.destination()?;
@@ -370,11 +370,13 @@ impl Space {
         Ok(())
     }
 
-    /// Decides whether this transfer may write a file that it has just recorded in its log. If two
-    /// transfers begin the same file concurrently, at most one of them may write it.
+    /// Decides whether this transfer may write a file that this transfer has just recorded in its
+    /// log. If two transfers begin the same file concurrently, at most one of them may write the
+    /// file.
     ///
     /// # Errors
-    /// [`ErrorKind::LeaseHeld`] names the other transfer.
+    /// [`ErrorKind::LeaseHeld`] if this transfer must not write the file. The error names the other
+    /// transfer.
     pub(super) fn settle_claim(&self, path: &RelPath) -> Result<()> {
         let until = Instant::now() + HOLDER_PATIENCE;
         let mut before: Vec<((bool, RelPath), dray_core::Error)> = Vec::new();

@@ -66,7 +66,8 @@ impl Space {
         match begun {
             Ok(number) => Ok(self.handles.adopt(path, size, number, name, partial, true)),
             Err(error) => {
-                // Remove the partial file now: no log names it, so no later run would look for it.
+                // Remove the partial file now. No log names the file, so no later run would remove
+                // the file.
                 let _ = self.noting(path, partial.abort());
                 self.names.release(path, &name);
                 Err(error)

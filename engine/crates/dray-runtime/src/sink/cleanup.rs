@@ -78,8 +78,8 @@ impl Space {
     /// outcome, when all writing threads have ended.
     pub(super) fn clear_away(&self) {
         self.clear_small();
-        // Ignore errors. If a partial file cannot be removed now, a later run that needs its name
-        // removes it.
+        // Ignore errors. If a partial file cannot be removed now, a later run that needs the name
+        // of the file removes the file.
         if self.check_lease().is_err() {
             return;
         }

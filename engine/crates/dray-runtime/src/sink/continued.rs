@@ -171,8 +171,8 @@ impl Space {
                 ))
             }
             Err(error) => {
-                // Remove the new partial file now: no log names it, so no later run would look for
-                // it.
+                // Remove the new partial file now. No log names the file, so no later run would
+                // remove the file.
                 let _ = partial.abort();
                 self.names.release(path, &name);
                 if error.kind != ErrorKind::NoSpace {
@@ -282,8 +282,8 @@ impl Space {
             destination.log.done(number, *range, *sums)?;
         }
         self.commit(destination)?;
-        // Ignore errors. If the old partial file cannot be removed now, a later run that needs its
-        // name removes it.
+        // Ignore errors. If the old partial file cannot be removed now, a later run that needs the
+        // name of the file removes the file.
         let _ = self.drop_partial(path, logged, destination.is_same_boot());
         Ok((number, copied))
     }

@@ -58,14 +58,16 @@ impl Drop for NewLog {
     }
 }
 
-/// A destination that this transfer may write to: its log is open and its lease is held.
+/// A destination that this transfer may write to. The log of the transfer is open, and this process
+/// holds the lease of the log.
 pub struct Destination {
     pub(super) store: Arc<dyn Store>,
     pub(super) log: Log,
     /// Declared before `lease`, so that the log is removed while the lease is still held.
     made: NewLog,
     lease: Option<Lease>,
-    /// Content of the log when it was opened, without its files; `None` for a new log.
+    /// Content of the log when the log was opened, without the files that the log lists; `None` for
+    /// a new log.
     pub(super) found: Option<Recovery>,
     /// Name of the log in messages.
     pub(super) log_words: String,
@@ -95,7 +97,7 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// Finds or creates the transfer's log, and takes its lease.
+    /// Finds or creates the log of the transfer, and takes the lease of the log.
     ///
     /// # Errors
     /// - [`ErrorKind::LeaseHeld`] names a session of this transfer that is writing to the
@@ -305,7 +307,8 @@ impl Destination {
         found.is_none_or(|found| found.tenure.boot_id == self.boot_id)
     }
 
-    /// Removes the log and its lease. Removes their folder as well, if it is empty.
+    /// Removes the log and its lease. If the folder of the log is then empty, removes the folder
+    /// too.
     pub(super) fn remove_log(&mut self) -> Result<()> {
         self.made.stays();
         if let Some(place) = &self.place {

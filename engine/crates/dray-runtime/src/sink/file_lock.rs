@@ -1,4 +1,4 @@
-//! Serialises the writers of one file, for stores that let only one writer at a time into a file.
+//! Serialises the writes to one file, for stores that execute only one write to a file at a time.
 //!
 //! If another writer is already writing to the file, the job is queued for that writer, and the
 //! calling writer takes its next job. Waiting inside the store would block the calling thread

@@ -50,8 +50,8 @@ pub(super) struct Space {
     /// set.
     pub(super) touched: Mutex<HashSet<RelPath>>,
     pub(super) names: Names,
-    /// Published files whose attributes were set after their content was synced. They are synced
-    /// again, together with their folders.
+    /// Published files whose attributes were set after their content was synced. These files are
+    /// synced again, and their folders are synced too.
     pub(super) unsynced: Mutex<HashSet<RelPath>>,
     /// Published files of the log whose final names may not be durable yet.
     pub(super) undurable: Mutex<HashSet<RelPath>>,
@@ -400,8 +400,9 @@ impl Space {
         Ok(())
     }
 
-    /// Closes a file. If its final name is durable, the log ends its record. Otherwise the record
-    /// stays for the next run, because a crash may still undo the final name.
+    /// Closes a file. If the final name of the file is durable, records the end of the file in the
+    /// log. Otherwise the log keeps the record of the file for the next run, because a crash may
+    /// still undo the final name.
     pub(super) fn close(&self, open: &Arc<OpenFile>) {
         let is_undurable = self.undurable.lock_unpoisoned().remove(&open.path);
         if open.is_published() && !is_undurable {

@@ -74,7 +74,7 @@ pub(super) fn find_covering(request: &DestinationRequest) -> Result<Option<LogPl
     Ok(None)
 }
 
-/// Returns a log in one folder whose claims cover those of the request.
+/// Returns a log in the folder of `at` whose claims cover all claims of `request`.
 fn look_in(at: &LogPlace, request: &DestinationRequest) -> Result<Option<LogPlace>> {
     let names = reachable(at.store.list_control(&at.folder))?.unwrap_or_default();
     let mine: Vec<RelPath> = if request.claims.is_empty() {
@@ -148,7 +148,8 @@ pub(super) fn refuse_same_request(
 pub(super) enum LeaseState {
     /// A holder has the lease. Contains the open lease file.
     Held(Box<dyn ControlFile>),
-    /// The lease is free. Contains the epoch of its last holder, or 0 if it never had a holder.
+    /// The lease is free. The number is the epoch of the last holder of the lease, or 0 if the
+    /// lease never had a holder.
     Free(u64),
 }
 

@@ -11,7 +11,7 @@ const FOLDERS_MAX: usize = 1 << 16;
 /// The remembered folders. Only the inspecting thread uses them.
 #[derive(Default)]
 pub(super) struct Folders {
-    /// Folders that this transfer made, so they contain only its own entries.
+    /// Folders that this transfer made. They contain only entries of this transfer.
     pub(super) fresh: Mutex<HashSet<RelPath>>,
     /// Folders that could not be made, or that this transfer may not enter.
     pub(super) refused: Mutex<HashSet<RelPath>>,

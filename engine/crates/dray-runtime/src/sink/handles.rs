@@ -73,7 +73,8 @@ impl Handles {
         };
         drop(opened);
         if let Some(oldest) = oldest.and_then(|file| file.upgrade()) {
-            // A thread that is using the handle keeps it open until its call ends.
+            // If another thread is using the handle, the handle stays open until the call of that
+            // thread ends.
             oldest.handle().take();
         }
     }

@@ -1,4 +1,5 @@
-//! Takes the lease of a log: its record, its lock, and the check that its last holder has ended.
+//! Takes the lease of a log: writes the record of the lease, takes its lock, and checks that the
+//! last holder of the lease has ended.
 //!
 //! The module `lease_watch` checks a lease that is already held.
 

@@ -1,5 +1,5 @@
-//! A held lease. Frequent checks confirm that this process still holds it; many of them use the
-//! result of a recent read.
+//! A held lease. Frequent checks confirm that this process still holds the lease. Many checks use
+//! the result of a recent read of the lease file, and do not read the file again.
 //!
 //! The module `lease` takes a lease, and `dray_log::lease` has its format.
 

@@ -18,7 +18,8 @@ pub(super) struct LogPlace {
 }
 
 impl LogPlace {
-    /// Removes the log and its lease. Removes their folder as well, if it is empty.
+    /// Removes the log and its lease. If the folder of the log is then empty, removes the folder
+    /// too.
     pub(super) fn remove(&self) -> Result<()> {
         self.store.remove_control(&self.folder.join(&self.log)?)?;
         if let Some(lease) = layout::lease_of_log(&self.log) {

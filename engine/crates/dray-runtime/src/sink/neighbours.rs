@@ -94,7 +94,7 @@ pub(super) struct Neighbours {
 
 impl Neighbours {
     /// Returns the neighbours of the destination of `request`. `own` is the path of the transfer's
-    /// own log, if it has one.
+    /// own log, or `None` if the transfer has no log.
     pub(super) fn new(request: &DestinationRequest, own: Option<RelPath>) -> Self {
         Self {
             store: Arc::clone(&request.store),

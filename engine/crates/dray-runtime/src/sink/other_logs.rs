@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// The value is estimated, not measured.
 const KNOWN_MAX: usize = 64;
 
-/// A partial file: its folder, and its name in that folder.
+/// Key of a partial file: the folder of the file, and the name of the file in that folder.
 pub(super) type PartialKey = (RelPath, Name);
 
 /// Store of a log: the destination's store, or the store of the exported root above it.

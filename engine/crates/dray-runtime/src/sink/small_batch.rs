@@ -114,8 +114,8 @@ impl Space {
         if let Err(error) = self.check_lease_often() {
             return items.iter().map(|_| Err(error.clone())).collect();
         }
-        // The final check compares one file at a time before it is published, so no batch is
-        // possible.
+        // A final check compares each file alone, before the file is published. So with a final
+        // check, no batch is possible.
         let is_checked = match self.destination() {
             Ok(destination) => destination.final_check().is_some(),
             Err(error) => return items.iter().map(|_| Err(error.clone())).collect(),

@@ -5,8 +5,8 @@
 //!
 //! Invariants of this module:
 //! - Data of a live writer is never touched.
-//! - Data that changed after the walk found it stays.
-//! - A log is removed after all files that it names.
+//! - If data changes after the walk has found it, the data is not removed.
+//! - A log is removed only after all files that the log names.
 
 mod purge;
 mod remove;
@@ -37,7 +37,7 @@ pub const AGE_MIN: Duration = Duration::from_secs(3600);
 /// Kind of the data that a walk found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PartialKind {
-    /// A log, with its lease and the partial files that it names.
+    /// A log, together with its lease and the partial files that the log names.
     Log,
     /// A remnant of a removed log: a lease, or an unfinished replacement of the log.
     Remnant,

@@ -71,8 +71,8 @@ impl Space {
         let mut failed = Vec::new();
         let mut without = Vec::new();
         let answers = self.store.sync_each(&all).inspect_err(|_| {
-            // The error does not say which file it concerns, and the system reports it only once.
-            // So every file of the group is doubtful.
+            // The system reports a lost write only once, and the error does not name the file. So
+            // every file of the group is doubtful.
             for item in items {
                 if let SyncPath::Partial(open) = item {
                     self.note_doubtful(open.number);

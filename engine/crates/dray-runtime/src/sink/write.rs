@@ -30,7 +30,8 @@ pub(super) struct WriteJob {
 }
 
 impl WriteJob {
-    /// Returns the file to lock, if its store lets only one writer at a time into a file.
+    /// Returns the index of the file to lock. Returns `None` if the store can execute several
+    /// writes to the file at a time.
     fn in_turn(&self) -> Option<FileIndex> {
         match self.parts.as_slice() {
             [
@@ -93,8 +94,8 @@ fn do_one(job: &WriteJob, pool: &Pool, space: &Space, events: &Sender<SinkEvent>
     events.send(SinkEvent::Input(input)).is_ok()
 }
 
-/// Fills the destination by sharing blocks with the source file. Possible only for an object that
-/// is one range of one large file.
+/// Fills the destination by sharing blocks with the source file. Blocks can be shared only for an
+/// object that is one range of one large file.
 fn shared(parts: &[WriteJobPart], extent: Option<&Extent>, space: &Space) -> Option<Result<bool>> {
     match (parts, extent) {
         (

@@ -226,7 +226,8 @@ impl Listing {
         Some(Ok((name, path)))
     }
 
-    /// Returns the kind of an entry as it is announced and, for a file, the origin of its bytes.
+    /// Returns the kind with which an entry is announced. For a file, also returns the origin of
+    /// the bytes.
     fn kind_of(
         &self,
         item: &dray_store::Listed,

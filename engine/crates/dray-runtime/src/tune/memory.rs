@@ -40,8 +40,9 @@ const VERSION: u32 = 1;
 /// The name of this endpoint as one side of a pair.
 const HERE: &str = "here";
 
-/// Returns the pair of this endpoint and `other`. `other` is the public key of the other endpoint,
-/// or its address if it has no key. `reads_here` is true if this endpoint is the source.
+/// Returns the pair of this endpoint and `other`. `other` is the public key of the other endpoint.
+/// If the other endpoint has no key, `other` is its address. `reads_here` is true if this endpoint
+/// is the source.
 #[must_use]
 pub fn pair(other: &str, reads_here: bool) -> Pair {
     let (here, other) = (HERE.to_owned(), other.to_owned());

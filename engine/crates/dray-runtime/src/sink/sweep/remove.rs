@@ -33,9 +33,9 @@ pub enum Removed {
     Left,
 }
 
-/// Removes data that a walk found, if the data has not changed since. A transfer that starts
-/// concurrently either takes the lease first, and all data stays, or waits for the lease and begins
-/// without the data.
+/// Removes data that a walk found, if the data has not changed since. If a transfer starts
+/// concurrently and takes the lease first, all data stays. If this function takes the lease first,
+/// the transfer waits for the lease and begins without the data.
 ///
 /// # Errors
 /// - [`ErrorKind::LeaseHeld`] if a transfer holds the lease.

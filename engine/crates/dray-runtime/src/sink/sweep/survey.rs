@@ -1,4 +1,5 @@
-//! Examines one log, or its remnant: the files that the log names, their size, and the last change.
+//! Examines one log, or the remnant of a removed log. Determines the files that the log names, the
+//! size of these files, and the time of the last change.
 
 use super::super::find_logs::{LeaseState, look_at_lease};
 use super::super::log_file::StoredLog;
