@@ -10,7 +10,8 @@
 //! Decisions depend only on the requests, the set of promised transfers, the measured capacities
 //! and the time. So a broker that is restored from the same promises makes the same decisions. If
 //! the broker refuses a request, it may offer later deadlines. The broker remembers its offers for
-//! a short time, and its rates leave enough capacity for them. Offers never block another transfer.
+//! a short time, and its rates leave enough capacity for the remembered offers. Offers never block
+//! another transfer.
 //!
 //! Invariants owned here:
 //!
@@ -89,7 +90,7 @@ pub struct Broker {
     resources: BTreeMap<ResourceId, Capacity>,
     transfers: BTreeMap<TransferKey, Taken>,
     given: BTreeMap<TransferKey, Option<BytesPerSecond>>,
-    /// Offers with their expiry times, in the order in which they were made.
+    /// Offers with their expiry times, oldest offer first.
     offers: Vec<(Time, Vec<Wish>)>,
 }
 
@@ -163,10 +164,10 @@ impl Broker {
         Some((&taken.wish, taken.is_promised))
     }
 
-    /// Returns the latest time at which a transfer must start to meet its deadline, at the present
-    /// capacity of its resources and within its ceiling. Returns the earliest start in two cases,
-    /// because nothing shows that the transfer can wait: it has no deadline or no known size, or
-    /// neither a capacity nor a ceiling is known.
+    /// Returns the latest time at which a transfer must start to meet its deadline, given its
+    /// ceiling and the present capacity of its resources. Nothing shows that a transfer can wait if
+    /// it has no deadline or no known size, or if neither a capacity nor a ceiling is known. In
+    /// these cases, returns the earliest start.
     #[must_use]
     pub fn latest_start(&self, key: TransferKey, now: Time) -> Option<Time> {
         let wish = &self.transfers.get(&key)?.wish;
@@ -193,8 +194,8 @@ impl Broker {
         self.transfers.insert(taken.wish.key, taken);
     }
 
-    /// Returns true if the broker can promise `wish`. The request must ask for a promise, and the
-    /// capacity of at least one of its resources must be known.
+    /// Returns true if a promise for `wish` is possible in principle: the request asks for a
+    /// promise, and the capacity of at least one of its resources is known.
     fn can_promise(&self, wish: &Wish) -> bool {
         let is_known = |id: &ResourceId| {
             (self.resources.get(id)).is_some_and(|capacity| capacity.present().is_some())

@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use window::Window;
 
-/// Minimum window of a target, whatever the number of targets: one object is being written while
-/// the next one arrives.
+/// Minimum window of a target, however many targets there are. With a window of two, one object can
+/// arrive while another object is being written.
 const WINDOW_MIN: u32 = 2;
 
-/// Maximum number of objects at the sink for a congested target: one for each of its writers, and
-/// one more. Further objects would not make the target faster, and would occupy buffers that other
-/// targets could use.
+/// Maximum number of objects that the sink holds for a congested target: one object for each writer
+/// of the target, and one more. Further objects would not make the target faster, and would occupy
+/// buffers that other targets could use.
 const CONGESTED_KEPT: u32 = 5;
 
 #[derive(Debug, Clone)]

@@ -83,7 +83,7 @@ pub enum Lack {
 pub struct Assignment {
     /// Source target from which to read.
     pub source: TargetId,
-    /// Sink target of the block. One of its credits is spent.
+    /// Sink target of the block. The block has spent one credit of this target.
     pub sink: TargetId,
     /// Contents of the block: one object, or several whole small files.
     pub parts: Vec<(FileIndex, ByteRange)>,
@@ -264,8 +264,8 @@ impl Objects {
         }
     }
 
-    /// Sets the dataset whose files are being listed, if any. Its size is unknown until its listing
-    /// ends, so other datasets have precedence.
+    /// Sets the dataset whose files are being listed, if any. The size of this dataset is unknown
+    /// until its listing ends, so the other datasets have precedence.
     pub const fn set_listing(&mut self, dataset: Option<Dataset>) {
         self.datasets.listing = dataset;
     }
@@ -517,9 +517,9 @@ impl Objects {
     }
 
     /// Returns true if a source target may start another read. A congested target may use only some
-    /// of its readers, so that buffers remain for the other targets. If only one target has unsent
-    /// objects, this target may use all its readers. With [`Order::File`] all reads follow the file
-    /// order, so congestion does not matter.
+    /// of its readers, so that buffers remain for the other targets. If no other target has unsent
+    /// objects, a congested target may use all its readers. With [`Order::File`] all reads follow
+    /// the file order, so congestion does not matter.
     fn has_reader(&self, source: TargetId) -> bool {
         let reading = self.reading.get(&source).copied().unwrap_or(0);
         let enough = self.enough.get(&source).copied();

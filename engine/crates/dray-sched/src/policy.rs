@@ -16,7 +16,7 @@
 //! - No transfer starts before its `not_before`.
 //! - A running transfer is not held for a transfer of a lower class.
 //! - No transfer waits forever, unless higher classes always have transfers to run.
-//! - A change of the policy loses no transfer, because a policy needs only the [`View`].
+//! - If the policy is replaced, no transfer is lost, because a policy needs only the [`View`].
 
 mod entry;
 mod fair;

@@ -22,8 +22,8 @@ pub struct Share {
     /// Weight among siblings, for the division of the capacity above all floors. Zero counts as
     /// one.
     pub weight: u32,
-    /// Rate that the node gets before any sibling gets more than its floor. The node gets less if
-    /// it cannot use its floor.
+    /// Rate that the node gets before any sibling gets more than its floor. A node that cannot use
+    /// its whole floor gets less.
     pub floor: BytesPerSecond,
     /// Maximum rate of the node.
     pub cap: Option<BytesPerSecond>,

@@ -2,9 +2,10 @@
 //! streams arrive before its own objects.
 //!
 //! The sink writes the objects of one target roughly in the order in which the source passes them
-//! to streams, whichever stream each object uses. Once a later object is written, an earlier object
-//! on another stream is *overtaken*. If the objects of an overtaken stream do not arrive for a long
-//! time, the stream is *stuck*: its network path is dead, and no socket reports an error.
+//! to streams, even if the objects use different streams. Once a later object is written, an
+//! earlier object on another stream is *overtaken*. If the objects of an overtaken stream do not
+//! arrive for a long time, the stream is *stuck*: its network path is dead, and no socket reports
+//! an error.
 //!
 //! A slow target cannot make a stream stuck. Only objects of the same target are compared. An
 //! overtaken object counts only while the sink answers about the same target on other streams, or
@@ -57,8 +58,8 @@ const ANSWERED_MIN: Duration = Duration::from_secs(2);
 /// measured.
 const WEIGHT: u32 = 4;
 
-/// For a stream's oldest object of a target: the time at which later objects began to overtake it,
-/// and their number.
+/// State of an overtaken object, which is a stream's oldest object of a target: the time at which
+/// later objects began to overtake it, and the number of these later objects.
 #[derive(Debug)]
 struct Overtaken {
     since: Time,
@@ -180,8 +181,8 @@ impl Streams {
                 *usual = *usual - *usual / WEIGHT + took / WEIGHT;
             }
             stream.stirred = now;
-            // The stream makes progress. Its other objects may have been overtaken before, and no
-            // later object may follow to overtake them again, so check them now.
+            // The stream makes progress. Its other objects may have been overtaken earlier. Perhaps
+            // no further object follows that would show this again, so check these objects now.
             stream.overtaken.clear();
             for (target, oldest) in stream.oldest_of_each() {
                 let newest = self.answers.get(&target).map(|answers| answers.newest);

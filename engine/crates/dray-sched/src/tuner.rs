@@ -4,10 +4,10 @@
 //! For each of these numbers, a `belief` describes how the throughput depends on the number. The
 //! tuner measures throughput in windows of fixed length. Every window in which the number has
 //! changed makes the belief more certain. The tuner then chooses the value with the highest
-//! expected throughput, or a value whose measurement makes the belief most certain. It changes one
-//! number at a time, and only numbers that affect the stage which limits the transfer. Increases
-//! come in small steps, and the tuner reverts them at the first error. A number that the other end
-//! has refused becomes the `ceiling`.
+//! expected throughput, or a value whose measurement makes the belief most certain. The tuner
+//! changes one number at a time, and only numbers that affect the stage which limits the transfer.
+//! Increases come in small steps, and the tuner reverts them at the first error. A number that the
+//! other end has refused becomes the `ceiling`.
 //!
 //! [`threads`] applies the tuner to the storage of one end. [`dtl::Dtl`] is the rule of Liu and
 //! others, for comparison. [`Remembered`] is the best known setting for a pair of endpoints.
@@ -370,8 +370,9 @@ impl Tuner {
             false => now,
         };
         let before = self.recalled().setting.at(knob);
-        // If this transfer has a lower bound than an earlier one, its best value may equal the
-        // bound. This does not refute the larger value of the earlier transfer.
+        // The bound of this transfer may be smaller than the bound of an earlier transfer. If the
+        // best value of this transfer equals its bound, the larger best value of the earlier
+        // transfer is not refuted.
         let is_bounded = best == self.began.at(knob) && before > best;
         match is_bounded && !self.has_failed(knob) {
             true => before.min(self.recalled().most.at(knob)),

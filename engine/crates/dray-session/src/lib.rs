@@ -2,8 +2,8 @@
 //! plan, schedule, pace, retry, checksum and log.
 //!
 //! Both machines have the same interface. The runtime calls [`handle`](source::Source::handle) with
-//! an input and the time. It then calls [`poll`](source::Source::poll) until it returns `None`,
-//! executes the effects, and passes their results back as inputs.
+//! an input and the time. The runtime then calls [`poll`](source::Source::poll) until `poll`
+//! returns `None`, executes the effects, and passes the results of the effects back as inputs.
 //! [`next_wake`](source::Source::next_wake) returns the time at which an
 //! [`Input::Tick`](source::Input::Tick) is due.
 //!
@@ -20,8 +20,8 @@
 //! - bytes in flight never exceed the pool.
 //!
 //! `check_invariants` checks those invariants that the state of a single machine shows. Debug
-//! builds assert it after every input, and the simulator calls it after every event. [`mutants`]
-//! contains a deliberate defect for each of these invariants.
+//! builds call `check_invariants` after every input, and the simulator calls it after every event.
+//! For each invariant above, [`mutants`] contains a deliberate defect.
 
 mod invariants;
 pub mod mutants;

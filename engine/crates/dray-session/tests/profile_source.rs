@@ -29,8 +29,8 @@ struct ClockedSource {
 }
 
 impl ClockedSource {
-    /// Creates a source that has received the sink's READY message. It has eight buffers, two
-    /// readers per target and one stream.
+    /// Creates a source that has received the sink's READY message. The source has eight buffers,
+    /// two readers per target and one stream.
     fn new() -> Self {
         let source = Source::new(Config {
             options: Options::default(),
@@ -279,7 +279,7 @@ fn zero_rate_counts_as_rate_stage() {
     slow.read(1);
     slow.sent(0);
     slow.sent(1);
-    // The bucket is empty. One object may overdraw it.
+    // The bucket is empty. One object may overdraw the bucket.
     slow.wait(1);
     slow.step(Input::Tick);
     slow.read(2);

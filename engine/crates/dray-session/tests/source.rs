@@ -427,7 +427,8 @@ fn verdict_must_match_the_closed_entries() {
             )
         );
         assert_eq!(broken(&verdict(&mut done(is_driver), ONE_FILE)), None);
-        // If the sink is the driver, it may have other sources, so its totals may be higher.
+        // A sink that is the driver may have other sources too. So the totals of this sink may be
+        // higher than those of this source.
         let effects = verdict(&mut done(is_driver), more);
         assert_eq!(broken(&effects).is_some(), is_driver);
     }

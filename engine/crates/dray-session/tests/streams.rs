@@ -174,8 +174,8 @@ impl Simulation {
         }
     }
 
-    /// Passes one input to the source every 100 ms, and wakes the source at the time that it
-    /// requests.
+    /// Passes one input to the source every 100 ms, and wakes the source at the time that the
+    /// source requests.
     fn run(&mut self, seconds: u64) {
         let until = self.now + Duration::from_secs(seconds);
         while self.now < until {

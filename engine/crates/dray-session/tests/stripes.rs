@@ -126,7 +126,7 @@ fn hear(source: &mut Source, input: source::Input) -> Vec<source::Effect> {
     std::iter::from_fn(|| source.poll()).collect()
 }
 
-/// Lists one file at the source, and returns the messages that announce it.
+/// Lists one file at the source, and returns the messages that announce the file.
 fn announced(source: &mut Source, size: u64, layout: Layout) -> Vec<Message> {
     let listed = Listed {
         entry: entry(size),

@@ -1,5 +1,5 @@
-//! Number of readers and writers per target. Each end increases its number while its own
-//! measurements show a higher throughput.
+//! Tests of the number of readers and writers per target. Each end increases its own number of
+//! threads while its own measurements show a higher throughput.
 
 use dray_core::options::Options;
 use dray_core::retry::RetryPolicy;

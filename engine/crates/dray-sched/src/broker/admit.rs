@@ -68,8 +68,8 @@ pub struct Refusal {
 pub enum Obstacle {
     /// A resource, and the promises that need the resource at the same time.
     Resource(ResourceId, Vec<TransferKey>),
-    /// The request's own ceiling: its floor is higher, or its deadline is too early for the
-    /// ceiling.
+    /// The request's own ceiling is too low: the floor is higher than the ceiling, or the deadline
+    /// is too early for the rate of the ceiling.
     Ceiling,
     /// The request's deadline is not after its start.
     Window,
@@ -207,8 +207,8 @@ impl Broker {
     }
 
     /// Plans the promises together with the requests. The parts of the need ([`Need::parts`]) are
-    /// planned separately. Returns each part that contains one of the requests, with its plan. If a
-    /// part has no plan, returns this part as the error. The result depends only on promises,
+    /// planned separately. Returns the parts that contain a request, each with its plan. If there
+    /// is no plan for a part, returns this part as the error. The result depends only on promises,
     /// requests, capacities and time.
     fn test(&self, wishes: &[Wish], now: Time) -> Result<Vec<(Need, plan::Plan)>, Option<Need>> {
         let mut need = self.empty_need(now);

@@ -105,10 +105,10 @@ fn level(grid: &Grid, demand: &Demand, bytes: u64) -> u64 {
     low
 }
 
-/// Returns true if there is certainly no plan, in two cases: one demand alone does not fit, or the
-/// demands on one resource exceed its capacity, even without their ceilings and without their other
-/// resources. The test of a single resource is exact, so no method finds a plan for a need that is
-/// refused here.
+/// Returns true if there is certainly no plan. There are two such cases: a demand does not fit even
+/// alone, or the demands on one resource exceed the capacity of this resource, even if their
+/// ceilings and their other resources are ignored. The test of a single resource is exact, so no
+/// method finds a plan for a need that is refused here.
 pub(crate) fn is_impossible(need: &Need, grid: &Grid) -> bool {
     let alone = |demand: &Demand| {
         let free = grid

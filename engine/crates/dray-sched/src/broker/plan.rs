@@ -54,8 +54,8 @@ impl Plan {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Flaw {
-    /// The plan does not match the need: its demands are different, or its intervals are not in
-    /// order.
+    /// The plan does not match the need: the demands of the plan differ from those of the need, or
+    /// the intervals of the plan are not in order.
     Shape,
     /// A demand is assigned too few bytes. The number is the shortfall in bytes.
     Short(TransferKey, u64),

@@ -405,8 +405,7 @@ fn most(taken: &Taken) -> u64 {
     most_of(&taken.wish).min(taken.use_max.unwrap_or(u64::MAX))
 }
 
-/// Returns true if the observed rate of a transfer is too low for its deadline, whatever rate it is
-/// permitted.
+/// Returns true if a transfer cannot use a rate that is high enough for its deadline.
 fn is_slow(taken: &Taken, now: Time) -> bool {
     let (Some(bytes), Some(deadline)) = (taken.wish.bytes, taken.wish.deadline) else {
         return false;

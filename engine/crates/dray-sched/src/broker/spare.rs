@@ -6,9 +6,10 @@ use dray_core::rate::{BytesPerSecond, Class};
 use std::collections::BTreeMap;
 
 /// Maximum number of rounds before the remaining capacity is given to one transfer after the other.
-/// In each round a transfer gets its share of its scarcest resource. Shares that it cannot use on
-/// its other resources are divided in the next round. Few rounds are needed: with transfers on two
-/// resources, the capacity that is not yet divided at least halves in each round.
+/// In each round, the rate of a transfer is its share of its scarcest resource. On its other
+/// resources, a part of its share may then be unused. The next round divides the unused capacity.
+/// Few rounds are needed: with transfers on two resources, the capacity that is not yet divided at
+/// least halves in each round.
 const ROUNDS_MAX: usize = 16;
 
 /// A transfer that could use more rate.
@@ -42,9 +43,10 @@ fn weight(weight: u32) -> Share {
 
 /// Gives each transfer its planned rate, in the given order, as far as the capacity allows. Then
 /// divides the remaining capacity. Realtime transfers get as much as they can use. The classes
-/// deadline and background share the remainder by `weights`; within a class, owners share, then the
-/// transfers of an owner. Returns bytes per second for each transfer. If the capacity of none of
-/// its resources is known, a transfer is limited only by its own maximum.
+/// deadline and background share the remainder by `weights`. The rate of a class is divided among
+/// its owners, and the rate of an owner among the owner's transfers. Returns bytes per second for
+/// each transfer. A transfer without a resource of known capacity is limited only by its own
+/// maximum.
 ///
 /// With equal weights on several resources, the result is a max-min share up to rounding: no
 /// transfer could get more without another transfer getting less. O(rounds * resources * n log n).

@@ -35,8 +35,8 @@ pub struct Miss {
 pub enum Cause {
     /// A resource has less capacity than before. The listed promises on the resource are kept.
     Resource(ResourceId, Vec<TransferKey>),
-    /// The transfer moves slower than its rate permits, because its disks, its files or its peer
-    /// limit it.
+    /// The transfer is slower than the rate that it is permitted. The cause is its disks, its files
+    /// or its peer.
     Slow,
     /// The deadline of the transfer has passed.
     Over,
@@ -66,11 +66,12 @@ pub(crate) struct Outlooks<'a> {
 /// Keeps as many promises as possible. Gives up promises only if they do not all fit even with the
 /// capacity of the best tenth of the time.
 ///
-/// If not all promises fit, the rule of Moore and Hodgson (1968) chooses. It adds the promises in
-/// the order of their deadlines. Whenever a promise does not fit together with the promises added
-/// before, the rule gives up the promise with the most bytes, which may be the new promise or an
-/// earlier one. On one resource with a common start this gives the smallest number of missed
-/// promises; otherwise it is a heuristic. A realtime promise is never given up for another class.
+/// If not all promises fit, the rule of Moore and Hodgson (1968) chooses. The rule adds the
+/// promises in the order of their deadlines. Whenever a promise does not fit together with the
+/// promises added before, the rule gives up the promise with the most bytes, which may be the new
+/// promise or an earlier one. If all promises use one resource and have the same start, the rule
+/// misses as few promises as possible. In other cases, the rule is a heuristic. A realtime promise
+/// is never given up for another class.
 pub(crate) fn keep(outlooks: &Outlooks<'_>, wishes: &Wishes<'_>) -> Kept {
     let mut kept = Kept::default();
     let mut all = outlooks.mean.clone();
@@ -199,8 +200,8 @@ fn reduce(part: &Need, low: &Need, wishes: &Wishes<'_>, kept: &mut Kept) {
     kept.lost.extend(lost);
 }
 
-/// Returns the resource that limits a transfer most: the one with the highest demand until the
-/// transfer's deadline, relative to its capacity.
+/// Returns the resource that limits a transfer most. This is the resource with the highest demand
+/// until the transfer's deadline, relative to the capacity of the resource.
 fn in_the_way(need: &Need, key: &TransferKey) -> usize {
     let Some(own) = need.demands.iter().find(|demand| demand.key == *key) else {
         return 0;

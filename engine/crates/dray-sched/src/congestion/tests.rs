@@ -226,8 +226,8 @@ fn failed_operations_do_not_limit_their_target() {
 fn patience_has_an_end() {
     let mut bench = Bench::new(&[10, 10, 10, 40]);
     bench.run(Duration::from_secs(600));
-    // After a target has recovered, it gets its full bound within this number of rounds of one
-    // object, however often an earlier increase was wrong.
+    // After a target has recovered, its bound rises to the maximum within this number of rounds of
+    // one object. Earlier wrong increases of the bound do not matter.
     bench.service[3] = 10;
     bench.run(millis(10) * (3 * PATIENCE_MAX + 20));
     assert_eq!(bench.bound(3), 4);

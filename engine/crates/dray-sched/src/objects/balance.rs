@@ -15,7 +15,7 @@ impl Objects {
         }
     }
 
-    /// Returns one credit to `target`, because the block that `pick` charged does not need it.
+    /// Returns one credit to `target`. `pick` spent this credit for a block that does not need it.
     pub fn refund(&mut self, target: TargetId) {
         self.grant(target, 1);
     }

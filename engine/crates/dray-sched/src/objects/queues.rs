@@ -106,9 +106,11 @@ pub(super) struct Queue {
     pub(super) files: VecDeque<FileIndex>,
     /// Small files, which are sent whole and several to a block.
     pub(super) small: VecDeque<FileIndex>,
-    /// Files whose datasets have not had their turn. They move to [`Self::files`] in their turn.
+    /// Files whose datasets have not had their turn. When the turn of a dataset comes, its files
+    /// move to [`Self::files`].
     pub(super) files_waiting: Waiting,
-    /// Small files whose datasets have not had their turn. They move to [`Self::small`] then.
+    /// Small files whose datasets have not had their turn. When the turn of a dataset comes, its
+    /// small files move to [`Self::small`].
     pub(super) small_waiting: Waiting,
     /// True if the last block of this pair contained small files.
     pub(super) small_last: bool,

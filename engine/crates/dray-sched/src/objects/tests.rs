@@ -203,8 +203,8 @@ fn a_file_of_a_target_that_is_given_up_is_read_elsewhere_once() {
     assert!(objects.is_idle());
 }
 
-/// Adds one file for each pair (dataset, number of objects), all on one pair of targets. Returns
-/// the datasets in the order of their completion.
+/// Adds one file for each entry (dataset, number of objects) of `sizes`. All files have the same
+/// source target and the same sink target. Returns the datasets in the order of their completion.
 fn completed(sizes: &[(u64, u64)]) -> Vec<u64> {
     let mut objects = Objects::new(Order::Layout, LIMITS);
     objects.grant(TargetId(0), 10_000);

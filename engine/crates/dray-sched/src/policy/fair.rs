@@ -11,10 +11,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// Number of the oldest waiting transfers that the policy sees in addition to the first transfers
-/// of each line. If one of them has waited too long, the policy starts it first. More than a few
-/// are needed only if their owners are at their limit of sessions. The value is estimated, not
-/// measured.
+/// Number of the oldest waiting transfers that the policy sees, in addition to the first transfers
+/// in the queue of each owner and activity. If one of the oldest transfers has waited too long, the
+/// policy starts this transfer first. A few oldest transfers suffice, unless their owners are at
+/// their limit of sessions. The value is estimated, not measured.
 const OLDEST: usize = 50;
 
 pub(super) const ENTRY: Entry = Entry {
@@ -46,8 +46,8 @@ pub(super) const ENTRY: Entry = Entry {
 /// whatever its class, if this transfer has waited longer than `patience`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fair {
-    /// Turns for each class and priority. They are separate, so that starts at one level do not
-    /// change the turns at another level.
+    /// Turns for each level (class and priority). Each level has its own turns, so that starts at
+    /// one level do not change the turns at another level.
     levels: BTreeMap<Level, Turns>,
     patience: Duration,
     /// Time at which the policy last started a transfer first because of its long wait.
@@ -65,7 +65,7 @@ struct Turns {
 }
 
 /// Waiting transfers of one owner in one class and priority, by activity. The next transfer to
-/// start is in front.
+/// start is at the front of its queue.
 type Lines<'s, 'a> = BTreeMap<&'a str, VecDeque<&'s Transfer<'a>>>;
 
 impl Fair {

@@ -14,9 +14,9 @@ pub(super) const ENTRY: Entry = Entry {
     make: |settings| Box::new(Fcfs::new(settings.running_max())),
 };
 
-/// First come, first served. A running transfer runs to its end; then the next one in the order of
-/// submission starts. A transfer that cannot start because of a limit or its `not_before` does not
-/// delay others.
+/// First come, first served. A running transfer runs to its end. Then the waiting transfer that was
+/// submitted first starts. A transfer that cannot start because of a limit or its `not_before` does
+/// not delay others.
 #[derive(Debug, Clone)]
 pub struct Fcfs {
     max_running: usize,

@@ -38,7 +38,8 @@ pub enum RoundRobinBy {
 
 /// Round robin by accumulated quota, as described in the text of Liu et al. (2010). A party is an
 /// owner or a pair of endpoints ([`RoundRobinBy`]). Each party is served until it has used up its
-/// quota. (Figure 6 of the paper moves one file per turn and accumulates nothing.)
+/// quota. (The algorithm in Figure 6 of the paper is different: it moves one file per turn, and
+/// parties accumulate no quota.)
 ///
 /// A party can exceed its quota, because a transfer stops only between objects and is not checked
 /// after each object. The excess is deducted from its next turns. A party that is absent does not
@@ -131,8 +132,8 @@ impl RoundRobin {
         }
     }
 
-    /// Sort key for the rotation: parties after the current one, then the parties before it, then
-    /// the current one.
+    /// Sort key for the rotation: the parties after the current party, then the parties before the
+    /// current party, then the current party.
     fn place<'p>(&self, party: &'p Party) -> (bool, &'p Party) {
         (Some(party) <= self.current.as_ref(), party)
     }
@@ -209,8 +210,8 @@ impl Policy for RoundRobin {
                     let party = self.party(one);
                     let balance = self.balance(&party);
                     let balance = if balance > 0 { balance } else { self.quota };
-                    // Divide the balance among the running transfers, so that the next decision is
-                    // made before they have exceeded it together.
+                    // Divide the balance among the party's running transfers, so that the next
+                    // decision is made before these transfers together exceed the balance.
                     let part = (balance / counts.get(&party).copied().unwrap_or(1)).max(1);
                     (one.id, one.served.saturating_add(part.unsigned_abs()))
                 })

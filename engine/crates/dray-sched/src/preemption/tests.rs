@@ -79,7 +79,7 @@ fn a_promised_transfer_is_released_only_for_a_hurried_one_and_never_returns() {
     );
     let late = newcomer("alice", FullLimit::OfAll, NOW - 5);
     assert_eq!(released(&tomorrow, &[late]), ["tomorrow"]);
-    // A transfer that lost its slot never takes it back from the transfer that took it, at any
+    // If transfer A has lost its slot to transfer B, A never takes the slot back from B, at any
     // later time.
     let hurry = HURRY.as_secs();
     for own in [

@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Length of the observation window: three rounds of 200 ms. The window is long enough for several
-/// objects at common rates. It is short enough that a leaf that becomes active gets its share
-/// within a second.
+/// objects at common rates. The window is also short enough: a leaf that becomes active gets its
+/// share within a second.
 const WINDOW: Duration = Duration::from_millis(600);
 
 /// Minimum length of a sample. Shorter rounds are merged. Otherwise a burst of changes to the tree,

@@ -553,8 +553,8 @@ fn many_hungry_ones_share_evenly_though_an_object_is_more_than_a_round_s_share()
     let mut workers: Vec<_> = (0..40).map(|_| Worker::new(1_000 * MIB)).collect();
     let means = run(&mut workers, 100 * MIB, (2_000, 12_000), 12_000, |_, _| {});
     let sum: u64 = means.iter().sum();
-    // The leaves move in step, so each may miss one of its 25 objects at the end of the
-    // measurement.
+    // All leaves move their objects at the same times. So when the measurement ends, the last of
+    // the 25 objects of each leaf may be missing.
     assert!(sum >= 95 * MIB, "{}", sum / MIB);
     let (least, most) = (means.iter().min(), means.iter().max());
     assert!(

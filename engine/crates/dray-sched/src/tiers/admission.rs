@@ -178,8 +178,8 @@ impl Space {
         Some(at)
     }
 
-    /// Checks that a claim of `bytes` can be admitted at some time. Bytes count as kept if nothing
-    /// frees them, or if they cannot be freed before the time `until` in seconds.
+    /// Checks that a claim of `bytes` can be admitted at some time. Used bytes count as kept if
+    /// they are never freed, or if they are freed only after the time `until` (in seconds).
     ///
     /// # Errors
     /// If the claim exceeds the capacity less the kept bytes.

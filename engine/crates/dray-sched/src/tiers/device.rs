@@ -192,8 +192,8 @@ impl DeviceModel {
     }
 
     /// Returns the maximum number of bytes that applications may write in one period without idle
-    /// time: S / (1 - Brmax / Bwmin), where `capacity` is S in bytes. It is infinite if the demotion
-    /// is as fast as the writes beside it.
+    /// time: S / (1 - Brmax / Bwmin), where `capacity` is S in bytes. The maximum is infinite if
+    /// the demotion is at least as fast as the concurrent writes.
     #[must_use]
     pub fn admissible(&self, capacity: f64) -> f64 {
         if self.read_max >= self.write_min {

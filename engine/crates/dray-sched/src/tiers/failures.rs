@@ -23,7 +23,7 @@ pub struct Prior {
 }
 
 impl Default for Prior {
-    /// Returns one restart per day with the weight of one restart.
+    /// Returns a prior of one restart in one day.
     fn default() -> Self {
         Self {
             restarts: 1.0,
@@ -37,8 +37,8 @@ impl Default for Prior {
 pub enum Mtbf {
     /// Declared by the application, in seconds.
     Declared(f64),
-    /// Derived from the number of nodes: a job fails when one of its nodes fails, so its MTBF is
-    /// inversely proportional to its size (2.4).
+    /// Derived from the number of nodes. A job fails when one of its nodes fails, so the MTBF of a
+    /// job is inversely proportional to its number of nodes (section 2.4).
     Nodes {
         /// Number of nodes of the job. Zero counts as one.
         nodes: u64,

@@ -1,8 +1,8 @@
 //! Order of the I/O jobs of applications on each device (section 5.1.1, "I/O Engine").
 //!
 //! Each device has one queue for each application, and runs one job at a time. The queues are
-//! served in turn. So writes of two applications never share a device, and a job at the head of its
-//! queue starts after at most one job of each other application.
+//! served in turn. So two applications never write to a device at the same time. A job at the head
+//! of its queue waits for at most one job of each other application.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,11 +1,12 @@
 //! Decides about several fast devices of one tier: the device of new data, the claims that fit, and
 //! the copies to delete on a device without space.
 //!
-//! The capacity of a tier is one number for all its devices, and each device also has an own amount
-//! of free space. The paper has one device per node and no such rule.
+//! The capacity of a tier is one number for all its devices. In addition, the free space of each
+//! device limits the data on this device. The BBOS paper has one device per node, so it has no
+//! rules for the choice between devices.
 //!
-//! Invariants owned here: admitted claims exceed neither the free capacity nor the free space of
-//! their device, and no claim is admitted before an older claim of its device.
+//! Invariants owned here: admitted claims exceed neither the free capacity of the tier nor the free
+//! space of their device, and no claim is admitted before an older claim of the same device.
 
 use super::victims::{Deletions, Order, Reason, Version, clean_order, kept_because};
 

@@ -249,10 +249,10 @@ impl Ramp {
 }
 
 /// Returns the lowest constant rates with which the tier does not overflow if all remaining bytes
-/// of the period are written without idle time. `free` is the number of bytes of the capacity
-/// without data that must still be demoted, and `remaining` is DWPP less DWSF. The caller computes
-/// the rates again as bytes are written and demoted: without idle time they stay constant, and each
-/// demotion in idle time lowers them.
+/// of the period are written without idle time. `free` is the capacity less the data that must
+/// still be demoted, in bytes. `remaining` is DWPP less DWSF. The caller computes the rates again
+/// as bytes are written and demoted. Without idle time, the rates stay constant. Each demotion in
+/// idle time lowers the rates.
 ///
 /// The line of equation 5.1 makes the duration of all writes depend on the mean demotion rate only.
 /// So without idle time these rates finish the writes as early as a [`Ramp`] does, and with idle

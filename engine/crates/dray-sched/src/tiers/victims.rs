@@ -4,8 +4,9 @@
 //! Non-goals: the start and the rate of a demotion ([`super`] has other modules for both), and the
 //! times at which space is needed.
 //!
-//! Invariants owned here: a version is deleted only if its slow copy is durable and it is not
-//! pinned, so the newest complete version of an application exists on at least one tier.
+//! Invariants owned here: the fast copy of a version is deleted only if the slow copy is durable
+//! and the version is not pinned, so the newest complete version of an application exists on at
+//! least one tier.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -181,7 +182,7 @@ pub fn next_demotion(versions: &[Version], order: Order) -> Option<Demotion> {
 }
 
 /// Returns the indices of all complete versions that wait for their demotion, in the order in which
-/// [`next_demotion`] returns them if nothing changes.
+/// [`next_demotion`] returns them if the versions do not change.
 #[must_use]
 pub fn demotion_order(versions: &[Version], order: Order) -> Vec<usize> {
     let ranking = Ranking::new(versions, order);

@@ -30,7 +30,8 @@ const EXPECTED: f64 = 0.3;
 /// Fraction of the evidence that remains after one window.
 const FADES: f64 = 0.99;
 
-/// A hypothesis is ignored if its likelihood, relative to the likeliest one, is below this value.
+/// Minimum likelihood of a hypothesis, relative to the likeliest hypothesis. Less likely hypotheses
+/// are ignored.
 const WEIGHT_MIN: f64 = 1e-5;
 
 /// Weight of the bonus for distinguishing hypotheses, relative to throughput.
@@ -209,8 +210,8 @@ impl Belief {
         let beyond = self.hypotheses.iter().filter(|one| is_beyond(one)).count();
         let times_beyond = (BEYOND_COUNT / beyond.max(1) as f64).min(1.0);
         let here = Number::new(now, &self.hypotheses);
-        // For each hypothesis that counts: its index, its weight, and its best throughput among the
-        // permitted numbers.
+        // For each hypothesis that is not ignored: its index, its weight, and the best throughput
+        // that it predicts for a permitted number.
         let live: Vec<(usize, f64, f64)> = (self.hypotheses.iter().enumerate())
             .map(|(at, one)| {
                 let times = if is_beyond(one) { times_beyond } else { 1.0 };

@@ -1,10 +1,10 @@
 //! The tuner of DTL (Liu and others, *A data transfer framework for large-scale science
 //! experiments*, section 4.2), for comparison.
 //!
-//! This module follows the text of the paper. It does not follow Figure 3, in which two branches
-//! are exchanged, and one branch leaves an old throughput for the next comparison. A thread of DTL
-//! is a session with one stream, so all numbers of a setting are equal. The first step is an
-//! increase, because DTL starts with a throughput of zero.
+//! This module follows the text of the paper. It does not follow Figure 3 of the paper, which has
+//! two errors: two branches are exchanged, and one branch does not update the throughput for the
+//! next comparison. A thread of DTL is a session with one stream, so all numbers of a setting are
+//! equal. The first step is an increase, because DTL starts with a throughput of zero.
 
 use super::{Bounds, Sample, Setting};
 
@@ -17,8 +17,8 @@ const STEP: u32 = 4;
 /// Number of samples that are averaged for one throughput.
 const SAMPLES: u32 = 5;
 
-/// DTL adds threads if the throughput is more than `EXPANDS` times the previous one. It changes the
-/// number of threads if the throughput is less than `SHRINKS` times the previous one.
+/// DTL adds threads if the throughput is more than `EXPANDS` times the previous one. DTL changes
+/// the number of threads if the throughput is less than `SHRINKS` times the previous one.
 const EXPANDS: f64 = 1.3;
 const SHRINKS: f64 = 0.7;
 

@@ -411,8 +411,8 @@ fn settings_and_failures_are_forgotten_after_thirty_days() {
     assert_eq!(memory.entries().count(), 2);
     memory.keep(pair("x", "y"), known(1), day(40));
     assert_eq!(memory.entries().count(), 2, "a to c is gone");
-    // A concurrent session does not renew the failure if it did not know of the failure or has read
-    // it from the memory.
+    // A concurrent session does not renew the recorded failure if the session did not know of the
+    // failure or has read the failure from the memory.
     memory.keep(pair("s", "t"), failed, day(40));
     memory.keep(pair("s", "t"), known(30), day(50));
     memory.keep(pair("s", "t"), failed, day(60));

@@ -125,8 +125,8 @@ impl Sink {
 }
 
 /// Returns true if a piece covers all missing bytes of its object. A hole may cover several
-/// objects. It must then cover all missing bytes of each of them. An object is partly present only
-/// if the sink has reported some of its bytes as durable in a DONE message.
+/// objects. The hole must then cover all missing bytes of each of these objects. An object is
+/// partly present only if the sink has reported some of its bytes as durable in a DONE message.
 fn is_whole(file: &File, piece: ByteRange, is_hole: bool) -> bool {
     let object_bytes = NonZeroU64::new(file.object_bytes).unwrap_or(NonZeroU64::MIN);
     let grid = Grid::new(file.key.size, object_bytes);

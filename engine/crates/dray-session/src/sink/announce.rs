@@ -161,8 +161,8 @@ impl Sink {
         }
     }
 
-    /// Returns the reason why this sink refuses an entry because of its name or kind, whatever its
-    /// folder. Returns `None` for an acceptable entry.
+    /// Returns the reason why this sink refuses the name or the kind of an entry in every folder.
+    /// Returns `None` for an acceptable entry.
     fn refuse_entry(&self, entry: &Entry) -> Option<Error> {
         if entry.name.is_reserved() {
             let error = Error::new(ErrorKind::InvalidName, End::Sink, "accept the name")

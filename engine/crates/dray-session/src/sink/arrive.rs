@@ -17,8 +17,8 @@ use dray_wire::message::{BlockHead, BlockState, Segment, SegmentKind};
 const ASKED_STREAMS_MAX: usize = 1024;
 
 /// Maximum number of ranges of block numbers that the sink remembers for each source. At the
-/// maximum, the sink counts the block numbers in the oldest gap as seen. A source has far fewer
-/// buffers, so it never sends the blocks of that gap: their reads failed.
+/// maximum, the sink counts the block numbers in the oldest gap as seen. The blocks of that gap
+/// never arrive: a source has far fewer buffers, so their reads failed.
 const SEEN_RUNS_MAX: usize = 1 << 16;
 
 #[derive(Debug)]
@@ -181,8 +181,8 @@ impl Sink {
     }
 
     /// Writes a block if it is next in its file. Otherwise holds the block until the preceding
-    /// blocks are written. Held blocks occupy buffers. If too many are held, the sink returns the
-    /// new block to the source, so that a buffer remains free for the next block.
+    /// blocks are written. Held blocks occupy buffers. If too many blocks are held, the sink
+    /// refuses the new block, so that a buffer remains free for the next block.
     fn hold_for_turn(&mut self, key: BlockKey, now: Time) {
         let Some(block) = self.blocks.get(&key) else {
             return;
@@ -218,7 +218,8 @@ impl Sink {
         }
     }
 
-    /// Returns a block that was not written to the source, and frees its buffer and its credit.
+    /// Refuses a block that was not written, and tells the source. Frees the buffer and the credit
+    /// of the block.
     fn send_back(&mut self, key: BlockKey, error: Error) {
         let Some(block) = self.forget_block(key) else {
             return;
@@ -233,7 +234,7 @@ impl Sink {
         self.state(key, BlockState::Nack(error));
     }
 
-    /// Returns the held blocks of a failed file to the source.
+    /// Refuses the held blocks of a failed file, and tells the source.
     pub(super) fn release_held(&mut self, file: &super::tree::File, error: &Error) {
         for (_, key) in &file.held {
             self.held = self.held.saturating_sub(1);

@@ -10,7 +10,8 @@ use dray_core::{End, Entry, Error, ErrorKind, FileIndex, Time};
 const UNSET_MAX: u32 = 16;
 
 impl Sink {
-    /// Gives an adopted file the mode and the extended attributes of its source if they differ.
+    /// Gives an adopted file the mode and the extended attributes of the source file, if those of
+    /// the adopted file differ.
     pub(super) fn adopt(&mut self, index: FileIndex, mode: Option<u32>, now: Time) {
         let has_xattrs = self.config.options.xattrs;
         let Some(file) = self.file(index) else { return };
@@ -51,7 +52,7 @@ impl Sink {
         self.close_when_durable(index, now);
     }
 
-    /// Removes attributes from an announced entry that a storage system would trust as its own.
+    /// Removes from an announced entry the attributes that a storage system would trust as its own.
     ///
     /// # Errors
     /// The cause, if the source sends attributes that this end did not request, or attributes that

@@ -341,8 +341,8 @@ pub(super) fn end_of_first_run(ranges: &RangeSet) -> u64 {
 }
 
 /// Returns true if a file can be resumed. Its objects must fit the buffers of this session
-/// (`largest` bytes). Its durable ranges must lie within the file, must not be empty, and their
-/// number must be within the limit of both ends.
+/// (`largest` bytes). Its durable ranges must lie within the file and must not be empty. The number
+/// of these ranges must be within the limit of both ends.
 #[must_use]
 pub fn is_usable(resume: &Resume, size: u64, largest: NonZeroU64) -> bool {
     resume.object_bytes > 0

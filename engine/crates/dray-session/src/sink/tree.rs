@@ -205,8 +205,8 @@ impl Sink {
         }
     }
 
-    /// Ends a folder whose source was lost. Returns true if the folder had already failed; it is
-    /// then closed when its last entry is closed.
+    /// Ends a folder whose source was lost. Returns true if the folder had already failed. A failed
+    /// folder is closed when its last entry is closed.
     pub(super) fn end_failed_folder(&mut self, index: FileIndex) -> bool {
         let Some(Live {
             node: Node::Directory { ended, failed, .. },

@@ -114,7 +114,8 @@ pub enum Input {
     },
     /// A data stream is ready.
     StreamUp(StreamId),
-    /// A data stream was lost. No `Sent` input follows for its objects, and their buffers are free.
+    /// A data stream was lost. No `Sent` input follows for the objects of this stream, and the
+    /// buffers of these objects are free.
     StreamLost(StreamId),
     /// The control connection was lost.
     PeerLost(Error),

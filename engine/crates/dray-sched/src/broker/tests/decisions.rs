@@ -347,7 +347,8 @@ fn a_change_keeps_what_is_known_and_a_weight_is_no_question() {
     assert_eq!(foretold(&broker, NOW)[0].cause, Cause::Slow);
     assert!(broker.change(&due(1, 6_000, 110, &[0]), NOW).is_some());
     assert_eq!(foretold(&broker, NOW)[0].cause, Cause::Slow);
-    // It is too late for a new promise, so the change must not request one.
+    // It is too late for a new promise, so the change of class and weight must not request a new
+    // promise.
     broker.weigh(TransferKey(1), Class::Realtime, 7);
     let (wish, is_promised) = broker.wish(TransferKey(1)).expect("there");
     assert_eq!((wish.class, wish.weight), (Class::Realtime, 7));
@@ -447,8 +448,8 @@ fn the_latest_start_leaves_time_for_every_byte_and_none_is_put_off_for_want_of_k
     // A fraction of a nanosecond is rounded up.
     broker.progress(TransferKey(1), 1_000 * MEGA + 1);
     assert!(starts(&broker, 1) < Some(at(490)));
-    // These transfers must start immediately: those with a floor, those without a known resource,
-    // and those on a resource of zero capacity.
+    // A transfer must start immediately if it has a floor, has no known resource, or uses a
+    // resource of zero capacity.
     let mut owed = background(5, 100, &[1]);
     owed.floor = rate(1);
     owed.not_before = Some(at(20));

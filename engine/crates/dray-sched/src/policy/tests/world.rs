@@ -344,7 +344,8 @@ fn no_transfer_starves_behind_a_stream_of_others() {
     assert!(patient(&with(Name::RoundRobin), 10) <= 130);
     // One of the new transfers runs first, then the patient transfer.
     assert!(patient(&with(Name::Pairs), 50) <= 120);
-    // The patient transfer rises by thirty steps of one minute, then runs for its own minute.
+    // The priority of the patient transfer rises by thirty steps, one step per minute. The transfer
+    // then runs for one minute.
     let priority = patient(&with(Name::Priority), 50);
     assert!(priority <= 2_000, "{priority}");
     // After ten minutes, the patient transfer gets the next slot.

@@ -64,7 +64,8 @@ fn copies_are_deleted_on_the_device_that_needs_space() {
         is_replicated: false,
         deadline: None,
     };
-    // The first one would be deleted first, but it is on the device with space.
+    // By the order alone, the version "rare" would be deleted first, but it is on the device with
+    // enough space.
     let versions = [clean("rare", 900.0), clean("b", 60.0), clean("c", 50.0)];
     let need = |total, first, second| Need {
         total,

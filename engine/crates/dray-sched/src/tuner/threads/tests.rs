@@ -44,8 +44,8 @@ fn threads_that_each_wait_become_as_many_as_help() {
 fn storage_that_gets_worse_is_not_driven_into_the_ground() {
     for work in [Work::Reading, Work::Writing] {
         let mut tuner = ThreadTuner::new(work, TUNED);
-        // A disk that seeks: one reader gets the full rate, and with twice as many readers the
-        // total is three quarters of it.
+        // A disk that must seek between readers. One reader gets the full rate. Each doubling of
+        // the number of readers reduces the total rate to three quarters.
         let carries = |threads: u32| 1e8 / f64::from(threads).powf(0.4);
         let counts = run(&mut tuner, 60, |_| true, carries);
         assert!(counts.iter().all(|count| *count <= 16), "{counts:?}");
