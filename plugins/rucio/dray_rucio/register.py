@@ -1,8 +1,8 @@
 """Register the transfertool in Rucio's table. Rucio has no setting for this.
 
 Rucio always uses the class of FTS to cancel transfers and to change their priority, even if another
-tool submitted them. So the class is replaced in the module that cancels and changes transfers. The
-replacement selects the tool by the host of the transfer.
+tool submitted them. So this module replaces the class of FTS in Rucio's module that cancels and
+changes transfers. The replacement selects the tool by the host of the transfer.
 """
 
 from __future__ import annotations

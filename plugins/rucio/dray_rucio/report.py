@@ -24,7 +24,7 @@ ERROR_CHARACTERS_MAX = 3900
 class DrayReport(TransferStatusReport):
     """The outcome of one transfer, which belongs to one request.
 
-    Rucio refuses a final state without the external id. It ignores fields whose value is false.
+    Rucio refuses a final state without the external id. Rucio ignores fields whose value is false.
     """
 
     supported_db_fields = (

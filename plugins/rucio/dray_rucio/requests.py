@@ -54,6 +54,6 @@ def put_back(request_id: str, *, session: Session) -> bool:
 def keep_error(request_id: str, error: str, *, session: Session) -> None:
     """Store the reason why a request could not be submitted.
 
-    Its rule shows it after the last try.
+    After the last try, the rule of the request shows this reason.
     """
     update_request(request_id, err_msg=error[:ERROR_CHARACTERS_MAX], session=session)

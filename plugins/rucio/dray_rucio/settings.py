@@ -19,7 +19,8 @@ class Settings:
         file. Files are read again when they change. The token of a single file is sent to every
         endpoint that an RSE names.
     :param ca: file or folder of authorities, instead of those of the system.
-    :param certificate: client certificate. The file of a proxy also has the key.
+    :param certificate: client certificate. The file of a proxy certificate also contains the
+        private key.
     :param key: private key of the certificate, if it is in a separate file.
     :param call_seconds: time for one call with all its retries.
     :param away_seconds: time for which an endpoint that did not answer is not called again. Without
@@ -27,10 +28,10 @@ class Settings:
     :param wait_seconds: maximum time for which a try stays in Rucio's queue while its endpoint is
         unreachable or busy. The try then fails.
     :param bound_seconds: time after which an endpoint cancels a transfer that no caller has asked
-        for. This happens, for example, if its rule was deleted by a process without this plug-in.
-        ``None`` means never.
-    :param sources_max: maximum number of replicas of a transfer. Each needs a ticket from its
-        endpoint.
+        for. This happens, for example, if the rule of the transfer was deleted by a process without
+        this plug-in. ``None`` means never.
+    :param sources_max: maximum number of replicas of a transfer. Each replica needs a ticket from
+        the endpoint of the replica.
     :param heeds_meta: true if rules may ask for deadlines and rates in their ``meta``.
     :param resume: ``verify`` or ``trust`` the durable data of an earlier try. The endpoint's
         default is ``verify``.

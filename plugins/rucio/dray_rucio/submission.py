@@ -55,7 +55,8 @@ class File:
     :param size: size in bytes, if known.
     :param adler32: eight hexadecimal digits, if known.
     :param activity: activity of the rule.
-    :param priority: any number. An endpoint has priorities 0 to 9 and gets the nearest one.
+    :param priority: any number. An endpoint has priorities 0 to 9. The endpoint gets the nearest of
+        these.
     :param rule_id: id of the rule. An intermediate hop has no rule.
     :param destination_rse: name of the destination's RSE.
     :param is_verified: true if the checksum must match (the RSE's ``verify_checksum``).
@@ -86,8 +87,8 @@ class Wish:
     :param deadline: time by which the files should be complete, with a time zone.
     :param rate_min: minimum rate for each file in bytes per second.
     :param rate_max: maximum rate for each file in bytes per second.
-    :param passed: the deadline, if it has passed. Such a file comes first among the files with
-        deadlines.
+    :param passed: the deadline, if it has passed. A file with a passed deadline comes first among
+        the files with deadlines.
     """
 
     deadline: datetime | None = None

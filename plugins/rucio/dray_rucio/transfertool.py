@@ -94,8 +94,9 @@ class DrayTransfertool(Transfertool):
     def group_into_submit_jobs(self, transfer_paths: Iterable[list[Any]]) -> list[dict[str, Any]]:
         """Make one job of each transfer, so that each transfer can be cancelled separately.
 
-        A transfer is left out if its destination, or all its sources, are unreachable. It stays
-        queued, and the submitter tries it again later.
+        A transfer is left out if its destination is unreachable, or if all its sources are
+        unreachable. Such a transfer stays queued, and Rucio's submitter tries the transfer again
+        later.
         """
         hops = [hop for path in transfer_paths for hop in path]
         looked: dict[str, DrayError | None] = {}
@@ -253,8 +254,8 @@ class DrayTransfertool(Transfertool):
             key = hosts.key(self.external_host)
             previous = transfer.rws.previous_attempt_id
             if previous is not None:
-                # Cancel the previous transfer. If it is live and unknown to Rucio, it would block
-                # the file.
+                # Cancel the transfer of the previous try. If that transfer still runs and Rucio
+                # does not know it, it would block the file.
                 self._end(previous)
             hosts.look_for(self.external_host)
         except (DrayError, NoPlaceError) as error:

@@ -20,7 +20,7 @@ long long now_seconds()
 	return std::chrono::duration_cast<std::chrono::seconds>(since).count();
 }
 
-// Counts one concurrent call while it exists.
+// Counts one concurrent call from the construction to the destruction of the object.
 class Turn {
 public:
 	explicit Turn(std::atomic<int> &taken) : taken_(taken)

@@ -3,8 +3,8 @@
 
 namespace dray {
 
-// URL parameter with which dray's HTTP copies open their destination. With it, the storage wrapper
-// hides the placeholder, as it does for `root://` copies.
+// URL parameter with which dray's HTTP copies open their destination. If a URL has this parameter,
+// the storage wrapper hides the placeholder, as it does for `root://` copies.
 constexpr const char *http_copy = "dray.copy";
 
 // Prefix of the name of a copy's placeholder. The server's process id and a number follow the

@@ -8,9 +8,9 @@
 //! checkers have the names of the promises in docs/design. docs/design/failure-model.md states the
 //! assumptions of the promises.
 //!
-//! [`fluid`] serves experiments with many transfers over hours, mainly on rates and admission. It
-//! makes the same decisions, but does not simulate objects. [`tiers`] runs the placement of
-//! checkpoints on two tiers under faults. [`experiments`] repeats published results.
+//! [`fluid`] serves experiments with many transfers over hours, mainly on rates and admission.
+//! [`fluid`] uses the same code for decisions, but does not simulate objects. [`tiers`] runs the
+//! placement of checkpoints on two tiers under faults. [`experiments`] repeats published results.
 //!
 //! Non-goals: real time, threads, speed. The seed is the only random input, so the same seed gives
 //! the same run.

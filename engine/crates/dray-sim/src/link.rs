@@ -32,7 +32,8 @@ impl Control {
     /// earlier messages.
     ///
     /// # Errors
-    /// If the message exceeds the limits, which is a defect of the machine.
+    /// If the message exceeds the limits. Such a message shows a defect of the machine that sends
+    /// it.
     pub fn send(&mut self, message: &Message, at: Time) -> Result<(Vec<u8>, Time), Error> {
         let mut bytes = Vec::new();
         encode(message, &self.limits, &mut bytes)?;

@@ -4,7 +4,7 @@
 //!   and the table of faults that occurred.
 //! - `--seed N --trace` repeats one seed and prints a trace.
 //! - `--mutant NAME` plants a defect and prints the number of seeds that detect it. `--mutants`
-//!   does this for all defects, those of a tier included.
+//!   does the same for each defect, including the defects of a tier.
 //! - `dray-sim experiment NAME` repeats a published experiment and prints its results as JSON.
 #![expect(clippy::print_stdout, reason = "a program for the terminal")]
 

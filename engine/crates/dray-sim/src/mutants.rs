@@ -15,8 +15,8 @@ pub enum Mutant {
     RenameBeforeLastRecord,
     /// A bit flips after the comparison of checksums and before the write.
     WrongBit,
-    /// An object is stored at the offset of another object of its file. Its checksums still match
-    /// its bytes.
+    /// An object is stored at the offset of another object of the same file. The checksums of the
+    /// stored object still match its bytes.
     OffsetNotBound,
     /// A sync returns without making data durable.
     SkippedSync,

@@ -1,6 +1,6 @@
-//! Service times of targets and of the link, for timed experiments. Each target and the link is a
-//! queue that serves one object after the other. Its speed may change while it serves an object.
-//! Worlds without these times use random delays.
+//! Service times of targets and of the link, for timed experiments. Each target is a queue that
+//! serves one object after the other, and the link is such a queue too. The speed of a queue may
+//! change while the queue serves an object. Worlds without these times use random delays.
 
 use dray_core::time::nanos;
 use dray_core::{FileIndex, Time};

@@ -274,7 +274,8 @@ impl World {
                 self.violate("session_ends", "too many sessions".into());
                 break;
             }
-            // A corrupted inode causes one more failure, when a session reads it back.
+            // A corrupted inode causes one more failure, when a session reads the file back. So a
+            // session is clean only if no inode is corrupted.
             let is_clean =
                 self.plan.is_empty() && self.disk.borrow().fuse.is_none() && self.rotten.is_empty();
             self.is_forgotten = false;

@@ -79,7 +79,7 @@ impl Answer {
     }
 }
 
-/// Sends requests to one server and to the servers to which it redirects.
+/// Sends requests to one server, and to the servers to which that server redirects requests.
 #[derive(Debug)]
 pub(crate) struct Client {
     agent: ureq::Agent,

@@ -227,7 +227,8 @@ impl Server {
     /// Returns the entry at `path`.
     pub(crate) fn look(&self, path: &RelPath, operation: &'static str) -> Result<DavEntry> {
         if let Some(found) = self.propfind(path, "0", operation)? {
-            // If the answer has only one entry, use it. After a redirect, its name may differ.
+            // If the answer has only one entry, use this entry even if its path is not `path`.
+            // After a redirect, the paths may differ.
             let is_alone = found.len() == 1;
             let own = found
                 .into_iter()

@@ -7,7 +7,7 @@ use std::fmt;
 /// Hexadecimal digits for escapes.
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
-/// A server. Connections are made to it, and credentials belong to it.
+/// A server to which connections are made and to which credentials belong.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Origin {
     /// True if connections use TLS.

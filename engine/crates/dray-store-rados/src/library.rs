@@ -159,7 +159,7 @@ pub fn is_loaded() -> bool {
 }
 
 unsafe extern "C" {
-    /// The system call `_exit(2)`. It is safe, because it has no preconditions.
+    /// The system call `_exit(2)`. The call is safe, because `_exit` has no preconditions.
     safe fn _exit(status: c_int) -> !;
 }
 
@@ -175,7 +175,7 @@ fn load() -> Result<Library> {
     let named = std::env::var_os(LIBRARY_VARIABLE).filter(|named| !named.is_empty());
     let place = named.unwrap_or_else(|| LIBRARY.into());
     // SAFETY: the library is that of the system, or the user of this process has named it. Loading
-    // it runs only its initialisation.
+    // the library runs only the initialisation code of the library.
     match unsafe { Loaded::new(&place) } {
         Ok(loaded) => from(loaded),
         Err(error) => Err(unusable(error.to_string())),

@@ -79,7 +79,8 @@ unsafe extern "C" fn on_notify(
     }
 }
 
-/// Called if a watch is lost. The holder notices the loss when it checks its lease.
+/// Called if a watch is lost. Does nothing, because the holder of the lock notices the loss when it
+/// next checks its lease.
 unsafe extern "C" fn on_error(_watched: *mut c_void, _watch: u64, _error: c_int) {}
 
 impl Watch {
@@ -326,10 +327,10 @@ fn pulse(pool: &Pool, object: &CStr, holder: &Holder) -> Answer<Pulse> {
 }
 
 /// Returns the numbers of the clients that have answered a notification, and of those that have
-/// not. The reply has the number of answers (4 bytes). For each answer follow the client's number
-/// (8 bytes), its watch (8), a length (4) and bytes of this length. Then follows the number of
-/// clients without an answer (4 bytes) and, for each of them, its number (8) and its watch (8). All
-/// numbers are little endian.
+/// not. The reply begins with the number of answers (4 bytes). Each answer consists of the client's
+/// number (8 bytes), the client's watch (8), a length (4) and bytes of this length. After the
+/// answers comes the number of clients without an answer (4 bytes). Each of these clients has its
+/// number (8) and its watch (8). All numbers are little endian.
 fn clients(reply: &[u8]) -> Option<(Vec<u64>, Vec<u64>)> {
     fn word<const N: usize>(reply: &mut &[u8]) -> Option<[u8; N]> {
         let (word, rest) = reply.split_first_chunk::<N>()?;

@@ -37,7 +37,8 @@ struct Remains {
 }
 
 impl Files {
-    /// Returns the space of one of dray's own files, or of a file, and the time of its last change.
+    /// Returns the space that a file occupies, and the time of the last change of the file. The
+    /// file may be one of dray's own files.
     pub(crate) fn holding(&self, path: &RelPath) -> Result<Option<Holding>> {
         if !is_own(path) {
             let state = self.entry(path)?.map(|entry| entry.state(self.data.number));

@@ -4,8 +4,9 @@ use dray_core::{ModifiedTime, Sums};
 use dray_store::FileNote;
 use std::ffi::CStr;
 
-/// Attribute of each object with a random number of its file. Readers and writers of a file compare
-/// the number in each operation, so they never mix two files of one name.
+/// Attribute of each object with a random number, which is the same for all objects of one file.
+/// Readers and writers of a file compare the number in each operation, so they never mix objects of
+/// two files that had the same name one after the other.
 pub(crate) const GENERATION: &CStr = c"dray.generation";
 
 /// Attribute of the first object, and of a folder, with a [`Note`].

@@ -1,10 +1,10 @@
 //! Partial files.
 //!
 //! The state object of a partial file has the bytes of the first object and all attributes. The
-//! further objects of a *direct* partial file already have their final names. A reader does not
-//! see them, because a file exists only if its first object exists. If a file of several objects
-//! has the final name, or another partial file has claimed it, the further objects are *staged* in
-//! the state namespace, and publishing copies them.
+//! further objects of a *direct* partial file already have their final names. A reader does not see
+//! them, because a file exists only if its first object exists. If a file of several objects has
+//! the final name, or if another partial file has claimed the final name, the further objects are
+//! *staged* in the state namespace, and publishing copies them.
 
 use crate::errors::{Answer, Errno};
 use crate::files::{Files, Found, folder_of};

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 /// Pause after a failed refresh. A command to a stopped monitor blocks until its timeout.
 const AFTER_FAILURE: Duration = Duration::from_secs(60);
 
-/// The placement of one pool. If a call finds that the placement is out of date, it starts a
-/// refresh, and uses the former placement until the refresh has ended.
+/// The placement of one pool. If a call finds that the placement is out of date, the call starts a
+/// refresh. Calls use the former placement until the refresh has ended.
 pub(crate) struct Places {
     current: RwLock<Arc<Placement>>,
     refreshing: Mutex<Refreshing>,

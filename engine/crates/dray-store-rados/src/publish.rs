@@ -125,8 +125,8 @@ impl Files {
         let part = first.part;
         let objects = Found::of(old).map_or(1, |old| old.objects());
         if objects > 1 {
-            // If this process ends before the old objects are deleted, a later one finds their
-            // number here.
+            // If this process ends before it has deleted the objects of the old file, a later
+            // process finds the number of these objects here.
             let known = self.state.one(Job::look(part.state()));
             let known = self.about(known, PUBLISH, &part.path)?;
             let (before, _) = old_objects(&known);
@@ -329,7 +329,7 @@ impl Files {
         Ok(())
     }
 
-    /// Deletes further objects of a partial file, if they have its generation.
+    /// Deletes those of the objects `numbers` that have the generation of the partial file.
     pub(crate) fn remove_objects(&self, part: &Part, numbers: Range<u64>) -> Result<()> {
         let generation = part.generation.text();
         batches(numbers, |numbers| {

@@ -48,7 +48,8 @@ impl Files {
         targets.collect()
     }
 
-    /// Returns the targets of a file: of all its bytes if it exists, else of its first object.
+    /// Returns the targets of all bytes of an existing file, or the target of the first object of a
+    /// file that does not exist yet.
     pub(crate) fn layout_of(&self, full: &[u8], found: Option<&Found>) -> Layout {
         match found {
             Some(found) => self.layout_for(full, &found.layout, found.size),

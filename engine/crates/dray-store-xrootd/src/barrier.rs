@@ -1,11 +1,11 @@
 //! Makes names durable at an XRootD server. The protocol has no request that syncs a folder.
 //!
-//! The sink therefore keeps a barrier file on the same file system as the names. It extends the
-//! barrier file and syncs it. File systems that journal in order (ext4, XFS, ZFS) then make all
-//! earlier changes of names durable too. The barrier file must grow, because a write that changes
-//! no metadata need not reach the journal. A write is also needed because a server ignores a sync
-//! of a handle without writes. A sync does not cover the names of another file system, so the sink
-//! keeps one barrier file for each file system.
+//! The sink therefore keeps a barrier file on the same file system as the names. To make names
+//! durable, the sink extends the barrier file and syncs it. File systems that journal in order
+//! (ext4, XFS, ZFS) then make all earlier changes of names durable too. The barrier file must grow,
+//! because a write that changes no metadata need not reach the journal. A write is also needed
+//! because a server ignores a sync of a handle without writes. A sync does not cover the names of
+//! another file system, so the sink keeps one barrier file for each file system.
 
 use crate::client::{Mode, RemoteFile, client};
 use crate::server::{OWN_MODE, Server, random};
@@ -80,7 +80,8 @@ impl Barriers {
 
     fn settle_device(&self, device: u32, folder: &RelPath) -> Result<()> {
         let mut barriers = self.by_device.lock_unpoisoned();
-        // Take the barrier out of the map. If it fails, it is not used again.
+        // Take the barrier out of the map. It returns to the map only after a successful sync, so a
+        // barrier that has failed is not used again.
         let mut made = match barriers.remove(&device) {
             Some(made) => made,
             None => Barrier::new(&self.server, folder)?,

@@ -203,7 +203,7 @@ pub fn set_substreams(count: u32) -> Result<()> {
 }
 
 unsafe extern "C" {
-    /// The system call `_exit(2)`. It is safe, because it has no preconditions.
+    /// The system call `_exit(2)`. The call is safe, because `_exit` has no preconditions.
     safe fn _exit(status: c_int) -> !;
 }
 

@@ -15,8 +15,8 @@ use std::sync::{Arc, OnceLock};
 
 /// Minimum size in bytes of a file that is read from several servers. A smaller file is read from
 /// the server that the manager chooses. The query for the servers of a file takes one or two round
-/// trips, and a login at each further server takes four or more. In this time, at one gigabit per
-/// second and a round-trip time of 50 ms, one server has sent the file.
+/// trips, and a login at each further server takes four or more. At one gigabit per second and a
+/// round-trip time of 50 ms, one server sends a smaller file in the same time.
 const BYTES_MIN: u64 = 64 << 20;
 
 /// Maximum number of servers from which one file is read. Each server costs connections and reader

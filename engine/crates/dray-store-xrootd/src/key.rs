@@ -112,7 +112,8 @@ mod tests {
             Ok(number)
         });
         assert_eq!(opened.0.expect("opened"), 2);
-        // The key is used up: the first request has used it, and its server fetches the file.
+        // The first request uses up the key, and the server of this request fetches the file. The
+        // server refuses a second request with the same key.
         let opened = run(|number| match number {
             1 => {
                 std::thread::sleep(4 * LOST);

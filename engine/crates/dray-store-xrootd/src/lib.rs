@@ -8,7 +8,7 @@
 //!
 //! Invariants:
 //!
-//! - The client library is loaded when the first URL is used. It has a plain C interface
+//! - The client library is loaded when the first URL is used. The library has a plain C interface
 //!   (plugins/xrootd/xrdcl), so dray builds and runs without XRootD.
 //! - A file with authorisation for one opening is opened once, unless the answer is lost (`key`).
 //! - Messages contain no secret of a URL.

@@ -38,7 +38,8 @@ impl Located {
     /// are equally frequent, the size in `manager` wins. Returns `None` if no replica is valid.
     ///
     /// Modification times are not compared, because each replica has the time at which it was
-    /// created. The reported time is the oldest one, because a later replica does not change it.
+    /// created. The reported time is the oldest of these times, because a replica that is created
+    /// later does not change the oldest time.
     pub(crate) fn of(manager: &RemoteState, found: Vec<(String, RemoteState)>) -> Option<Self> {
         let files = found.into_iter();
         let mut files: Vec<_> = files

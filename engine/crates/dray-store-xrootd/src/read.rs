@@ -147,8 +147,9 @@ impl RemoteReader {
         let opened = Arc::new(client()?.open(&self.url.at(&self.path, number)?, self.how.mode())?);
         // The server sent the state with the answer to the opening, so this call sends no request.
         if !is_same(&opened.state(false)?, &self.seen().found) {
-            // Do not use this connection. Either the first connection still reads the version that
-            // it opened, or it reads another replica of a cluster, whose time differs.
+            // Do not use this connection, because it found another state than the first connection.
+            // Either the file was replaced and the first connection still reads the old version, or
+            // the two connections read different replicas in a cluster, whose times differ.
             if number > 0 && slot.ended.load(Ordering::SeqCst) == 0 {
                 slot.is_other.store(true, Ordering::Relaxed);
                 return Ok(None);
@@ -268,8 +269,8 @@ impl RemoteReader {
         file.ask(question, wait)
     }
 
-    /// Asks for the size and time over one connection, and compares them with the state at the
-    /// opening.
+    /// Asks the server for the size and time of the file over one connection, and compares both
+    /// with the state of the file at the opening.
     fn judge(&self, number: usize, slot: &Slot) -> Result<()> {
         let ended = slot.ended.load(Ordering::SeqCst);
         let Some(file) = self.file(number, slot)? else {

@@ -25,8 +25,8 @@ pub(crate) struct ReplicaReader {
     path: RelPath,
     located: Arc<Located>,
     how: How,
-    /// One reader for each server, and at the end one for the manager. The reader of the manager is
-    /// used if no server is left, because the manager may know other servers.
+    /// One reader for each server, and as the last entry one reader for the manager. The reader of
+    /// the manager is used if no server is left, because the manager may know other servers.
     readers: Vec<Mutex<Option<Arc<RemoteReader>>>>,
     tracks: Mutex<Vec<Track>>,
 }

@@ -20,8 +20,8 @@ pub(crate) const WRITES: Flow = Flow {
     waits: true,
 };
 
-/// Maximum number of concurrent calls on one connection. The client sends them one after the other.
-/// The value is estimated, not measured.
+/// Maximum number of concurrent calls on one connection. The client sends these calls one after the
+/// other. The value is estimated, not measured.
 const DEPTH: u32 = 16;
 
 /// Maximum number of requests for the checksum of one file. A server may need hours to read the
@@ -292,7 +292,7 @@ impl Server {
         match client()?.set_attribute(&self.login(), &asked, ATTRIBUTE, &text) {
             Err(error) if is_lost(&error) => Err(error.file(path).at(End::Sink)),
             // Ignore a server without extended attributes. The file stays, but a later run cannot
-            // adopt it and sends it again.
+            // adopt the file, and sends all of it again.
             _ => Ok(()),
         }
     }

@@ -167,7 +167,8 @@ fn sink(address: &str, top: &Path) -> io::Result<()> {
     answer.write_all(&watch.share().to_le_bytes())
 }
 
-/// Receives one file. Returns true if its checksums equal those of the source.
+/// Receives one file. Returns true if the checksums of the received bytes equal the checksums that
+/// the source sent.
 fn receive(
     stream: &mut impl Read,
     path: &Path,

@@ -8,8 +8,8 @@
 //! - A call for a path looks on all disks. If several disks have a file with the path, the file
 //!   whose inode changed last is the file of the store. A publication removes the other files.
 //! - All publications of a path take the lock of this path (`publish.rs`).
-//! - Control files are on the first disk. The mark of each disk contains its number (`mark.rs`), so
-//!   the first disk stays the same.
+//! - Control files are on the first disk. The mark of each disk contains the number of the disk
+//!   (`mark.rs`), so the first disk stays the same.
 //! - Each path is resolved by the [`PosixStore`] of one disk, so no path leads out of this disk's
 //!   folder.
 
@@ -84,8 +84,8 @@ struct Set {
 }
 
 impl DisksStore {
-    /// Opens the folders `dirs`. A sink marks the folders when none of them has a mark, and marks a
-    /// new empty folder at the end of the list.
+    /// Opens the folders `dirs`. If no folder has a mark, a sink marks all folders. A sink also
+    /// marks a new empty folder at the end of the list.
     ///
     /// # Errors
     /// `NotFound` if a folder does not exist, or has no mark and other folders have one. In both

@@ -22,10 +22,10 @@ const NAME_BYTES_MAX: usize = 512;
 /// Maximum depth of nested translators.
 const DEPTH_MAX: usize = 16;
 
-/// Returns the name of the part of the volume that has the bytes of a file. This is `HOST:BRICK` of
-/// a distributed file. If several bricks together have the bytes (copies or erasure coding), it is
-/// the name of their group, for example `vol-replicate-0`. Returns `None` if the value names no
-/// part or several parts.
+/// Returns the name of the part of the volume that has the bytes of a file. For a distributed file,
+/// the name is `HOST:BRICK`. If several bricks together have the bytes (copies or erasure coding),
+/// the name is that of the group of these bricks, for example `vol-replicate-0`. Returns `None` if
+/// `value` names no part or several parts.
 #[must_use]
 pub fn part_of(value: &[u8]) -> Option<String> {
     if value.len() > PLACE_BYTES_MAX {

@@ -517,8 +517,8 @@ pub trait Partial: Send + Sync {
         Ok(false)
     }
 
-    /// Returns the targets that hold the bytes of the file, if the store chose them when it created
-    /// the file. Returns `None` if [`Store::layout`] already knew them.
+    /// Returns the targets that hold the bytes of the file, if the store chose the targets when it
+    /// created the file. Returns `None` if [`Store::layout`] already returned these targets.
     fn layout(&self) -> Option<Layout> {
         None
     }
@@ -555,9 +555,9 @@ pub trait Partial: Send + Sync {
     /// the start.
     fn sync(&self) -> Result<()>;
 
-    /// Does the slow part of [`Partial::publish`] in advance, as far as readers of the final name
-    /// cannot see it. The caller passes the same attributes to both calls and checks its lease
-    /// between them. A store may do nothing here.
+    /// Does those slow steps of [`Partial::publish`] in advance that readers of the final name
+    /// cannot see. The caller passes the same attributes to both calls and checks its lease between
+    /// them. A store may do nothing here.
     ///
     /// # Errors
     /// The errors of [`Partial::publish`].

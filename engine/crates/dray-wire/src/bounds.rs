@@ -57,7 +57,7 @@ pub const SINK_TARGETS_MAX: usize = 1 << 14;
 pub const STRIPED_MAX: u64 = 1 << 18;
 
 /// Maximum memory in bytes of the layouts of all unclosed files at a source. If a layout would
-/// exceed the limit, the source handles its file as if all bytes were on one target.
+/// exceed the limit, the source handles the file of this layout as if all bytes were on one target.
 pub const LAYOUT_BYTES_MAX: u64 = 64 << 20;
 
 /// Maximum number at one source of blocks without a final state plus ranges that wait for another

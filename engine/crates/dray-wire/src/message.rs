@@ -169,8 +169,8 @@ pub struct Ready {
     pub object_bytes_max: u64,
     /// Maximum number of entries that are announced and not closed.
     pub live_entries_max: u32,
-    /// Maximum size in bytes of a small file. Small files are packed into shared objects, and the
-    /// sink publishes each of them in one step.
+    /// Maximum size in bytes of a small file. Several small files are packed into one object, and
+    /// the sink publishes each small file in one step.
     pub pack_bytes_max: u64,
     /// True if the sink supports holes.
     pub holes: bool,

@@ -145,7 +145,8 @@ proptest! {
                     prop_assert_eq!(decoded(&frame), Ok(Some(message.clone())));
                     continue;
                 }
-                // A shortened HELLO is also invalid, because it has no optional fields at its end.
+                // A shortened HELLO is also invalid, because a HELLO has no optional fields at its
+                // end.
                 prop_assert!(decoded(&frame).is_err(), "cut at {}", length);
             }
         }

@@ -14,7 +14,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Environment variable with the runtime folder of the server. The server sets it for its programs.
+/// Environment variable with the runtime folder of the server. The XRootD server sets this variable
+/// for the programs that it starts.
 const ADMIN_FOLDER: &str = "XRDADMINPATH";
 
 /// Name of the file in the runtime folder. Each line contains the time of a query, in seconds since

@@ -34,7 +34,8 @@ pub(crate) struct Placeholder {
     pub(crate) mode: Option<u32>,
     /// Extended attributes that the server has set, without checksums.
     pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
-    /// True if the file is an older file of a user. It is kept until the copy replaces it.
+    /// True if the file is an older file of a user. The older file is kept until the copy replaces
+    /// it.
     is_kept: bool,
 }
 

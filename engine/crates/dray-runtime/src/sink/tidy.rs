@@ -234,8 +234,8 @@ fn look_at_log(at: &LogPlace, owner: &[u8], found: &mut Resumable) -> Result<()>
     Ok(())
 }
 
-/// Returns true if this log has no resumable data. Either the log lists no files, or all files that
-/// it lists belong to this owner, are complete and have their final names.
+/// Returns true if this log has no resumable data. Either the log lists no unfinished files, or all
+/// files that it lists belong to this owner, are complete and have their final names.
 fn is_over(store: &dyn Store, log: &Recovery, owner: &[u8]) -> Result<bool> {
     if log.damage.is_some() || log.over_limit > 0 {
         return Ok(false);

@@ -72,8 +72,8 @@ impl Congestion {
     }
 }
 
-/// Returns the tier of the paper. `demotes` says if versions are demoted while they are written, or
-/// after they are complete.
+/// Returns the tier of the paper. `demotes` selects if versions are demoted while they are written
+/// or only after they are complete.
 ///
 /// # Panics
 /// Never: the bandwidths of the paper are valid.

@@ -33,8 +33,8 @@ pub const TASKS: [(&str, u64, u64, Option<u64>); 3] = [
     ("T3", 800, 0, None),
 ];
 
-/// A fourth task that cannot be promised: alone it would meet its deadline, but not together with
-/// the promise to T2.
+/// A fourth task that cannot be promised. Alone, the task would meet its deadline, but the promise
+/// to T2 uses capacity that the task needs.
 pub const FOURTH: (&str, u64, u64, Option<u64>) = ("T4", 200, 210, Some(200));
 
 /// Resources that the tasks use.

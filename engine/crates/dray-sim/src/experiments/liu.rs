@@ -51,8 +51,8 @@ pub enum Engine {
     /// No costs, with dray's policies.
     Fluid,
     /// The paper's engine. Each change costs [`THEIR_PAUSE`]. In round robin, a data set that
-    /// arrives later gets extra turns: those that it missed before its arrival. The published times
-    /// match an engine that counts in this way.
+    /// arrives later gets extra turns: as many as it missed before its arrival. An engine with this
+    /// rule gives the published times.
     Theirs,
     /// Dray's engine and policies. Objects of 1 MiB in flight are completed. A change costs one
     /// round trip, and a new session costs three.

@@ -3,9 +3,9 @@
 //! transfers.
 //!
 //! A load uses the network cards of several sites and their shared link for an hour. It contains
-//! transfers of all sizes. Their deadlines allow one and a half to six times the time that they
-//! would need alone. Some transfers are submitted before they may begin, some have ceilings, and
-//! background transfers use the remaining capacity.
+//! transfers of all sizes. The deadline of a transfer allows one and a half to six times the time
+//! that the transfer would need alone. Some transfers are submitted before they may begin, some
+//! have ceilings, and background transfers use the remaining capacity.
 
 use super::rounded;
 use crate::fluid::{

@@ -1,7 +1,7 @@
 //! Runs a load that is read as a table. This serves experiments in which another program decides
-//! about later transfers. That program runs the transfers known so far, reads their end times,
-//! decides about the next transfers, and runs all of them again. Later transfers do not change
-//! earlier ones, so the last run contains all results.
+//! about later transfers. The other program runs a table of the first transfers, reads the end
+//! times, adds the next transfers to the table, and runs the whole table again. Later transfers do
+//! not change the results of earlier transfers, so the last run contains all results.
 
 use super::{Admission, Brokered, Load, Plain, Report, Resource, ResourceIndex, Sizes, run};
 use super::{Conductor, Transfer};
@@ -25,8 +25,8 @@ const SECONDS_MAX: f64 = 3.2e8;
 /// - `transfers`: objects with `name`, `arrives` (seconds), `bytes`, `resources`, and optionally
 ///   `owner` and `deadline` (seconds).
 ///
-/// Returns for each transfer, by name, its end time, or that the transfer was refused, or that the
-/// broker reported its miss.
+/// Returns one result for each transfer, by name. The result is the end time of the transfer, or
+/// that the transfer was refused, or that the broker reported a missed promise.
 ///
 /// # Errors
 /// A message for an invalid table.

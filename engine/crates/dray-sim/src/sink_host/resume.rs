@@ -90,8 +90,8 @@ impl SinkHost {
         Ok(())
     }
 
-    /// Opens a partial file. If an earlier file is resumed, returns its ranges on the disk, and
-    /// true if they were copied to a new partial file.
+    /// Opens a partial file. If an earlier partial file is resumed, returns the ranges of the file
+    /// that are on the disk, and true if these ranges were copied to a new partial file.
     ///
     /// # Errors
     /// Errors of the disk and of the log.

@@ -1,5 +1,6 @@
-//! Checkers of the rules of a tier, with the names used in docs/design/tiers.md. They examine the
-//! disks, and use the catalog only to name a version and its pin.
+//! Checkers of the rules of a tier, with the names used in docs/design/tiers.md. The checkers
+//! examine the disks. From the catalog they use only the name of a version, and whether the version
+//! is pinned.
 
 use super::Tier;
 use super::disks::Key;

@@ -17,9 +17,9 @@ pub(super) struct Written {
 /// A copy on a slow tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Copy {
-    /// It survives a crash.
+    /// True if the copy survives a crash.
     pub(super) is_durable: bool,
-    /// Its bytes are those of the content.
+    /// True if the bytes of the copy are those of the content.
     pub(super) is_good: bool,
     /// Number of the content that was copied.
     pub(super) content: u64,

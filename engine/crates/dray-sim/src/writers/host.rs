@@ -39,7 +39,8 @@ pub(super) enum Doing {
         log: RelPath,
         path: RelPath,
     },
-    /// The file was begun. It is not decided yet which writer may write it.
+    /// The file was begun. Another writer may have begun the same file. The writers have not
+    /// decided yet which of them may write the file.
     Claiming {
         path: RelPath,
         looks: u32,

@@ -1,7 +1,8 @@
 //! A server with one thread per connection. Each thread has a fixed rate, so a client needs several
-//! connections for a higher rate. Each file has a lock. A write holds the lock during a part of its
-//! service time, and longer if it must become durable. So writes to one file over several
-//! connections wait for each other, and block their connections.
+//! connections for a higher rate. Each file has a lock. A write holds the lock of its file during a
+//! part of the service time of the write. A write that must become durable holds the lock longer.
+//! So writes to one file over several connections wait for each other, and a connection whose write
+//! waits is blocked.
 
 use dray_core::lock::LockExt;
 use std::collections::HashMap;

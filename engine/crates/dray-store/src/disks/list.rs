@@ -336,8 +336,8 @@ impl Level {
             .unwrap_or(0)
     }
 
-    /// Returns the next entry of the folder and its disk. Each disk lists its entries up to its
-    /// first subfolder. The subfolders follow only after that, so that the files of a small folder
+    /// Returns the next entry of the folder and its disk. First, each disk lists its entries up to
+    /// its first subfolder. Only then do the subfolders follow, so that the files of a small folder
     /// come before its subfolders.
     fn next(&mut self) -> Option<(usize, Result<Flat>)> {
         loop {

@@ -40,9 +40,9 @@ impl Set {
     /// Calls `publish`, which gives a file on `disk` its final name. Holds the lock of the path, so
     /// that no other publication of this path happens at the same time.
     ///
-    /// If another disk has a file with this path, the file is removed after `publish`. If the
-    /// process ends between the two steps, both files exist, and the new file is the file of the
-    /// store, because its inode changed last.
+    /// If another disk has an old file with this path, the old file is removed after `publish`. If
+    /// the process ends between the two steps, both files exist. The new file is then the file of
+    /// the store, because its inode changed last.
     ///
     /// # Errors
     /// `AlreadyExists` with [`Publish::IfAbsent`], and `IsADirectory` if a folder has the name.

@@ -108,7 +108,7 @@ fn plain_layouts_name_their_targets() {
     let pooled = LustreLayout::decode(&v3(1 << 22, b"flash", &[1, 2])).expect("decoded");
     assert_eq!(pooled.components[0].pool.as_deref(), Some(&b"flash"[..]));
     assert_eq!(pooled.components[0].place, Place::Osts(vec![1, 2]));
-    // A pool name that fills its field has no zero byte at its end.
+    // If a pool name fills its field, no zero byte follows the name.
     let full = LustreLayout::decode(&v3(1 << 22, b"sixteen_letters_", &[1])).expect("decoded");
     assert_eq!(
         full.components[0].pool.as_deref(),

@@ -74,7 +74,7 @@ pub(super) fn stripes_sent<'a>(attributes: &'a Attributes<'_>) -> Option<&'a [u8
 const SET_GROUP_ID: u32 = 0o2000;
 
 /// Sets the attributes of a folder. Keeps a set-group-ID bit that the folder has inherited from its
-/// parent, so that files created later in the folder also get its group.
+/// parent, so that files created later in the folder also get the group of the folder.
 pub(super) fn set_folder(fd: BorrowedFd<'_>, metadata: &Metadata, refused: &Refused) -> Result<()> {
     let inherited = mode_of(&rustix::fs::fstat(fd)?) & SET_GROUP_ID;
     if inherited != 0 && metadata.mode & SET_GROUP_ID == 0 {

@@ -37,7 +37,7 @@ const BATCH_NAMES_MIN: usize = 64;
 const HELD_NAMES_MAX: usize = 4 * BATCH_NAMES_MAX;
 
 /// Maximum number of folders kept open. In a deeper tree, the lister closes the folders nearest the
-/// top and reopens them when it returns to them.
+/// top and reopens a folder when the listing returns to this folder.
 const OPEN_FOLDERS_MAX: usize = 64;
 
 /// Size in bytes of the buffer for `getdents`. The C library uses the same size.

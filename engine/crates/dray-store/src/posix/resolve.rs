@@ -97,8 +97,8 @@ impl Root {
         }
     }
 
-    /// Refuses the target of a link if it is one of dray's own files, because unfinished files of
-    /// other users must not be read. The check ignores names of folders above the root.
+    /// Refuses the target of a link if the target is one of dray's own files, because unfinished
+    /// files of other users must not be read. The check ignores names of folders above the root.
     fn refuse_own(&self, fd: &OwnedFd) -> Result<()> {
         // Without /proc the path of the target is unknown. Report a missing system feature, because
         // the link is not at fault.

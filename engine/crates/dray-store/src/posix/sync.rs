@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 /// Maximum number of items of one file system that are synced one by one. Measured with
 /// `examples/small_files.rs` on ext4 with files of 16 KiB on a loaded host: one `fsync` takes 3 to
-/// 5 ms, and one `syncfs` takes 4 to 9 ms for 1 to 64 files. By time alone the limit would be 2. It
-/// is higher because `syncfs` also waits for all other dirty data of the file system.
+/// 5 ms, and one `syncfs` takes 4 to 9 ms for 1 to 64 files. By time alone the limit would be 2.
+/// The limit is higher because `syncfs` also waits for all other dirty data of the file system.
 pub(super) const SYNC_EACH_MAX: usize = 4;
 
 /// An item and the folder that contains it.

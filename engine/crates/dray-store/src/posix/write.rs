@@ -291,7 +291,7 @@ impl Partial for PosixPartial {
     }
 
     fn take_space(&self, size_bytes: u64) -> Result<bool> {
-        // A file that shares its blocks with another file needs no space for them.
+        // A file that shares blocks with another file needs no space for the shared blocks.
         if !self.preallocates || self.may_share.load(Ordering::Relaxed) {
             return Ok(false);
         }

@@ -33,8 +33,8 @@ pub trait ControlFile: Send + Sync {
     /// Writes at the end of the file. Only one thread may append at a time.
     ///
     /// # Errors
-    /// `NoSpace`; in this case the file may end with a part of the bytes, and the caller must
-    /// truncate it.
+    /// `NoSpace`. In this case the file may end with a part of `bytes`, and the caller must
+    /// truncate the file.
     fn append(&self, bytes: &[u8]) -> Result<()>;
 
     /// Makes the content of the file durable. The first call also makes the name of the file

@@ -100,8 +100,8 @@ impl Decoder {
             }
             let body = self.partial.get(PREFIX_BYTES..).unwrap_or_default();
             let message = decode(&prefix, body, &self.limits)?;
-            // Free the buffer. Otherwise the connection would keep the memory of its longest frame
-            // until it ends.
+            // Free the buffer. Otherwise the connection would keep memory for its longest frame
+            // until the connection ends.
             self.partial = Vec::new();
             if message.is_some() {
                 return Ok(message);

@@ -114,8 +114,9 @@ fn a_copy_has_the_stripes_of_its_source() {
         .expect("written");
     let small = to.path().join(".dray-b");
     assert_eq!(attribute(&small, STRIPES_NAME), None);
-    // In this test a `user.` attribute stands for `lustre.lov`. The source sends it as an ordinary
-    // attribute too, so the small file has it in any case.
+    // In this test a `user.` attribute stands for `lustre.lov`. The source also sends this
+    // attribute like every other `user.` attribute, so the small file has the attribute in any
+    // case.
     assert_eq!(stripes_of(&small), Some(layout));
     // Stripes that cannot be read leave the choice to the folder.
     let begun = sink.begin_striped(&path("c"), 10, &request(b".dray-c"), b"4 stripes");
