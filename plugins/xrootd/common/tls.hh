@@ -23,8 +23,8 @@ struct Address {
 	socklen_t length;
 };
 
-// A TLS 1.3 client for one address. It sends data only to the holder of one key. Several threads
-// may use an object of this class.
+// A TLS 1.3 client for one address. The client sends data only to the peer that holds the private
+// key of one given public key. Several threads may use an object of this class.
 class Peer {
 public:
 	// `key` is the SHA-256 of the peer's public key, as 64 hexadecimal digits. The constructor

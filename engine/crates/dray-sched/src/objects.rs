@@ -83,7 +83,7 @@ pub enum Lack {
 pub struct Assignment {
     /// Source target from which to read.
     pub source: TargetId,
-    /// Sink target of the block. The block has spent one credit of this target.
+    /// Sink target of the block. One credit of this target was spent for the block.
     pub sink: TargetId,
     /// Contents of the block: one object, or several whole small files.
     pub parts: Vec<(FileIndex, ByteRange)>,

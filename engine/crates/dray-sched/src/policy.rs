@@ -4,9 +4,10 @@
 //! A [`Policy`] sees all transfers that could run, and decides which of them run. The caller asks
 //! for a decision whenever a transfer is added, ends or changes, and at the time or byte count that
 //! the last [`Decision`] gave. A policy decides about starts and holds, never about rates. Each
-//! policy consists of one file and one line in the table `policies!`. The names in the API and in
-//! the configuration, and the candidates, are derived from this table. A [`Scheduler`] owns the
-//! current policy, and can replace it while transfers run.
+//! policy consists of one file and one line in the table `policies!`. The names of the policies in
+//! the API and in the configuration come from this table. The table also gives the rule by which a
+//! policy selects the waiting transfers for the next decision ([`Settings::candidates`]). A
+//! [`Scheduler`] owns the current policy, and can replace it while transfers run.
 //!
 //! Non-goals: rates (`shares`), objects (`objects`), the meaning of a hold in the wire protocol.
 //!

@@ -36,7 +36,7 @@ struct Simulation {
     sink: Sink,
     sources: Vec<Source>,
     listings: Vec<Option<Vec<Listed>>>,
-    /// Control messages in transit. They keep their order in each direction.
+    /// Control messages in transit. In each direction, the messages keep their order.
     to_sink: Vec<VecDeque<Message>>,
     to_source: Vec<VecDeque<Message>>,
     events: Vec<Event>,

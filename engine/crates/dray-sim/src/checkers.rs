@@ -255,7 +255,7 @@ impl World {
         }
     }
 
-    /// Checks a file before it gets its final name.
+    /// Checks a file just before the file gets its final name.
     pub fn check_publish(&mut self, at: usize, item: &PublishItem) {
         let store = self.store();
         let whole = ByteRange {

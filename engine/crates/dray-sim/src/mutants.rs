@@ -11,7 +11,8 @@ pub enum Mutant {
     AckBeforeDurable,
     /// The records of a group are appended to the log together with the next group.
     RecordAfterAck,
-    /// A file gets its final name as soon as its last byte is written.
+    /// A file gets its final name as soon as the last byte of the file is written, and not after
+    /// the last log record of the file.
     RenameBeforeLastRecord,
     /// A bit flips after the comparison of checksums and before the write.
     WrongBit,
@@ -24,7 +25,7 @@ pub enum Mutant {
     LeaseIgnored,
     /// The log is trusted, whatever the destination contains.
     TrustBlindly,
-    /// The log is removed as soon as the verdict is sent, before it is stored.
+    /// The log is removed as soon as the verdict is sent, before the verdict is stored.
     LogRemovedEarly,
     /// A read-back returns data from memory instead of the disk.
     VerificationSkipped,

@@ -411,8 +411,8 @@ impl World {
         Ok(sums)
     }
 
-    /// The mutant `RenameBeforeLastRecord`: gives a large file its final name as soon as its last
-    /// byte is written.
+    /// The mutant `RenameBeforeLastRecord`: gives a large file its final name as soon as the last
+    /// byte of the file is written.
     fn rename_early(&mut self, at: usize, parts: &[dray_session::sink::WritePart]) {
         for part in parts {
             let known = self.sessions[at].host.known.get(&part.file).cloned();

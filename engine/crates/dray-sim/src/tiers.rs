@@ -387,7 +387,7 @@ impl Tier {
         }
     }
 
-    /// Kills the tier and its host, and starts it again. The catalog remains.
+    /// Kills the tier and its host, and starts the tier again. The catalog remains.
     fn kill(&mut self) {
         self.report.kills += 1;
         self.running = None;

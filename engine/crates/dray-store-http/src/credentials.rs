@@ -1,4 +1,4 @@
-//! Credentials: headers for one server only. dray never prints them.
+//! Credentials: HTTP headers that are sent to one server only. dray never prints credentials.
 
 use dray_core::lock::LockExt;
 use dray_core::{End, Error, ErrorKind, Result};

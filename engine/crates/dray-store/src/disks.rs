@@ -445,7 +445,7 @@ impl Set {
         disks.try_for_each(|(at, disk)| work(&disk.store).map_err(|error| self.on(at, error)))
     }
 
-    /// Does `work` on each disk that has the entry. At least one disk must have it.
+    /// Does `work` on each disk that has the entry. Returns an error if no disk has the entry.
     fn on_each_with(&self, path: &RelPath, work: impl Fn(&PosixStore) -> Result<()>) -> Result<()> {
         let mut is_done = false;
         let mut missing = None;

@@ -75,7 +75,7 @@ pub fn part_of(value: &[u8]) -> Option<String> {
 enum Item<'a> {
     /// A translator whose bricks together have the bytes.
     Group(&'a str),
-    /// A translator that has each file on one of the parts below it.
+    /// A translator that stores each file on one of the translators below it.
     Spread,
     /// A brick, as `HOST:BRICK`.
     Brick(&'a str),

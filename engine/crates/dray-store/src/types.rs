@@ -259,8 +259,8 @@ pub enum MadeDir {
 /// Name and identity of a partial file to begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartialRequest {
-    /// Name of the partial file in the folder of the final file. It is one of dray's own names
-    /// ([`Name::is_reserved`]).
+    /// Name of the partial file in the folder of the final file. The name is one of dray's own
+    /// names ([`Name::is_reserved`]).
     pub name: Name,
     /// Identity of an earlier partial file to continue; `None` for a new partial file.
     pub reuse: Option<PartialId>,
@@ -274,8 +274,8 @@ pub struct PartialId {
     pub inode: u64,
     /// Device number of the file system.
     pub device: u64,
-    /// Creation time in nanoseconds since 1970, from [`crate::Store::born`]; 0 if unknown. It
-    /// distinguishes files that had the same inode number one after the other.
+    /// Creation time in nanoseconds since 1970, from [`crate::Store::born`]; 0 if unknown. The
+    /// creation time distinguishes files that had the same inode number one after the other.
     pub born: u64,
 }
 
@@ -380,7 +380,7 @@ pub enum ControlMode {
     Existing,
     /// Open an existing file only for reading.
     ReadOnly,
-    /// Open the file for reading and writing. Create it if it is missing.
+    /// Open the file for reading and writing. Create the file if it is missing.
     Create,
     /// Create the file. Fail with `AlreadyExists` if it exists.
     CreateNew,

@@ -242,7 +242,8 @@ pub(crate) fn carry(
     planned.through_server(handle, &ear)
 }
 
-/// A copy that is ready to start. Its destination is open, and its source is known.
+/// A copy that is ready to start. The destination of the copy is open, and the source of the copy
+/// is known.
 struct Planned<'a> {
     target: &'a CopyTarget<'a>,
     /// The source file on its server.

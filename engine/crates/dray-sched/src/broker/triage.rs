@@ -63,15 +63,15 @@ pub(crate) struct Outlooks<'a> {
     pub(crate) high: &'a Need,
 }
 
-/// Keeps as many promises as possible. Gives up promises only if they do not all fit even with the
-/// capacity of the best tenth of the time.
+/// Keeps as many promises as possible. No promise is given up if all promises fit into the high
+/// outlook, which is the capacity in the best tenth of the time.
 ///
-/// If not all promises fit, the rule of Moore and Hodgson (1968) chooses. The rule adds the
-/// promises in the order of their deadlines. Whenever a promise does not fit together with the
-/// promises added before, the rule gives up the promise with the most bytes, which may be the new
-/// promise or an earlier one. If all promises use one resource and have the same start, the rule
-/// misses as few promises as possible. In other cases, the rule is a heuristic. A realtime promise
-/// is never given up for another class.
+/// If not all promises fit, the rule of Moore and Hodgson (1968) chooses the promises to give up.
+/// The rule adds the promises in the order of their deadlines. Whenever a promise does not fit
+/// together with the promises added before, the rule gives up the promise with the most bytes,
+/// which may be the new promise or an earlier one. If all promises use one resource and have the
+/// same start, the rule misses as few promises as possible. In other cases, the rule is a
+/// heuristic. A realtime promise is never given up for another class.
 pub(crate) fn keep(outlooks: &Outlooks<'_>, wishes: &Wishes<'_>) -> Kept {
     let mut kept = Kept::default();
     let mut all = outlooks.mean.clone();

@@ -366,7 +366,7 @@ impl Worker {
 
     /// Simulates one millisecond: the source produces bytes, and the gate lets bytes pass.
     fn work(&mut self, now: Time) {
-        // The source is at most one object ahead of its gate.
+        // The source may have at most one further object ready while an object waits at the gate.
         self.made = (self.made + self.able / 1_000).min(self.moved + 2 * OBJECT);
         while self.made >= self.moved + OBJECT && self.gate.wait_until(now).is_none() {
             self.gate.spend(OBJECT);

@@ -26,8 +26,8 @@ pub(super) struct Group {
     records: Vec<LogRecord>,
     /// Small files whose data is written and which are not published yet.
     small: Vec<FileIndex>,
-    /// Published files and created entries. The sink closes them after their folder entries are
-    /// durable.
+    /// Published files and created entries. The sink closes these files and entries after their
+    /// names in the folders are durable.
     closing: Vec<FileIndex>,
     /// Blocks that become durable together with this group.
     pub(super) blocks: Vec<super::BlockKey>,
@@ -224,8 +224,9 @@ impl Sink {
             return;
         }
         self.unsafe_bytes = self.unsafe_bytes.saturating_sub(group.bytes);
-        // Some files of these blocks may have failed meanwhile. Their records are not in the log. The
-        // source has already got FILE_CLOSE of these files, so it counts none of their bytes.
+        // Some files of these blocks may have failed meanwhile. The log has no records of the
+        // failed files. The source has already received FILE_CLOSE for the failed files, so it
+        // counts none of their bytes.
         for key in group.blocks {
             self.forget_block(key);
             self.state(key, BlockState::Durable);

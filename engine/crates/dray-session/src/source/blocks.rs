@@ -219,8 +219,9 @@ impl Source {
             }
         }
         block.segments = outcome.segments;
-        // Keep the segments of failed files if the block has other files. Their bytes lie between
-        // the bytes of the other files in the buffer, and the sink skips them.
+        // Keep the segments of failed files if the block has other files. The bytes of failed files
+        // lie between the bytes of the other files in the buffer, and the sink skips the bytes of
+        // failed files.
         let is_wanted = |(index, _): &(FileIndex, ByteRange)| self.files.contains_key(index);
         if !block.parts.iter().any(is_wanted) {
             block.segments.clear();

@@ -137,8 +137,8 @@ impl Source {
         entry
     }
 
-    /// Ends the session if no further entry can be announced. This is the case if all unclosed
-    /// entries are open folders: they wait for their contents, so none of them can close.
+    /// Ends the session if no further entry can be announced. This is so if all unclosed entries
+    /// are open folders. Each of these folders waits for its contents, so no folder can close.
     pub(super) fn stop_if_too_deep(&mut self) {
         if self.files.len() > self.open_folders {
             return;

@@ -3,8 +3,8 @@
 //!
 //! On other local file systems the kernel would copy the bytes, which is no faster than writing
 //! bytes from the processor's cache. So the store does not use the call there. The store does not
-//! use it on NFS and SMB either, because the file server copies its own version of the file. This
-//! host may have computed the checksums from cached bytes of another version.
+//! use it on NFS and SMB either, because the file server copies its own version of the file. If
+//! this host has cached another version, the checksums may be those of the cached version.
 
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;

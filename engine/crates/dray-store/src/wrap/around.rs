@@ -123,9 +123,9 @@ pub trait Hook: Send + Sync + 'static {
     /// True if the layout of each opened file must be looked up for the hook.
     const WANTS_LAYOUT: bool = false;
 
-    /// True if the hook may delay a call longer than the store itself. Then several concurrent
-    /// writes to one file are useful, even if the store executes only one write to a file at a
-    /// time.
+    /// True if the hook may delay a call for longer than the call of the store takes. Then several
+    /// concurrent writes to one file are useful, even if the store executes only one write to a
+    /// file at a time.
     const DELAYS: bool = false;
 
     /// Called before the call of the store. The function may wait.

@@ -406,12 +406,13 @@ fn invalid_layout_fields_are_refused_by_name() {
             refused(&frame, ErrorKind::Protocol, field);
         }
     };
-    // Kind 21, stripe 22 to 29, two targets 30 to 41, three stripes 42 to 51.
+    // Offsets in the body: kind 21, stripe size 22 to 29, two targets 30 to 41, three stripes 42 to
+    // 51.
     let table = want(Layout::of_stripes(1, [1, 2, 1].map(TargetId)));
     changes(&table, &[(21, 5, "layout"), (22, 0, "layout.stripe_bytes")]);
     changes(&table, &[(48, 2, "layout.stripes")]);
-    // Kind 21, extents 22 to 25, the first one with end 26, stripe 34, targets 42 to 49, then the
-    // second one with end 50.
+    // Offsets in the body: kind 21, number of extents 22 to 25. The first extent has its end at 26,
+    // its stripe size at 34 and its targets at 42 to 49. The second extent has its end at 50.
     let extent = |end| Extent {
         end,
         stripe_bytes: 1,

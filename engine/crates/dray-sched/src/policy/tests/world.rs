@@ -267,9 +267,9 @@ fn a_change_of_policy_loses_no_transfer() {
     }
 }
 
-/// Simulates one patient transfer and an endless stream of new transfers, with one slot. Each new
-/// transfer needs the slot for `length` seconds. Returns the time in seconds until the patient
-/// transfer has ended.
+/// Simulates one session slot, one transfer of the owner "patient", and an endless stream of new
+/// transfers. Each new transfer needs the slot for `length` seconds. Returns the time in seconds
+/// until the patient transfer has ended.
 fn patient(settings: &Settings, length: u64) -> u64 {
     let mut scheduler = Scheduler::new(settings.clone());
     let mut job = SimulatedTransfer::drawn(&mut Rng::new(1), 1_000, Time::ZERO);

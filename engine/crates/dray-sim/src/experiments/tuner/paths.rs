@@ -22,8 +22,8 @@ const MEGA: f64 = 1e6;
 const NOISE: f64 = 0.15;
 const STAYS: f64 = 0.6;
 
-/// Competing transfers: the mean time between two of them in seconds, the range of their durations
-/// in seconds, and the range of their shares of the bottleneck.
+/// Competing transfers: the mean time in seconds from the end of one to the start of the next, the
+/// range of their durations in seconds, and the range of their shares of the bottleneck.
 const NEIGHBOUR_AFTER: f64 = 20.0;
 const NEIGHBOUR_STAYS: (f64, f64) = (2.0, 8.0);
 const NEIGHBOUR_TAKES: (f64, f64) = (0.2, 0.6);
