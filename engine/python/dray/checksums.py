@@ -35,18 +35,19 @@ def checksum(data: bytes | bytearray) -> Sums:
 
 
 def combine(first: tuple[int, int], second: tuple[int, int], second_length: int) -> Sums:
-    """Return the checksums of two consecutive sequences of bytes, from the checksums of each.
+    """Return the checksums of a sequence of bytes, from the checksums of its two parts.
 
-    :param first: the checksums of the first bytes.
-    :param second: the checksums of the bytes that follow.
-    :param second_length: the number of bytes that ``second`` covers.
-    :raises OverflowError: if a number is negative or too large (sums: 32 bits, length: 64 bits).
+    :param first: the checksums of the first part.
+    :param second: the checksums of the second part.
+    :param second_length: the number of bytes in the second part.
+    :raises OverflowError: if a checksum is negative or exceeds 32 bits, or if ``second_length`` is
+        negative or exceeds 64 bits.
     """
     return Sums(*_native.combine(first, second, second_length))
 
 
 class Summer:
-    """Computes the checksums of a stream of bytes. Only one thread at a time may use it."""
+    """Computes the checksums of a stream of bytes. Only one thread at a time may use a summer."""
 
     __slots__ = ("_summer",)
 

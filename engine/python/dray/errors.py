@@ -85,7 +85,7 @@ class ErrorFields(TypedDict):
 
 
 class DrayError(Exception):
-    """An error of dray. Its text is one line with all attributes."""
+    """An error of dray. :class:`str` returns one line that contains all attributes of the error."""
 
     def __init__(
         self,
@@ -99,9 +99,9 @@ class DrayError(Exception):
         cause: str,
         remedy: str,
     ) -> None:
-        """Create an error. The engine and tests call this.
+        """Create an error. Only the engine and tests create errors.
 
-        :param message: the complete line.
+        :param message: the line that :class:`str` returns.
         :param kind: the kind of the error.
         :param status: tells if a retry can help.
         :param end: the end at which the error occurred.

@@ -30,10 +30,10 @@ __all__ = [
 class Tenure:
     """The period in which one holder had the lease of a log.
 
-    :param epoch: number of the lease, higher than that of every earlier holder.
-    :param holder: program, process and host as text.
-    :param transfer_id: transfer of the holder.
-    :param boot_id: id of the host's boot during which the holder ran.
+    :param epoch: number of the lease. Each later lease of the same log has a higher number.
+    :param holder: the holder's program, process and host, as text.
+    :param transfer_id: id of the holder's transfer.
+    :param boot_id: boot id that the holder's host had while the holder ran.
     :param durability: durability of the ranges that the holder recorded as done.
     """
 
@@ -48,11 +48,12 @@ class Tenure:
 class LogHeader:
     """The first record of a log: its paths and its owner.
 
-    :param claims: paths below the log's folder that the log covers. Empty if it covers all of them.
+    :param claims: paths below the log's folder that the log covers. Empty if the log covers all
+        paths below the folder.
     :param owner: user who may resume the copy.
     :param nonce: unique number of the log.
     :param software: program that created the log.
-    :param tenure: holder that created the log.
+    :param tenure: the holder that created the log, and its lease.
     """
 
     claims: tuple[str, ...]
@@ -84,13 +85,14 @@ class LoggedFile:
     :param size: final size in bytes.
     :param modified_ns: modification time at the source, in nanoseconds since 1970.
     :param checksum: checksum that the caller required, such as ``adler32:024d0127``.
-    :param identity: identifier that the source store has for this version of the file. Empty for
-        files of a local file system.
+    :param identity: text that distinguishes contents with the same size, time and checksum:
+        ``range:OFFSET:LENGTH`` for a copied range, ``source:PATH`` for a third-party copy that a
+        client of an XRootD server requested, and empty otherwise.
     :param object_size: size of an object in bytes.
-    :param partial_name: name of the partial file, which is in the folder of the file.
+    :param partial_name: name of the partial file, in the folder in which the finished file will be.
     :param done: durable ranges, sorted by offset.
-    :param is_weak: true if some ranges were written without a sync. They are valid only until the
-        host of the last holder reboots.
+    :param is_weak: true if some ranges were written without a sync. These ranges are valid only
+        until the host of the last holder reboots.
     """
 
     path: str
@@ -127,8 +129,8 @@ class LogDamage:
 
     :param places: the first 16 damaged ranges.
     :param count: number of damaged ranges.
-    :param files_forgotten: number of unfinished files without any valid record.
-    :param files_kept: number of unfinished files whose other records are still valid.
+    :param files_forgotten: number of unfinished files that lost all their records.
+    :param files_kept: number of unfinished files that lost some of their records.
     """
 
     places: tuple[LostBytes, ...]

@@ -65,12 +65,14 @@ class Progress:
     :param is_listing_done: true if the listing is complete.
     :param files_listed: files found so far.
     :param bytes_listed: bytes of those files.
-    :param files_done: finished files, without failures.
+    :param files_done: finished files. Failed files do not count.
     :param files_adopted: finished files that existed at the destination with the same content.
-    :param files_skipped: finished files that were kept because they may not be replaced.
+    :param files_skipped: finished files that were not copied, because the destination has a file of
+        the same name that ``overwrite`` does not permit to replace.
     :param files_failed: entries that failed.
-    :param bytes_durable: bytes of finished files, and of objects that are as durable as requested.
-    :param bytes_resumed: durable bytes of an earlier copy.
+    :param bytes_durable: bytes of finished files, and bytes of unfinished files in objects that are
+        as durable as ``durability`` demands.
+    :param bytes_resumed: bytes that an earlier copy made durable, and that are not sent again.
     :param bytes_read_back: bytes read back from the destination's storage and compared.
     :param objects_sent: objects sent. An object that was sent twice counts twice.
     :param objects_resumed: objects that an earlier copy made durable.
@@ -175,26 +177,27 @@ class TransferResult:
     """The result of a copy, with the fields of the last object that ``dray cp --json`` prints.
 
     :param transfer_id: id of the transfer.
-    :param state: ``done`` if everything requested is safe, ``failed`` if entries failed. Entries
-        that are not in :attr:`files_failed` are safe in both cases.
-    :param files: files that are safe under their final names, including adopted files.
+    :param state: ``failed`` if entries failed, otherwise ``done``. All entries that did not fail
+        are complete and as durable as ``durability`` demands, in both cases.
+    :param files: complete files under their final names, including adopted files.
     :param bytes: durable bytes.
     :param objects: objects sent or resumed.
     :param objects_sent: objects sent by this copy. An object that was sent twice counts twice.
     :param objects_resumed: objects that an earlier copy made durable, and that were not sent again.
-    :param files_skipped: files kept because they may not be replaced.
+    :param files_skipped: files that were not copied, because the destination has a file of the same
+        name that ``overwrite`` does not permit to replace.
     :param files_adopted: files that existed at the destination with the same content.
     :param bytes_sent: bytes passed from source to sink.
     :param bytes_read: bytes read at the source.
     :param bytes_resumed: bytes that an earlier copy made durable, and that were not sent again.
-    :param bytes_read_back: bytes read back from the destination's storage and compared, without
-        holes.
+    :param bytes_read_back: bytes read back from the destination's storage and compared. Holes of
+        sparse files do not count.
     :param seconds: duration of the copy.
     :param files_failed: the failed entries, at most the first 1000.
     :param files_failed_total: number of all failed entries.
-    :param profile: seconds by stage.
-    :param bottleneck: the stage that delayed the copy most. ``None`` if no stage has a third of the
-        time.
+    :param profile: seconds that each end spent in each stage.
+    :param bottleneck: the stage that delayed the copy most. ``None`` if no stage took a third of
+        the time.
     """
 
     transfer_id: str
@@ -259,18 +262,19 @@ def copy(
 
     Other threads can run during the copy. Callbacks run in the calling thread. If a callback raises
     an exception, or on Ctrl-C, the copy stops and keeps durable data. The function then raises the
-    exception. After a second Ctrl-C, the function does not wait for the stop. Signals reach only
-    Python's main thread.
+    exception. After a second Ctrl-C, the function does not wait until the copy has stopped. Ctrl-C
+    stops the copy only if the calling thread is Python's main thread.
 
     :param sources: one path or several.
     :param destination: the target of the copy.
     :param recursive: copy folders with all their contents.
     :param overwrite: handling of existing files: keep them, replace those that differ in size, time
         or known checksum, or replace all.
-    :param durability: meaning of "safe": bytes are written, files are on stable storage before they
-        get their final names, or each object is on stable storage before its buffer is reused.
-    :param order: order of objects: ``layout`` (by storage target, avoiding busy targets), ``file``
-        (file after file) or ``random:SEED``.
+    :param durability: condition under which data counts as durable. ``none``: the data is written.
+        ``file``: the whole file is on stable storage before it gets its final name. ``object``:
+        each object is on stable storage before its buffer is reused.
+    :param order: order in which objects are sent: ``layout`` (by storage target, avoiding busy
+        targets), ``file`` (file after file) or ``random:SEED``.
     :param object_size: size in bytes of an object, the unit of transfer and of resuming: 4 KiB to
         64 MiB, by default 1 MiB.
     :param verify: read every file back before it gets its final name.
@@ -281,7 +285,7 @@ def copy(
     :param exclude: patterns of files and folders to leave out.
     :param rate: maximum rate in bytes per second, at least 1.
     :param transfer_id: 1 to 64 characters of ``[A-Za-z0-9._:-]``. By default the id is derived from
-        the request, so that the same request is the same transfer.
+        the arguments, so that two calls with the same arguments are the same transfer.
     :param links: recreate symbolic links, copy their targets, or fail them.
     :param xattrs: copy extended attributes.
     :param stripe: stripes of new files at a destination on Lustre: ``source`` (needs ``xattrs``),
@@ -293,7 +297,7 @@ def copy(
     :param on_event: function that is called for each file that is done or failed, and for each
         notice. The copy waits for a slow function.
     :returns: the result. It contains failed entries, which are not raised.
-    :raises DrayUsageError: if the call is invalid. No data was copied.
+    :raises DrayUsageError: if the arguments are invalid. The copy has then not started.
     :raises DrayTemporaryError: if the copy was refused or interrupted, and a later copy may resume.
     :raises DrayPermanentError: if the copy was refused or interrupted, and a person must remove the
         cause.

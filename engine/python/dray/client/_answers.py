@@ -53,9 +53,11 @@ class FileCounts:
     """Number of files of a transfer.
 
     :param listed: files found so far.
-    :param done: files that are safe under their final names, including ``adopted`` and ``skipped``.
+    :param done: files that have their final names and are as durable as the request asks, including
+        ``adopted`` and ``skipped``.
     :param failed: files that failed.
-    :param skipped: files that were kept at the destination because they may not be replaced.
+    :param skipped: files that were not copied, because the destination has a file of the same name
+        that the request does not permit to replace.
     :param adopted: files that existed at the destination with the same content.
     :param listing_done: true if the listing is complete.
     """
@@ -74,12 +76,12 @@ class ByteCounts:
 
     :param listed: bytes of listed files.
     :param durable: durable bytes.
-    :param resumed: durable bytes of an earlier attempt. If the endpoint was killed, also bytes that
-        this attempt sent after its last recorded count.
+    :param resumed: durable bytes that an earlier attempt sent. An endpoint that is killed loses the
+        count of the bytes that it sent in the last second. These bytes then also count here.
     :param sent: bytes sent, including repetitions.
     :param adopted: durable bytes of files that existed at the destination with the same content.
-    :param read_back: bytes read back from the storage and compared, without holes. Only counted if
-        the called endpoint is the destination.
+    :param read_back: bytes read back from the storage and compared. Holes of sparse files do not
+        count. The number is 0 if the destination is at another endpoint than the called one.
     """
 
     listed: int = 0
@@ -157,7 +159,7 @@ class Miss:
 
 @dataclass(frozen=True, slots=True)
 class FileFailure:
-    """A failed file, with its path below the destination and its error."""
+    """A failed file: its path relative to the destination, and its error."""
 
     path: str
     error: DrayError
@@ -193,28 +195,31 @@ class Transfer:
     :param attached: in the answer to a submission: true if the transfer existed already.
     :param owner: account that owns the transfer.
     :param request: the request as submitted, without tickets.
-    :param submitted_at: time of the submission. The times of later steps are ``None`` until the
-        step has happened.
+    :param submitted_at: time of the submission.
+    :param started_at: start time, or ``None`` before the start.
+    :param ended_at: end time, or ``None`` before the end.
     :param next_try_at: time of the next session of a waiting transfer.
-    :param profile: seconds of the attempt by stage.
+    :param profile: seconds that each end has spent in each stage during this attempt.
     :param bottleneck: the stage that delayed the transfer most (``read``, ``network``, ``write``
         and so on).
-    :param streams: number of data connections of an active transfer, if the endpoint reads the data
-        or tunes the number.
-    :param held: true if the transfer is active but moves no data.
-    :param eta: expected end at the current rate. ``None`` while it is unknown.
+    :param streams: number of data connections of an active transfer. ``None`` unless the called
+        endpoint is the source or tunes this number.
+    :param held: true if the transfer is active but moves no data, because the scheduling policy
+        prefers other transfers.
+    :param eta: expected end at the current rate. ``None`` while no data moves.
     :param promised: true if the deadline or the rate is promised.
     :param eta_between: earliest and latest end of a promised transfer. Only in the answer for a
         single transfer.
-    :param miss: set if the promise will be missed.
+    :param miss: set if the endpoint predicts that it cannot keep the promise.
     :param purged: true if the transfer was cancelled and its partial data was removed.
     :param error: error of the transfer as a whole.
     :param failures: the first ten failed files. :meth:`Client.files` returns all of them.
-    :param source: index of the replica in use.
+    :param source: 0 if the transfer reads the source, 1 for the first replica, and so on.
     :param space: claim on the space of a tier, if the destination is in a fast root of a tier and
         the transfer has not ended.
     :param notices: the last ten notices.
-    :param silent_seconds: seconds without progress of an active transfer, from 10 on.
+    :param silent_seconds: seconds since an active transfer last moved data. ``None`` below 10
+        seconds.
     """
 
     id: str
@@ -319,11 +324,11 @@ class Ticket:
     :param paths: the permitted paths.
     :param owner: owner of the sessions.
     :param peer_key: fingerprint of the only endpoint that may use the ticket.
-    :param sessions: number of live sessions.
+    :param sessions: number of live sessions that use the ticket.
     :param weight: weight of the sessions when the issuing endpoint divides its rate.
     :param rate_min: minimum rate of the sessions at the issuing endpoint in bytes per second.
     :param rate_max: maximum rate of the sessions at the issuing endpoint in bytes per second.
-    :param space: claim on the space of a tier, until the end of the transfer.
+    :param space: the space of a tier that the ticket claims until the end of the transfer.
     :param ticket: the secret. Only in the answer to the call that minted the ticket, and not in
         ``repr``.
     :param key: fingerprint of the issuing endpoint.
@@ -355,7 +360,7 @@ class Entry:
     """A file or folder.
 
     :param path: the API path, ``/ROOT/...``.
-    :param name: last name of the path.
+    :param name: last component of the path.
     :param type: type of the entry.
     :param size: size in bytes.
     :param mode: permission bits in octal.
@@ -423,14 +428,14 @@ class AdmissionVerdict:
 
     :param promised: true if the deadline or the rate would be promised.
     :param rate: planned rate at the start, in bytes per second.
-    :param finish: end of the transfer in the plan.
+    :param finish: planned end of the transfer.
     :param latest: promised latest end, which is the deadline. ``None`` if no end is promised.
     :param earliest_finish: for a refused request: the earliest deadline that could be promised.
-    :param rate_needed: for a refused request: the rate that it needs, in bytes per second.
-    :param rate_available: for a refused request: the rate that could be promised until its
-        deadline, in bytes per second.
-    :param obstacle: for a refused request: the conflict.
-    :param reasons: the reasons as text.
+    :param rate_needed: for a refused request: the rate that the request needs, in bytes per second.
+    :param rate_available: for a refused request: the rate that could be promised until the
+        requested deadline, in bytes per second.
+    :param obstacle: for a refused request: the conflict that prevents the promise.
+    :param reasons: the reasons of the refusal as texts.
     """
 
     promised: bool = False
@@ -458,8 +463,8 @@ class Staged:
 
     :param direction: direction of the copy, to or from the fast tier.
     :param transfer: id of the transfer that makes the copy.
-    :param hit: the fast copy existed when it was requested, so nothing is copied and there is no
-        transfer.
+    :param hit: true if the fast copy existed at the time of the request. Nothing is then copied,
+        and ``transfer`` is ``None``.
     :param state: ``queued``, ``moving``, ``staged``, ``failed`` or ``evicted``.
     :param pinned_until: time until which the fast copy is pinned.
     :param expires_at: time after which the fast copy may be evicted.
@@ -522,12 +527,13 @@ class Scheduling:
     :param policy: name of the policy. The endpoint's configuration lists the names.
     :param max_running: maximum number of concurrent transfers. ``None`` means the default of the
         policy.
-    :param quota: number of bytes in one turn of ``round_robin``.
-    :param round_robin_by: ``owners`` or ``pairs`` (of endpoints): which of them take turns in
-        ``round_robin``.
-    :param aging_seconds: with ``priority``: time after which a waiting transfer rises by one step.
-    :param patience_seconds: with ``fair``: interval at which the transfer that has waited longest
-        starts.
+    :param quota: with ``round_robin``: number of bytes in one turn.
+    :param round_robin_by: with ``round_robin``: ``owners`` if the owners of transfers take turns,
+        ``pairs`` if the pairs of endpoints take turns.
+    :param aging_seconds: with ``priority``: time after which the priority of a waiting transfer
+        rises by one.
+    :param patience_seconds: with ``fair``: once in this time, the endpoint starts a transfer that
+        has waited longer than this time.
     :param held_max: maximum number of held transfers that keep their sessions.
     """
 

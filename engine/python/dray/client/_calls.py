@@ -49,7 +49,8 @@ class Call(Generic[T]):
     :param operation: purpose of the call as an infinitive, for messages.
     :param read: function that converts the answer's JSON to the result.
     :param hold_seconds: maximum time for which the endpoint may delay the answer on purpose.
-    :param is_gone_done: true if a 404 to a repetition means that the first try has succeeded.
+    :param is_gone_done: true for a deletion. If a retry is answered with 404, an earlier try has
+        succeeded, although its answer was lost.
     """
 
     operation: str

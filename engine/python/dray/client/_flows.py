@@ -59,9 +59,9 @@ class Policy:
     :param seconds: time for one call with all its retries. The hold time of long polls is added.
     :param tries: maximum number of requests for one call.
     :param first_pause: seconds before the second try. The pause doubles before each further try.
-        Each pause is shortened by a random part of up to half, so that clients that were refused
-        together do not return together.
-    :param longest_pause: maximum pause in seconds.
+        A random part, up to half, is subtracted from each pause. Clients that were refused at the
+        same time so retry at different times.
+    :param longest_pause: maximum pause in seconds, unless ``Retry-After`` asks for a longer pause.
     :param outage_seconds: time for which waits and event streams retry an unreachable endpoint.
     :param clock: function that returns monotonic seconds.
     :param chance: function that returns a random number from 0 to 1.
@@ -298,7 +298,8 @@ def events(transfer: str | None, after: int | None, policy: Policy) -> Flow[None
                 if not isinstance(piece, bytes) or not piece:
                     break
                 for event in _events_of(call, messages, piece):
-                    # The id of a gap, if it has one, is the position from which to continue.
+                    # An event of the type `gap` reports lost events. If this event has an id, the
+                    # stream continues from this id.
                     last = event.id or last
                     yield Emit(event)
                 failures = 0

@@ -47,8 +47,8 @@ class Place:
     :param ticket: ticket of a remote endpoint, which is secret and not in ``repr``.
     :param key: fingerprint of the remote endpoint.
     :param address: data port of the remote endpoint, if it differs from the URL.
-    :param size: size in bytes if the place is one file and the size is known. Replicas must have
-        the same size.
+    :param size: size in bytes, if the place is one file and the size is known. A source and its
+        replicas must have the same size.
     """
 
     url: str
@@ -115,12 +115,12 @@ class Request:
 
     :param sources: 1 to 256 files or folders of one root, which are all copied. A text is the URL
         of a :class:`Place`.
-    :param destination: target of the copy. It is a folder if its URL ends with a slash, or if there
-        are several sources.
-    :param replicas: up to 15 equal copies of the one source, with the same size. They are read if
-        the source fails.
-    :param files_min: minimum number of files, by default 1. The transfer fails if fewer are found.
-        With 0, an empty source is no error.
+    :param destination: target of the copy. The target is a folder if its URL ends with a slash, or
+        if there are several sources.
+    :param replicas: up to 15 copies of the source, if the request has one source. All copies have
+        the same content and size. The endpoint reads a replica if it cannot read the source.
+    :param files_min: minimum number of source files, by default 1. The transfer fails if the
+        sources contain fewer files. With 0, an empty source is no error.
     :param id: 1 to 64 characters of ``[A-Za-z0-9._:-]``. By default the client creates an id.
     :param content: required properties of a single file.
     :param selection: the selection of files.

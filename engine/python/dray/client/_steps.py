@@ -106,11 +106,12 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """There is no answer.
+    """The reason for which a request got no usable answer.
 
     :param words: the cause as text, without any part of the request.
     :param was_sent: true if the endpoint may have received the request.
-    :param error: an error that no retry can fix, such as a wrong key or an untrusted certificate.
+    :param error: the error to raise without a retry, such as a wrong key or an untrusted
+        certificate.
     """
 
     kind: Literal["unreachable", "timed_out", "limit_exceeded"]

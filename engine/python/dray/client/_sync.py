@@ -47,10 +47,11 @@ class Client(Blocking):
     def submit(self, request: Request) -> Transfer:
         """Submit a transfer. If the same request was submitted before, attach to its transfer.
 
-        Retried, because the id is chosen before the first try.
+        The client retries this call. All tries use the same id, so a retry creates no second
+        transfer.
 
-        :param request: the transfer. Without an id, it gets a UUID.
-        :returns: the transfer. :attr:`Transfer.attached` is true if it existed already.
+        :param request: the transfer. If the request has no id, the client chooses a UUID.
+        :returns: the transfer. :attr:`Transfer.attached` is true if the transfer existed before.
         :raises DrayError: if the transfer is refused. The kind ``already_exists`` means that the id
             belongs to another request.
         """
@@ -61,7 +62,7 @@ class Client(Blocking):
     ) -> tuple[Transfer | DrayError, ...]:
         """Submit up to 1000 transfers in one call.
 
-        :param requests: the transfers. A transfer without an id gets one.
+        :param requests: the transfers. If a request has no id, the client chooses a UUID.
         :param atomic: submit all transfers or none of them.
         :returns: a transfer or an error for each request, in the order of the requests. A refusal
             of a single request is not raised.
@@ -88,7 +89,7 @@ class Client(Blocking):
         submitted_before: datetime | None = None,
         limit: int | None = None,
     ) -> Generator[Transfer, None, None]:
-        """List transfers, newest first. Pages are requested during the iteration.
+        """List transfers, newest first. The client requests a page when the iteration needs it.
 
         :param state: one or several states, or ``live`` or ``terminal``.
         :param owner: only transfers of this owner.
@@ -257,14 +258,14 @@ class Client(Blocking):
     ) -> Ticket:
         """Permit another endpoint to open sessions here, for one transfer.
 
-        Retried, because a ticket whose answer was lost expires and is useless without the peer's
-        key.
+        The client retries this call, and each try may mint a ticket. If an answer is lost, its
+        ticket stays unused until it expires. Only the holder of the peer's key can use a ticket.
 
         :param transfer: id of the transfer.
         :param direction: the right of the other endpoint.
         :param paths: the permitted paths, ``/ROOT/...``.
         :param peer_key: fingerprint of the other endpoint (:meth:`endpoint`).
-        :param lifetime_seconds: by default one hour.
+        :param lifetime_seconds: lifetime of the ticket unless it is renewed, by default one hour.
         :param renewable_seconds: time during which the sessions and the holder may renew the
             ticket. By default the endpoint's maximum.
         :param overwrite: the strongest overwrite rule that the holder may use.
@@ -478,9 +479,10 @@ class Client(Blocking):
         return self._run(flows.carry(calls.renew_write(id), self._policy))
 
     def complete_write(self, id: str) -> WriteJob:
-        """End a write job: its version is complete.
+        """End a write job, and declare that its version is complete.
 
-        :raises DrayPermanentError: if the job is not granted, or nothing is at its path.
+        :raises DrayPermanentError: if the job is not granted, or if no file or folder exists at the
+            job's path.
         """
         return self._run(flows.carry(calls.complete_write(id), self._policy))
 
@@ -524,13 +526,13 @@ class Client(Blocking):
         :param policy: name of the policy. The endpoint's configuration lists the names.
         :param max_running: maximum number of concurrent transfers. ``None`` means the default of
             the policy.
-        :param quota: number of bytes in one turn of ``round_robin``.
-        :param round_robin_by: ``owners`` or ``pairs`` (of endpoints): which of them take turns in
-            ``round_robin``.
-        :param aging_seconds: with ``priority``: time after which a waiting transfer rises by one
-            step.
-        :param patience_seconds: with ``fair``: interval at which the transfer that has waited
-            longest starts.
+        :param quota: with ``round_robin``: number of bytes in one turn.
+        :param round_robin_by: with ``round_robin``: ``owners`` if the owners of transfers take
+            turns, ``pairs`` if the pairs of endpoints take turns.
+        :param aging_seconds: with ``priority``: time after which the priority of a waiting transfer
+            rises by one.
+        :param patience_seconds: with ``fair``: once in this time, the endpoint starts a transfer
+            that has waited longer than this time.
         :param held_max: maximum number of held transfers that keep their sessions.
         """
         return self._run(

@@ -13,8 +13,9 @@ class StorageTarget:
 
     :param end: ``source`` or ``sink``.
     :param sessions: number of sessions that use the target.
-    :param under_way: number of objects that are read from the target, or that wait to be written.
-    :param service_seconds: average time for which an object is under way.
+    :param under_way: number of objects that sessions are reading from the target, or that wait to
+        be written to it.
+    :param service_seconds: average time for which an object counts in ``under_way``.
     :param state: ``fair``, ``congested`` or ``stuck``.
     """
 

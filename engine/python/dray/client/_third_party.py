@@ -37,7 +37,7 @@ End: TypeAlias = Literal["source", "destination"]
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """One call to one of the two endpoints."""
+    """A call to the endpoint of the source or of the destination."""
 
     end: End
     call: Call[Any]
@@ -211,8 +211,10 @@ def copy(
     :param destination_url: a URL of the same form. A slash at its end means a folder.
     :param source: client of the source endpoint. By default a new client for the host in the URL,
         with the token that WLCG's discovery finds.
-    :param destination: client of the destination endpoint, with the same default.
-    :param active: the endpoint that drives the transfer. The other endpoint gives it a ticket.
+    :param destination: client of the destination endpoint. By default a new client for the host in
+        the destination's URL.
+    :param active: the endpoint that drives the transfer. The client gets a ticket for this endpoint
+        from the other endpoint.
     :param request: all other fields of the request, with empty ``sources`` and ``destination``.
     :param ticket_lifetime_seconds: lifetime of the ticket, by default the endpoint's. The active
         endpoint renews the ticket while the transfer is live.

@@ -30,9 +30,9 @@ class TierVersion:
 
     :param state: ``written``, ``demoting``, ``demoted``, ``deleting`` or ``slow``.
     :param mtbf_seconds: mean time between failures of the application.
-    :param transfer: id of the transfer that copied the version last.
+    :param transfer: id of the latest transfer that copied the version.
     :param kept: reason for which the fast copy is kept.
-    :param error: error of the last demotion, if it failed.
+    :param error: error of the last demotion (copy to the slow root), if this demotion failed.
     :param replicas: copies on the further roots of the replication group.
     """
 
@@ -76,25 +76,27 @@ class Tier:
     :param rounds: number of times that the endpoint has scanned the tier since its start. Before
         the first scan, bytes, thresholds and rates are not known, and are 0.
     :param used: bytes of all versions on the fast roots.
-    :param incoming: bytes that running transfers will still write to the fast roots.
-    :param waiting: bytes of requests that wait for space.
+    :param incoming: bytes that running transfers have not yet written to the fast roots.
+    :param waiting: bytes of requests that wait for space on the fast roots.
     :param dwsf: bytes that all applications have written in the current period.
     :param dwpp: bytes that all applications are expected to write in a period.
     :param dwpp_max: the largest ``dwpp`` for which the tier never fills up.
     :param pattern: times at which the tier demotes versions (copies them to the slow root):
-        ``when_idle``, ``from_threshold`` or ``from_start``.
+        ``when_idle``, ``from_threshold`` or ``from_start``. ``None`` if ``dwpp`` exceeds
+        ``dwpp_max``.
     :param start: a threshold for ``dwsf``. Above it, the tier demotes versions even while
         applications write.
     :param full: a threshold for ``dwsf``. Above it, the tier demotes at its maximum rate.
-    :param is_write_limited: true if the writes of applications are limited to ``write_rate``.
-    :param limit_error: reason for which a configured limit of writes does not work.
-    :param trim_error: reason for which a configured TRIM does not work.
+    :param is_write_limited: true if the endpoint limits the writes of applications to
+        ``write_rate``.
+    :param limit_error: reason for which the endpoint cannot apply the configured limit of writes.
+    :param trim_error: reason for which the endpoint cannot apply the configured TRIM.
     :param devices: the fast roots.
     :param missing: bytes by which the free space is less than it should be.
-    :param restarts: number of restarts that the tier has served.
-    :param hits: number of restarts that found their fast copy.
-    :param error: error of the last scan, if it failed.
-    :param versions: the versions that the caller may see. A list of tiers has no versions.
+    :param restarts: number of requests of applications to restore a version.
+    :param hits: number of these requests for which the fast copy of the version still existed.
+    :param error: error of the last scan, if this scan failed.
+    :param versions: the versions that the caller may see. :meth:`Client.tiers` returns none.
     """
 
     name: str
@@ -136,12 +138,12 @@ class Tiers:
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
-    """A turn of an application to write a version to a tier.
+    """The permission of an application to write one version to a tier, or the wait for it.
 
     :param state: ``waiting``, ``granted``, ``ended`` or ``expired``.
     :param placement: ``fast`` or ``slow``: the root of ``path``.
-    :param path: API path of the version, a file or a folder that the application creates.
-    :param reason: reason for the state and the placement.
+    :param path: API path at which the application creates the version, as a file or a folder.
+    :param reason: reason for ``state`` and ``placement``.
     :param rate_max: highest rate in bytes per second at which the tier does not fill up.
     :param starts_at: expected start of a waiting job. ``None`` while it is unknown.
     :param expires_at: end of the lease. Each call about the job by its owner renews the lease.

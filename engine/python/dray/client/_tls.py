@@ -45,11 +45,12 @@ StrPath = str | os.PathLike[str]
 class Trust:
     """The trusted keys and the client's certificate. Files are read at the first connection.
 
-    :param ca: file or folder with authorities (PEM). By default those of the system.
-    :param certificate: client certificate with its chain (PEM). The file of a proxy also has the
-        key.
+    :param ca: file or folder with trusted authorities (PEM). By default the system's authorities.
+    :param certificate: client certificate with its chain (PEM). The file of a proxy certificate
+        also contains the private key.
     :param key: private key of the certificate, if it is in a separate file.
-    :param pin: the endpoint's fingerprint. No authorities are then used.
+    :param pin: fingerprint of the endpoint's key. The client then trusts only this key, and no
+        authority.
     """
 
     ca: StrPath | None = None

@@ -28,7 +28,7 @@ _ESCAPED = re.compile(
 
 
 def escape(name: bytes | str) -> str:
-    """Write a name, or names with slashes between them, in the form of URLs and API paths.
+    """Escape one file name, or several with slashes between them, for URLs and API paths.
 
     :param name: bytes, or text from :func:`os.fsdecode`.
     :raises DrayUsageError: for a zero byte, which no name can contain.
@@ -129,9 +129,9 @@ def _is_loopback(host: str) -> bool:
 
 
 def segment(text: str) -> str:
-    """Escape a text, such as an id, so that it is one segment of a path.
+    """Escape an id or a similar text, so that the text is one segment of a URL path.
 
-    :raises DrayUsageError: for a text that cannot be an id.
+    :raises DrayUsageError: if the text is empty, ``.`` or ``..``.
     """
     # A program on the network path that normalises URLs would remove a segment `.` or `..`.
     if text in ("", ".", ".."):

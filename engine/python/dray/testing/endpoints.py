@@ -1,7 +1,7 @@
 """Endpoints as separate processes: created in a folder, started, stopped, restarted.
 
-This module signals only processes that it has started, by their process id. The folder of an
-endpoint is removed when the endpoint is closed.
+This module sends signals only to processes that it has started. It addresses them by process id.
+When an endpoint is closed, the folder of the endpoint is removed.
 """
 
 from __future__ import annotations
@@ -138,8 +138,8 @@ class Endpoint:
 
         :param scopes: by default :data:`ALL_SCOPES`.
         :param subject: subject of the token, which becomes the owner.
-        :param lifetime: lifetime in the form that the program reads, such as ``12h``.
-        :param audience: by default this endpoint.
+        :param lifetime: lifetime in the form of the option ``--lifetime``, such as ``12h``.
+        :param audience: audience of the token, by default this endpoint.
         """
         words = ["--sub", subject, "--scope", " ".join(scopes or ALL_SCOPES)]
         words += ["--lifetime", lifetime, *(("--aud", audience) if audience else ())]
@@ -276,8 +276,8 @@ class Endpoint:
     # --- internals --------------------------------------------------------------------------------
 
     def _signal(self, number: signal.Signals) -> None:
-        # Popen sends no signal if it has already collected the process, so no other process can get
-        # it.
+        # If Popen has already collected the exit status, it sends no signal. So the signal cannot
+        # reach another process that has got the same process id.
         if self._popen is not None:
             self._popen.send_signal(number)
 

@@ -22,10 +22,10 @@ POLL_SECONDS = 0.01
 
 
 class Faults:
-    """Injects faults. When it is closed, it undoes all faults that can be undone.
+    """Injects faults. :meth:`close` resumes suspended endpoints and closes all proxies.
 
-    :param seed: seed of the random moments. The seed is in the test's output, and ``DRAY_SEED``
-        replays it.
+    :param seed: seed of the random times of faults. A test prints its seed. The environment
+        variable ``DRAY_SEED`` sets the seed, so that the same times are used again.
     """
 
     def __init__(self, seed: int | None = None) -> None:

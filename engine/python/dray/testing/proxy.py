@@ -1,4 +1,4 @@
-"""A TCP proxy between two ends. It counts bytes, records them on demand, and cuts connections."""
+"""A TCP proxy between two ends. The proxy counts bytes, can record them, and cuts connections."""
 
 from __future__ import annotations
 

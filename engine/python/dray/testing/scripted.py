@@ -60,7 +60,8 @@ class Reply:
     """An answer.
 
     :param code: HTTP status.
-    :param pieces: the body. Several pieces are sent in chunks, and so is an answer with a fault.
+    :param pieces: the body in pieces. If there are several pieces, or if ``is_dropped`` or
+        ``between`` is set, each piece is sent as an HTTP chunk.
     :param after: seconds before the answer.
     :param between: seconds between pieces.
     :param is_dropped: reset the connection after the pieces, before the end of the body.
