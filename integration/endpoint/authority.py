@@ -78,7 +78,8 @@ class Certificate:
         self.subject = subject
         self.key = folder / f"{name}.key"
         self.own = folder / f"{name}.crt"
-        #: its issuers, the direct one first; without the authority itself
+        #: The issuing certificates from the direct issuer upwards, without the authority's own
+        #: certificate.
         self.above: list[Certificate] = []
         run("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", self.key)
 
@@ -88,7 +89,7 @@ class Certificate:
         return "".join(each.own.read_text(encoding="utf-8") for each in [self, *self.above])
 
     def file(self) -> Path:
-        """Write key and chain into one private file, as programs expect them."""
+        """Write the private key and the chain into one file that only its owner may read."""
         path = self.folder / f"{self.name}.pem"
         text = self.chain + self.key.read_text(encoding="utf-8")
         path.touch(mode=0o600)
@@ -99,11 +100,11 @@ class Certificate:
 class Authority:
     """Signs certificates on request.
 
-    :param folder: its own; must exist.
+    :param folder: existing folder that only this authority uses.
     """
 
     def __init__(self, folder: Path, name: str = "ca") -> None:
-        """Make its key and its own certificate."""
+        """Make the authority's key and certificate."""
         self.folder = folder
         self.name = name
         self.config = folder / f"{name}.cnf"

@@ -1,11 +1,12 @@
-"""Map FTS jobs, as Rucio's transfertool writes and reads them, to requests and back. Pure.
+"""Map FTS jobs, as Rucio's transfertool writes and reads them, to requests of dray and back.
 
-Each file of a job becomes one request, with the file's ``request_id`` as its id: a repeated
-submission attaches to the first. Fields without an equivalent are stored in labels and come back
-unchanged. Tokens are never stored. They are passed separately from the request, to get the tickets.
+All functions are pure. Each file of a job becomes one request. The id of the request is the file's
+``request_id``, so a repeated submission attaches to the transfer of the first submission. Fields of
+a job without an equivalent in a request are stored in labels, and are mapped back unchanged. Tokens
+are never stored. They are passed separately from the request, to get the tickets.
 
-The tables define the treatment of each field; an unknown field is refused, because a silently
-dropped field would be found too late.
+The tables of this module define the treatment of each field. An unknown field is refused: if it was
+dropped silently, the loss would be found too late.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ STATES = {
 
 @dataclass(frozen=True)
 class Prefixes:
-    """Maps URL prefixes of storage systems to roots of endpoints; one to one.
+    """Maps each URL prefix of a storage system to one root of an endpoint, and back.
 
     :param pairs: PFN prefix and ``dray://HOST/ROOT``, longest prefix first.
     """
@@ -227,8 +228,9 @@ def job_answer(
     """Return the answer that Rucio's ``bulk_query`` reads for a job.
 
     :param transfers: TRANSFERs of the job's requests.
-    :param destinations: the file at a transfer's destination (``size``, ``adler32``), by its id;
-        for ``dst_file``, by which Rucio tells a correct existing file from a wrong one.
+    :param destinations: ``size`` and ``adler32`` of the file at the destination of a transfer, by
+        the transfer's id. The answer contains them as ``dst_file``. Rucio uses ``dst_file`` to
+        decide if an existing file is correct.
     """
     params = _rest(transfers[0]["request"]["labels"])["params"]
     files = []
@@ -370,7 +372,7 @@ def _known(place: str, words: Words, names: Iterable[str]) -> None:
 
 
 def _file_answers(transfer: Words, prefixes: Prefixes, stands: Words | None) -> list[Json]:
-    """Return one row for each source, as FTS does: the one in use, and the unused ones."""
+    """Return one row for each source, used or unused, as FTS does."""
     request = transfer["request"]
     rest = _rest(request["labels"])
     metadata = {**rest["file"]["metadata"], "request_id": transfer["id"]}

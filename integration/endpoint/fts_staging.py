@@ -1,11 +1,11 @@
 """Stages a list of files with the calls of gfal2 that the staging daemons of FTS make.
 
 A program for the Python of the system, which has the bindings of gfal2:
-``fts_staging.py URLS METADATA PINNED TIMEOUT``, with a URL per line in the file URLS. It prints
-one JSON object: the token, the number of polls, and the result of each call by URL. The sequence
-is that of FTS: archive_poll before, bring_online with a list and metadata, bring_online_poll until
-no file is pending, archive_poll, release with the token. With ``abort`` as a fifth word, it aborts
-after the first poll.
+``fts_staging.py URLS METADATA PINNED TIMEOUT``, with a URL per line in the file URLS. The program
+prints one JSON object: the token, the number of polls, and the result of each call by URL. It makes
+the calls in the order of FTS: archive_poll, bring_online with a list and metadata,
+bring_online_poll until no file is pending, archive_poll, release with the token. With ``abort`` as
+a fifth argument, the program aborts the request after the first poll.
 """
 
 from __future__ import annotations

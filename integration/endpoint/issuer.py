@@ -136,12 +136,12 @@ class Issuer:
 
 
 class Served:
-    """An issuer with a server: its discovery document and its keys, by HTTPS, after a delay.
+    """An issuer with an HTTPS server that delivers its discovery document and its keys.
 
-    :param folder: its own; must exist.
+    :param folder: existing folder that only this issuer uses.
     :param seconds: delay of each answer.
-    :param host: its name. A name that is no address is a virtual host: a client without SNI (RFC
-        6066, 3) gets the certificate of another.
+    :param host: host name of the server. A name that is no address is a virtual host: a client
+        without SNI (RFC 6066, 3) gets the certificate of another host.
     """
 
     def __init__(

@@ -85,7 +85,7 @@ class Data:
         )
 
     def remove(self) -> None:
-        """Remove it and its replica."""
+        """Remove the served folder and its replica."""
         for top in (self.served, self.served.with_name(f"{self.served.name}-replica")):
             shutil.rmtree(top, ignore_errors=True)
 
@@ -114,16 +114,16 @@ class Scene:
         passive: Mapping[str, Any] | None = None,
         keep: bool = False,
     ) -> None:
-        """Start them; the sink is empty.
+        """Start both endpoints and the proxy. The sink is empty.
 
-        :param config: further keys of all endpoints.
-        :param passive: further keys of the passive one.
-        :param keep: record the bytes.
+        :param config: further configuration keys of all endpoints.
+        :param passive: further configuration keys of the passive endpoint.
+        :param keep: record the bytes that pass through the proxy.
         """
         self.data, self.push, self._start = data, push, start
         self.config = {"limits": LIMITS, **(config or {})}
-        # The proxy's upstream is set later, because the endpoint must know its proxy before it
-        # listens.
+        # The passive endpoint needs the proxy's address in its configuration, so the proxy starts
+        # first. The proxy's upstream is set when the passive endpoint has an address.
         self.proxy = Proxy("127.0.0.1:1", keep=keep)
         behind = {**self.config, "advertise": self.proxy.address, **(passive or {})}
         self.served = Root("data", {"path": str(data.served)})
@@ -149,7 +149,7 @@ class Scene:
         return self._clients[endpoint.address]
 
     def another(self, name: str, folder: Path, **options: Any) -> Endpoint:  # noqa: ANN401
-        """Start one more endpoint, with its own state and key, that exports ``folder``."""
+        """Start a further endpoint that exports ``folder``, with a separate state and key."""
         root = Root("data", {"path": str(folder.resolve())})
         config = {**self.config, **options.pop("config", {})}
         made = self._start(name, roots=[root], config=config, **options)

@@ -58,15 +58,15 @@ class Sample:
         self.descriptors = len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
     def __str__(self) -> str:
-        """Describe it in one line."""
+        """Describe the sample in one line."""
         return f"{self.rss >> 20} MiB, {self.threads} threads, {self.descriptors} descriptors"
 
 
 class Watch:
-    """Samples a process, and calls it as a normal client does, until it is closed."""
+    """Samples the process of an endpoint and calls its API as a normal client, until closed."""
 
     def __init__(self, endpoint: Endpoint, token: str) -> None:
-        """Start; the endpoint is idle now."""
+        """Start the threads, and take a first sample while the endpoint is idle."""
         self.endpoint, self.token = endpoint, token
         self.rest = Sample(endpoint.pid)
         self.most = Sample(endpoint.pid)
@@ -362,7 +362,7 @@ def text_of(data: bytes) -> bytes:
 
 
 def headers_of(token: str, path: str = "/v1/events?timeout=30") -> bytes:
-    """Write the headers of a GET: indexed ones, then literal ones without indexing."""
+    """Write the HTTP/2 headers of a GET: first indexed fields, then literal fields."""
     block = b"\x82\x87\x04" + text_of(path.encode())
     return block + b"\x01" + text_of(b"x") + b"\x0f\x08" + text_of(f"Bearer {token}".encode())
 

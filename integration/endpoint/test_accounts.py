@@ -1,7 +1,7 @@
-"""An endpoint that acts as its owners' accounts: ownership of files, and refused access.
+"""Tests of an endpoint whose sessions run as the local accounts of the transfers' owners.
 
-Needs the right to change accounts, so it is skipped without root; it uses accounts that every host
-has.
+The tests check the ownership of files, and refused access. They are skipped without root, because
+only root may change the account of a process. They use accounts that every host has.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Certificates: accepted and refused ones, their owners' permissions, and the endpoint's own."""
+"""Accepted and refused client certificates, their permissions, and server certificates."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class World(NamedTuple):
     endpoint: Endpoint
     authority: Authority
     lists: Path
-    #: Certificate files by name: those of GOOD and BAD, and those of people.
+    #: Certificate files by name: the names in GOOD and BAD, and names of people.
     files: dict[str, Path]
 
 
@@ -165,7 +165,7 @@ def report(ended: subprocess.CompletedProcess[str]) -> Json:
 def test_a_good_certificate_is_its_subject_for_calls_and_sessions(
     world: World, name: str, tmp_path: Path
 ) -> None:
-    """Through proxies too, including limited ones: they forbid only jobs."""
+    """Accept proxy certificates too. A limited proxy certificate forbids only jobs."""
     you = ask(world.endpoint, "GET", "/v1/endpoint", certificate=world.files[name]).json["you"]
     assert you["owner"] == "alice"
     assert you["principal"] == "/DC=org/DC=dray/CN=alice"
@@ -258,7 +258,7 @@ def test_root_rules_apply_to_certificate_owners(world: World, tmp_path: Path) ->
 def test_no_page_of_another_site_acts_by_a_browsers_certificate(
     world: World, field: tuple[str, str]
 ) -> None:
-    """A browser presents its user's certificate on any page's request; it has no token."""
+    """Refuse a request of another site if a browser adds its user's certificate, but no token."""
     certificate, token = world.files["alice"], world.endpoint.token()
     where, name = "/v1/storage/mkdir", f"made-{field[0]}"
     body, own = {"path": f"/data/{name}"}, {"path": f"/data/{name}-own"}

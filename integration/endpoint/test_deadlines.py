@@ -1,7 +1,8 @@
 """Deadlines that an endpoint promises: kept, refused with a valid offer, predicted to be missed.
 
-The tasks are those of BigData Express (T1: 300 GB in 1800 s, T2: 200 GB in 300 s, T3: in the
-background, over 10 Gbit/s), with a part of the bytes and of the time; only arrived data counts.
+The tests use three tasks of the paper about BigData Express over 10 Gbit/s: T1 (300 GB in 1800 s),
+T2 (200 GB in 300 s) and T3 (in the background). Their bytes and times are scaled down. The tests
+measure only the data that has arrived.
 """
 
 from __future__ import annotations

@@ -70,7 +70,10 @@ class Pair:
             )
 
     def restart_if_read_only(self) -> bool:
-        """Remount a file system that has shut down because it could not write its journal."""
+        """Remount the file system if a failed write to its journal made it read-only.
+
+        Return whether it was remounted.
+        """
         if not self.volume.is_read_only():
             return False
         self.sink.kill()

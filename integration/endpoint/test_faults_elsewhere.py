@@ -206,7 +206,8 @@ def test_two_concurrent_transfers_never_mix_their_bytes(
             for id, endpoint in (("t", scene.active), ("u", rival)):
                 last = ended(scene, id, endpoint)
                 assert last.state == "done", words(last)
-            # The last one has replaced the differing files: all are of one, or all of the other.
+            # The last transfer has replaced all differing files. So all files of the folder come
+            # from one source version.
             entries = tree.describe(scene.folder / "tree")
             versions = (scene.data.wanted, changed.wanted)
             mixed = [
@@ -241,7 +242,8 @@ def test_a_thawed_driver_is_refused_after_another_resumed(
                 scene.check_done("u", active=third)
             before = scene.carried()
             awake, excess = scene.check_done(faults=1)
-            # It may ask for the state; of the data it sends no more than was in flight.
+            # The resumed endpoint may request the state of the sink. It sends no more data than was
+            # in flight when it was suspended.
             assert scene.carried() - before < 8 * MIB, words(awake)
             tally.add(excess, has_resumed=True)
 
@@ -310,7 +312,10 @@ def test_a_fenced_holder_writes_nothing_more(
 
 
 def only_finished(before: Snapshot, after: Snapshot) -> None:
-    """Refuse writes of a holder after it could know, except its own partial files' last calls."""
+    """Fail if a holder continued to write after it could know that it had lost its lease.
+
+    Only writes to its own partial files are allowed, which were in progress at that time.
+    """
     changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
     own = {path for path in changed if path.rsplit(b"/", 1)[-1].startswith(b".dray-")}
     assert changed == {path for path in own if path.endswith(b".part")}, "a fenced holder wrote"

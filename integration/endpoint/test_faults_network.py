@@ -56,8 +56,8 @@ def test_more_cuts_than_tries_are_survived_with_durable_progress(
                 time.sleep(0.01)
             assert scene.proxy.cut() > 0, f"it was over before cut {cut}"
         done, excess = scene.check_done(faults=CUTS)
-        # If a session starts before the sink has released the cut session, it counts as one more
-        # try.
+        # A new session fails if it starts before the sink has released the session that was cut.
+        # The failed session counts as a further try.
         assert done.attempt == 1, words(done)
         assert CUTS + 1 <= done.tries <= 2 * CUTS, words(done)
         tally.add(excess, has_resumed=True)

@@ -38,7 +38,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 
 def called(endpoint: Endpoint, token: str) -> tuple[int, str, float]:
-    """Return the code of a call, its text, and its duration."""
+    """Call the endpoint. Return the code and text of the answer, and the duration of the call."""
     start = time.monotonic()
     answer = ask(endpoint, "GET", "/v1/endpoint", token=token)
     return answer.code, answer.text, time.monotonic() - start

@@ -1,4 +1,4 @@
-"""Commands with several calls keep one connection, and survive its loss."""
+"""Commands that make several calls use one connection, and continue if the connection is lost."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """An endpoint with a full queue and a busy link answers quickly, and stays within its memory.
 
-500 transfers, 50 of them running, 100 000 files in all. The times are printed; they are asserted
-only with DRAY_FULL=1, on an otherwise idle host:
+The queue has 500 transfers with 100 000 files in total, and 50 of the transfers run. The test
+prints the response times. It asserts limits for them only with DRAY_FULL=1, on an idle host:
 
     DRAY_FULL=1 python -m pytest integration/endpoint/test_load.py -s
 

@@ -116,7 +116,7 @@ def sites() -> Iterator[Sites]:
 
 
 def assert_kept(kept: Json, written: Json) -> None:
-    """Fail unless all written fields came back unchanged; omitted ones have their defaults."""
+    """Fail unless the endpoint returned all written fields unchanged. Ignore omitted fields."""
     for name, value in written.items():
         if isinstance(value, dict) and name != "labels":
             assert {word: kept[name][word] for word in value} == value, name
@@ -142,7 +142,7 @@ def test_a_job_is_done_and_comes_back_from_the_endpoint_as_it_was(sites: Sites, 
         sites.ask(at, "POST", "/v1/transfers", sites.with_tickets(request, at))
         found = sites.ask(at, "POST", "/v1/transfers/query", {"ids": [request["id"]]})
         assert_kept(found["transfers"][request["id"]]["request"], request)
-        # The next hop, if there is one, starts where this one has ended.
+        # The source of the next hop is the destination of this hop, so this hop must end first.
         transfer = sites.wait(at, request["id"])
         assert transfer["state"] == "done", transfer
         assert not transfer["files"]["skipped"], transfer

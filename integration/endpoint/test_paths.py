@@ -1,4 +1,4 @@
-"""Paths that try to leave their root: no verb, submission, ticket or session follows one."""
+"""Paths that point outside of their root: calls, submissions, tickets and sessions refuse them."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ ROOTS = {"other-case", "root-prefix", "root-longer", "root-real-path"}
 
 
 def secrets_in(text: str) -> list[str]:
-    """Find traces of the files outside: their content, their size, their place."""
+    """Find traces of files outside of the root: their content or their size."""
     found = [
         word for word in ("nobody outside", f'"size":{len(SECRET)}', "root:x:0") if word in text
     ]
@@ -199,11 +199,14 @@ def test_no_call_follows_a_path_out_of_its_root(place: Place, trick: str) -> Non
 
 
 def accepted(place: Place, trick: str, name: str, answer: Answer) -> list[str]:
-    """Check an accepted call: only a harmless one, or one that fails when it runs."""
+    """Return the faults of an accepted call.
+
+    An accepted call is no fault if its path is harmless, or if its transfer fails when it runs.
+    """
     if trick in HARMLESS or name == "admission":
         return []
     if trick.startswith("link-") and name in ("ticket-read", "ticket-write"):
-        # The session checks the path later; see below.
+        # The endpoint checks this path later, when a session uses the ticket.
         return []
     if name == "submit-remote-from" and (trick in ROOTS or trick.startswith("link-")):
         # The other endpoint checks the path.

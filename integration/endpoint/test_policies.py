@@ -126,9 +126,11 @@ def test_round_robin_takes_as_long_as_first_come_first_served(
         print(f"in order {in_order:.2f} s, in turns {in_turns:.2f} s, {turns} turns, {apart} apart")
         assert a.tries == b.tries == 1
         assert turns >= 6
-        # One transfer may be ahead by one turn, and the counts may be late.
+        # One transfer may have sent one quota more than the other. In addition, the shown counts
+        # may be out of date.
         assert apart <= quota + 2 * unheld_bytes(RATE)
-        # A loss of a tenth of a second in each turn would be more; a busy host's pause is less.
+        # If each turn lost 0.1 seconds, the total would exceed this limit. A pause of a busy host
+        # is shorter.
         assert in_turns <= 1.2 * in_order + 0.5
 
 
@@ -154,7 +156,7 @@ def test_different_pairs_run_concurrently_and_one_transfer_of_each(
 def test_a_kill_in_the_middle_of_a_hold_loses_nothing(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
-    """Too many are held: the longest held one gives up its session without using a try."""
+    """Limit the held transfers: the longest held transfer gives up its session, but no try."""
     sink, source = begin(start_endpoint, policy="priority", held_max=1)
     with stage(sink, source) as on:
         for name in ("A", "B", "C"):
@@ -197,7 +199,7 @@ def test_a_held_transfer_obeys_changes_and_the_endpoints_stop(
         on.await_sent("b", MIB)
         assert on.show("a").bytes.sent <= held.bytes.sent + unheld_bytes(RATE)
         on.submit("c", "C", priority=2)
-        # A held transfer can be paused like a running one. It then ends its session.
+        # A held transfer can be paused like a running transfer. Pausing ends its session.
         on.client().pause("a")
         paused = on.until("a", lambda a: a.state == "paused")
         assert not paused.held

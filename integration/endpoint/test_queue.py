@@ -52,7 +52,7 @@ def begun(client: Client, endpoint: Endpoint, id: str = "t", to: str = "/data/ou
 
 
 def ended(client: Client, id: str = "t") -> Transfer:
-    """Wait until it has ended and its clean-up is done."""
+    """Wait until the transfer is cancelled and its partial data is removed."""
     until(lambda: client.transfer(id).state == "cancelled", "it is not cancelled")
     until(
         lambda: any("purged" in said for said in client.transfer(id).notices),
@@ -274,7 +274,8 @@ def test_staging_asks_to_stage_and_to_replace(start_endpoint: Callable[..., Endp
     with endpoint.client(scopes=("storage.stage:/", "storage.modify:/")) as client:
         client.stage_in(StagingRequest("/slow/x", id="s"))
         assert client.wait("s", timeout_seconds=END_SECONDS).state == "done"
-        # It reads with the permission to stage, which is checked again when it starts.
+        # The copy needs no permission to read: its permission to stage suffices. The endpoint
+        # checks this permission again when the copy starts.
         assert client.staging("s").state == "staged"
     narrow(endpoint, (slow, Root("fast", {"tier": "fast", "read_only": True})))
     with endpoint.client() as client:

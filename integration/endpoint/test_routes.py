@@ -1,4 +1,7 @@
-"""The sides of a transfer stay those of its submission, whatever the endpoint is called later."""
+"""An endpoint decides at the submission which places are its own, and keeps this decision.
+
+A later change of the endpoint's names does not change the decision.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ def far() -> datetime:
 
 
 def restart(endpoint: Endpoint, **config: Any) -> None:  # noqa: ANN401 - keys of the configuration
-    """Restart it with other keys."""
+    """Restart an endpoint with other configuration keys."""
     endpoint.stop()
     endpoint._extra.update(config)
     endpoint.start()

@@ -1,7 +1,7 @@
-"""Session slots: a plan counts bytes, and moving them also needs a session.
+"""Session slots of promised transfers. A plan counts only bytes, but moving them needs a session.
 
-A promised transfer gets a slot when it has to start, whichever transfer holds it; and however much
-is promised, sessions that others drive keep slots.
+A promised transfer gets a slot when it has to start, even if another transfer holds the slot.
+However many transfers are promised, some slots stay free for sessions that other endpoints drive.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def in_time(pair: Pair, here: Client, there: Client, id: str) -> None:
 
 
 def was_preempted(transfer: Transfer) -> bool:
-    """Return whether it gave up its session to another transfer."""
+    """Return whether the transfer gave up its session to another transfer."""
     return any("gave up its session" in notice for notice in transfer.notices)
 
 

@@ -1,6 +1,7 @@
-"""Tokens and tickets appear in no log, no argument, no file of others.
+"""Tokens and tickets appear in no log, no argument, and no file that other users can read.
 
-The test plays a day of an endpoint, including failures; then it searches all its files and output.
+The test makes typical calls to an endpoint, and causes failures. It then searches all files and all
+output of the endpoint for the secrets.
 """
 
 from __future__ import annotations
@@ -162,7 +163,8 @@ def play(a: Endpoint, b: Endpoint, issuer: Issuer, folder: Path, secrets: Secret
     with here, there_:
         with copy(b.place("x.dat"), a.place("by-client"), source=there_, destination=here) as one:
             assert one.wait(timeout_seconds=60).state == "done"
-        # A valid ticket, one for another key, one that is revoked during the session.
+        # Use a valid ticket, a ticket for another key, and a ticket that is revoked during its
+        # session.
         for name, key in (("works", a.key), ("anothers", b.key), ("revoked", a.key)):
             ticket = there_.mint_ticket(name, "read", ["/data/large.dat"], key)
             secrets.ticket(name, ticket.ticket or "")

@@ -33,7 +33,7 @@ PATIENT = Retry(tries=30, interval_seconds=1)
 
 
 def make_file(endpoint: Endpoint) -> None:
-    """Make the source file. Its content is not checked, so it may repeat itself."""
+    """Make the source file from a repeated block. No test checks the content."""
     block = bytes(range(256)) * (MIB // 256)
     with endpoint.root("x").open("wb") as file:
         for _ in range(FILE_BYTES // len(block)):
@@ -186,7 +186,7 @@ def test_an_owner_is_limited_in_sessions_connections_and_memory(
     memory = 48 * MIB
     limits = {"transfers_active": 4, "per_owner_active": SESSIONS, "memory": memory}
     a = start_endpoint("a", config={"limits": limits})
-    # At the other end an owner may have one session: twice the number for driven ones.
+    # `per_owner_active = 1` at the other end permits 2 sessions that other endpoints drive.
     b = start_endpoint("b", config={"limits": {"per_owner_active": 1}})
     make_file(b)
     before = resident(a)
@@ -205,8 +205,8 @@ def test_an_owner_is_limited_in_sessions_connections_and_memory(
         while time.monotonic() < until:
             active = [each.id for each in alice.transfers() if each.state == "active"]
             assert len(active) <= SESSIONS, active
-            # In addition to its streams a session has its control connection; calls of the test
-            # end.
+            # Each session has a control connection and its streams. Do not count Bob's session.
+            # The allowed number below includes the connections of this test's own calls.
             most = max(most, connections(b) - (1 + STREAMS))
             used = resident(a) - before
             assert used <= memory + 24 * MIB, f"{used / MIB:.1f} MiB"
@@ -247,8 +247,8 @@ def test_the_other_end_bounds_an_owners_sessions_too(
                 break
             assert time.monotonic() < until, states
             time.sleep(0.05)
-    # With one slot an owner has three: its own, one for promises, one for sessions that others
-    # drive.
+    # With `per_owner_active = 1`, an owner has three slots in total: one for any transfer, one for
+    # promised transfers, and one for sessions that other endpoints drive.
     assert most == 3, most
     assert has_waited
     for id in ids:

@@ -160,7 +160,8 @@ def test_the_command_takes_the_replica_when_the_source_fails(
 ) -> None:
     c = start_endpoint("c")
     c.root("one").write_bytes(b.root("one").read_bytes())
-    # It exists, but its sessions' account may not read it.
+    # The source exists, but it is a symbolic link. A session cannot read it as a file, so the
+    # transfer uses the replica.
     b.root("one").unlink()
     b.root("one").symlink_to("two")
     words = ("cp", b.place("one"), a.place("to"), "--replica", c.place("one"))

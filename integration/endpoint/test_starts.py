@@ -30,7 +30,7 @@ def queue(endpoint: Endpoint) -> Path:
 
 
 def filled(start: Callable[..., Endpoint]) -> Endpoint:
-    """Start one, give it waiting transfers, and stop it."""
+    """Start an endpoint, submit transfers that wait for their start time, and stop the endpoint."""
     endpoint = start("a")
     with endpoint.client() as client:
         begin = datetime.now(timezone.utc) + timedelta(days=1)
@@ -43,7 +43,7 @@ def filled(start: Callable[..., Endpoint]) -> Endpoint:
             )
             client.submit(wanted)
     endpoint.stop()
-    # All of it in one file.
+    # Move the write-ahead log into the database, so that one file contains everything.
     with contextlib.closing(sqlite3.connect(queue(endpoint))) as database:
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return endpoint
@@ -56,7 +56,7 @@ def remove(path: Path) -> None:
 
 
 def refused(endpoint: Endpoint) -> str:
-    """Start it, and return its message if it does not start."""
+    """Start an endpoint that must refuse to start. Return its log."""
     with pytest.raises(RuntimeError, match="ended during its start"):
         endpoint.start()
     return endpoint.log_text()

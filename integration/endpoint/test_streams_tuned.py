@@ -1,7 +1,7 @@
-"""Endpoints tune the number of streams of a transfer, and store it for the next one.
+"""Endpoints tune the number of streams of a transfer, and store the number for the next transfer.
 
-Each connection is slow, as a window limits it on a long path, and the far side accepts only some.
-The proxy counts the bytes of each connection.
+The proxy limits the rate of each connection, as a TCP window does on a long path. It accepts only a
+limited number of connections, and counts the bytes of each connection.
 """
 
 from __future__ import annotations
@@ -110,10 +110,11 @@ def test_a_transfer_begins_with_the_streams_of_an_earlier_one(
         carried = [each.up if push else each.down for each in streams(scene)]
         print(f"\nsaid {sorted(said)}, refused {scene.proxy.refused}, carried {carried}")
         assert 2 * STREAMS_FIRST <= max(said) <= STREAMS_MAX
-        # All connections are equally fast: four alone would have taken half as long again. On an
-        # idle host it is 2.4 times as long; on a busy one, more connections start later.
+        # All connections are equally fast, so the share of the first four connections shows how
+        # much the others helped. With only four connections, the copy would have taken more than
+        # 1.5 times as long (2.4 times on an idle host; on a busy host, connections start later).
         assert sum(carried[:STREAMS_FIRST]) < sum(carried) * 2 / 3
-        # It does not keep asking for refused connections.
+        # The endpoint does not repeat requests for refused connections without limit.
         assert scene.proxy.refused <= 2 * STREAMS_MAX
 
         (pair,) = pairs(scene.active)
@@ -174,7 +175,7 @@ def test_no_session_has_more_streams_than_each_end_allows(
     config, passive = (few, many) if end == "active" else (many, few)
     scene = Scene(start_endpoint, small, push=push, config=config, passive=passive)
     try:
-        # Slow enough that all of them are open before it ends.
+        # The rate is so low that all connections are open before the transfer ends.
         scene.proxy.rate_bytes_per_second = RATE_BYTES_PER_SECOND
         scene.submit(streams=asked, rate_max=None, object_size=tree.MIB // 4)
         done = scene.wait()

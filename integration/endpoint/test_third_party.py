@@ -118,7 +118,8 @@ def test_a_folder_that_was_broken_off_is_resumed_every_way(
         kept = scene.client().transfer("t").bytes.durable
         assert kept > 0
         before = scene.carried()
-        # One stream, and the other channel: durable data does not depend on how it arrived.
+        # Resume with one stream and with encrypted data connections. The sink keeps durable data,
+        # however it was sent.
         scene.submit(streams=1, clear_data=False, rate_max=None)
         done, _ = scene.check_done()
         assert done.bytes.resumed > 0, words(done)

@@ -1,4 +1,4 @@
-"""Tickets: their rights, holder and lifetime; stolen, expired, revoked ones open nothing."""
+"""Tickets: their rights, holder and lifetime. Stolen, expired and revoked tickets are refused."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def pull(there: Endpoint, ticket: Json, id: str = "t", path: str = "x.dat", **mo
 
 
 def carry(here: Endpoint, request: Json, seconds: int = 60) -> Json:
-    """Submit it and wait until it has ended."""
+    """Submit a request, and wait until its transfer has ended."""
     token = here.token()
     answer = ask(here, "POST", "/v1/transfers", request, token=token)
     assert answer.code == 201, answer.text
@@ -172,7 +172,7 @@ def test_a_ticket_of_another_holder_opens_nothing(
     assert ended["error"]["kind"] == "unauthorized", ended
     assert "POST /v1/tickets" in ended["error"]["remedy"], ended
     assert not thief.root("got-t").exists()
-    # And it is still valid for its holder.
+    # The ticket is still valid for its holder.
     assert carry(a, pull(b, ticket))["state"] == "done"
 
 
@@ -194,7 +194,8 @@ def test_a_client_without_a_key_gets_nothing_for_a_ticket(
         error
     )
     assert GET_ANOTHER in error["remedy"], error
-    # The API does not accept it as a credential, and a caller without the key cannot renew it.
+    # The API does not accept the ticket as a credential. Only a caller with the ticket's key can
+    # renew the ticket.
     ask(b, "GET", "/v1/transfers", token=ticket["ticket"]).refused(401, "unauthorized")
     body = {"ticket": ticket["ticket"], "lifetime_seconds": 3600}
     ask(b, "POST", "/v1/tickets/renew", body).refused(401, "unauthorized")
@@ -397,7 +398,7 @@ def test_a_ticket_is_renewed_while_its_transfer_is_queued(
 def test_a_ticket_outlives_a_short_outage_of_its_endpoint(
     two_endpoints: Two, start_endpoint: Callable[..., Endpoint], away_seconds: float, is_kept: bool
 ) -> None:
-    """It is renewed in the middle of its life; then the endpoint is unreachable."""
+    """Renew a ticket in the middle of its lifetime, then make its endpoint unreachable."""
     a = two_endpoints.a
     b = start_endpoint("short", config={"tickets": {"lifetime": 12}})
     make(b)

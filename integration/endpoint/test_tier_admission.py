@@ -1,4 +1,4 @@
-"""A tier admits bytes: a transfer waits until its bytes fit, and one that never fits is refused."""
+"""A transfer waits until a tier has space for its bytes. If they can never fit, it is refused."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_transfer_that_does_not_fit_waits_for_the_demotion(tier: Callable[...,
         left = found.space.free_at - now()
         assert datetime.timedelta(0) < left < datetime.timedelta(seconds=20), left
         scene.until(client, "counted", lambda tier: tier.waiting == 16 * MIB)
-        # A younger transfer does not overtake the oldest one, even if it fits.
+        # The second transfer does not overtake the first, even if its bytes fit.
         second = stage_in(client, "data/b")
         behind = scene.waiting(client, second)
         assert behind.space is not None

@@ -1,4 +1,4 @@
-"""A stage-out with a deadline gets the rate that its deadline needs, within that of its tier."""
+"""A stage-out with a deadline gets the rate that the deadline needs, up to the rate of its tier."""
 
 from __future__ import annotations
 

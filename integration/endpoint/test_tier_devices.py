@@ -29,7 +29,7 @@ WRITE_MAX = 40 * MIB
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[tuple[Path, Path, str]]:
-    """Yield an image, the mount point of its file system, and the number of its loop device."""
+    """Yield a disk image, the mount point of its file system, and the name of its loop device."""
     image, mount = tmp_path / "image", tmp_path / "mount"
     with image.open("wb") as file:
         file.truncate(IMAGE_BYTES)

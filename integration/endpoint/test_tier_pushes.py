@@ -24,10 +24,10 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 
 class Push:
-    """An endpoint with a tier, and another one that pushes files to it."""
+    """An endpoint with a tier, and an endpoint that pushes files to the tier."""
 
     def __init__(self, tier: Endpoint, source: Endpoint, client: Client, driver: Client) -> None:
-        """Remember both, with a client of each."""
+        """Store both endpoints, and a client of each endpoint."""
         self.tier, self.source, self.client, self.driver = tier, source, client, driver
 
     def ticket(self, name: str, size: int, **more: Any) -> Ticket:  # noqa: ANN401 - of mint_ticket

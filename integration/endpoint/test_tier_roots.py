@@ -174,7 +174,7 @@ def test_a_full_device_loses_only_its_own_caches(
         more = two.fast1 / "more"
         more.write_bytes(b"f" * (shutil.disk_usage(two.fast1).free - 4 * MIB))
         until(client, "missing", lambda tier: tier.missing > 0)
-        # Data that does not fit on its device goes to the other one.
+        # A version that does not fit on the first device is placed on the second device.
         job = client.request_write("burst", WriteRequest("e", 1, 8 * MIB, mtbf_seconds=60))
         assert job.path == "/fast2/e/1"
         client.delete_write(job.id)
@@ -256,7 +256,8 @@ def test_a_device_that_fails_stops_only_its_own_versions(
     with endpoint.client() as client:
         tier = until(client, "settled", lambda tier: len(tier.versions) == 3 and settled(tier))
         assert device(tier, "fast2").error is None
-        # The copy that the failed device still has is deleted: the restored one replaces it.
+        # The device fast2, which had failed, still has a copy of a/1. The tier deletes this copy,
+        # because a/1 was restored to fast1.
         end = time.monotonic() + END_SECONDS
         while (two.fast2 / "a/1").exists():
             assert time.monotonic() < end, client.tier("burst")

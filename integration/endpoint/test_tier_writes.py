@@ -172,7 +172,8 @@ def test_a_colder_version_is_written_to_the_slow_root(tier: Callable[..., Endpoi
         put(endpoint, job, 20 * MIB)
         client.complete_write(job.id)
         scene.until(client, "written", lambda tier: tier.dwsf == 20 * MIB)
-        # Its size and the written bytes exceed the capacity, and it fails less often.
+        # The new version and the written bytes exceed the capacity together. The application `cold`
+        # fails less often than `hot`, so its version is written to the slow root.
         cold = WriteRequest("cold", 1, 16 * MIB, mtbf_seconds=3600)
         slow = client.request_write("burst", cold)
         assert (slow.state, slow.placement, slow.path) == ("granted", "slow", "/slow/cold/1")

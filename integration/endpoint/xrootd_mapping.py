@@ -1,8 +1,9 @@
 """Map the arguments of XRootD's ``ofs.tpc pgm`` to a request and back. Pure functions.
 
-The server runs the program at the destination: ``[-C ALG[:VALUE]] [-S N] SOURCE_URL FILE``. It
-kills it with SIGKILL when the client disconnects, treats exit code 0 as success, and sends the
-client the text after the first ``": "`` of the last line that has one.
+The server at the destination runs the program with the arguments
+``[-C ALG[:VALUE]] [-S N] SOURCE_URL FILE``. When the client disconnects, the server kills the
+program with SIGKILL. The server treats exit code 0 as success. It searches the program's output for
+the last line with ``": "``, and sends the client the text after the first ``": "`` of this line.
 
 A later run finds the durable data of an earlier one by the request's id. So the request must not
 contain values that change from run to run, such as the rendezvous key and the client's trace id.
@@ -198,7 +199,7 @@ def request_of(
 
 
 def run_back(mapped: Mapped, source_root: str, destination_root: str) -> Run:
-    """Restore the run from its request and its secrets."""
+    """Return the run of the program from which a request and its secrets were mapped."""
     request, labels = mapped.request, mapped.request["labels"]
     checksum = request.get("content", {}).get("checksum", "").partition(":")[2]
     local_root = labels.get("xrd.local_root", "")
@@ -234,8 +235,9 @@ def argv_of(run: Run) -> list[str]:
 def ending(transfer: Mapping[str, Json]) -> tuple[int, str]:
     """Return the program's exit code and its last line, in the form that the server parses.
 
-    The line has exactly one ``": "``, because the client gets the text after the first one; no
-    other output of the program may contain it. Code 1: a person must act; 2: the same run resumes.
+    The line contains ``": "`` exactly once, because the server sends the client the text after the
+    first ``": "``. No other output of the program may contain ``": "``. Exit code 1: a person must
+    act. Exit code 2: the same command resumes the copy.
     """
     if transfer["state"] == "done" and not transfer.get("files", {}).get("skipped"):
         return 0, ""
