@@ -81,7 +81,7 @@ with DAG(
         task_id="archive",
         source_conn_id="dray_beamline",
         destination_conn_id="dray_archive",
-        # Each file is read back before it gets its name, because the detector's disk is wiped in
-        # the evening.
+        # The detector's disk is wiped in the evening, so the archive must hold correct copies. With
+        # `verify`, the archive reads each copied file back before the file gets its final name.
         verify=True,
     ).expand_kwargs(arrived())

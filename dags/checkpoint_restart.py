@@ -42,7 +42,7 @@ def advance(state: bytes) -> bytes:
 
 
 def write_checkpoint(folder: Path, state: bytes) -> None:
-    """Write a checkpoint. The marker is its last file, so that no incomplete one is used."""
+    """Write a checkpoint. Write the marker last, so that no incomplete checkpoint is used."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "COMPLETE").unlink(missing_ok=True)
     (folder / "state.bin").write_bytes(state)

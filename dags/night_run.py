@@ -1,9 +1,9 @@
 """A night's data: staged to the fast disks, counted, and delivered to a partner by a deadline.
 
-The site keeps its datasets on slow storage. The DAG stages one dataset in, and pins it so that it
-is not evicted while tasks use it. It counts the files of the dataset, stages the counts out, sends
-the data to the partner's archive, and compares both sides. It then evicts the fast copies, even
-after a failure.
+The site keeps its datasets on slow storage. The DAG stages one dataset in, and pins the fast copy,
+so that it is not evicted while tasks use it. The DAG counts the files of the dataset, stages the
+counts out, and sends the data to the partner's archive. It compares the sent data with the data in
+the archive. It then evicts the fast copies, even after a failure.
 
 The run has one deadline, which is given when the run is started:
 

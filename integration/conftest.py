@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 OUT = ROOT / "integration" / "out"
 #: Files that take the longest: started first, so that no worker runs one alone at the end.
 LONGEST = ("test_wheel.py", "test_load.py", "test_arrives.py", "test_kill.py", "test_bounds.py")
-#: Folders whose tests share a server that takes minutes to start: one worker runs them all.
+#: Folders whose tests share a server that takes minutes to start. One worker of pytest runs all
+#: tests of such a folder.
 TOGETHER = ("integration/airflow",)
 FAILED = pytest.StashKey[bool]()
 

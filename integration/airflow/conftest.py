@@ -1,7 +1,7 @@
-"""One Airflow and two endpoints for all tests of this folder; each test has its own scene.
+"""One Airflow and two endpoints for all tests of this folder. Each test has a separate scene.
 
-A proxy counts the sent bytes, and the arrived data is read from the disk: nothing here relies on
-reports of the endpoints, or of Airflow.
+A proxy counts the sent bytes, and the tests read the arrived data from the disk. So the checks of
+this module do not depend on reports of the endpoints or of Airflow.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ def make_world(
     folder.chmod(0o755)
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        # The proxy's upstream is set later, because the endpoint must know its proxy before it
-        # listens.
+        # The endpoint needs the proxy's address in its configuration, so the proxy starts first.
+        # The proxy's upstream is set when the endpoint has an address.
         proxy = Proxy("127.0.0.1:1")
         stack.callback(proxy.close)
         config = {"limits": LIMITS}
@@ -237,7 +237,7 @@ class Scene:
         assert excess <= resent_max + OVERHEAD * self.size + (64 << 10)
 
     def check_undisturbed(self) -> None:
-        """Fail unless one transfer has moved everything in its first attempt."""
+        """Fail unless one transfer has moved all data in its first attempt and first try."""
         transfer = self.transfer()
         assert (transfer.attempt, transfer.tries) == (1, 1)
         self.check()

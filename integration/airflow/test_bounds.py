@@ -1,4 +1,4 @@
-"""Transfers whose task no longer asks for them end at their bound, and not before.
+"""A transfer whose task no longer renews it ends after its ``bound_seconds``, and not before.
 
 docs/explanation/airflow-faults.md describes this behaviour.
 """

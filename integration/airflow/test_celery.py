@@ -158,7 +158,7 @@ def test_two_endpoints_of_one_storage_never_write_at_the_same_time(
             str(2 * SHARDS.index(shard)),
             str(2 * SHARDS.index(shard) + 1),
         }
-        # One has sent every file, the other has adopted them.
+        # One transfer of the pair has sent every file. The other has adopted all files.
         sent = sorted(each.bytes.sent for each in pair)
         assert sent == [0, sum(MIB + number for number in range(FILES))], shard
         assert sum(each.files.adopted for each in pair) == FILES, shard
@@ -179,7 +179,7 @@ def test_another_worker_resumes_the_shards_of_a_killed_one(scene: Scene, site: W
         site.airflow.start_worker("one", slots=2)
     tries = sorted(each.tries for each in run.tasks() if each.task_id == "move")
     assert tries == [1, 1, 1, 1, 2, 2]
-    # One transfer for each shard, whichever worker has waited for it.
+    # Each shard has one transfer, although a second worker has repeated some of the tasks.
     assert sorted(each.request["labels"]["map_index"] for each in scene.transfers()) == list(
         "012345"
     )

@@ -51,13 +51,13 @@ def await_both(
 
 
 def is_moving(transfer: Transfer) -> bool:
-    """Return whether some of it is durable, and it runs."""
+    """Return whether some data of a transfer is durable. Fail if the transfer has ended."""
     assert not transfer.is_terminal, transfer
     return transfer.bytes.durable >= 4 * MIB
 
 
 def is_cancelled(transfer: Transfer) -> bool:
-    """Return whether it was cancelled."""
+    """Return whether a transfer was cancelled. Fail if it is done."""
     assert transfer.state != "done"
     return transfer.state == "cancelled"
 
@@ -104,8 +104,8 @@ def test_a_deleted_run_is_resumed_by_another_of_its_name(scene: Scene) -> None:
         with pytest.raises(RuntimeError, match="cannot be deleted in running state"):
             run.delete()
         run.mark_failed()
-        # Delete the run before its processes are notified. None of them then finds its task any
-        # more.
+        # Delete the run before its task processes are notified of the failure. When they are
+        # notified, their tasks no longer exist.
         run.delete()
         stopped = await_both(scene, is_cancelled, "are cancelled")
         assert scene.carried() < scene.size
@@ -113,7 +113,7 @@ def test_a_deleted_run_is_resumed_by_another_of_its_name(scene: Scene) -> None:
         unsafe = scene.unsafe(safe)
         await_forgotten(scene, run)
         again = scene.begin("move_both").await_end()
-    # If a task had more tries, its transfer was started again, and its result covers only a part.
+    # A second try would restart the transfer, and its result would cover only a part of the data.
     assert {task.task_id: task.tries for task in again.tasks()} == dict.fromkeys(BOTH, 1)
     results = {task_id: again.result(task_id) for task_id in BOTH}
     transfers = both(scene)

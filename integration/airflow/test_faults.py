@@ -34,7 +34,8 @@ RATE = 6 * MIB
 #: Rate in bytes per second, so low that Airflow's heartbeat timeout passes and another process
 #: starts while the first still waits.
 SLOW_RATE = 2 * MIB
-#: Seconds within which a stopped task cancels its transfer (seen: one to four seconds).
+#: Seconds within which a stopped task cancels its transfer. In earlier runs, a task needed one to
+#: four seconds.
 KILL_SECONDS = 6.0
 
 
@@ -85,7 +86,8 @@ def test_supervisor_is_killed_and_its_orphan_cannot_harm(scene: Scene) -> None:
         )
         assert second.pid != orphan
         assert is_running(orphan)
-        # On SIGTERM the orphan cancels its transfer, but only if no later try has attached to it.
+        # On SIGTERM, the orphan would cancel its transfer. It does not do so here, because a later
+        # try of the task has attached to the transfer.
         os.kill(orphan, signal.SIGTERM)
         until = time.monotonic() + KILL_SECONDS
         while time.monotonic() < until:

@@ -36,7 +36,7 @@ print(json.dumps([airflow.__version__, len(names), failed]))
 
 
 def environment() -> Path:
-    """Make the environment, or reuse an earlier one; return its Python."""
+    """Make the Python environment unless it is up to date. Return its interpreter."""
     home = ROOT / ".tools" / "airflow-oldest"
     stamp, python = home / "dray-stamp", home / "bin" / "python"
     wanted = f"{sys.version} {LOCK.read_text(encoding='utf-8')}"

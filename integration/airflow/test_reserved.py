@@ -52,7 +52,7 @@ def test_reservations_end_with_their_run(world: World, rated: Endpoint) -> None:
     world.airflow.wait_for(
         lambda: not reservations(rated, run.run_id), "the failed run keeps nothing", 60
     )
-    # Its own run again, with the time it had before.
+    # A new run can reserve the same rate and time, because the failed run keeps no reservation.
     again = world.airflow.trigger("reserved", "reserved-2", conf)
     again.await_task("admit", "success")
     again.await_end("failed")

@@ -101,7 +101,8 @@ def test_a_shard_that_failed_sends_only_what_was_missing(scene: Scene) -> None:
             2: "done",
         }
         safe = stopped[1].bytes.durable
-        # When the other shards ended, they removed only their own data.
+        # The other two shards have sent all their data. The rest of the carried bytes belongs to
+        # the cancelled shard. Its bytes that are not durable must be sent again.
         unsafe = scene.carried() - 2 * SHARD_BYTES - safe + MIB
         run.clear("move", 1)
         run.await_end()

@@ -95,7 +95,7 @@ def test_night_run_delivers_by_its_deadline(story: Site) -> None:
 
 @pytest.mark.parametrize("story", ["data/shared"], indirect=True)
 def test_shared_dataset_moves_every_file_once(story: Site) -> None:
-    # More files than the 256 patterns of each of three parts could name one by one.
+    # Three shards with 256 patterns each cannot name so many files one by one.
     make_dataset(story.here, 6, 170)
     (story.here / "f0" / "0*.txt").write_text("a name that others would match\n")
     airflow = story.world.airflow

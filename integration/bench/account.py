@@ -47,7 +47,7 @@ class Processes:
         return sorted(_below(os.getpid()))
 
     def close(self) -> None:
-        """End all of them, by their numbers, and wait."""
+        """End all counted processes by process id, and wait until they have ended."""
         for number, seconds in ((signal.SIGTERM, END_SECONDS), (signal.SIGKILL, 60.0)):
             for pid in self.pids():
                 with contextlib.suppress(ProcessLookupError):
@@ -89,7 +89,7 @@ class Group(Processes):
         return [int(pid) for pid in self._procs.read_text(encoding="ascii").split()]
 
     def close(self) -> None:
-        """End all of them, by their numbers, wait, and remove the group."""
+        """End all counted processes by process id, wait, and remove the control group."""
         super().close()
         until = time.monotonic() + END_SECONDS
         while True:
@@ -185,12 +185,12 @@ def own_seconds() -> float:
 
 
 def cpu_seconds_of(pid: int) -> float:
-    """CPU seconds of one process and of its collected children; 0 if it has ended."""
+    """Return the CPU seconds of a process and its collected children, or 0 if it has ended."""
     try:
         words = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:
         return 0.0
-    # Its own user and system time, and that of its collected children.
+    # The user and system time of the process, and of its collected children.
     return sum(map(int, words[11:15])) / TICKS
 
 

@@ -54,7 +54,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Sample:
-    """One run of one way."""
+    """One run of one way to copy."""
 
     case: str
     round: int
@@ -74,7 +74,7 @@ class Sample:
 
 @dataclass
 class Results:
-    """All samples of one measurement, and the facts to read them."""
+    """All samples of one measurement, and the facts that explain them."""
 
     command: str
     #: Description of the host: processor, memory, system and date.

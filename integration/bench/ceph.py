@@ -1,8 +1,8 @@
 """Measures copies into and out of a Ceph cluster beside Ceph's own benchmark and other copiers.
 
-``python -m integration.bench.ceph`` prints the tables of docs/explanation/measured-ceph.md. It
-starts a cluster of one monitor, one manager and three OSDs on this host, whose OSDs keep their data
-on disk (bluestore). Programs that are not installed are left out.
+``python -m integration.bench.ceph`` prints the tables of docs/explanation/measured-ceph.md. The
+program starts a cluster of one monitor, one manager and three OSDs on this host. The OSDs keep
+their data on disk (bluestore). Copiers that are not installed are left out.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Gateway:
     """A radosgw for the cluster, which speaks S3."""
 
     def __init__(self, cluster: Cluster) -> None:
-        """Start it, and wait until it listens."""
+        """Start the gateway, and wait until it listens."""
         self.cluster, self.port = cluster, free_port()
         name = "client.rgw"
         # Its user is only known to a cluster with keys.
@@ -206,7 +206,10 @@ class Speed:
         return ways + self.by_gateway(file, is_upload=True)
 
     def out_of(self) -> list[Way]:
-        """Return the ways out of the cluster, after those into it have run."""
+        """Return the ways to copy out of the cluster.
+
+        They read the copies that the ways into the cluster have written.
+        """
         size, back = self.size, self.back
 
         def clear() -> None:

@@ -1,8 +1,9 @@
 """Measures copies from and to a Ceph cluster while one of its three OSDs is slow.
 
 ``python -m integration.bench.ceph_slow`` prints the tables of docs/explanation/measured-ceph.md.
-Each OSD delays its requests (``osd_debug_inject_dispatch_delay``), so that an OSD limits its own
-rate, and not the processors that all OSDs of this host share. The slow OSD delays them longer.
+Each OSD delays its requests (``osd_debug_inject_dispatch_delay``). The delay makes each OSD so slow
+that the processors, which all OSDs of this host share, do not limit its rate. The slow OSD delays
+its requests longer than the other two OSDs.
 """
 
 from __future__ import annotations

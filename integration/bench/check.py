@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 #: Number of threads. More threads than processors do not help.
 THREADS = os.cpu_count() or 1
-#: Files below this size are read without another thread, because passing them to a thread would
-#: take longer than reading them.
+#: The main thread reads files below this size itself. Handing such a file to another thread would
+#: take longer than reading the file.
 SMALL_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
 class Content:
-    """The contents of a folder: files by their hash, links by their target."""
+    """The contents of a folder: the hash of each file, and the target of each symbolic link."""
 
     files: dict[bytes, bytes]
     links: dict[bytes, bytes]
@@ -35,7 +35,7 @@ class Content:
 
     @staticmethod
     def of(top: Path) -> Content:
-        """Read it all; equal inodes are read once."""
+        """Read all files and links of a folder, and each inode only once."""
         base = os.fsencode(top)
         # Keep only this state, because there may be a million files.
         inodes: dict[bytes, int] = {}

@@ -1,8 +1,8 @@
-"""Measures copies to and from four loop-mounted disks, one of them slow, and beside other tools.
+"""Compares copies by dray and other tools, to and from four loop-mounted disks, one of them slow.
 
-``python -m integration.bench.disks`` prints the tables of docs/explanation/measured-disks.md. It
-needs root, loop devices and blkio (cgroup v1). The disks have file systems of their own, and the
-limits of blkio hold for reads and writes of the device.
+``python -m integration.bench.disks`` prints the tables of docs/explanation/measured-disks.md. The
+program needs root, loop devices and blkio (cgroup v1). Each disk has a separate file system. The
+blkio controller limits the rates of reads and writes of each device.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Ended:
-    """One copy: seconds until the last object of the fast disks was sent, and until its end."""
+    """Seconds from the start of a copy until two events.
+
+    ``others``: the last object of the fast disks was sent. ``whole``: the copy has ended.
+    """
 
     others: float
     whole: float

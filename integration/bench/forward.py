@@ -1,12 +1,14 @@
-"""A path in user space between two networks: delay, rate, queue; for kernels without netem.
+"""Emulates a network path with delay, rate and queue in user space, for kernels without netem.
 
-Each network has a TUN device; a process for each direction reads packets from one and writes them
-to the other when they are due. TCP is the kernel's own at both ends, so windows, congestion control
-and round trips are real. The kernel joins packets as for network cards (up to 64 KiB), which lets
-Python carry a gigabit per second. A joined packet still takes the time of its segments on the wire.
-Only a full queue loses packets, and packets are never reordered.
+The path connects two network namespaces, and each namespace has a TUN device. For each direction, a
+process reads packets from one TUN device and writes them to the other when they are due. Both ends
+use TCP of the kernel, so windows, congestion control and round trips are real. The kernel joins
+packets up to 64 KiB, as for network cards, so Python can forward a gigabit per second. The emulated
+path delays a joined packet as long as its separate segments would take. Packets are lost only if
+the queue is full, and are never reordered.
 
-Only for the benchmark: :class:`integration.bench.path.Path` starts it, in a network of its own.
+Only the benchmark uses this program. :class:`integration.bench.path.Path` starts it in a separate
+network namespace.
 """
 
 from __future__ import annotations
@@ -70,9 +72,9 @@ class Size(NamedTuple):
 
 
 def measure(packet: bytes) -> Size:
-    """Measure a packet of the kernel, with its segments as they would be sent.
+    """Return the size that a packet of the kernel has on the wire, divided into its segments.
 
-    :param packet: with the kernel's header.
+    :param packet: the packet with the header that the kernel adds for a TUN device.
     """
     whole = len(packet) - HEAD
     if whole < 40 or packet[HEAD] >> 4 != 4 or packet[HEAD + 9] != TCP:
@@ -86,7 +88,7 @@ def measure(packet: bytes) -> Size:
 
 
 class Direction:
-    """One direction: a bottleneck with its queue, then the delay. Times are nanoseconds."""
+    """One direction of the path: a bottleneck with a queue, then a delay. Times in nanoseconds."""
 
     def __init__(self, settings: memoryview, counters: memoryview) -> None:
         """Begin with nothing under way."""
@@ -184,7 +186,7 @@ def _become_punctual() -> None:
 
 
 def main(near: str, far: str, shared_path: str) -> int:
-    """Open both devices, report that, and forward until ended.
+    """Open both devices, report that they are open, and forward packets until killed.
 
     :param near: address in the network in which this process was started
     :param far: address in a new network, to which this process moves

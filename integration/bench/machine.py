@@ -1,4 +1,4 @@
-"""The measured machine: its description, its network during a run, warm memory."""
+"""Describes the measured machine, gives a run a private network, and touches memory in advance."""
 
 from __future__ import annotations
 
@@ -209,17 +209,17 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def warmed(place: Path, size: int, *, holds: bool = True) -> Iterator[None]:
-    """Yield with ``size`` bytes of free memory, as far as available, that were touched just now.
+    """Touch ``size`` bytes of memory, or all free memory if less is free, and free them again.
 
-    The first touch of a virtual machine's memory can cost three times as much as a whole copy, and
-    the first tool would pay for it. Memory that is free for some seconds may be returned to the
-    host ("free page reporting"), in blocks of 2 MiB or more, and a slower tool would touch it for
-    the first time again. So one page of each written 2 MiB is kept until the end. If pages that
-    were written together lie together, each block of the host has a kept page.
+    The first touch of a page of a virtual machine can cost three times as much as a whole copy.
+    Without this function, only the first tool would pay this cost. The kernel may return memory
+    that is free for some seconds to the host ("free page reporting"), in blocks of 2 MiB or more. A
+    slow tool would then have to touch such a block for the first time again. So this function keeps
+    one page of each 2 MiB until the context ends. A block with a kept page is not returned.
 
     :param place: a folder on a tmpfs
-    :param holds: false if the tool needs larger pieces of memory (page cache of ext4). These pieces
-        are not in blocks with a kept page, but only in untouched memory.
+    :param holds: false to keep no pages. The page cache of ext4 needs larger contiguous pieces of
+        memory, which a block with a kept page does not have.
     """
     size = min(size, free_memory())
     block = memoryview(bytes(BLOCK))

@@ -1,4 +1,4 @@
-"""The other movers: their commands, and their omissions."""
+"""The movers that are compared with dray: their commands, and the work that each one omits."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def summing_share(said: str) -> float:
     return float(max(json.loads(said)["summing"].values()))
 
 
-# --- on one host, and by the daemons of one's own user --------------------------------------------
+# --- copies on one host, and by daemons of the user who runs the benchmark ------------------------
 
 
 def _cp(scene: Scene) -> Command:
@@ -239,7 +239,7 @@ def _nginx(scene: Scene) -> int:
             "events { worker_connections 512; }",
             "http {",
             "access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000000;",
-            # Limit the data that one connection sends in its turn.
+            # Limit the data that a worker sends on one connection before it serves the next one.
             "sendfile_max_chunk 4m;",
             *(f"{kind}_temp_path {folder}/{kind};" for kind in kinds),
             f"server {{ listen {HERE}:{port}; root {scene.data.path}; autoindex on; }}",

@@ -174,16 +174,16 @@ def rotated(names: Sequence[str], turn: int, turns: int) -> list[str]:
 
 
 def ratios(of: Sequence[Sample], to: Sequence[Sample]) -> list[float]:
-    """Return the times of one tool divided by those of another, for their common rounds."""
+    """Return the time of one tool divided by the time of another, for each common round."""
     base = {sample.round: sample.seconds for sample in to}
     return [each.seconds / base[each.round] for each in of if each.round in base]
 
 
 def merged(parts: Sequence[Results]) -> Results:
-    """Merge the results of several runs, each with tables of its own.
+    """Merge the results of several runs that contain different tables.
 
-    :raises ValueError: if two of them have the same table, whose rounds cannot be compared, or if a
-        common property of all tables differs.
+    :raises ValueError: if two runs contain the same table, because rounds of different runs cannot
+        be compared. Also if the runs differ in a property that all tables share.
     """
     first, *others = parts
     one = dataclasses.replace(

@@ -133,7 +133,7 @@ def _run_set(
                 results.samples.append(sample)
                 _tell(ground.data, sample)
                 if sample.error:
-                    # It would fail again, and take its time for that.
+                    # Do not run this tool in later rounds: it would probably fail again.
                     lost.add((name, congestion))
                 keep()
 
@@ -213,7 +213,7 @@ def _run(asked: Asked, tool: Tool, ground: _Ground, wanted: check.Content) -> Sa
 
 
 def _measure(asked: Asked, scene: Scene, command: Command, sample: Sample) -> Sample:
-    """Time the command, and count what it and its servers use."""
+    """Measure the time, CPU time and memory that a command and its servers use."""
     log = scene.folder / "command.log"
     is_durable = sample.where != "tmpfs"
     of, path, limit = scene.processes, asked.path, asked.limit
@@ -265,9 +265,10 @@ def _own_seconds(path: WidePath | None) -> float:
 
 
 def _await(process: subprocess.Popen[bytes], seconds: float) -> int | None:
-    """Wait for a process; return its code, or ``None`` if it was ended because it took too long.
+    """Wait for a process, and end it after a time limit.
 
-    ``Popen.wait`` is not used, because it polls too rarely if it has a timeout.
+    Return the exit code of the process, or ``None`` if it was ended. The function does not use
+    ``Popen.wait`` with a timeout, because ``Popen.wait`` then polls too rarely.
     """
     descriptor = os.pidfd_open(process.pid)
     try:
@@ -276,7 +277,8 @@ def _await(process: subprocess.Popen[bytes], seconds: float) -> int | None:
         os.close(descriptor)
     if ready:
         return process.wait()
-    # It has its own session: this reaches only what a shell has started.
+    # The process has a separate session and process group. So the signal reaches only this process
+    # and the processes that it has started.
     os.killpg(process.pid, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(account.END_SECONDS)
@@ -308,17 +310,18 @@ def _session(nice: int) -> None:
 
 
 def keeps(where: str, data: Data, copies: int, space: os.statvfs_result) -> bool:
-    """Return whether copies stay until the set is done, if they fit.
+    """Return whether all copies of a set stay on the disk until the set is done.
 
-    ext4 without a journal reuses no inode that was freed in the last minutes
-    (``recently_deleted``), and checks each of them: creating many files after many removals may
-    take ten times as long.
+    They stay if the set has many files, the disk is no tmpfs, and all copies fit on the disk. The
+    reason: ext4 without a journal does not reuse an inode that was freed in the last minutes
+    (``recently_deleted``). It checks each such inode, so creating many files after many removals
+    may take ten times as long.
 
     :param copies: maximum number of copies of the set
     """
     if where == "tmpfs" or data.files < MANY_FILES:
         return False
-    # As much again stays free; some file systems report no number of free inodes.
+    # Require twice the space and inodes of the copies. Some file systems report no inode numbers.
     has_names = not space.f_files or space.f_favail > 2 * copies * data.files
     return has_names and space.f_bavail * space.f_frsize > 2 * copies * data.room
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 OBJECT_BYTES = MIB
-#: Number of bytes of one read. They stay in the processor's cache until they are summed or sent.
+#: Number of bytes of one read. They fit into the processor's cache, and so stay there until their
+#: checksum is computed or they are sent.
 PIECE_BYTES = 256 << 10
 GB = 1e9
 

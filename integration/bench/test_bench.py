@@ -71,7 +71,7 @@ def test_a_signal_ends_everything(folder: Path, program: Path, number: signal.Si
         process = subprocess.Popen(
             asked, stdout=out, stderr=out, cwd=ROOT, env=environment(program)
         )
-    # Until an endpoint works: its folder is named after it.
+    # Wait until the benchmark has started an endpoint, which then has a folder.
     until = time.monotonic() + 120
     while not list(folder.glob("dray-bench-*/dray-bench-*/to/endpoint")):
         assert process.poll() is None, log.read_text(encoding="utf-8")

@@ -1,10 +1,10 @@
-"""The cost of a file and a byte in instructions: a guard that other load does not disturb.
+"""Limits for the number of instructions per file and per byte. Other load does not change them.
 
-Callgrind counts the program's own instructions, not the kernel's; a small run is subtracted from a
-large one, so that start and end cancel. The bounds are wide enough for random variation of threads
-and for a newer compiler, and narrow enough to detect one more pass over the bytes (a third of an
-instruction for each) or one more message, map or allocation for each file. If you make it cheaper,
-lower the bound.
+Callgrind counts the instructions of the program, but not those of the kernel. The tests subtract
+the count of a small copy from that of a large copy, so the instructions at the start and at the end
+of the program cancel. The limits allow for random variation of threads and for a newer compiler.
+They detect one more pass over the bytes (a third of an instruction per byte), and one more message,
+map or allocation per file. If a change reduces the number of instructions, lower the limits.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def counted(said: str) -> int:
 
 
 def instructions(bench: Bench, end: End, source: Path, name: str) -> int:
-    """Copy a folder and count what one end, or both in one process, does for it."""
+    """Copy a folder. Return the instructions of one end, or of both ends in one process."""
     wrap = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
     sink = bench.folder / f"sink-{name}"
     how: list[Word] = ["--durability", "none", "--quiet"]

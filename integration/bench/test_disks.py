@@ -1,4 +1,4 @@
-"""A slow disk does not delay the other disks: with four real file systems, one of them limited."""
+"""With four real file systems, one of them slow, the slow disk does not delay the other three."""
 
 from __future__ import annotations
 

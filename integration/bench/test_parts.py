@@ -171,7 +171,7 @@ def test_a_set_that_does_not_fit_is_left_out() -> None:
     assert datasets.missing("a", 0.01, 2**30) == ""
 
 
-#: a daemon: its parent has exited when it works
+#: Starts a daemon whose parent exits before the daemon works, and checks that it is counted.
 BURN = """
 import subprocess, sys, time
 from integration.bench import account
@@ -271,7 +271,8 @@ def test_the_trial_of_sendfile_sends_all_of_a_file(
 
 def test_concurrent_commands_run_and_a_failure_is_reported(tmp_path: Path) -> None:
     first, second = tmp_path / "one's", tmp_path / "two"
-    # Each waits for the other: one after the other they would not end.
+    # Each command waits until the other has started. If they ran one after the other, the first
+    # command would never end.
     meet = 'touch "$0"; until [ -e "$1" ]; do sleep 0.01; done; exit "$2"'
     for code in (0, 7):
         words = at_once(
@@ -301,7 +302,7 @@ def test_a_page_of_each_block_is_held_while_memory_is_warm(tmp_path: Path) -> No
         (number,) = open_files() - before
         status = os.fstat(number)
         assert status.st_size == size
-        # One page of each; a file system's own blocks may lie beside them.
+        # The file keeps one page of each block. The file system may add blocks for its metadata.
         assert 4 * machine.PAGE <= status.st_blocks * 512 <= 8 * machine.PAGE
     assert open_files() == before
     assert list(tmp_path.iterdir()) == []

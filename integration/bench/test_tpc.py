@@ -107,7 +107,7 @@ def test_copies_with_a_checksum_query_are_compared_among_themselves() -> None:
     assert f"| {tpc_report.ASKED_BEST.title} | by dray-asked | {near} | 2.00 | 3.00 | yes |" in text
     assert f"| {tpc_report.ASKED_CPU.title} | by dray-asked | {near} | 0.40 |  | yes |" in text
     assert not any("by stock" in row for row in text)
-    # The others are not judged by them, nor they by the others.
+    # Copies without a checksum query are not compared with copies with a query.
     assert tpc_report.best_tuned(results, NEAR) == "stock-plain"
     assert tpc_report.best_tuned(results, NEAR, ASKED) == "stock-plain-asked"
     assert sum("by dray-asked" in row and near in row for row in text) == 2

@@ -1,4 +1,4 @@
-"""The compared tools: how each is started, its dependencies, and its known omissions."""
+"""The compared tools: the command, the dependencies and the known omissions of each tool."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ class Tool:
     unavailable: str = ""
 
     def missing(self, network: machine.Network) -> str:
-        """Return why it cannot run here; empty if it can."""
+        """Return why the tool cannot run on this host, or an empty text if it can."""
         if self.unavailable:
             return self.unavailable
         for need in self.needs:
@@ -201,7 +201,7 @@ class Tool:
         return ""
 
     def find_version(self) -> str:
-        """Ask it for its version; empty without one."""
+        """Return the version that the tool reports, or an empty text if it reports none."""
         if not self.version:
             return ""
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):

@@ -175,7 +175,8 @@ def main(arguments: list[str]) -> int:
                 wide.widen(given.window << 20)
             given.megabits = max(case.megabits for case in cases)
             measure_path(wide, given, results)
-            # Each case names its own, so that runs of different ones can be merged.
+            # Each case stores the rate of its path. A common rate in the results would prevent the
+            # merge of runs with different cases.
             results.megabits = 0.0
 
         for case in cases:

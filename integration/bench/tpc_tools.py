@@ -54,8 +54,8 @@ STREAMS = 4
 #: Number of data connections that is dray's default and the servers' limit.
 STREAMS_MORE = 8
 
-#: Runs a program and records its start and end: xrdcp checks only every 2.5 seconds whether its
-#: copy is done, so that its own time is inaccurate.
+#: Runs the program that copies, and records its start and end. The duration of xrdcp would be
+#: inaccurate, because xrdcp checks only every 2.5 seconds whether its copy is done.
 TIMED = """\
 notes=$1; shift
 began=$(date +%s.%N)
@@ -88,18 +88,20 @@ cat "$0"
 
 
 def copying_seconds(said: str) -> float:
-    """Read how long programs ran, from the first one's start to the last one's end.
+    """Return the seconds from the start of the first program to the end of the last program.
 
-    :raises ValueError: if none has run.
+    :raises ValueError: if no program has run.
     """
     ran = _ran(said)
     return max(ended for _, ended in ran) - min(began for began, _ in ran)
 
 
 def asking_seconds(said: str) -> float:
-    """Read how long a copy ran, and the query after it: without its client's wait between.
+    """Return the seconds of a copy plus those of the checksum query after the copy.
 
-    :raises ValueError: if not exactly two ran.
+    The wait of the client between the copy and the query does not count.
+
+    :raises ValueError: unless exactly two programs have run.
     """
     copied, asked = _ran(said)
     return copied[1] - copied[0] + asked[1] - asked[0]
@@ -115,9 +117,10 @@ def _ran(said: str) -> list[tuple[float, float]]:
 def _source(
     scene: Scene, *, sums: str = "adler32", lines: Sequence[str] = (), env: dict[str, str]
 ) -> str:
-    """Start the source's server, which speaks HTTP too; return its address.
+    """Start the source's server, which also speaks HTTP. Return its address.
 
-    :param sums: the checksums that it can compute; that of ``adler32`` is stored in advance.
+    :param sums: the checksum algorithms of the server. The adler32 checksums of the files are
+        stored in advance if this is ``adler32``.
     """
     if sums == "adler32":
         for path in scene.data.path.iterdir():
@@ -148,7 +151,7 @@ def keep_checksum(path: Path) -> None:
 
 @functools.cache
 def adler32(path: Path) -> int:
-    """Sum a file, which stays as it is: each way to copy it is prepared once in each round."""
+    """Return the adler32 of a file, which never changes. Cached, because each round asks again."""
     value = 1
     with path.open("rb") as file:
         while block := file.read(4 << 20):
@@ -158,7 +161,8 @@ def adler32(path: Path) -> int:
 
 def _sink(scene: Scene, *lines: str, env: dict[str, str]) -> str:
     """Start the destination's server; return its address."""
-    # Not the sink itself: it does not treat its root as a folder of a copy.
+    # Export the parent of the sink folder, because the server does not accept its root as the
+    # folder of a copy.
     root = scene.sink.parent
     sums = "xrootd.chksum max 4 adler32 crc32c"
     return f"{scene.ends.there}:{xrootd.server(scene, 'to', root, sums, *lines, env=env)}"
@@ -426,7 +430,7 @@ TOOLS = (
         travels=False,
     ),
     *(
-        # These sets have one file: the query is about one.
+        # The checksum query is about one file, so use only the sets with one file.
         dataclasses.replace(
             _tool(f"{name}-asked", f"{title}, then asked", ASKED, _then_asked(prepare), needs),
             sets="aw",

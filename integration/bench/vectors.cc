@@ -1,4 +1,4 @@
-// Reads pieces of one file of an XRootD server, each by a question of its own or many by one:
+// Reads pieces of a file of an XRootD server, with one request per piece or per several pieces:
 //   vectors URL WAY PIECE_BYTES STEP_BYTES PIECES AT_ONCE REQUESTS
 // WAY: "reads" or "vectors". A request is PIECES pieces, STEP_BYTES from the begin of one to the next.
 // "reads" asks for each piece by itself, "vectors" for all of a request at once. AT_ONCE requests are

@@ -1,11 +1,15 @@
 """Measure whether vector reads (``kXR_readv``) would save time: the cost of a GB either way.
 
-``python -m integration.bench.vectors FOLDER`` starts an XRootD server in a private network, on
-files below ``FOLDER``, and reads from it by XrdCl: with one request for each piece, or one for
-many. Three shapes: *objects* of 1 MiB that follow each other, as dray reads them (one read, or one
-vector of four or sixteen pieces); *pieces* of 4 KiB, one in each 64 KiB; *wide*: the same over a
-path with a delay in milliseconds. As root, because it needs a private network. Needs a C++ compiler
-and ``libxrootd-client-dev``.
+``python -m integration.bench.vectors FOLDER`` starts an XRootD server in a private network, for
+files below ``FOLDER``. It reads the files with XrdCl, with one request for each piece or for many
+pieces. It measures three shapes of reads:
+
+- *objects*: consecutive pieces of 1 MiB, as dray reads them, with one read for each piece, or one
+  vector for four or sixteen pieces;
+- *pieces*: pieces of 4 KiB, one in each 64 KiB;
+- *wide*: reads of 1 MiB and pieces of 4 KiB, over a path with a delay in milliseconds.
+
+The program needs root for the private network, a C++ compiler and ``libxrootd-client-dev``.
 """
 
 from __future__ import annotations
@@ -89,9 +93,9 @@ def compile_to(program: Path) -> None:
 
 @contextlib.contextmanager
 def server(place: Path, port: int, ends: Ends) -> Iterator[int]:
-    """Run an XRootD server at the far end; return its process.
+    """Run an XRootD server at the far end. Yield its process id.
 
-    :raises SystemExit: if it does not listen.
+    :raises SystemExit: if the server does not listen.
     """
     config = place / "xrootd.cf"
     config.write_text("\n".join([*usual_lines(port, place, place), ""]), encoding="utf-8")

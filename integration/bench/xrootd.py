@@ -22,14 +22,15 @@ def server(
     env: dict[str, str] | None = None,
     is_near: bool = False,
 ) -> int:
-    """Start a server; return its port.
+    """Start an XRootD server. Return its port.
 
-    :param root: the folder that it exports.
-    :param lines: more lines of its configuration.
-    :param is_near: at the client's end instead of the far one.
+    :param root: the folder that the server exports.
+    :param lines: further lines of the server's configuration.
+    :param is_near: start the server at the client's end of the path, not at the far end.
     """
     port = machine.free_port()
-    # The server creates a folder of its own name in its working folder, unless there is one.
+    # The server uses a folder with the server's name in its working folder. Create the folder here,
+    # so that it belongs to the server's user.
     state = scene.folder / name
     user = scene.give_to_nobody(state)
     state.mkdir(exist_ok=True)

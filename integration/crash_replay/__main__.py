@@ -56,7 +56,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
 def lose_power(
     way: Way, bench: Bench, data: Data, folder: Path, images: int, seed: int, given: str | None
 ) -> Iterator[Outcome]:
-    """Record one copy and replay its moments."""
+    """Record one copy, and replay a power loss at the chosen points of the recording."""
     copier = Copier(bench, data, way)
     where = folder / str(way)
     with fuse_block.faulty_disk(where, way.kind, SIZES[way.kind], OPTIONS[way.kind]) as disk:

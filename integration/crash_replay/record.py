@@ -90,7 +90,7 @@ class Data:
     size: int = field(init=False)
 
     def __post_init__(self) -> None:
-        """Make both."""
+        """Make both trees."""
         self.source, self.older = self.folder / "tree", self.folder / "older"
         _make(self.source, seed=1, files=30)
         _make(self.older, seed=2, files=10)
@@ -128,7 +128,7 @@ class Copier:
         into: Word = f"{at}/"
         if self.way.is_served:
             self.server = self.bench.serve(at, listen=self.listen)
-            # The same command each time: its address is a part of it.
+            # Use the same address for each server, because all runs must use the same command.
             self.listen = self.server.address
             into = f"dray://{self.server.address}/"
             words = (*words, *self.bench.peer(self.server), "--retries", "0")
@@ -143,7 +143,7 @@ class Copier:
             self.server = None
 
     def rerun(self, at: Path) -> Ended:
-        """Run it to its end."""
+        """Run the copy to its end."""
         try:
             return self.start(at).wait(COPY_SECONDS)
         finally:

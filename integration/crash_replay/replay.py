@@ -42,11 +42,11 @@ class Outcome:
 
     @property
     def name(self) -> str:
-        """Its name, by which ``--image`` replays it."""
+        """The name of the image, with which ``--image`` replays it."""
         return f"{self.way}/{self.point}/{self.shape}/{self.seed}"
 
     def line(self) -> str:
-        """Write it as JSON."""
+        """Return the outcome as one line of JSON."""
         return json.dumps({"image": self.name, **asdict(self)})
 
 
@@ -60,7 +60,7 @@ def survivors(writes: list[Write], shape: str, chance: random.Random) -> list[Wr
     if shape == "reordered":
         chance.shuffle(kept)
     if shape == "torn" and kept:
-        # One write was in flight: some of its sectors are written.
+        # One write was in flight at the power loss, so the disk has only some of its sectors.
         torn = chance.randrange(len(kept))
         offset, data = kept[torn]
         kept[torn : torn + 1] = [

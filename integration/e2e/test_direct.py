@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 
-#: Size of the file. Its last bytes do not fill a block, so they use the page cache.
+#: Size of the file. The last bytes do not fill a block, so they are written through the page cache.
 FILE_BYTES = 24 * tree.MIB + 123
 #: Maximum number of bytes of the file in the page cache, with read-ahead.
 CACHED_MAX = tree.MIB

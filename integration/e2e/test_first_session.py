@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 
 FILE_BYTES = 256 * tree.MIB
-#: Maximum number of page faults of a session. A session touches little more than its buffers, some
-#: 5 000 pages. If its TLS records were returned to the system after each run, it would touch 35
-#: 000.
+#: Maximum number of page faults of a session. A session touches about 5 000 pages, mostly its
+#: buffers. If the server returned the memory of TLS records to the system while it sends, the
+#: session would touch about 35 000 pages.
 FAULTS_MAX = 12_000
 
 

@@ -1,6 +1,6 @@
-"""Permission bits of a copy: the source's, without those that would grant its owner's rights.
+"""Permission bits of a copy: those of the source, without the set-user-id and set-group-id bits.
 
-Bits that forbid their owner to write do not prevent a later run from resuming.
+A file or folder that its owner may not write does not prevent a later run from resuming.
 """
 
 from __future__ import annotations

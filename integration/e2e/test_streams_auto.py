@@ -20,7 +20,7 @@ FILES = 24
 FILE_BYTES = 8 * tree.MIB
 #: Rate of one connection in bytes per second, as a TCP window limits it on a long path.
 RATE_BYTES_PER_SECOND = 1.5 * tree.MIB
-#: what the far side accepts, and the control connection
+#: Maximum number of connections that the far end accepts, including the control connection.
 STREAMS_MAX = 12
 #: Default number of streams of a transfer that is not tuned.
 STREAMS_FIRST = 4

@@ -1,7 +1,7 @@
-"""Storage targets, one of which is ten times slower: it delays only its own objects.
+"""A storage target that is ten times slower than the others delays only its own objects.
 
-The limits sleep, so that the rates do not depend on this machine; the compared values were measured
-in one run, in turns.
+The targets limit their rate by sleeping, so the rates do not depend on this machine. The compared
+values were measured in one run, in turns.
 """
 
 from __future__ import annotations

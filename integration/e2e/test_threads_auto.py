@@ -68,7 +68,8 @@ def test_distant_storage_gets_as_many_threads_as_help(
     for threads in [str(USUAL), "auto"]:
         how = [*far(folder, slow), "--threads", threads]
         here: list[Word] = ["--durability", "none", "--overwrite=always", "--progress", "json"]
-        # The end with the slow storage tunes its threads, whether it drives the transfer or not.
+        # The end with the slow storage tunes the number of its threads. This end is `dray serve` if
+        # `is_there` is true, and otherwise `dray cp`.
         is_there = {"push": slow == "sink", "pull": slow == "source"}.get(way, False)
         here += [] if is_there else how
         ends: list[Word] = [f"{source}/", f"{sink}/"]
@@ -99,7 +100,8 @@ class Crowded:
     """A web server that gets slower with the number of concurrent requests, also in total."""
 
     BODY = bytes(range(256)) * (4 * FILE_BYTES // 256)
-    #: duration of one answer, and the additional time for each concurrent one
+    #: Duration of an answer in seconds without other requests, and the exponent of its growth with
+    #: the number of concurrent requests.
     SECONDS = 0.03
     POWER = 1.6
 

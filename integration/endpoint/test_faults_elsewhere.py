@@ -314,7 +314,7 @@ def test_a_fenced_holder_writes_nothing_more(
 def only_finished(before: Snapshot, after: Snapshot) -> None:
     """Fail if a holder continued to write after it could know that it had lost its lease.
 
-    Only writes to its own partial files are allowed, which were in progress at that time.
+    Only writes to its own partial files that were in progress at that time are allowed.
     """
     changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
     own = {path for path in changed if path.rsplit(b"/", 1)[-1].startswith(b".dray-")}

@@ -2,14 +2,16 @@
 
 ``python -m integration.errno_sweep --help`` lists the options.
 
-One copy runs per case. A supervisor (:mod:`integration.harness.supervise`) fails one call of one
-process, then the same command runs again without a fault. A case is good if
+A case runs the same copy twice. In the first run, a supervisor
+(:mod:`integration.harness.supervise`) lets one system call of one process fail. The second run has
+no fault. A case succeeds if
 
-- the first run ends in bounded time, by itself, with a documented exit code and without a panic;
-- no file under a final name is wrong, and exit code 0 means that the tree is identical;
-- the second run ends with exit code 0, and the tree is identical;
-- no file of dray remains; or a run reports the remaining ones, and ``dray log sweep`` removes them
-  once they are old.
+- the first run ends by itself before a time limit, with a documented exit code and without a panic;
+- after the first run, no file under a final name has wrong content, and if the exit code is 0, the
+  copied tree is identical to the source;
+- the second run ends with exit code 0, and the copied tree is identical to the source;
+- no temporary file of dray remains, or one of the runs reports each remaining file, and
+  ``dray log sweep`` removes these files once they are old.
 
 The cases come from counting the calls of a copy, so a new call of the program is in the next sweep.
 """

@@ -75,7 +75,7 @@ class Case(NamedTuple):
         return self.fault.key.call.startswith("unlink") and self.fault.name == "ENOENT"
 
     def __str__(self) -> str:
-        """Write it so that :func:`parse` reads it."""
+        """Write the case in the form that :func:`parse` reads."""
         fault = self.fault
         place = fault.key.place.replace(" ", "-")
         stays = "+" if fault.stays else ""
@@ -115,9 +115,9 @@ def moments(count: int) -> list[int]:
 def of_scene(scene: str, counts: Mapping[Key, int], *, kills: bool = True) -> Iterator[Case]:
     """Return every case of a counted copy.
 
-    Each errno occurs once at the first, at the middle and at the last call of a kind. Unless it
-    means "try again", it also occurs at all calls from the middle one on. A kill occurs at each of
-    these three calls.
+    There is a case for each errno at the first, at the middle and at the last call of a kind. There
+    is also a case in which all calls from the middle call on fail with the errno, unless the errno
+    means "try again". There is a case with a kill at each of these three calls.
     """
     for key in sorted(counts):
         count = counts[key]

@@ -218,7 +218,7 @@ def judge_exit(ended: Ended, *, killed: bool) -> Ran:
 
 
 class Copy:
-    """``dray cp`` on one host: one process is both ends."""
+    """``dray cp`` on one host. One process is both the source and the sink."""
 
     def __init__(self, bench: Bench, data: Data, name: str, options: Mapping[str, Any]) -> None:
         """Prepare; ``options``: arguments, and whether the destination has an older version."""
@@ -311,7 +311,7 @@ def until_free(start: Callable[[], Ran]) -> Ran:
 
 
 class Served(Copy):
-    """``dray cp`` with ``dray serve``; one of them is supervised."""
+    """``dray cp`` with ``dray serve``. The supervisor observes one of the two processes."""
 
     def __init__(self, bench: Bench, data: Data, name: str, options: Mapping[str, Any]) -> None:
         """Prepare; ``options`` also contains ``push`` and the ``victim``."""
@@ -326,7 +326,7 @@ class Served(Copy):
             wrap = self.supervisor.wrap if self.is_server else []
             root = self.sinks if self.push else self.data.source.parent
             self.server = self.bench.serve(root, *POOL, listen=self.listen, wrap=wrap)
-            # The same command each time: its address is a part of it.
+            # Use the same address for each server, because all runs must use the same command.
             self.listen = self.server.address
         return self.server
 
@@ -375,7 +375,7 @@ class Served(Copy):
 
 
 class ThirdParty:
-    """A copy between two endpoints; one of them is supervised."""
+    """A copy between two endpoints. The supervisor observes one of the two."""
 
     def __init__(self, bench: Bench, data: Data, name: str, options: Mapping[str, Any]) -> None:
         """Prepare; ``options`` contains ``push`` and the ``victim``, ``source`` or ``sink``."""

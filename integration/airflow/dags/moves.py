@@ -125,7 +125,7 @@ with DAG("move_renewed", schedule=None, catchup=False):
             **renewed,
         )
 
-#: Copies one folder in shards that all write into it.
+#: Copies one folder in shards. All shards write into the same destination folder.
 with DAG("move_shards", schedule=None, catchup=False):
 
     @task

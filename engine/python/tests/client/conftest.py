@@ -42,7 +42,7 @@ class Blocking:
 
 
 class Awaiting:
-    """The awaiting client. The test drives it from outside its event loop."""
+    """An :class:`AsyncClient` with blocking methods, for tests that are not asynchronous."""
 
     def __init__(self, url: str, **options: Loose) -> None:
         self.loop = asyncio.new_event_loop()

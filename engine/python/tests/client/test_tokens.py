@@ -40,7 +40,7 @@ def test_a_file_is_read_again_when_it_changes_and_only_then(tmp_path: Path) -> N
     path.write_text("two\n")
     os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
     assert tokens.current() == "one"
-    # Renewal jobs replace the file: they write a new file and rename it.
+    # Jobs that renew a token write a new file, and rename it to the name of the token file.
     (tmp_path / "new").write_text("three")
     (tmp_path / "new").replace(path)
     assert tokens.current() == "three"
