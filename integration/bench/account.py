@@ -38,12 +38,12 @@ class Processes:
     wrap: Sequence[str] = ()
 
     def cpu_seconds(self) -> float:
-        """CPU seconds of all of them, including ended ones."""
+        """Return the CPU seconds of all processes of the tool, including ended processes."""
         ended = resource.getrusage(resource.RUSAGE_CHILDREN)
         return ended.ru_utime + ended.ru_stime + sum(map(cpu_seconds_of, self.pids()))
 
     def pids(self) -> list[int]:
-        """List the living ones."""
+        """List the process ids of the processes that have not ended."""
         return sorted(_below(os.getpid()))
 
     def close(self) -> None:
@@ -78,14 +78,14 @@ class Group(Processes):
         self.wrap = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(self._procs)]
 
     def cpu_seconds(self) -> float:
-        """CPU seconds of all of them, including ended ones."""
+        """Return the CPU seconds of all processes of the tool, including ended processes."""
         with contextlib.suppress(FileNotFoundError):
             return int((self._folder / "cpuacct.usage").read_text(encoding="ascii")) / 1e9
         first = (self._folder / "cpu.stat").read_text(encoding="ascii").splitlines()[0]
         return int(first.split()[1]) / 1e6
 
     def pids(self) -> list[int]:
-        """List the living ones."""
+        """List the process ids of the processes that have not ended."""
         return [int(pid) for pid in self._procs.read_text(encoding="ascii").split()]
 
     def close(self) -> None:
@@ -104,7 +104,7 @@ class Group(Processes):
 
 
 def places(own: str) -> list[Path]:
-    """Return where a group might be made, the best place first.
+    """Return the folders in which a control group might be made, the best folder first.
 
     :param own: content of ``/proc/self/cgroup``
     """
@@ -119,7 +119,7 @@ def places(own: str) -> list[Path]:
 
 
 def processes() -> Processes:
-    """Start to count: by a group if that is permitted."""
+    """Return a counter of processes. It uses a control group if that is permitted."""
     for place in places(Path("/proc/self/cgroup").read_text(encoding="ascii")):
         if (place / "cgroup.procs").exists():
             with contextlib.suppress(OSError):
@@ -128,7 +128,7 @@ def processes() -> Processes:
 
 
 class Memory:
-    """Samples how much memory processes hold together.
+    """Samples the total memory of the processes of a tool.
 
     Counts private memory and mapped files, except mapped tmpfs pages, which belong to the data.
     """
@@ -171,7 +171,7 @@ class Memory:
 
 
 def busy_seconds() -> float:
-    """CPU seconds that all processors have spent on anything since the machine's start."""
+    """Return the CPU seconds that all processors have been busy since the machine's start."""
     with Path("/proc/stat").open(encoding="ascii") as file:
         words = [int(word) for word in file.readline().split()[1:9]]
     idle, waiting = words[3], words[4]
@@ -179,7 +179,7 @@ def busy_seconds() -> float:
 
 
 def own_seconds() -> float:
-    """CPU seconds of this process."""
+    """Return the CPU seconds of this process."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 

@@ -72,7 +72,7 @@ class Content:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on a copy."""
+    """The result of the check of a copy."""
 
     #: The fault. Empty if the copy is correct.
     fault: str

@@ -46,7 +46,7 @@ class Sizes:
 
     @property
     def disk_bytes(self) -> int:
-        """Size of each disk, with room for two copies of its part."""
+        """The size of each disk, which has room for two copies of the data on this disk."""
         return 2 * self.files * self.file_bytes // DISKS + 256 * MIB
 
 

@@ -72,7 +72,7 @@ class Machine:
 
 
 def has_kernel_tls() -> bool:
-    """Return true if the kernel can do TLS. dray does not use this (decision 0026)."""
+    """Return true if the kernel supports TLS. dray does not use kernel TLS (decision 0026)."""
     try:
         return "tls" in (IPV4 / "tcp_available_ulp").read_text(encoding="utf-8").split()
     except OSError:
@@ -101,14 +101,14 @@ def file_system(place: Path, mounts: str) -> str:
     for line in mounts.splitlines():
         before, _, after = line.partition(" - ")
         point = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), before.split()[4]))
-        # Of several mounts at one point, only the last is visible.
+        # If several file systems are mounted at one point, only the last mount is visible.
         if place.is_relative_to(point) and point.is_relative_to(found):
             found, kind = point, after.split()[0]
     return kind
 
 
 class Network:
-    """The network of the tools."""
+    """The network in which the tools run."""
 
     #: True if the network is private. Servers that listen on all addresses run only in such a
     #: network.

@@ -1,4 +1,4 @@
-"""The results of runs, and the numbers computed from them; the same from a file as from the run."""
+"""The results of runs, their form in a file, and the numbers that are computed from them."""
 
 from __future__ import annotations
 
@@ -158,11 +158,11 @@ class Line:
 
 
 def rotated(names: Sequence[str], turn: int, turns: int) -> list[str]:
-    """Return the order of a round: each tool has other predecessors than last time.
+    """Return the order of the tools in a round. Each tool has another predecessor in each round.
 
-    A tool that runs before another leaves the machine's memory and caches in a certain state. The
-    rows are those of E. J. Williams (1949), "Experimental designs balanced for the estimation of
-    residual effects of treatments", with the first one as given.
+    The state in which a tool leaves the machine's memory and caches may change the result of the
+    next tool. The orders are the rows of the design in E. J. Williams (1949), "Experimental designs
+    balanced for the estimation of residual effects of treatments". The first row is ``names``.
     """
     count = len(names)
     zigzag = [at // 2 + 1 if at % 2 else -(at // 2) % count for at in range(count)]
@@ -212,7 +212,7 @@ def merged(parts: Sequence[Results]) -> Results:
 
 
 def _differences(one: Results, other: Results) -> list[str]:
-    """Name the properties that two runs must share to be merged, and do not."""
+    """Name the properties that differ between two runs, although merged runs must share them."""
     found = [
         name for name in ("scale", "base", "megabits") if getattr(one, name) != getattr(other, name)
     ]
@@ -234,13 +234,13 @@ def samples_of(results: Results, case: Case, tool: str) -> list[Sample]:
 
 
 def times_as_fast(results: Results, case: Case, tool: str, as_tool: str) -> float:
-    """Compute how many times as fast a tool is as another, by rounds; 0 if one has no run."""
+    """Return the median ratio of the speeds of two tools, or 0 if one of them has no run."""
     found = ratios(samples_of(results, case, as_tool), samples_of(results, case, tool))
     return statistics.median(found) if found else 0.0
 
 
 def lines(results: Results, set_name: str, where: str, congestion: str) -> list[Line]:
-    """Compute a table: every tool's line, in the order of the rows."""
+    """Compute the lines of a table, one for each tool, in the order of the rows."""
     size = next(each.size for each in results.sets if each.name == set_name)
     good: dict[str, list[Sample]] = {row.name: [] for row in results.rows}
     errors: dict[str, str] = {}
@@ -282,7 +282,7 @@ def lines(results: Results, set_name: str, where: str, congestion: str) -> list[
 
 
 def _fastest_peers(rows: list[Row], good: dict[str, list[Sample]]) -> dict[str, str]:
-    """Name the fastest of each kind that is not ours."""
+    """Name the fastest tool of each kind, without the tools of dray."""
     best: dict[str, tuple[float, str]] = {}
     for row in rows:
         if row.kind in KINDS_OF_PEERS and not row.is_ours and good[row.name]:

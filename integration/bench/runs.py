@@ -1,4 +1,4 @@
-"""The runs: every tool in turns, each in a fresh folder, with warm memory, checked afterwards."""
+"""Runs all tools in turns, each in a new folder with warm memory, and checks each copy."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def say(words: str) -> None:
 def run_all(
     asked: Asked, network: machine.Network, results: Results, keep: Callable[[], None]
 ) -> None:
-    """Run everything; ``keep`` is called after each run."""
+    """Run all tools in all rounds. Call ``keep`` after each run."""
     mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
     for place in asked.places:
         where = machine.file_system(place.resolve(), mounts)
@@ -151,7 +151,7 @@ def _tell(data: Data, sample: Sample) -> None:
 
 
 def _run_quietly(asked: Asked, tool: Tool, ground: _Ground, wanted: check.Content) -> Sample:
-    """Run a tool, again if others used too much of the processors; the quietest run counts."""
+    """Run a tool. Repeat a run that other processes disturbed, and return the quietest run."""
     tried = []
     for _ in range(asked.tries):
         machine.await_quiet(asked.wait)
@@ -167,7 +167,7 @@ def _run_quietly(asked: Asked, tool: Tool, ground: _Ground, wanted: check.Conten
 
 
 def disturbance(sample: Sample) -> float:
-    """Return the fraction of all processors' time that others have used during a run."""
+    """Return the fraction of all CPU time that other processes have used during a run."""
     return sample.foreign_seconds / (sample.seconds * CPUS) if sample.seconds else 0.0
 
 
@@ -191,7 +191,7 @@ def _run(asked: Asked, tool: Tool, ground: _Ground, wanted: check.Content) -> Sa
             except (RuntimeError, AssertionError, OSError, subprocess.SubprocessError) as error:
                 return replace(sample, error=f"its servers do not start: {_first(error)}")
             if ground.where != "tmpfs":
-                # Pending writes of earlier runs are no part of this one.
+                # Write pending data of earlier runs now, so that it does not delay this run.
                 os.sync()
             watch = Watch(asked.path) if asked.path else None
             with (
@@ -224,7 +224,8 @@ def _measure(asked: Asked, scene: Scene, command: Command, sample: Sample) -> Sa
         process = scene.start(log, command.words, command.env)
         code = _await(process, limit)
         if is_durable and code == 0:
-            # Data without a sync has not arrived: dray waits for that by itself.
+            # Data counts as arrived only when it is on stable storage. dray waits for this by
+            # itself, but other tools do not. So the measured time includes a sync.
             code = _await(scene.start(log, ["sync", "-f", scene.sink], {}), limit)
         seconds = time.monotonic() - began
         cpu = of.cpu_seconds() - cpu
@@ -260,7 +261,7 @@ def _peaks(memory: account.Memory, timed: int) -> tuple[int, ...]:
 
 
 def _own_seconds(path: WidePath | None) -> float:
-    """CPU seconds of the measuring itself."""
+    """Return the CPU seconds that the measurement itself has used."""
     return account.own_seconds() + (path.cpu_seconds() if path else 0.0)
 
 

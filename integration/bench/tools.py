@@ -42,7 +42,7 @@ THIRD = "third party"
 
 @dataclass(frozen=True)
 class Command:
-    """The timed command."""
+    """The command whose time is measured."""
 
     words: list[Word]
     env: dict[str, str] = field(default_factory=dict)
@@ -119,7 +119,8 @@ class Scene:
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "PATH": PATH, "HOME": str(self.folder), **env},
                 cwd=self.folder,
-                # Ctrl-C on the terminal is for the benchmark, which then ends this with a clean-up.
+                # Ctrl-C on the terminal must reach only the benchmark, which then ends this process
+                # and cleans up.
                 start_new_session=True,
             )
 
@@ -148,7 +149,7 @@ class Scene:
         return path
 
     def give_to_nobody(self, *folders: Path) -> list[Word]:
-        """Give folders to a server that refuses root; return its command prefix."""
+        """Give folders to a non-root user. Return the command prefix that selects this user."""
         if os.geteuid() != 0:
             return []
         for folder in folders:
@@ -159,7 +160,7 @@ class Scene:
 
 @dataclass(frozen=True)
 class Tool:
-    """One row of the table."""
+    """A compared tool, which is one row of each table."""
 
     name: str
     title: str
@@ -181,7 +182,7 @@ class Tool:
     travels: bool = False
     #: Letters of the data sets with which the tool runs. Empty means all sets.
     sets: str = ""
-    #: Name of the engine's example that is the tool. Empty for other tools.
+    #: Name of the engine's example program, if this program is the tool. Otherwise empty.
     example: str = ""
     #: Instruction to install the tool, if apt-get cannot install it.
     remedy: str = ""

@@ -1,4 +1,4 @@
-"""A transfer continued elsewhere: another endpoint or replica, two rivals, a frozen holder."""
+"""Transfers that another endpoint continues or disturbs, and transfers that use a replica."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_the_second_of_two_waits_and_adopts_the_files_of_the_first(
         assert (second.state, second.error) == ("done", None), words(second)
         assert second.bytes.sent < MIB, words(second)
         assert second.files.adopted + second.files.skipped > 300, words(second)
-        # Only now: before this the second one's log exists.
+        # Check this only now. Before, the log of the second transfer exists.
         scene.check_done(faults=0)
 
 
@@ -213,7 +213,7 @@ def test_two_concurrent_transfers_never_mix_their_bytes(
             mixed = [
                 path for path in entries if all(v.get(path) != entries[path] for v in versions)
             ]
-            # A folder's time is that of its last change.
+            # Ignore folders: the modification time of a folder is the time of its last change.
             assert [path for path in mixed if entries[path].kind == "file"] == []
             large = {path for path in entries if path.startswith((b"large", b"rest"))}
             of = [all(entries[path] == v[path] for path in large) for v in versions]
@@ -228,7 +228,7 @@ def test_a_thawed_driver_is_refused_after_another_resumed(
     scenes: Scenes, fault: Faults, tally: Tally
 ) -> None:
     scenes.seconds(push=True)
-    # Each takes more than a minute.
+    # Each case takes more than a minute.
     for _ in range(max(1, MOMENTS // 5)):
         part = fault.chance.uniform(0.1, 0.8)
         print(f"push: frozen at {part:.3f}")

@@ -230,7 +230,7 @@ def test_rate_priority_and_deadline_change_while_it_runs(scenes: Scenes, push: b
         await_state(client, "t", "active")
         assert client.transfer("t").request["priority"] == 9
         assert client.transfer("t").request["rate_max"] == MIB
-        # At 1 MiB a second the rest would take two minutes.
+        # Without the change, the rest of the data would take two minutes at 1 MiB/s.
         client.change("t", rate_max=RATE, priority=1, deadline=None)
         done, _ = scene.check_done()
         assert "deadline" not in {k for k, v in done.request.items() if v is not None}

@@ -87,7 +87,7 @@ def test_a_policy_change_lets_an_urgent_transfer_preempt(
         assert settled.bytes.sent <= at_most
         assert (settled.rate.now, settled.rate.granted) == (0, 0)
         b = on.done("b", "B")
-        # Not a byte while the other ran.
+        # This transfer sent no byte while the other transfer ran.
         assert on.show("a").bytes.sent <= settled.bytes.sent + unheld_bytes(RATE)
         a = on.done("a", "A")
         assert a.tries == b.tries == 1, "the same session continued"
@@ -177,7 +177,7 @@ def test_a_kill_in_the_middle_of_a_hold_loses_nothing(
         ended = {id: on.done(id, id.upper()) for id in ("a", "b", "c")}
         times = [moment(ended[id].ended_at) for id in ("c", "b", "a")]
         assert times == sorted(times)
-        # Durable data is not sent again; data in flight is.
+        # Durable data is not sent again, but data in flight at the kill is sent again.
         for transfer in ended.values():
             assert transfer.bytes.sent <= B_BYTES + 2 * MIB + RATE // 2, transfer.bytes
 
@@ -185,7 +185,7 @@ def test_a_kill_in_the_middle_of_a_hold_loses_nothing(
 def test_a_held_transfer_obeys_changes_and_the_endpoints_stop(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
-    """A push: the driving endpoint itself holds it."""
+    """Hold a push. The endpoint that drives the transfer is also its source."""
     sink, source = begin(start_endpoint, policy="priority")
     with stage(sink, source) as on:
         on.make("A", B_BYTES, at=sink)

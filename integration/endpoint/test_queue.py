@@ -1,4 +1,4 @@
-"""Queued transfers are started, refused and purged as documented: on one endpoint."""
+"""One endpoint starts, refuses and purges queued transfers as documented."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_purge_reports_the_deleted_files(endpoint: Endpoint) -> None:
         assert message.startswith("purged: 1 partial file, "), message
         assert int(message.split()[4]) > MIB, message
         assert tree.leftovers(endpoint.root("out")) == []
-        # A repetition finds nothing, and reports that.
+        # A second call finds nothing to remove, and reports this.
         client.cancel("t", purge=True)
         until(
             lambda: "no partial data" in client.transfer("t").notices[-1], "no notice of the purge"
@@ -145,7 +145,7 @@ def test_cancelling_reports_the_end(endpoint: Endpoint) -> None:
         assert said.startswith("t cancelled: "), said
         assert "\n  purged: 1 partial file, " in said, said
         assert tree.leftovers(endpoint.root("out")) == []
-        # Nothing is left to do: the answer is the present state.
+        # The call has nothing to do, so its answer is the present state of the transfer.
         assert "\n  purged: the transfer had left no partial data" in cancel("--purge")
         assert json.loads(cancel("--json"))["state"] == "cancelled"
 
@@ -188,7 +188,7 @@ SOON_SECONDS = 2.0
 
 
 def narrow(endpoint: Endpoint, roots: tuple[Root, ...], **config: Any) -> None:  # noqa: ANN401
-    """Restart it with other roots and keys."""
+    """Restart an endpoint with other roots and configuration keys."""
     endpoint.stop()
     endpoint._roots = {root.name: root for root in roots}
     endpoint._extra.update(config)

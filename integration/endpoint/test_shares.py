@@ -49,7 +49,7 @@ def request(
     push: bool = False,
     **more: Any,  # noqa: ANN401 - the fields of a request
 ) -> tuple[Request, Ticket]:
-    """Write a request for the file, and get the ticket at the other end."""
+    """Return a request for the file, and the ticket for it from the other endpoint."""
     direction, path = ("write", f"from-{id}") if push else ("read", "x")
     ticket = there.mint_ticket(id, direction, [f"/data/{path}"], active.key)  # type: ignore[arg-type]
     far = Place(passive.place(path), ticket.ticket, ticket.key, ticket.address)
@@ -76,7 +76,7 @@ def measure(clients: Mapping[str, Client], seconds: float = MEASURED_SECONDS) ->
 
 
 def await_moving(client: Client, *ids: str, bytes_: int = 2 * MIB, seconds: float = 30) -> None:
-    """Wait until each has this many durable bytes."""
+    """Wait until each transfer has this many durable bytes."""
     until = time.monotonic() + seconds
     while any(client.transfer(id).bytes.durable < bytes_ for id in ids):
         assert time.monotonic() < until, [client.transfer(id) for id in ids]
@@ -222,7 +222,7 @@ def test_an_owner_is_limited_in_sessions_connections_and_memory(
 def test_the_other_end_bounds_an_owners_sessions_too(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
-    """Transfers without a slot there wait, and are done in the end."""
+    """Let transfers without a slot at the other endpoint wait until they get a slot."""
     a = start_endpoint("a")
     b = start_endpoint("b", config={"limits": {"per_owner_active": 1}})
     tree.make_file(b.root("x"), 6 * MIB, seed=3)

@@ -67,7 +67,7 @@ def streams(scene: Scene) -> list[Connection]:
 
 
 def carriers(scene: Scene) -> list[Connection]:
-    """Return the connections that carried objects. Some are opened in advance and not needed."""
+    """Return the data connections that carried objects. Ignore unused spare connections."""
     least = tree.MIB // 4
     return [each for each in streams(scene) if (each.up if scene.push else each.down) > least]
 
@@ -82,7 +82,7 @@ def pairs(endpoint: Endpoint) -> list[dict[str, Any]]:
 
 
 def seen_until_done(scene: Scene, id: str) -> set[int]:
-    """Wait for the end; return the numbers of streams that the endpoint reported meanwhile."""
+    """Wait for the end of a transfer. Return the numbers of streams that the endpoint reported."""
     said: set[int] = set()
     while True:
         now = scene.client().transfer(id)
@@ -128,7 +128,8 @@ def test_a_transfer_begins_with_the_streams_of_an_earlier_one(
         shutil.rmtree(scene.folder / "tree")
         before, carried_before = len(streams(scene)), scene.carried()
         scene.submit("second", **how)
-        # Half a second of them: tuning cannot have found another number by then.
+        # Wait for the bytes of half a second. In this time, the endpoint cannot have tuned the
+        # number again, so the streams are those with which the transfer began.
         scene.await_carried(carried_before + int(found * RATE_BYTES_PER_SECOND / 2))
         begun = len(streams(scene)) - before
         print(f"found {pair}; the next one has {begun}")
@@ -150,7 +151,7 @@ def test_a_rate_limited_transfer_records_no_tuning(
     scene = Scene(start_endpoint, files, push=push, config=config)
     try:
         scene.submit(streams="auto", rate_max=None, durability="none")
-        # In this time a session without a rate would have found a number.
+        # In this time, a session without a maximum rate would have found a number of streams.
         scene.await_carried(18 * RATED_BYTES_PER_SECOND)
         said = scene.client().transfer("t").streams
         scene.client().cancel("t")

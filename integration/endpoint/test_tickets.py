@@ -150,7 +150,7 @@ def test_a_ticket_opens_only_its_own_paths(two_endpoints: Two, name: str) -> Non
 def test_a_ticket_of_another_holder_opens_nothing(
     two_endpoints: Two, start_endpoint: Callable[..., Endpoint], name: str
 ) -> None:
-    """Not with another endpoint's key, and not at another endpoint."""
+    """Refuse a ticket for another endpoint's key, and a ticket that another endpoint issued."""
     a, b = two_endpoints
     make(b)
     ticket = mint(a, b)
@@ -279,7 +279,7 @@ def test_a_ticket_needs_the_permissions_of_its_owner(two_endpoints: Two) -> None
     }
     before = tree.hash_file(b.root("x.dat"))
     ended = carry(a, request)
-    # A ticket to create files replaces nothing, whatever the request says.
+    # A ticket that permits only new files replaces no file, even if the request asks for it.
     assert tree.hash_file(b.root("x.dat")) == before
     assert ended["files"]["skipped"] == 1 or ended["state"] in ("failed", "incomplete"), ended
 
@@ -294,7 +294,8 @@ def test_an_expired_ticket_is_refused_with_its_expiry(two_endpoints: Two) -> Non
     time.sleep(1.2)
     ended = carry(a, pull(b, ticket))
     assert_refused(ended, "unauthorized", "the ticket expired", GET_ANOTHER)
-    # The same request with another ticket resumes: tickets are no part of a request's identity.
+    # The same request with another ticket resumes the copy, because the ticket is no part of a
+    # request's identity.
     again = pull(b, mint(a, b))
     assert carry(a, again)["state"] == "done"
     shown = dray(
@@ -337,7 +338,7 @@ def test_a_ticket_that_is_revoked_while_its_transfer_moves_ends_it(two_endpoints
     began = time.monotonic()
     ended = await_end(a, "t", seconds=30)
     assert_refused(ended, "unauthorized", f"ticket {ticket['id']} was revoked", GET_ANOTHER)
-    # It would have run for another ten seconds and more.
+    # Without the revocation, the session would have run for more than ten further seconds.
     assert time.monotonic() - began < 10
     assert ended["bytes"]["durable"] > 0
     shown = ask(b, "GET", f"/v1/tickets/{ticket['id']}", token=b.token()).json
@@ -454,7 +455,7 @@ def test_a_ticket_follows_the_current_rules_of_the_root(
 def test_a_ticket_is_renewed_while_its_transfer_moves(
     two_endpoints: Two, start_endpoint: Callable[..., Endpoint]
 ) -> None:
-    """Through five lifetimes of the ticket, each of a few seconds."""
+    """Move data for five times the lifetime of the ticket, which is a few seconds."""
     a = two_endpoints.a
     b = start_endpoint("short", config={"tickets": {"lifetime": 5}})
     make(b, 12 * MIB)

@@ -1,4 +1,4 @@
-"""A tier with two fast roots, each of which is a device: one is full, or cannot be reached."""
+"""A tier with two fast roots on separate devices. One device is full or cannot be reached."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def two(tmp_path: Path) -> Two:
 
 @pytest.fixture
 def disks(tmp_path: Path) -> Iterator[tuple[Two, dict[str, loop.Disk]]]:
-    """Make roots whose fast ones are file systems."""
+    """Make the roots of a tier. Each fast root is a separate file system."""
     if loop.reason():
         pytest.skip(loop.reason())
     (tmp_path / "slow").mkdir()
@@ -82,7 +82,7 @@ def disks(tmp_path: Path) -> Iterator[tuple[Two, dict[str, loop.Disk]]]:
 
 
 def device(tier: Tier, root: str) -> TierDevice:
-    """Return a fast root of the tier. Before the first round, nothing is known about it."""
+    """Return a fast root of the tier. Before the first scan of the tier, its fields are 0."""
     known = (one for one in tier.devices if one.root == root)
     return next(known, TierDevice(root))
 
@@ -103,7 +103,7 @@ def is_state(wanted: dict[tuple[str, int], str]) -> Callable[[Tier], bool]:
 
 
 def check(folder: Path, sums: dict[str, str]) -> None:
-    """Fail unless a version is whole."""
+    """Fail unless a version is complete and has the right content."""
     for name, wanted in sums.items():
         assert digest(folder / name) == wanted, folder / name
 
@@ -182,7 +182,7 @@ def test_a_full_device_loses_only_its_own_caches(
         assert (staged.hit, staged.to) == (False, "/fast2/a/1")
         until(client, "restored", lambda tier: states(tier)["a", 1] == "demoted")
         assert restart(client, "a").hit
-        # With space again, a version is restored to its own device.
+        # When its first device has space again, a version is restored to this device.
         foreign.unlink()
         more.unlink()
         until(client, "empty", lambda tier: device(tier, "fast1").free > 40 * MIB)
@@ -232,7 +232,7 @@ def test_a_device_that_fails_stops_only_its_own_versions(
         tier = until(client, "lost", lambda tier: device(tier, "fast2").error is not None)
         assert "Input/output error" in str(device(tier, "fast2").error)
         assert tier.error is None
-        # The other device continues.
+        # The tier continues to use the other device.
         sums["c", 1] = two.write("fast1", "c", 1, 3 * MIB)
         until(client, "demoted", lambda tier: states(tier).get(("c", 1)) == "demoted")
         job = client.request_write("burst", WriteRequest("d", 1, MIB, mtbf_seconds=60))
@@ -242,7 +242,8 @@ def test_a_device_that_fails_stops_only_its_own_versions(
         staged = restart(client, "a")
         assert (staged.hit, staged.to) == (False, "/fast1/a/1")
         check(two.fast1 / "a/1", sums["a", 1])
-        # The newest version of b is on the failed device only, so no older one is given instead.
+        # The newest version of b is only on the failed device. The endpoint reports an error, and
+        # does not restore an older version of b.
         with pytest.raises(DrayError, match="only the fast root /fast2 has the version"):
             client.stage_in(StagingRequest(application="b"))
         kept = next(one for one in client.tier("burst").versions if one.application == "b")
@@ -390,7 +391,7 @@ def test_two_tiers_with_one_fast_root_lose_nothing(
         with endpoint.client() as client:
             until(client, "settled", lambda tier: settled(tier) and tier.used <= 8 * MIB)
     for below, content in sums.items():
-        # Each version is whole on at least one of the three roots.
+        # At least one of the three roots has a complete copy of each version.
         places = [folder / below for folder in two]
         whole = [place for place in places if all(digest(place / n) == content[n] for n in content)]
         assert whole, below
@@ -444,7 +445,7 @@ def test_queued_transfers_wait_until_the_slow_root_is_mounted(
         endpoint.start()
         with endpoint.client() as client:
             until(client, "refused", lambda tier: tier.error is not None)
-            # A transfer elsewhere is not delayed.
+            # A transfer to a root outside of the tier is not delayed.
             client.submit(Request("/fast/file", "/data/copy", id="other"))
             assert client.wait("other", timeout_seconds=END_SECONDS).state == "done"
             time.sleep(3.0)

@@ -36,7 +36,7 @@ def is_demoted(tier: Tier, name: str) -> bool:
 
 
 def until(client: Client, job: str, fits: Callable[[WriteJob], bool]) -> WriteJob:
-    """Wait until a job is as wanted."""
+    """Wait until a condition holds for a job."""
     end = time.monotonic() + scene.END_SECONDS
     while True:
         found = client.write_job(job)
@@ -110,7 +110,7 @@ def test_an_expired_lease_frees_the_device(tier: Callable[..., Endpoint]) -> Non
         first = client.request_write("burst", WriteRequest("a", 1, MIB, lease_seconds=2))
         second = client.request_write("burst", WriteRequest("b", 1, MIB))
         granted(client, first.id)
-        # A renewed lease lasts.
+        # A renewed lease does not expire.
         for _ in range(5):
             time.sleep(1.0)
             client.renew_write(first.id)
@@ -223,7 +223,7 @@ def test_datawarp_owns_space_and_takes_no_turns(tier: Callable[..., Endpoint]) -
         jobs = [client.request_write("burst", WriteRequest(name, 1, 12 * MIB)).id for name in "abc"]
         assert granted(client, jobs[0]).state == "granted"
         assert granted(client, jobs[1]).state == "granted"
-        # The third one waits for space, and not for a turn.
+        # The third job waits for space. It does not wait until other applications have written.
         third = until(client, jobs[2], lambda job: "do not fit" in (job.reason or ""))
         assert third.state == "waiting"
         assert client.write_job(jobs[0]).state == "granted"
