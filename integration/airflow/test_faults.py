@@ -238,8 +238,8 @@ def test_run_is_marked_failed(scene: Scene, dag_id: str) -> None:
         run.await_task("move", "running" if dag_id == "move_waiting" else "deferred")
         scene.await_moving()
         if dag_id == "move_deferred":
-            # The process that Airflow still names has ended; no other process may be killed in its
-            # place.
+            # Airflow still names the process of the deferred task, but this process has ended. Fail
+            # instead of killing another process that may have got the same process id.
             with pytest.raises(RuntimeError, match="is deferred"):
                 run.kill("move")
         run.mark_failed()
@@ -262,7 +262,8 @@ def test_a_user_marks_the_task_failed(scene: Scene, dag_id: str) -> None:
         # Durable data is kept, and clearing the task resumes from it.
         run.clear("move")
         run.await_end()
-    # All durable data of started files; the small ones were complete.
+    # The new try resumes all durable data of unfinished files. The small files may be complete, so
+    # their bytes may not count as resumed.
     resumed = run.result("move")["bytes_resumed"]
     assert resumed >= stopped.bytes.durable - SMALL_FILES * SMALL_BYTES
     assert len(scene.transfers()) == 1

@@ -85,7 +85,8 @@ def test_all_modules_and_stories_are_imported(tmp_path: Path) -> None:
         },
     )
     assert done.returncode == 0, done.stderr
-    # The last line: before it modules may print missing features of this Airflow.
+    # Parse only the last line. Before this line, modules may print which features this version of
+    # Airflow lacks.
     version, count, failed = json.loads(done.stdout.splitlines()[-1])
     assert version.startswith("3.1.")
     assert count > 20

@@ -37,7 +37,7 @@ class Write(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """Bytes that were reported as durable when the recording had this many entries."""
+    """A report of the copy: the durable bytes, and the length of the recording at that time."""
 
     entries: int
     bytes_durable: int
@@ -54,7 +54,7 @@ class Way:
     is_served: bool = False
 
     def __str__(self) -> str:
-        """Name it."""
+        """Return the name of the way."""
         return f"{self.kind}-{self.durability}-{'serve' if self.is_served else 'cp'}"
 
 
@@ -118,13 +118,13 @@ class Copier:
     """Runs the copy of ``data`` into ``tree`` on a disk. All runs use the same command."""
 
     def __init__(self, bench: Bench, data: Data, way: Way) -> None:
-        """Prepare; no process runs yet."""
+        """Store the arguments. No process runs yet."""
         self.bench, self.data, self.way = bench, data, way
         self.server: Server | None = None
         self.listen = "127.0.0.1:0"
 
     def start(self, at: Path, *words: Word) -> Process:
-        """Start it into the file system that is mounted at ``at``."""
+        """Start the copy into the file system that is mounted at ``at``."""
         into: Word = f"{at}/"
         if self.way.is_served:
             self.server = self.bench.serve(at, listen=self.listen)

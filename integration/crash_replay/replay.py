@@ -149,7 +149,10 @@ def replay(
     chosen: Iterable[tuple[int, str]],
     seed: int,
 ) -> Iterator[Outcome]:
-    """Lose the power at each chosen point, in ascending order; check, run again, check."""
+    """Replay a power loss at each chosen point, in ascending order.
+
+    For each image: check the files, run the copy again, and check the files again.
+    """
     data = copier.data
     builder = Builder(recording, folder)
     for point, shape in chosen:

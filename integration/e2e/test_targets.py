@@ -194,5 +194,6 @@ def test_one_slow_target_of_eight_costs_the_others_nothing(bench: Bench, limited
         f"{limited}: the others took {layout.seconds / free.seconds:.2f} times as long as without"
     )
     assert layout.rate >= 1.5 * by_file.rate
-    # The simulator has the exact bound (1.05); here the machine is busy.
+    # The test in the simulator checks the exact bound, 1.05. This bound is larger, because other
+    # processes use this machine.
     assert layout.seconds <= 1.5 * free.seconds

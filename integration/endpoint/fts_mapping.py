@@ -283,7 +283,7 @@ def _origins(request: Words) -> list[Words]:
 
 
 def _fields_back(request: Words) -> dict[str, Json]:
-    """Return the fields of a file that the request has as fields of its own."""
+    """Return the fields of an FTS file that correspond to fields of the request."""
     words: dict[str, Json] = {}
     if "size" in request.get("content", {}):
         words["filesize"] = request["content"]["size"]
@@ -309,7 +309,8 @@ def _content(file: Words, params: Words) -> dict[str, Json]:
     given = _checksum(file.get("checksum"))
     known = (file.get("metadata") or {}).get("adler32")
     if given is None and known:
-        # The strategy chose md5, or a checksum that one end lacks; Rucio's own value is as good.
+        # The checksum strategy of the job chose md5, or a checksum that one end cannot compute. Use
+        # the adler32 that Rucio knows.
         given = f"adler32:{known}"
     if given is not None:
         content["checksum"] = given

@@ -84,7 +84,7 @@ class Issuer:
         return {**about, "kty": "EC", "crv": "P-256", "x": x, "y": y}
 
     def config(self, **more: Json) -> Json:
-        """Return the ``[[issuer]]`` of an endpoint that trusts it."""
+        """Return the ``[[issuer]]`` table of an endpoint that trusts this issuer."""
         audiences = [self.audience]
         return {"url": self.url, "audiences": audiences, "keys": str(self.keys), **more}
 
@@ -122,7 +122,7 @@ class Issuer:
         return self.token(*scopes, exp=expires, nbf=expires - 60, iat=expires - 60, **claims)
 
     def sign(self, header: Json, claims: Json, algorithm: str, secret: bytes = b"") -> str:
-        """Assemble a token; ``secret`` is for HS256."""
+        """Assemble a token. Only HS256 uses ``secret``."""
         signed = ".".join(encode(json.dumps(part).encode()) for part in (header, claims))
         if algorithm == "none":
             return f"{signed}."
@@ -195,18 +195,18 @@ class Served:
         self._thread.start()
 
     def document(self, path: str) -> bytes | None:
-        """Return the document at a path; the keys are not at a guessable path."""
+        """Return the document at a path. Only the discovery document names the path of the keys."""
         if path == "/realm/.well-known/openid-configuration":
             return json.dumps({"issuer": self.url, "jwks_uri": f"{self.url}/certs?x=1"}).encode()
         return self.issuer.keys.read_bytes() if path == "/realm/certs?x=1" else None
 
     def config(self, **more: Json) -> Json:
-        """Return the ``[[issuer]]`` of an endpoint that uses it."""
+        """Return the ``[[issuer]]`` table of an endpoint that gets the keys from this server."""
         found = {"url": self.url, "audiences": [self.issuer.audience]}
         return {**found, "ca": str(self._authority.file), **more}
 
     def stop(self) -> None:
-        """Stop serving; a repetition changes nothing."""
+        """Stop the server. A second call changes nothing."""
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()

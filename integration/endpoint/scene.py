@@ -61,7 +61,7 @@ class Data:
         return self.source.parent
 
     def replica(self) -> Path:
-        """Copy it, once, and return the exported folder."""
+        """Copy the exported folder unless a copy exists. Return the folder of the copy."""
         top = self.served.with_name(f"{self.served.name}-replica")
         if not top.exists():
             shutil.copytree(self.served, top, symlinks=True)
@@ -70,13 +70,13 @@ class Data:
 
     @property
     def whole_bytes(self) -> int:
-        """Bytes of all its files."""
+        """Total size of all files of the tree in bytes."""
         entries = self.wanted.values()
         return sum(entry.size for entry in entries if entry.kind == "file")
 
     @property
     def hole_bytes(self) -> int:
-        """Bytes of holes in its files, which are durable at the sink without being sent."""
+        """Bytes of holes in the files of the tree. They count as durable, but are never sent."""
         entries = self.wanted.items()
         return sum(
             tree.hole_bytes(os.path.join(os.fsencode(self.source), path))
@@ -102,7 +102,7 @@ def make_data(top: Path, size: int = DATA_BYTES, *, seed: int = 9, files: int = 
 
 
 class Scene:
-    """A source's endpoint and a sink's, one of which drives; a proxy in front of the other."""
+    """Two endpoints: the active one drives transfers, the passive one is behind a proxy."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class Scene:
         return self.active if name == "active" else self.passive
 
     def client(self, endpoint: Endpoint | None = None) -> Client:
-        """Return a client of the active endpoint, or of another; it lives as long as the scene."""
+        """Return a client of the active or of another endpoint. The scene closes the client."""
         endpoint = endpoint or self.active
         if endpoint.address not in self._clients:
             self._clients[endpoint.address] = endpoint.client(policy=CALLS)
@@ -157,7 +157,7 @@ class Scene:
         return made
 
     def twin(self, name: str = "third") -> Endpoint:
-        """Start an endpoint on the active one's folder, as another host of the same storage."""
+        """Start an endpoint that exports the active endpoint's folder, like a second host."""
         return self.another(name, self.data.served if self.push else self.sink.root())
 
     def replica(self) -> tuple[Endpoint, Proxy]:
@@ -207,11 +207,11 @@ class Scene:
         return dataclasses.replace(request, **more)
 
     def submit(self, id: str = "t", *, active: Endpoint | None = None, **more: Any) -> Transfer:  # noqa: ANN401
-        """Submit it at the active endpoint, or at another."""
+        """Submit the scene's transfer to the active endpoint, or to another endpoint."""
         return self.client(active).submit(self.request(id, active=active, **more))
 
     def wait(self, id: str = "t", *, active: Endpoint | None = None) -> Transfer:
-        """Wait until it has ended."""
+        """Wait until a transfer has ended."""
         return self.client(active).wait(id, timeout_seconds=END_SECONDS)
 
     def carried(self) -> int:
@@ -219,12 +219,12 @@ class Scene:
         return sum(proxy.counted()[0 if self.push else 1] for proxy in self._proxies)
 
     def await_moment(self, part: float) -> int:
-        """Wait until this part of the data has been sent; return the bytes."""
+        """Wait until this fraction of the data has been sent. Return the number of sent bytes."""
         self.await_carried(int(part * self.data.whole[self.push][1]))
         return self.carried()
 
     def await_carried(self, count: int, seconds: float = END_SECONDS) -> None:
-        """Wait until this many bytes have been sent, or until the transfer has ended before."""
+        """Wait until this many bytes have been sent."""
         until = time.monotonic() + seconds
         while self.carried() < count:
             assert time.monotonic() < until, f"{self.carried()} bytes in {seconds} s, not {count}"
@@ -246,7 +246,10 @@ class Scene:
     def check_done(
         self, id: str = "t", *, active: Endpoint | None = None, faults: int = 1
     ) -> tuple[Transfer, int]:
-        """Fail unless all data has arrived and little was sent twice; return how much."""
+        """Fail unless all data has arrived and little was sent twice.
+
+        Return the transfer, and the number of bytes that were sent twice.
+        """
         done = self.wait(id, active=active)
         assert done.state == "done", words(done)
         assert done.error is None, words(done)
@@ -287,20 +290,20 @@ class Scene:
 
 
 class Tally:
-    """The sums of many moments, for the output."""
+    """Counts the results of many fault times, for the output of the test."""
 
     def __init__(self, name: str) -> None:
         """Start empty."""
         self.name, self.worst, self.moments, self.resumed = name, 0, 0, 0
 
     def add(self, excess: int, *, has_resumed: bool) -> None:
-        """Count a moment."""
+        """Count the result of one fault time."""
         self.moments += 1
         self.worst = max(self.worst, excess)
         self.resumed += has_resumed
 
     def say(self) -> None:
-        """Print it."""
+        """Print the counts."""
         print(
             f"{self.name}: {self.moments} moments, {self.resumed} resumed, "
             f"at worst {self.worst / tree.MIB:.1f} MiB sent twice"

@@ -50,7 +50,7 @@ class Sample:
     """The resources of a process."""
 
     def __init__(self, pid: int) -> None:
-        """Sample them."""
+        """Read the resources that the process uses now."""
         status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
         fields = dict(line.split(":", 1) for line in status.splitlines())
         self.rss = int(fields["VmRSS"].split()[0]) << 10
@@ -122,7 +122,7 @@ class Watch:
         assert self.most.descriptors < DESCRIPTORS, str(self.most)
 
     def assert_calm_again(self) -> None:
-        """Fail unless its resources soon return to the earlier amounts."""
+        """Fail unless the endpoint's resources soon return to the amounts at the start."""
         until = time.monotonic() + CALM_SECONDS
         while True:
             now = Sample(self.endpoint.pid)
@@ -148,7 +148,7 @@ def many_descriptors() -> Iterator[None]:
 
 
 class Attack:
-    """Sockets to an endpoint, from addresses of this host, all closed at the end."""
+    """Opens sockets from addresses of this host to an endpoint. Closes all of them at the end."""
 
     def __init__(self, endpoint: Endpoint, token: str) -> None:
         """Start without sockets."""
@@ -310,7 +310,7 @@ def deep_json(attack: Attack) -> None:
 
 
 def listeners(attack: Attack) -> None:
-    """Thousands of event listeners; most are refused, the others cost little."""
+    """Open thousands of event streams. Most are refused, and the others use little memory."""
     opened = 0
     while opened <= 50 or (attack.is_on and opened < 2000):
         opened += 1

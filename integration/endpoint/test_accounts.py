@@ -204,12 +204,12 @@ def test_storage_calls_have_the_permissions_of_the_account(scene: AccountScene) 
         if what == "checksum":
             assert answer["checksum"] == "062c0215"
     assert not folder.exists()
-    # In a folder with the sticky bit every account may create, and remove only its own files.
+    # The folder has the sticky bit: every account may create files, but may remove only its own.
     theirs = scene.data / "open/theirs"
     theirs.write_bytes(b"root's")
     assert call("alice", "POST", "rm", {"path": "/data/open/theirs"})[0] == 403
     assert theirs.exists()
-    # The next call on the same endpoint acts as its own caller.
+    # The next call of the endpoint runs as the account of the next caller.
     assert call("bob", "POST", "mkdir", {"path": "/data/open/bobs"})[0] == 201
     assert owners(scene.data / "open/bobs") == numbers("bob")
 
@@ -245,8 +245,8 @@ def test_a_staged_copy_is_freed_by_its_owners_account(scene: AccountScene) -> No
             assert owners(copy / "x") == numbers("alice")
             with pytest.raises(DrayError):
                 bob.evict_staging(staged.id)
-            # Alice may not remove a file that now belongs to another account; none of it is
-            # removed.
+            # The folder of the fast copy now belongs to another account, so Alice may not remove
+            # the file. The eviction removes no part of the fast copy.
             os.chown(copy, STRANGER, STRANGER)
             with pytest.raises(DrayPermanentError, match="/fast/run/x was kept: Permission denied"):
                 alice.evict_staging(staged.id)

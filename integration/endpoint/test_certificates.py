@@ -324,7 +324,7 @@ def test_a_revoked_certificate_is_refused_soon_without_a_restart(
         assert len(kept_lists) > before, "the log does not report it"
         assert str(world.lists) in kept_lists[-1]
         assert "fetch the revocation list again" in kept_lists[-1]
-    # Repaired, in the other form that authorities publish: it is in force again.
+    # A repaired list is in force again. Use DER, the other form in which authorities publish lists.
     later = world.authority.issue("later-gone", "/DC=org/DC=dray/CN=bob")
     file = later.file()
     world.authority.revoke(later)

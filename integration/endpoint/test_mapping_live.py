@@ -198,11 +198,12 @@ def test_a_run_of_xrootd_is_done_and_comes_back_as_it_was(sites: Sites, name: st
     run = xrd.run_of([word.replace("5bdc0fda", sites.adler32) for word in argv], env)
     mapped = xrd.request_of(run, *roots, size=SIZE, modified=name)
     id = mapped.request["id"]
-    # The server has created it.
+    # XRootD's server creates an empty file at the destination before it runs the program.
     there = sites.ends["a"].root(mapped.request["destination"]["url"].removeprefix("/data/"))
     there.parent.mkdir(parents=True, exist_ok=True)
     there.write_bytes(b"")
-    # It waits until the labels are set: an ended transfer does not change any more.
+    # Delay the start until the labels are set, because the labels of an ended transfer cannot be
+    # changed.
     soon = datetime.now(timezone.utc) + timedelta(seconds=2)
     request = {**mapped.request, "not_before": soon.isoformat()}
     sites.ask("a", "POST", "/v1/transfers", sites.with_tickets(request, "a"))

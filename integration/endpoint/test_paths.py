@@ -310,7 +310,7 @@ SESSION = {
 
 
 def converse(place: Place, role: int, *paths: bytes) -> str:
-    """Request a session; return the endpoint's frames until it ends, or waits for more."""
+    """Request a session. Return all frames until the endpoint ends the session or waits."""
     peer = Peer(place.endpoint.address)
     peer.tls.settimeout(20)
     said = []
@@ -351,7 +351,7 @@ def test_no_session_writes_out_of_its_root(place: Place, trick: str, claimed: bo
     paths = (b"data/in", path.removeprefix(b"data/in/")) if claimed else (path,)
     said = converse(place, SINK, *paths)
     if "READY" in said:
-        # It was accepted; then writes must fail, or stay within the root.
+        # The session was accepted. Its writes must fail or stay within the root.
         assert trick in ("coded", "link-itself", "link", "dot-dot-first") or claimed, said
     assert state(place) == before
     # The endpoint still serves others.
@@ -423,7 +423,7 @@ def test_no_spelling_widens_a_narrow_token(place: Place) -> None:
 
 
 def test_followed_links_stay_within_the_requested_paths(place: Place) -> None:
-    """Permissions apply to a path, so a link leads no further than below it."""
+    """Follow a link only if its target is below a path for which the token has permission."""
     token = place.endpoint.token("storage.read:/data/in/sub", "storage.modify:/data/in/sub")
     sub = place.endpoint.root("in/sub")
     source = sub / "tree"

@@ -51,7 +51,8 @@ class Watch:
                 is_own = int(process.name) == own
                 try:
                     self.seen.add((process / "cmdline").read_bytes())
-                    # People who copy may have their own token in the environment; services may not.
+                    # Users of the command may have their own token in its environment. A service
+                    # must not have a token in its environment.
                     if not is_own and b"endpoint\0run" in (process / "cmdline").read_bytes():
                         self.seen.add((process / "environ").read_bytes())
                 except OSError:
@@ -182,7 +183,7 @@ def play(a: Endpoint, b: Endpoint, issuer: Issuer, folder: Path, secrets: Secret
         for client in (here, there_):
             said.append(repr(client))
         list(here.files("works"))
-    # Every wrong place for a ticket; and answers that show requests.
+    # Put the ticket into every wrong field, and make calls whose answers contain requests.
     ticket_ = secrets.tickets["works"]
     wrong = {
         "id": "wrong",
@@ -199,7 +200,7 @@ def play(a: Endpoint, b: Endpoint, issuer: Issuer, folder: Path, secrets: Secret
     for path in (f"/v1/tickets/{ticket_}", f"/v1/transfers/{ticket_}", f"/v1/staging/{ticket_}"):
         keep("ticket as id", ask(b, "DELETE", path, token=tokens["b"]))
         keep("ticket as id", ask(b, "GET", path, token=tokens["b"]))
-    # Its caller gets the written path back; no other caller does.
+    # The answer of this call contains the path, and so the ticket. Only its caller gets the answer.
     ask(b, "POST", "/v1/storage/rm", {"path": f"/data/{ticket_}"}, token=tokens["b"])
     for where in ("/v1/transfers", "/v1/transfers/works", "/v1/events?after=1&timeout=1"):
         keep(where, ask(a, "GET", where, token=tokens["root"]))
@@ -302,7 +303,8 @@ def test_state_keys_and_configuration_are_private(
         home = endpoint.folder / "endpoint"
         for each in [home, *home.rglob("*")]:
             mode = stat.S_IMODE(each.stat().st_mode)
-            # The fixtures rewrite the configuration; in a private folder.
+            # Ignore the configuration: the fixtures rewrite it with other permissions. Its folder
+            # is private.
             if mode & 0o077 and each.name not in ("drayd.toml", "drayd.example.toml"):
                 wrong.append(f"{each.relative_to(home)}: {mode:o}")
         assert stat.S_IMODE((home / "state").stat().st_mode) & 0o077 == 0

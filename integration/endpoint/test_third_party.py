@@ -97,7 +97,7 @@ def test_clear_data_that_one_end_forbids_is_refused_at_submission(
         kept = [bytes(each.kept_up + each.kept_down) for each in scene.proxy.connections]
         assert not any(sample in each for each in kept), "the content was sent without TLS"
         assert os.listdir(scene.sink.root()) == []
-        # Without the option it succeeds.
+        # Without the option for clear data, the transfer succeeds.
         scene.submit(rate_max=None)
         assert scene.wait().state == "done"
         scene.check_identical()

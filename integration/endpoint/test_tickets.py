@@ -444,7 +444,7 @@ def test_a_ticket_follows_the_current_rules_of_the_root(
     assert_refused(ended, "permission_denied", words, "ask the endpoint's administrator")
     assert ended["tries"] == 1, ended
     assert not b.root("new.dat").exists()
-    # The same ticket has its old rights again.
+    # After the old configuration is restored, the same ticket has its rights again.
     b.stop()
     rules[direction] = ["alice"]
     b.start()

@@ -143,7 +143,7 @@ def test_a_push_without_a_number_of_bytes_counts_what_it_lists(push: Push) -> No
     push.start("a", ticket, rate_max=2 * MIB)
     tier = scene.until(push.client, "counted", lambda tier: tier.incoming > 0)
     assert tier.incoming <= 12 * MIB
-    # Other claims see the bytes.
+    # These bytes are not free for later claims.
     big = push.ticket("big", MIB, bytes=24 * MIB)
     found = push.claimed(big, is_admitted=False)
     assert found.space is not None

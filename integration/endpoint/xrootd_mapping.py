@@ -72,7 +72,7 @@ ENV: dict[str, Rule] = {
     "XRD_CSLIST": Rule("not needed", "adler32 and crc32c are always known"),
     "XRDTPC": Rule("not needed", "says that this is such a run"),
 }
-"""Variables that say something about the transfer; the server's others are its own."""
+"""Environment variables that describe the transfer. The server sets others, which are ignored."""
 
 
 class UnknownArgument(ValueError):

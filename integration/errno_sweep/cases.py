@@ -96,7 +96,7 @@ def parse(text: str) -> Case:
 
 
 def errnos(key: Key) -> tuple[int, ...]:
-    """Return the errnos that this call may meet there."""
+    """Return the errnos with which a call may fail at its place."""
     if key.place == SOCKET:
         return GONE
     found = ERRNOS.get(key.call, ANY)
@@ -132,7 +132,7 @@ def of_scene(scene: str, counts: Mapping[Key, int], *, kills: bool = True) -> It
 
 
 def sample(cases: Iterable[Case], count: int, seed: int) -> list[Case]:
-    """Draw ``count`` cases by a seed: each kind of call as often as any other.
+    """Draw ``count`` cases at random. Each kind of call is drawn equally often.
 
     A draw from all cases would mostly hit the calls that have many errnos.
     """

@@ -69,11 +69,11 @@ class Scene(Protocol):
         ...
 
     def run(self) -> Ran:
-        """Run the copy; the fault is armed."""
+        """Run the copy with the fault that the supervisor is set to inject."""
         ...
 
     def rerun(self) -> Ran:
-        """Run it once more, without a fault."""
+        """Run the copy once more, without a fault."""
         ...
 
     def top(self) -> Path:
@@ -476,11 +476,13 @@ class ThirdParty:
         recovery = time.monotonic() + STAY_SECONDS
         while time.monotonic() < until:
             if time.monotonic() > recovery:
-                # A permanent fault is an outage: after its end the transfer must continue.
+                # End a permanent fault after some time. The transfer must then continue, as after
+                # an outage.
                 self.supervisor.fault = None
             for endpoint in (self.source, self.sink):
                 if not endpoint.is_running:
-                    # The transfer continues when its endpoint is back, as after any crash.
+                    # The fault has ended the endpoint. Restart the endpoint without the fault. The
+                    # transfer must then continue, as after any crash.
                     self.supervisor.fault = None
                     endpoint.start()
             try:

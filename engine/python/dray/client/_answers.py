@@ -256,11 +256,11 @@ class Transfer:
 
     @property
     def is_terminal(self) -> bool:
-        """True if the transfer has ended. Only a call can then change it."""
+        """True if the transfer has ended. Only a call can then change the transfer."""
         return self.state in TERMINAL_STATES
 
     def raise_for_failures(self) -> None:
-        """Raise the error of the transfer, or else of its first failed file.
+        """Raise the error of the transfer, or if it has none, the error of its first failed file.
 
         Return if there is no error.
 

@@ -105,7 +105,8 @@ class Awaiting(Base):
         until = time.monotonic() + step.seconds
         arguments = request_words(step, self._tokens)
         fault = late(self._address)
-        # Tried twice, because the pinned endpoint may have a new certificate for its old key.
+        # Try twice: the pinned endpoint may have a new certificate for the pinned key, so that the
+        # first try fails with the certificate that was fetched before.
         for _ in range(2):
             http = await self._connected(until - time.monotonic())
             if isinstance(http, Fault):

@@ -37,8 +37,8 @@ class Safety(enum.Enum):
 
     #: A repetition changes nothing.
     REPEATABLE = "repeatable"
-    #: Repeat only if the endpoint cannot have started the call: it was unreachable, or refused as
-    #: busy.
+    #: Repeat only if the endpoint cannot have started the call, because the endpoint was
+    #: unreachable or refused the call as busy.
     ONCE = "once"
 
 
@@ -262,7 +262,7 @@ Verb = Literal["cancel", "pause", "resume", "retry"]
 def act(
     id: str, verb: Verb, *, purge: bool | None = None, version: int | None = None
 ) -> Call[answers.Transfer]:
-    """Cancel, pause, resume or retry. Each retry is a new attempt, so it is not repeatable."""
+    """Cancel, pause, resume or retry. A repeated ``retry`` would start a further attempt."""
     safety = Safety.ONCE if verb == "retry" else Safety.REPEATABLE
     body: dict[str, object] = {} if purge is None else {"purge": purge}
     if version is not None:
@@ -502,7 +502,7 @@ def renew_write(id: str) -> Call[WriteJob]:
 
 
 def complete_write(id: str) -> Call[WriteJob]:
-    """End a write job: its version is complete. Repeatable."""
+    """End a write job, and declare that its version is complete. Repeatable."""
     place = f"/v1/writes/{segment(id)}/complete"
     return Call("complete the write job", "POST", place, _reader_of(WriteJob))
 

@@ -16,8 +16,9 @@ MESSAGE_BYTES_MAX = 1 << 20
 class Message:
     """One message.
 
-    :param id: the id of this message, or else of the last earlier message with an id.
-    :param data: the lines of the message.
+    :param id: the id of this message. If the message has no id, the id of the last message that had
+        one.
+    :param data: the text of the message's ``data`` fields.
     """
 
     id: str | None
@@ -72,8 +73,8 @@ class Messages:
             self._size += len(value) + 1
         elif name == "id" and "\0" not in value:
             self._id = value
-        # Ignored: comments (an empty name), `event` and `retry`. The data has all fields, and the
-        # client has its own pauses.
+        # Ignore comments (an empty name), `event` and `retry`. The field `data` contains the type
+        # of the event, and the client computes its pauses itself.
         return None
 
     def _check(self) -> None:

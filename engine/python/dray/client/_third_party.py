@@ -104,7 +104,10 @@ def plan(
 
 
 class Copy:
-    """A submitted third-party copy. As a context manager, closes clients that it has opened."""
+    """A submitted third-party copy.
+
+    At the end of a ``with`` block, the clients that :func:`copy` has opened are closed.
+    """
 
     def __init__(self, client: Client, submitted: Transfer, own: list[Client]) -> None:
         """Store the client and the submitted transfer."""

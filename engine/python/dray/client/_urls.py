@@ -15,8 +15,8 @@ DEFAULT_PORT = 4735
 """The port of an endpoint if its ``dray://`` URL has no port."""
 
 _PORTS = {"dray": DEFAULT_PORT, "https": 443, "http": 80}
-#: The path is not checked here. The endpoint checks paths, so that the grammar is in one place
-#: only.
+#: This pattern accepts any path. Only the endpoint checks paths, so that only one program
+#: implements the grammar of paths.
 _URL = re.compile(r"(dray|https|http)://([^/?#\s]*)(.*)", re.DOTALL)
 
 
