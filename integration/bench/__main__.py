@@ -42,7 +42,7 @@ from integration.bench.results import BASE, Results
 TOOLS = (*peers.TOOLS, *ours.TOOLS)
 #: Tools of `make bench`: dray, and copy tools that most hosts have.
 SHORT = ("cp", "rsync", "dray-one", "dray", "dray-tls")
-#: Other measurements. The first argument selects one of them.
+#: Other measurements by name. The first argument of the command is the name.
 PARTS = {
     "wan": wan.main,
     "growth": growth.main,

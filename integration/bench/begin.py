@@ -105,7 +105,7 @@ def command(
 
 
 def row(tool: Tool, network: machine.Network, program: Path) -> Row:
-    """Describe a tool, and the reason if it cannot run."""
+    """Describe a tool. If the tool cannot run here, add the reason."""
     version = tool.find_version()
     if tool.is_ours:
         version = dataclasses.replace(tool, version=(str(program), "--version")).find_version()
@@ -182,7 +182,7 @@ class Kept:
             write(out / name, picture)
 
     def show(self) -> int:
-        """Print the tables and write the page, if requested; return the exit code."""
+        """Print the tables, and write the page if it is requested. Return the exit code."""
         runs.say("\n" + self._report.tables(self._results))
         runs.say(f"bench: results, tables and pictures are in {self._given.out}")
         if self._given.page:

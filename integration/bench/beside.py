@@ -1,4 +1,4 @@
-"""Commands beside one another: interleaved rounds, medians, a table and a JSON file.
+"""Compares commands in interleaved rounds, and writes medians to a table and a JSON file.
 
 A *way* is one command that moves the same bytes as the others. In each round all ways run in turn,
 so that a change of the machine meets all of them.

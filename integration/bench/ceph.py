@@ -59,7 +59,7 @@ class Gateway:
         """Start the gateway, and wait until it listens."""
         self.cluster, self.port = cluster, free_port()
         name = "client.rgw"
-        # Its user is only known to a cluster with keys.
+        # Only a cluster with keys knows the user of the gateway.
         keyring = cluster.make_user(name, "mon allow rwx", "osd allow rwx")
         common: list[Word] = ["-c", cluster.configuration, "-n", name, "--keyring", keyring]
         folder = cluster.folder / "rgw"
@@ -134,7 +134,7 @@ def bench_seconds(out: str) -> float:
 
 
 class Speed:
-    """All ways to copy one file into and out of a cluster."""
+    """Makes the ways to copy one file into and out of a cluster, with all compared programs."""
 
     def __init__(
         self, on: Cluster, server: XrdCeph | None, gateway: Gateway | None, size: int
@@ -275,7 +275,7 @@ class Speed:
 
 
 def missing_gateway() -> str:
-    """Return why no radosgw can be started; empty if one can."""
+    """Return why no radosgw can be started, or an empty text if radosgw can be started."""
     programs = ("radosgw", "radosgw-admin", "s3cmd")
     missing = [each for each in programs if shutil.which(each) is None]
     return f"not installed: {', '.join(missing)}" if missing else ""

@@ -48,7 +48,7 @@ class Sizes:
     #: delays of a message in seconds, of each OSD and of the slow OSD
     delay: float = 0.004
     slow_delay: float = 0.02
-    #: seconds after which another OSD is the slow one
+    #: Seconds after which another OSD becomes the slow OSD.
     turn: float = 2.0
     pool: str = "32MiB"
 
@@ -57,7 +57,7 @@ class Sizes:
 class Ended:
     """One copy."""
 
-    #: seconds from the first sent object until the last one that is on no slow OSD
+    #: Seconds between the first sent object and the last sent object that is on no slow OSD.
     others: float
     #: seconds until the first object was sent
     before: float
@@ -120,7 +120,7 @@ class Bench:
         return self._ended(way, SLOW if slow == NOBODY else slow, whole)
 
     def run_moving(self, way: str, order: str) -> Ended:
-        """Copy once, while the slow OSD changes; the result counts all objects."""
+        """Copy once while the slow OSD changes. The time of the result includes all objects."""
         is_over = threading.Event()
 
         def move() -> None:

@@ -1,4 +1,4 @@
-"""The data sets: one large file, large files, a source tree, many files of one size."""
+"""Makes the data sets: one large file, large files, a source tree, or many files of one size."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ ROOM = {
 
 
 def missing(name: str, scale: float, memory: int) -> str:
-    """Return why a set cannot be made; empty if it can.
+    """Return why a data set cannot be made, or an empty text if it can.
 
     :param memory: available bytes
     """

@@ -31,7 +31,7 @@ def example(name: str) -> Path:
 
 
 def build_of(tools: Iterable[Tool]) -> None:
-    """Build the examples of these tools in advance: their network has no connection outside.
+    """Build the examples of these tools before the tools run in a network without internet access.
 
     A failed build is noted in the tool's row.
     """

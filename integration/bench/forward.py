@@ -95,7 +95,7 @@ class Direction:
         self._settings = settings
         self._counters = counters
         self._under_way: deque[tuple[int, bytes, int]] = deque()
-        #: Time at which the bottleneck has sent its queue.
+        #: Time at which the bottleneck will have sent all packets of its queue.
         self._free_at = 0
         self._last_due = 0
 

@@ -59,7 +59,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Ended:
-    """One copy: seconds until the last object of the other bricks was sent, and of the whole."""
+    """Seconds of one copy: until the last object of the fast bricks was sent, and until its end."""
 
     others: float
     whole: float

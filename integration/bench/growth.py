@@ -65,7 +65,7 @@ def options() -> argparse.ArgumentParser:
 
 
 def missing(name: str, scale: float, where: Path) -> str:
-    """Return why a set does not fit; empty if it does."""
+    """Return why a data set does not fit on the disk or in memory, or an empty text if it fits."""
     if name not in BYTES:
         return datasets.missing(name, scale, machine.free_memory())
     room = round(datasets.ROOM[name] * scale) + DISK_RESERVE_BYTES

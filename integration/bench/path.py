@@ -63,7 +63,7 @@ class Seen:
 
 
 def rate_between(arrived: tuple[tuple[float, float], ...], begin: float, end: float) -> float:
-    """Compute MB per second between two moments; 0 without samples."""
+    """Compute MB per second between two times, or 0 if there are no samples."""
     there = [each for each in arrived if begin <= each[0] <= end]
     if len(there) < 2 or there[-1][0] <= there[0][0]:
         return 0.0
@@ -71,7 +71,7 @@ def rate_between(arrived: tuple[tuple[float, float], ...], begin: float, end: fl
 
 
 def steady_rate(arrived: tuple[tuple[float, float], ...]) -> float:
-    """Compute MB per second from the fifth second until almost all has arrived; else 0."""
+    """Compute MB per second from the fifth second until almost all bytes have arrived."""
     if not arrived:
         return 0.0
     enough = ALMOST_ALL * arrived[-1][1]
@@ -93,7 +93,7 @@ def rates(
 
 
 class WidePath(machine.OwnNetwork):
-    """Both networks, and the path between them. Only as root, within a private network."""
+    """A path between two networks. Needs root, and a process in a private network."""
 
     def __init__(self, folder: Path) -> None:
         """Start the path, without a delay and without a bound of the rate.
@@ -177,7 +177,7 @@ class WidePath(machine.OwnNetwork):
             self._words[begin + forward.LATE_NS] = 0
 
     def close(self) -> None:
-        """End it."""
+        """End the processes that forward packets."""
         for pid in self._pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

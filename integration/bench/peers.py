@@ -122,7 +122,7 @@ def _rsync(scene: Scene) -> Command:
 
 
 def _gridftp_server(scene: Scene, name: str, *, is_near: bool = False) -> str:
-    """Start a server; return its URL."""
+    """Start a server. Return the URL of the server."""
     port = machine.free_port()
     address = scene.ends.here if is_near else scene.ends.there
     home = scene.folder / name
@@ -301,7 +301,7 @@ def _sshd(scene: Scene) -> Path:
             "Subsystem sftp internal-sftp",
         ],
     )
-    # sshd starts itself again for each connection, and needs its absolute path for this.
+    # sshd executes its program again for each connection, and needs the absolute path for this.
     program = shutil.which("sshd", path=PATH) or "sshd"
     scene.serve("sshd", port, [program, "-D", "-e", "-f", config])
     return scene.write(

@@ -1,4 +1,4 @@
-"""The measuring itself runs, on little data: its numbers mean nothing here."""
+"""Run the measurements on so little data that their numbers mean nothing, to test the program."""
 
 from __future__ import annotations
 

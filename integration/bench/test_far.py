@@ -51,7 +51,7 @@ def test_a_copy_over_a_path_takes_its_delay_and_bandwidth(folder: Path, program:
     size = found.sets[0].size / 1e6
     for name in ("dray", "dray-tls", "dray-third"):
         sample = by_tool[name]
-        # Connecting, the handshake and one answer: two round trips at least.
+        # The connection, the handshake and one answer take at least two round trips.
         assert sample.seconds > size * 8 / 100 + 0.08, sample
         assert size < sample.seen.arrived[-1][1] < 1.1 * size, sample
         assert sample.where == "40 ms"
@@ -66,7 +66,7 @@ def test_growth_is_measured_with_the_memory_of_each_end(folder: Path, program: P
     found, _ = run(folder, program, "growth", *words, "--tools", "dray")
     ours = [each for each in found.samples if each.tool == "dray"]
     assert [(each.set, each.error) for each in ours] == [("f5", ""), ("g1", "")]
-    # The client's and the server's: both are positive.
+    # The peak memory of the client and that of the server both exceed 1 MiB.
     assert all(min(each.peaks[:2]) > 1 << 20 for each in ours), ours
     assert {each.where for each in ours} >= {"tmpfs"}
     assert list(folder.glob("dray-bench-*")) == []

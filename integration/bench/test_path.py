@@ -39,7 +39,7 @@ def packet(payload: int, *, segment: int = 0, protocol: int = 6) -> bytes:
 def test_a_joined_packet_takes_the_wire_of_its_segments() -> None:
     assert measure(packet(1448)) == (1500 + FRAME, 1448)
     assert measure(packet(10 * 1448 + 1, segment=1448)) == (10 * 1538 + 53 + FRAME, 14481)
-    # An answer without bytes is one frame, also if the kernel gives a segment size.
+    # A TCP packet without data is one frame, even if the kernel gives a segment size.
     assert measure(packet(0, segment=1448)) == (52 + FRAME, 0)
     assert measure(packet(100, protocol=17)) == (152 + FRAME, 0)
     assert measure(bytes(HEAD + 20)) == (20 + FRAME, 0)

@@ -1,4 +1,4 @@
-"""Measure whether vector reads (``kXR_readv``) would save time: the cost of a GB either way.
+"""Compare the cost per GB of single reads and of vector reads (``kXR_readv``) of XRootD.
 
 ``python -m integration.bench.vectors FOLDER`` starts an XRootD server in a private network, for
 files below ``FOLDER``. It reads the files with XrdCl, with one request for each piece or for many

@@ -90,7 +90,7 @@ def staging_with_id(request: StagingRequest) -> StagingRequest:
 
 
 def write_with_id(request: WriteRequest) -> WriteRequest:
-    """Return the request with an id, so that a repeated request finds the first one."""
+    """Add an id to a request to write, for the same reason as :func:`with_id`."""
     if request.id is not None:
         return request
     return dataclasses.replace(request, id=str(uuid.uuid4()))
