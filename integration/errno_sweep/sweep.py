@@ -41,7 +41,8 @@ class Outcome:
     #: Exit code and kind of error of the run with the fault, and of the run without it.
     first: str
     second: str
-    #: dray's own files after the second run. A sweep removes them once they are old.
+    #: dray's own files that remain after the second run, and that ``dray log sweep`` removes once
+    #: the files are old.
     swept: list[str] = field(default_factory=list)
     #: Violations that were found.
     faults: list[str] = field(default_factory=list)
@@ -49,7 +50,7 @@ class Outcome:
     seconds: float = 0.0
 
     def line(self) -> str:
-        """Write it as JSON."""
+        """Return the outcome as one line of JSON."""
         return json.dumps(asdict(self))
 
 
@@ -97,7 +98,7 @@ def judge(ran: Ran, data: Data, top: Path, copied: Path, *, is_last: bool) -> li
 
 
 def run(made: Scene, case: Case, data: Data, later: Later) -> Outcome:
-    """Run one case to its end."""
+    """Run a copy with the fault of the case, run the copy again without it, and judge both."""
     made.begin()
     try:
         made.supervisor.arm(case.fault)

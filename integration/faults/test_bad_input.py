@@ -84,9 +84,9 @@ def test_source_changes_during_the_copy(bench: Bench, source: Path, sink: Path) 
     old = tree.hash_file(large)
     allowed = Watcher.of(tree.describe(source), b"source")
     client = bench.start_slow_cp(*words, "--rate", "6MiB")
-    # While the program is stopped: the file's time stays the same during the write.
+    # Stop the program, so that it cannot look at the file's modification time during the write.
     client.send(signal.SIGSTOP)
-    # In place: neither its length nor its inode changes.
+    # Write in place, so that the length and the inode of the source file do not change.
     with large.open("r+b") as file:
         file.write(os.urandom(24 * tree.MIB))
     allowed[b"source/m/large"] |= {Content(24 * tree.MIB, tree.hash_file(large))}
@@ -163,7 +163,8 @@ def test_a_too_small_destination_is_detected_immediately(
 
 
 def test_disk_full_while_logging(bench: Bench, source: Path, sink: Path) -> None:
-    # Only the log lies on a file system of one page for it and one for the lease.
+    # Mount a file system of two pages for the folder of the log: one page for the log, and one for
+    # the lease. The copied files lie on another file system.
     with host.small_file_system(sink / ".dray-log", 2 * 4096):
         many = bench.folder / "many"
         many.mkdir()

@@ -31,7 +31,7 @@ class Broken:
     """A copy that was killed in its middle."""
 
     def __init__(self, bench: Bench, way: str, folder: Path | None = None) -> None:
-        """Start it in ``folder``, and kill it when a part is durable."""
+        """Start the copy in ``folder``, and kill the client when a part of the data is durable."""
         self.bench, self.way = bench, way
         self.folder = folder or bench.folder
         self.source = self.folder / "source"

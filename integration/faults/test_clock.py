@@ -60,7 +60,7 @@ def calendar(bench: Bench) -> Calendar:
 
 @pytest.fixture
 def source(bench: Bench) -> Path:
-    """Make a tree whose copy has a middle."""
+    """Make a tree with a large file, so that its copy can be interrupted in the middle."""
     top = bench.folder / "source"
     tree.make_tree(top, 100, seed=3)
     tree.make_file(top / "large", 64 * tree.MIB, seed=8)
@@ -84,7 +84,8 @@ def test_clock_steps_back_during_a_copy(
     assert 0 < ended.report["seconds"] < 120, "the report was made with the calendar"
     tree.assert_same(tree.describe(source), sink / "source")
     assert tree.leftovers(sink) == []
-    # Ten years before its files were made, the same command still finds all of them complete.
+    # Run the same command with the clock ten years before the times of the files. The command still
+    # finds all files complete.
     again = bench.cp(*words, wrap=calendar.wrap).expect(0)
     assert again.report["objects_sent"] == 0
 
@@ -110,7 +111,7 @@ def test_clock_steps_back_between_two_runs(bench: Bench, source: Path, calendar:
 
 @pytest.mark.parametrize("finished", [False, True], ids=["half", "whole"])
 def test_source_changed_into_the_past(bench: Bench, source: Path, finished: bool) -> None:
-    """The clock of the source's host steps back before its file is written: its time is older."""
+    """A source file is rewritten with an older modification time, as after a clock step back."""
     sink = bench.folder / "sink"
     sink.mkdir()
     words: list[Word] = ["-r", source, f"{sink}/"]

@@ -1,7 +1,8 @@
-"""A disk that fails writes for a while: files with final names are whole on the disk.
+"""A disk fails writes for a while: each file with its final name must be whole on the disk.
 
-The oracle is a remount: the page cache shows bytes that were written after a failed write-back,
-though ext4 keeps their blocks as unwritten, and a sync after the failed one succeeds.
+The tests read the files only after a remount, because the page cache hides the loss: after a failed
+write-back, ext4 marks the new blocks as unwritten. Later writes to these blocks are visible in the
+page cache, and a second sync succeeds. But after a remount, ext4 reads zeros from these blocks.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Copy:
         self.serve()
 
     def serve(self) -> None:
-        """Restart the server at the same address: the same command is the same transfer."""
+        """Restart the server at its old address, so that the same command resumes the transfer."""
         where = "127.0.0.1:0"
         if self.server is not None:
             self.server.kill()
@@ -85,7 +86,7 @@ class Copy:
         return self.bench.start_cp("--progress", "json", *words, source, sink, *peer)
 
     def finish(self, *words: Word) -> int:
-        """Run it until it reports success; return the number of runs."""
+        """Run the copy until it reports success, and return the number of runs."""
         for run in range(1, RUNS_MAX + 1):
             ended = self.start("--retries", "0", *words).wait(WAIT_SECONDS)
             if ended.code == 0:
@@ -93,7 +94,7 @@ class Copy:
         raise AssertionError(f"not done after {RUNS_MAX} runs\n{ended.out}\n{ended.words}")
 
     def remount_if_read_only(self) -> bool:
-        """Remount a file system that has shut down because it could not write its journal."""
+        """Remount the file system if a failed write of its journal has made it read-only."""
         if not self.volume.is_read_only():
             return False
         if self.server is not None:
@@ -103,7 +104,7 @@ class Copy:
         return True
 
     def close(self) -> tuple[bool, list[str]]:
-        """Remove everything. Return whether the disk has wrong bytes, and the leftover files."""
+        """Remove all files. Return whether the copy has wrong bytes, and the names of leftovers."""
         wanted = tree.hash_file(self.source)
         if self.server is not None:
             self.server.stop()

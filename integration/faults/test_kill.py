@@ -95,9 +95,9 @@ class Pair:
         return self.bench.start_cp("-r", *ends, "--pool", str(POOL_BYTES), *peer, *words)
 
     def finish(self, *words: Word, source: Path | None = None) -> Ended:
-        """Run the command until it is done.
+        """Run the command again and again until a run succeeds.
 
-        :raises AssertionError: if it never is.
+        :raises AssertionError: if no run succeeds.
         """
         said = ""
         runs, began = 0, time.monotonic()
@@ -108,7 +108,8 @@ class Pair:
                 return ended
             said = ended.words
             if ended.code == REFUSED and "another transfer is writing" in said:
-                # The listening end still syncs data of a lost session: that has not ended yet.
+                # The listening end still syncs data of the lost session, so this session still has
+                # the lease.
                 assert time.monotonic() - began < HELD_SECONDS, f"held for ever: {said}"
                 time.sleep(0.1)
                 continue

@@ -1,7 +1,8 @@
 """A run that is killed while it moves a file to a new partial file leaves nothing behind.
 
-A partial file with wrong bytes exists: its right bytes are copied to a new one. A kill in the
-middle may make the file start over; the next run still ends with the right bytes and no leftover.
+A partial file has one wrong bit. The next run copies the right bytes of this partial file to a new
+partial file, and is killed meanwhile. A later run may have to copy the whole file again. But it
+must end with the right bytes, and without leftovers.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def supervisor() -> Iterator[Supervisor]:
 
 
 def broken_by(bench: Bench, number: int) -> Broken:
-    """Start a copy in a folder of its own, kill it, and flip a bit of its durable data."""
+    """Start a copy in a new folder, kill the client, and flip a bit of the durable data."""
     folder = bench.folder / f"try{number}"
     folder.mkdir()
     made = Broken(bench, "cp", folder)

@@ -1,4 +1,8 @@
-"""Leftovers of interrupted runs: the next run removes its own, and reports those of others."""
+"""Leftovers of interrupted runs.
+
+A run removes leftovers of earlier runs of the same transfer. It only reports leftovers of other
+transfers.
+"""
 
 from __future__ import annotations
 

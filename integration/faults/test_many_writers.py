@@ -1,4 +1,4 @@
-"""Concurrent transfers write one folder: one writer for each file, each with its own clean-up."""
+"""Concurrent transfers into one folder: a file has one writer, which removes only its own files."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def source(bench: Bench) -> Path:
 
 
 def ends_of(bench: Bench, where: str) -> tuple[Path, str, list[Word]]:
-    """Return the destination's folder, its name, and the options to reach it."""
+    """Return the destination's folder, its name for ``dray cp``, and the options to reach it."""
     sink = bench.folder / "sink"
     sink.mkdir()
     if where == "here":
@@ -147,7 +147,7 @@ def seconds_of(copies: list[Process]) -> float:
 
 @pytest.mark.slow
 def test_three_limited_transfers_take_about_as_long_as_one(bench: Bench, source: Path) -> None:
-    """Each has its rate, and other files of one folder that ``dray serve`` writes to."""
+    """Three transfers with a rate limit each send different files to one ``dray serve`` folder."""
     sink, to, words = ends_of(bench, "there")
 
     def moved(groups: range) -> float:

@@ -92,7 +92,7 @@ def limit(somebody: list[str], server: Server, threads: int) -> None:
 
 
 def empty(folder: Path) -> None:
-    """Empty a folder without removing it: a server may have it open."""
+    """Empty a folder, but keep the folder itself, because a server may have it open."""
     for entry in folder.iterdir():
         shutil.rmtree(entry)
 

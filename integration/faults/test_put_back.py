@@ -1,4 +1,4 @@
-"""A source file that is rewritten in place while it is read, its modification time put back."""
+"""A source file is rewritten in place during a copy, and then gets its old modification time."""
 
 from __future__ import annotations
 

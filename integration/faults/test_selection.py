@@ -27,7 +27,7 @@ ODD = ("pipe", "socket", "device", "dangling", "closed")
 
 @pytest.fixture
 def source(bench: Bench) -> Path:
-    """Return a tree with one valid file, and one of every kind that cannot be copied."""
+    """Return a tree with one valid file, and with one entry of each kind that cannot be copied."""
     top = bench.folder / "source"
     (top / "deep").mkdir(parents=True)
     (top / "good").write_bytes(b"good")

@@ -1,4 +1,4 @@
-"""One data connection dies, with or without a close: the others carry its objects."""
+"""One data connection is closed or becomes silent, and the other connections send its objects."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def test_a_stalled_stream_is_given_up(bench: Bench, push: bool, after: float) ->
 
 #: Seconds within which a closed connection is detected. A silent connection takes two minutes.
 NOTICED_SECONDS = 20.0
-#: Size of the last object. It fits into the sockets of one connection, so the source has sent all
-#: of it after some seconds.
+#: Size of the last object. The object fits into the socket buffers of one connection, so the source
+#: has sent the whole object after some seconds, even if the other end reads nothing.
 LAST_BYTES = 192 << 10
 LAST_RATE = 64 << 10
 
@@ -95,7 +95,7 @@ def test_a_closed_stream_is_noticed_though_nothing_more_is_sent_on_it(
         client = bench.start_cp("-r", *ends, *how)
         proxy.await_bytes(LAST_BYTES // 3)
         frozen = proxy.freeze_data()
-        # The connection is silent meanwhile, and neither end has detected that.
+        # The connection is silent during this time, but neither end detects the silence.
         time.sleep(2 * LAST_BYTES / LAST_RATE)
         assert client.is_running()
         began = time.monotonic()

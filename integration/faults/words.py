@@ -28,13 +28,14 @@ def failed(ended: Ended) -> dict[str, dict[str, str]]:
 
 
 def check_rest(source: Path, arrived: Path, *but: str) -> None:
-    """Check that everything except some files has arrived, and these do not exist at all."""
+    """Check that all files except ``but`` have arrived, and that no file of ``but`` exists."""
     wanted, found = tree.describe(source), tree.describe(arrived)
     for name in but:
         path = os.fsencode(name)
         wanted = {key: entry for key, entry in wanted.items() if not key.startswith(path)}
         assert not [key for key in found if key.startswith(path)], f"{name} is there"
-    # A folder without a file of its source was written later than its source.
+    # If a file is missing, the folder that should contain it has a later modification time than the
+    # source folder. Leave such folders out.
     parents = {os.fsencode(str(Path(name).parent)).strip(b".") for name in but}
     lines = tree.differences(
         {key: entry for key, entry in wanted.items() if key not in parents},

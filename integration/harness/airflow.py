@@ -1,8 +1,8 @@
-"""A private Airflow: its four processes on loopback, called over REST, ended with their children.
+"""A private Airflow for the tests and the demo: four processes, which listen on loopback.
 
-For tests and for the demo. Invariant: every process that was started here carries a mark in its
-environment, and no process with the mark outlives :meth:`Airflow.close`, even outside its process
-group.
+The tests call this Airflow over REST. Invariant: each process that this module starts has a mark in
+its environment, and so have all children of the process. :meth:`Airflow.close` ends each process
+that has the mark, even if the process has left its process group.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Task(NamedTuple):
     #: State of the task. Empty before the task is scheduled.
     state: str
     tries: int
-    #: Id of the process that runs or ran the task. Its parent process supervises it. 0 means
-    #: unknown.
+    #: Id of the process that runs or ran the task. The parent of this process is Airflow's
+    #: supervisor of the task. 0 means unknown.
     pid: int
     #: Airflow's number of the triggerer that waits for the task. 0 means none.
     triggerer: int = 0
@@ -151,10 +151,11 @@ def connection(endpoint: Endpoint) -> str:
 class Airflow:
     """An Airflow with its own folder.
 
-    :param folder: folder for the database, logs and configuration. It is created if it is missing.
+    :param folder: folder for the database, logs and configuration. A missing folder is created.
     :param dags: folders with DAG files.
-    :param options: ``AIRFLOW__SECTION__KEY`` and other variables, which override those set here.
-    :param mark: mark of the processes. By default a new mark.
+    :param options: ``AIRFLOW__SECTION__KEY`` and other variables, which override the variables of
+        this class.
+    :param mark: mark in the environment of the processes. By default a new mark.
     """
 
     def __init__(
@@ -201,8 +202,8 @@ class Airflow:
         return {
             **kept,
             MARK: self.mark,
-            # Airflow's processes set their titles; without this the title overwrites the
-            # environment that other processes see, and with it the mark.
+            # Airflow's processes set their titles. Without this variable, the title overwrites the
+            # environment in /proc, and the mark with it.
             "SPT_NOENV": "1",
             "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}",
             "PYTHONPATH": ":".join(paths),
@@ -250,8 +251,8 @@ class Airflow:
         passwords = self.folder / "passwords"
         passwords.touch(mode=0o600)
         passwords.write_text(json.dumps({"admin": self.password}), encoding="utf-8")
-        # Making an empty database takes eleven seconds, so it is kept. The files of an earlier
-        # Airflow in this folder are removed: its secrets are lost, and its runs are useless.
+        # Keep a copy of an empty database, because its creation takes eleven seconds. Remove the
+        # database of an earlier Airflow in this folder, because its encryption key is lost.
         made, kept = self.folder / "airflow.db", self.folder / "empty.db"
         stamp, version = self.folder / "made-by", metadata.version("apache-airflow")
         if kept.is_file() and stamp.read_text(encoding="utf-8") == version:
@@ -268,7 +269,7 @@ class Airflow:
     def run(self, *words: str) -> str:
         """Run a command of Airflow and return its output.
 
-        :raises RuntimeError: if it fails.
+        :raises RuntimeError: if the command fails.
         """
         done = subprocess.run(
             [sys.executable, "-m", "airflow", *words],
@@ -443,7 +444,7 @@ class Run:
         return str(self.airflow.ask("GET", self._path)["state"])
 
     def await_end(self, state: str = "success", seconds: float = 180.0) -> Run:
-        """Wait until it has ended, and check its final state."""
+        """Wait until the run has ended, and check its final state."""
         ended = ("success", "failed")
         found = self.airflow.wait_for(
             lambda: self.state if self.state in ended else "", f"{self} has ended", seconds
@@ -452,7 +453,7 @@ class Run:
         return self
 
     def tasks(self) -> list[Task]:
-        """Return the present state of its tasks."""
+        """Return the present state of the tasks of the run."""
         found = self.airflow.ask("GET", f"{self._path}/taskInstances", limit=500)
         return [
             Task(
@@ -481,7 +482,7 @@ class Run:
         tries: int = 0,
         seconds: float = 120.0,
     ) -> Task:
-        """Wait until a task is in one of the states, in its ``tries``-th try or later."""
+        """Wait until a task is in one of ``states``, in its try number ``tries`` or later."""
 
         def look() -> Task | None:
             found = self.task(task_id, map_index)
@@ -557,7 +558,7 @@ class Run:
         return found.pid
 
     def story(self) -> str:
-        """Describe the state of its tasks and the last output of the failed ones."""
+        """Describe the state of each task of the run, and the last output of each failed task."""
         lines = []
         for each in self.tasks():
             lines.append(f"{each.task_id}[{each.map_index}]: {each.state}, try {each.tries}")
@@ -566,5 +567,5 @@ class Run:
         return "\n".join(lines)
 
     def __str__(self) -> str:
-        """Give its name."""
+        """Return the names of the DAG and of the run."""
         return f"{self.dag_id}/{self.run_id}"

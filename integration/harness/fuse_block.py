@@ -1,7 +1,8 @@
 """A block device whose writes and flushes this process sees, may refuse, and may record.
 
-A FUSE mount holds one file, ``disk``; its content lies in a sparse backing file. A loop device on
-top of it makes that file a disk, and a file system goes on the disk:
+The module mounts a FUSE file system with one file, ``disk``. The content of this file is stored in
+a sparse backing file. A loop device presents ``disk`` as a block device, and an ordinary file
+system is made on the loop device:
 
     with fuse_block.faulty_disk(folder, "ext4", 64 << 20) as disk:
         disk.block.on_write = refuse_some      # may raise OSError: the device answers that errno
@@ -9,12 +10,13 @@ top of it makes that file a disk, and a file system goes on the disk:
         disk.unmount()
         disk.mount()
 
-The invariant: whatever a test does, :meth:`FaultyDisk.close` leaves no mount and no loop device. A
-process that ends without it, by SIGKILL too, leaves none either: a child clears up after it.
-The module speaks the kernel's FUSE protocol itself and needs no library. One thread answers the
-requests one at a time, so hooks need no lock among themselves.
+Invariant: :meth:`FaultyDisk.close` removes the mounts and the loop device. If the process ends
+without this call, for example by SIGKILL, a child process removes them.
 
-Not for measuring: each request passes through Python.
+The module implements the kernel's FUSE protocol, and needs no library. One thread answers all
+requests, one after another, so the hooks (for example ``on_write``) never run at the same time.
+
+Do not measure speed with this device, because each request passes through Python.
 """
 
 from __future__ import annotations
@@ -173,9 +175,10 @@ class BlockFile:
         self._thread.start()
 
     def replace(self, backing: Path) -> None:
-        """Serve another file of the same size from now on; nothing may be mounted on the device.
+        """Serve another backing file of the same size from now on.
 
-        The device keeps its number, so files keep their ``st_dev``.
+        Nothing may be mounted on the device. The device keeps its number, so files on its file
+        system have the same ``st_dev`` as before.
         """
         descriptor = os.open(backing, os.O_RDWR)
         if os.fstat(descriptor).st_size != self.size:
@@ -185,7 +188,7 @@ class BlockFile:
         os.close(before)
 
     def close(self) -> None:
-        """Unmount it, even while the file is in use: its users then get errors."""
+        """Unmount the FUSE file system. A process that still uses ``disk`` then gets errors."""
         if self._is_over:
             return
         self._is_over = True
@@ -334,7 +337,7 @@ def attach_loop(file: Path) -> Path:
 
 
 def detach_loop(device: Path) -> None:
-    """Free a loop device; the kernel does it once its last user is gone."""
+    """Detach a loop device. The kernel frees the device after its last user has closed it."""
     _call([_program("losetup") or "losetup", "--detach", device])
 
 
@@ -377,8 +380,8 @@ def unmount(at: Path) -> None:
         time.sleep(0.02)
 
 
-#: Program that waits for the end of its standard input, and then removes a disk: its mount, its
-#: loop device and its FUSE mount.
+#: Shell script that waits for the end of its standard input, and then removes what belongs to a
+#: :class:`FaultyDisk`: the mount of its file system, its loop device and its FUSE mount.
 TIDY = """
 read -r _
 umount -l "$1"
@@ -404,7 +407,7 @@ class FaultyDisk:
     """A file system on a loop device on a block file that this process serves."""
 
     def __init__(self, folder: Path, kind: str, size: int, options: Sequence[str] = ()) -> None:
-        """Make it in ``folder``, a separate empty folder, and mount it at :attr:`at`.
+        """Make the disk and its file system in an empty folder, and mount it at :attr:`at`.
 
         :param kind: ``ext4`` or ``xfs``
         :param size: size in bytes. XFS needs :data:`XFS_BYTES_MIN`
@@ -431,13 +434,13 @@ class FaultyDisk:
             raise
 
     def mount(self, *options: str) -> None:
-        """Mount it, with these options in addition to its own."""
+        """Mount the file system with :attr:`options` and these further options."""
         assert self.device is not None
         mount(self.device, self.at, self.kind, [*self.options, *options])
         self.is_mounted = True
 
     def unmount(self) -> None:
-        """Unmount it; the kernel writes pending data to the device."""
+        """Unmount the file system. The kernel then writes pending data to the device."""
         if self.is_mounted:
             unmount(self.at)
             self.is_mounted = False

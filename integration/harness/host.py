@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def clean_up_when_ended() -> None:
-    """Handle SIGTERM as Ctrl-C: the program ends its processes and removes its mounts."""
+    """Exit on SIGTERM as on Ctrl-C, so that clean-up code ends processes and removes mounts."""
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
 
 

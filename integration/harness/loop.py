@@ -1,8 +1,9 @@
 """Loop-mounted file systems of a fixed size, optionally slowed down by blkio (cgroup v1).
 
-Only root can mount. ``reason`` returns the reason for which a host cannot mount, with which tests
-are skipped. The limits are those of the root group, so they also cover writeback. They are removed
-before the device is released, because the number of a loop device is used again.
+Only root can mount. If this host cannot mount, ``reason`` returns the cause, and the tests are
+skipped with this text. The speed limits are set on the root group, so they also apply to writeback.
+A limit belongs to a device number, and the number of a loop device is used again. So the limits are
+removed before the device is released.
 """
 
 from __future__ import annotations

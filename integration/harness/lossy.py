@@ -105,7 +105,7 @@ class Lossy:
         self.disk.remount()
 
     def is_read_only(self) -> bool:
-        """Return whether the file system is read-only because it could not write its journal."""
+        """Return whether the write or the sync of a small file fails, as if read-only."""
         probe = self.top / "probe"
         try:
             probe.write_bytes(b"probe")

@@ -1,4 +1,7 @@
-"""Start the shipped programs, wait for them, read their output; end only started processes."""
+"""Start the shipped programs, wait for them, and read their output.
+
+The module sends signals only to processes that it has started.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +71,7 @@ class Ended:
         return report
 
     def expect(self, code: int) -> Ended:
-        """Fail with its whole output unless it ended with ``code``."""
+        """Fail with the whole output of the process unless its exit code is ``code``."""
         assert self.code == code, f"exit code {self.code}, not {code}\n{self.out}\n{self.words}"
         return self
 
@@ -104,7 +107,7 @@ class Process:
         self.ended: Ended | None = None
 
     def is_running(self) -> bool:
-        """Return whether it still runs; collect it if not."""
+        """Return whether the process still runs. If it has ended, read its exit code and output."""
         if self.ended is not None:
             return False
         self.memory_peak = max(self.memory_peak, peak_memory(self.pid))

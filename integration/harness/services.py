@@ -36,7 +36,7 @@ class Service:
     """A server process; ended with its children."""
 
     def __init__(self, words: Sequence[str | Path], port: int, log: Path) -> None:
-        """Start it and wait until it listens."""
+        """Start the service and wait until it listens."""
         self.port = port
         with log.open("wb") as out:
             self._popen = subprocess.Popen(
@@ -56,9 +56,9 @@ class Service:
                 return
 
     def close(self) -> None:
-        """Kill it; none of its data is needed any more."""
+        """Kill the service, because its data is not needed any more."""
         if self._popen.poll() is None:
-            # SIGQUIT means an immediate shutdown of PostgreSQL. Redis ends on it too.
+            # PostgreSQL shuts down immediately on SIGQUIT. Redis also ends on SIGQUIT.
             self._popen.send_signal(signal.SIGQUIT)
             try:
                 self._popen.wait(10)

@@ -1,8 +1,9 @@
-"""Supervises the system calls of a running program: counts them, and fails a chosen one.
+"""Supervises a running program: counts its system calls, and makes a chosen call fail.
 
 A seccomp filter stops the program at each selected call and asks this process. The call then
-continues, or returns an errno without being executed, or the program is killed. Unlike
-``strace --inject`` this counts over all threads, and by the kind of file; a stop costs about 30 us.
+continues, or returns an errno without being executed, or the program is killed. Each stop takes
+about 30 us. ``strace --inject`` counts the calls of each thread separately. This module counts the
+calls of all threads together, separately for each kind of file.
 
     with Supervisor(sort_path) as supervisor:
         supervisor.arm(Fault(Key("fdatasync", "log"), 2, errno.EIO))
@@ -52,7 +53,7 @@ PAGE = 4096
 
 
 class Call(NamedTuple):
-    """A system call: its number, and its arguments that identify a file."""
+    """A system call: its number, and the indexes of the arguments that identify a file."""
 
     number: int
     #: Index of the descriptor argument: of the file, or of the folder from which the path starts.
@@ -173,8 +174,9 @@ class Supervisor:
     def __init__(self, sort: Callable[[str], str | None]) -> None:
         """Listen for programs.
 
-        :param sort: returns the kind of a file by its path, or None to ignore it; a path that is no
-            file is ``socket:[...]``, ``pipe:[...]`` or ``anon_inode:...``
+        :param sort: function that returns the kind of a file by its path, or None to ignore the
+            file. For a descriptor without a file, the path is ``socket:[...]``, ``pipe:[...]`` or
+            ``anon_inode:...``.
         """
         self.sort = sort
         self.counts: Counter[Key] = Counter()

@@ -65,7 +65,7 @@ def walk(top: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
 
 
 def hole_bytes(path: str | bytes | Path) -> int:
-    """Count the bytes of a file's holes, as its file system has them."""
+    """Return the total size of the holes that the file system reports for a file, in bytes."""
     holes = 0
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -147,7 +147,8 @@ def make_file(path: Path, size: int, seed: int) -> None:
 def make_tree(top: Path, files: int, seed: int) -> None:
     """Make a tree like an unpacked source tree: many folders, mostly small files, odd names.
 
-    Sizes are about those of Linux's sources: a median of 5 KiB, some of more than one object.
+    The file sizes are similar to those in Linux's source tree: the median is 5 KiB, and some files
+    are larger than one object.
     """
     chance = random.Random(seed)
     top.mkdir(parents=True)

@@ -166,7 +166,7 @@ class Talk:
         """Start."""
         self.tls = tls
         self.said: list[dict[str, Any]] = []
-        #: deadline for an end that never stops, although it sees that this one lives
+        #: time at which the test gives up, because the other end still sends but never finishes
         self.over = time.monotonic() + 2 * SECONDS
 
     def send(self, *frames: bytes) -> None:

@@ -65,7 +65,7 @@ def found(pid: int, secrets: Iterable[bytes]) -> dict[bytes, int]:
 
 
 def parts_of(token: str) -> list[bytes]:
-    """Return the secret parts of a bearer token: its claims and its signature."""
+    """Return the claims and the signature of a bearer token, which no memory may contain."""
     _, claims, signature = token.split(".")
     return [claims.encode(), signature.encode()]
 

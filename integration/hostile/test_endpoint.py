@@ -57,7 +57,7 @@ def this_tree(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def endpoint(start_endpoint: Callable[..., Endpoint]) -> Iterator[Endpoint]:
-    """Start an endpoint of 128 MiB; afterwards it must have stayed within its memory."""
+    """Start an endpoint with ``limits.memory`` 128 MiB. Check its peak memory after the test."""
     made = start_endpoint(
         "a", config={"limits": {"memory": "128MiB", "transfers_active": SESSIONS}}
     )
@@ -144,8 +144,8 @@ def test_all_limits_reached_concurrently_stay_bounded(endpoint: Endpoint) -> Non
     """Sixteen sessions with patterns, half-filled buffers and entries, as many as each may have."""
     token = endpoint.token().encode()
     wild = [b"*a" * 2000, b"?[!b]*{c,d}" * 350, b"*"]
-    #: Barriers: all sessions have begun before one of them sends bytes, and all have filled their
-    #: buffers before one of them announces entries.
+    #: Barriers. ``begun``: no session sends bytes before all sessions have begun. ``filled``: no
+    #: session announces entries before all sessions have filled their buffers.
     begun, filled, full = (threading.Barrier(SESSIONS) for _ in range(3))
     buffers: list[Talk] = []
     sessions: list[Driver] = []
@@ -153,7 +153,8 @@ def test_all_limits_reached_concurrently_stay_bounded(endpoint: Endpoint) -> Non
     def attack(number: int) -> None:
         options = Options(include=wild, transfer=b"hostile:%d" % number, streams=STREAMS)
         sink = b"data/full%d" % number
-        # Each session has its own address, because the connections of one address are limited.
+        # Dial from a different address for each session, because the endpoint limits the number of
+        # connections from one address.
         here = f"127.0.0.{number + 10}"
         driver = Driver(endpoint.address, token, SINK, sink, options=options, source=here)
         answer = driver.until("ACCEPT", "REFUSE", "GO_AWAY")
@@ -255,7 +256,11 @@ def test_the_memory_of_pulled_entries_is_bounded(endpoint: Endpoint, tmp_path: P
 
 
 def test_waiting_calls_do_not_block_other_calls(endpoint: Endpoint) -> None:
-    """Four owners behind one address use all their calls; a fifth, and health, are answered."""
+    """Four owners use up the connections of one address. Urgent calls are still answered.
+
+    The endpoint still answers ``/healthz`` and a cancellation. It refuses other calls from the
+    address with 503 and ``Retry-After``.
+    """
     waiting: list[http.client.HTTPSConnection] = []
     client = endpoint.client()
     owners = [endpoint.token(subject=f"owner{number}") for number in range(4)]

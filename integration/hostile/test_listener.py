@@ -385,7 +385,7 @@ def answer(state: int) -> bytes:
     return frame_of(0x21, struct.pack("<IQB", 1, 0, state))
 
 
-#: Counts of a verdict: one file of 5 bytes, one file of 3 MiB, and nothing.
+#: Counts in a ``VERDICT`` frame: for one file of 5 bytes, for one file of 3 MiB, and for no file.
 DONE, DONE_LARGE, NOTHING = (1, 0, 0, 0, 0, 5), (1, 0, 0, 0, 0, 3 << 20), (0,) * 6
 
 #: Cases by name: the size of the file, the frames of a sink that accepts no data, and the source's
@@ -459,7 +459,7 @@ def test_counts_of_a_verdict_are_compared(scene: Scene) -> None:
 def test_a_large_file_is_published_when_all_its_bytes_are_durable(
     scene: Scene, answers: list[int]
 ) -> None:
-    """Three objects were sent, and the sink reports one of them as durable."""
+    """The source has sent three objects, but the sink reports only one of them as durable."""
     source = scene.bench.folder / "from"
     source.write_bytes(b"x" * (3 << 20))
 

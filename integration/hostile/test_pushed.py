@@ -85,7 +85,7 @@ def upload(
     size: int,
     **of_entry: Any,  # noqa: ANN401
 ) -> dict[str, Any]:
-    """Push one small file and return its FILE_CLOSE or decision."""
+    """Push one small file. Return its FILE_CLOSE, or the frame that rejects the file."""
     announced = new_files(entry(0, b"file", size=size, **of_entry))
     driver = push(server, token, announced, list_end(1), options=options)
     answer = driver.until("FILE_IDS", "FILE_CLOSE", "GO_AWAY")
@@ -106,7 +106,7 @@ def upload(
 
 
 def assert_unharmed(server: Server, bench: Bench) -> None:
-    """Fail unless the server still serves, within its memory, and no file is outside its root."""
+    """Check that the server still works, used little memory, and wrote nothing outside its root."""
     assert list((bench.folder / "outside").iterdir()) == []
     assert server.is_running()
     peak = peak_memory(server.pid)

@@ -1,6 +1,7 @@
-"""Read object logs and leases, written from docs/design/object-log.md alone.
+"""Read object logs and leases by the specification docs/design/object-log.md.
 
-The decoder shares no code with the engine, so that a mistake in one of them shows as a difference.
+The decoder shares no code with the engine. So if the engine or the decoder deviates from the
+specification, their results differ.
 ``python decoder.py FILE...`` prints the contents of each file as JSON.
 """
 

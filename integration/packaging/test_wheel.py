@@ -21,8 +21,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 def run(command: list[str | Path], **environment: str) -> str:
-    """Run a command and return its output; on failure show all of it."""
-    # With the tree's packages on its path, pip would take dray as installed.
+    """Run a command and return its output. If the command fails, show the whole output."""
+    # Remove PYTHONPATH: with the packages of the source tree on this path, pip would regard dray as
+    # already installed.
     inherited = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
     result = subprocess.run(
         [str(word) for word in command],

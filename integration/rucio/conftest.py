@@ -83,7 +83,7 @@ class Scene:
         return {"name": name, "prefix": str(end.root(folder)), "attributes": attributes}
 
     def dataset(self, rse: str, sizes: Mapping[str, int]) -> tuple[str, dict[str, str]]:
-        """Upload a new dataset; return its name and the checksums of its files."""
+        """Upload a new dataset. Return the name of the dataset and the checksums of its files."""
         number = next(self._numbers)
         folder = self._folder / f"upload-{number}"
         folder.mkdir()

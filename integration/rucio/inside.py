@@ -1,7 +1,9 @@
-"""Calls Rucio's own code, in Rucio's environment: one JSON line is a request, one the answer.
+"""Calls Rucio's own code, in a process with Rucio's Python environment.
 
-Rucio takes seconds to load and reads its configuration at import, so this process lives as long as
-the server. The daemons are called as their programs do, once and without their pause.
+The process reads one JSON request per line, and writes one JSON answer per line. Rucio takes
+seconds to load, and reads its configuration at import. So this process runs as long as the server.
+For a daemon of Rucio, the process calls the daemon's function once, without the pause that the
+daemon makes between two calls.
 """
 
 from __future__ import annotations
@@ -82,7 +84,7 @@ def make_rses(rses: list[Words], distances: list[list[str]] | None = None) -> No
 
 
 def upload(rse: str, dataset: str, folder: str, sizes: dict[str, int]) -> dict[str, str]:
-    """Create files and upload them as a user does; return their checksums."""
+    """Create files, upload them with Rucio's upload client, and return their checksums."""
     from rucio.client.uploadclient import UploadClient
 
     sums = {}

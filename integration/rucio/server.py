@@ -1,4 +1,4 @@
-"""A real Rucio: its REST server and its daemons, on SQLite, in a folder of the test."""
+"""A real Rucio for tests: REST server, daemons and an SQLite database in a folder of the test."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Rucio:
     """A server and a process with Rucio's own code, with one configuration."""
 
     def __init__(self, folder: Path, settings: Settings) -> None:
-        """Create its database and start it.
+        """Create the database and start the REST server.
 
-        :param settings: sections of ``rucio.cfg`` in addition to those of every server.
+        :param settings: further sections of ``rucio.cfg``. Each server has some fixed sections.
         """
         self.folder = folder
         self.log = folder / "log"

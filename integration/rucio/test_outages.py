@@ -168,7 +168,7 @@ def test_an_error_names_the_side_that_is_wrong(
 
 
 def test_a_rule_whose_deadline_has_passed_goes_before_others(scene: Scene) -> None:
-    """It is submitted with its deadline, and Rucio's record says that it is late."""
+    """A rule with a past deadline is submitted with this deadline, and Rucio records the delay."""
     passed = "2001-01-01T00:00:00Z"
     rules = {}
     for meta in (None, json.dumps({"dray": {"deadline": passed}})):

@@ -144,7 +144,8 @@ def test_a_rules_priority_is_its_transfers(scene: Scene) -> None:
     rule = scene.do("add_rule", name=dataset, rse="B-DATA", meta=SLOW)
     scene.do("submit")
     (request,) = scene.requests(name)
-    # The REST server changes the priority. It has the plug-in through its policy package.
+    # Change the priority at Rucio's REST server, which loads the dray plug-in from its policy
+    # package.
     scene.do("set_priority", id=rule, priority=5)
     assert scene.transfer("b", request).request["priority"] == 5
     scene.do("end_rule", id=rule)

@@ -76,7 +76,7 @@ class Slurm:
         return str(path)
 
     def call(self, name: str, *words: str) -> tuple[int, str]:
-        """Call a function; return its code and its text."""
+        """Call a function of the Lua script, and return the two results of the function."""
         assert LUA is not None
         done = subprocess.run(
             [LUA, str(self.folder / "driver.lua"), str(SCRIPT), name, *words],

@@ -2,10 +2,12 @@
 
 ``python -m integration.soak --minutes 60`` starts two endpoints and keeps them busy: third-party
 copies both ways, copies of clients, cancelled transfers, purges, and clients that are killed. It
-samples both processes and fits a line to each quantity. The verdict has three parts:
+samples memory, descriptors and threads of both processes, and fits a straight line to the samples
+of each. The soak passes if all of these are true:
 
-- slopes: growth over the run, after a warm-up, is within the limits of
-  :mod:`integration.soak.verdict`;
-- rest: after the work, descriptors and threads are as many as before it;
-- work: each undisturbed transfer arrived identical, and each cancelled one ended.
+- slopes: after a warm-up, no sampled quantity grows faster than :mod:`integration.soak.verdict`
+  permits.
+- rest: after the work, each process has as many descriptors and threads as before the work.
+- work: each transfer that was not cancelled or killed has copied its files without a difference,
+  and each cancelled transfer has ended.
 """

@@ -64,7 +64,7 @@ class Pair:
 
 
 class Worker(threading.Thread):
-    """Does one piece of work after another until it is stopped."""
+    """Runs one transfer or copy after another until ``is_over`` is set."""
 
     def __init__(self, pair: Pair, number: int, seed: int, is_over: threading.Event) -> None:
         """Prepare."""
@@ -82,7 +82,7 @@ class Worker(threading.Thread):
             self.work(kind)
 
     def work(self, kind: str) -> None:
-        """Do one piece; record its faults."""
+        """Run one transfer or copy, and record what went wrong."""
         self.count += 1
         name = f"w{self.number}-{self.count}"
         near, far = self.chance.sample(self.pair.ends, 2)

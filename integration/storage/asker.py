@@ -1,7 +1,8 @@
 """Sends commands to a Ceph cluster by Debian's Python bindings of librados.
 
 As a program, ``asker.py CONFIGURATION`` reads one JSON request per line and writes one JSON answer
-per line. Debian's bindings belong to Debian's Python, so this is a separate process.
+per line. The program is a separate process, because Debian's bindings work only with Debian's
+Python.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A small Ceph cluster of plain processes on the loopback: one monitor, one manager, three OSDs.
+"""A small Ceph cluster on the loopback network: one monitor, one manager, three OSDs.
 
-Everything is in one folder. The processes have no ``systemd`` unit, and end with the process that
-has started them.
+All files of the cluster are in one folder. The daemons have no ``systemd`` units. They end when the
+process that has started them ends.
 """
 
 from __future__ import annotations
@@ -305,7 +305,10 @@ class Cluster:
 
     @contextlib.contextmanager
     def stopped(self, *names: str) -> Iterator[None]:
-        """Stop daemons, so that they neither answer nor close a connection; continue them later."""
+        """Stop daemons by SIGSTOP during the block, so that their connections stay open but silent.
+
+        At the end of the block the daemons continue.
+        """
         pids = [self._daemons[name].pid for name in names]
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
@@ -344,7 +347,8 @@ def _run(*words: Word) -> None:
         raise RuntimeError(f"{words[0]!r} fails:\n{ended.stdout}{ended.stderr}")
 
 
-#: Version 1 of the protocol together with ``auth none`` stops an OSD with ``wrong fsid``.
+#: Only version 2 of Ceph's messenger protocol is enabled: with version 1 and ``auth none``, an OSD
+#: exits with the error ``wrong fsid``.
 CONFIGURATION = """\
 [global]
 fsid = {cluster.fsid}

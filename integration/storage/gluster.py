@@ -1,7 +1,7 @@
-"""A real GlusterFS: a management daemon and its bricks in a network namespace of their own.
+"""A real GlusterFS for tests: a management daemon and bricks in a separate network namespace.
 
-GlusterFS refuses addresses of the loopback network, so the namespace has an address of its own on
-its loopback device. Everything is in one folder. Only root can start it.
+GlusterFS refuses addresses in 127.0.0.0/8, so the loopback device of the namespace has a further
+address. All files of GlusterFS are in one folder. Only root can start this GlusterFS.
 """
 
 from __future__ import annotations

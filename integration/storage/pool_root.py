@@ -51,7 +51,7 @@ def make_file(path: Path, size: int, seed: int) -> Path:
 
 
 class Pool:
-    """A pool, its root folder, and its content as the stock program reads it."""
+    """A Ceph pool of a test, whose content is read with a stock program of Ceph."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         """Create the pool, with a new name.
@@ -184,10 +184,10 @@ class Sites:
         return Process([self.near.program, "cp", "--json", *words], self.pool.folder, name)
 
     def at_pool(self, name: str, *, store: str = "", **config: Any) -> Endpoint:  # noqa: ANN401
-        """Start an endpoint whose root ``data`` is the pool, with its own state and key.
+        """Start an endpoint with a new state folder and key, whose root ``data`` is the pool.
 
-        :param store: the URL of the root, if it is not that of the pool.
-        :param config: further keys of its configuration.
+        :param store: another URL for the root. By default the URL of the pool.
+        :param config: further keys of the endpoint's configuration.
         """
         roots = [Root("data", {"store": store or self.pool.url})]
         return self._start(name, roots=roots, config={**self._config, **config})

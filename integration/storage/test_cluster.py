@@ -1,4 +1,4 @@
-"""The clusters of the tests: they hold data, keep to the loopback, and know their users."""
+"""Tests of the test clusters: they store data, listen on loopback only, and check users."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def sums_of(top: Path) -> dict[str, bytes]:
 
 
 def make_source(top: Path, count: int, size: int) -> dict[str, bytes]:
-    """Make files of one size, and return their checksums."""
+    """Make ``count`` files of ``size`` bytes each, and return the checksums of the files."""
     top.mkdir()
     for number in range(count):
         tree.make_file(top / f"{number}.dat", size, seed=number)

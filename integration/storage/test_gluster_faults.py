@@ -164,7 +164,7 @@ def test_a_copy_completes_after_the_return_of_a_killed_brick(
 def test_a_copy_to_a_replicated_volume_continues_without_a_brick(
     bench: Bench, gluster: Gluster
 ) -> None:
-    """One dead brick of a group of three neither ends a copy nor changes its files."""
+    """If one of three replica bricks dies, the copy continues, and the copied files are correct."""
     bricks = [gluster.folder / "bricks" / f"three{number}" for number in range(3)]
     three = gluster.volume("three", bricks, layout=("replica", "3"))
     here, there = bench.folder / "here", three.folder / "in"
@@ -256,7 +256,7 @@ def test_an_endpoint_on_a_mount_takes_and_gives_transfers(
 def test_an_endpoint_on_a_mount_is_killed_at_many_moments(
     sharded: Volume, ends: tuple[Endpoint, Endpoint], way: str
 ) -> None:
-    """The transfer resumes by itself after each restart of its endpoint, and keeps its data."""
+    """After each restart of its endpoint, the transfer resumes and uses its durable data."""
     local, far = ends
     top = sharded.folder / "root"
     source, sink = (local, far) if way == "in" else (far, local)

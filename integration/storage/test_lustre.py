@@ -161,7 +161,7 @@ def test_a_server_sets_the_stripes_that_the_client_requests(bench: Bench) -> Non
     bench.cp("--stripe", "source", "--xattrs", "--overwrite", "always", *push).expect(0)
     same_as_source = struct.pack("<II16sIHH", 0x0BD10BD0, 1, b"", STRIPE_BYTES, 3, 0xFFFF)
     assert os.getxattr(sink / "large", "user.dray.lov") == same_as_source
-    # A source sends its stripes only if the client requests them.
+    # A source sends the stripe layout of a file only if the client requests it (``--stripe``).
     back = bench.folder / "back"
     pull: list[Word] = ["-r", *simulated, f"dray://{server.address}/in/", back, *bench.peer(server)]
     os.setxattr(sink / "large", "user.dray.lov", layout(STRIPE_BYTES, [3, 7, 9, 11]))

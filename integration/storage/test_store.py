@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server]
 
 MIB = 1 << 20
-#: Case that is left out, because it makes 100 000 files one by one with several operations each.
+#: Case that is left out, because it takes too long: it makes 100 000 files one after another, with
+#: several operations for each file.
 LEFT_OUT = "100 000 entries are listed as they are found"
 #: Layout with three objects of two units in each object set, so that small files have several
 #: objects.
 STRIPED = "?stripe_count=3&stripe_unit=65536&object_size=131072"
-#: Cases that take long with valgrind and make no other calls of the library.
+#: Cases that take long with valgrind. Other cases make the same calls of the library.
 SLOW = [
     "a reader sees the old or the new file",
     "mode and time are kept as declared",

@@ -115,7 +115,7 @@ def test_objects_without_a_first_object_are_removed_by_their_age(sites: Sites) -
     pool.write("theirs", source)
     for name in ("f", "d/f", "theirs"):
         cluster.remove(pool.name, f"{TOP}/{name}.{0:016x}", SPACE)
-    # A claim of a writer that has ended before it has made its partial file.
+    # Write the claim object of a writer that died before it made its partial file.
     cluster.write(pool.name, f"c{TOP}/claimed", "", STATE)
     assert sweep(sites, "--older-than", "1d")["removed"] == 0
     pool.age(2 * DAY)
@@ -123,7 +123,8 @@ def test_objects_without_a_first_object_are_removed_by_their_age(sites: Sites) -
     assert (found["removed"], found["failed"]) == (2, 0), found
     assert found["bytes"] >= 8 * OBJECT, found
     assert pool.objects("f.") == pool.objects("d/f.") == []
-    # Objects of another program, for example of a sparse image.
+    # A sweep keeps objects of another program, even without their first object. For example, a
+    # sparse disk image has no first object.
     assert len(pool.objects("theirs.")) == 4
     assert pool.leftovers() == []
 

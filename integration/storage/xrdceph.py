@@ -109,7 +109,8 @@ class XrdCeph:
         self.process.kill()
 
 
-#: Without ``log file`` and ``admin socket`` the client writes to folders of Ceph's own user.
+#: The empty ``log file`` and ``admin socket`` are necessary: by default, the client writes to
+#: folders that belong to Ceph's user.
 CLIENT = """\
 [global]
 mon host = v2:127.0.0.1:{port}
@@ -122,7 +123,8 @@ rados osd op timeout = 30
 rados mon op timeout = 30
 """
 
-#: Without ``+cksio`` the server looks for a local file when a client asks for a checksum.
+#: ``+cksio`` is necessary: without it, the server looks for a local file if a client requests a
+#: checksum.
 SERVER = """\
 xrd.port {server.port}
 xrd.network nodnr cache 0

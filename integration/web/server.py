@@ -19,7 +19,7 @@ MODIFIED = "Sun, 06 Nov 1994 08:49:37 GMT"
 
 @dataclass
 class Reply:
-    """The answer to one request; a test changes it before it is sent."""
+    """The answer to one request. A test can change the answer before the server sends it."""
 
     status: int
     headers: dict[str, str]
@@ -30,7 +30,7 @@ class Reply:
 class Asked:
     """One request.
 
-    :param number: number of the request among those with the same method, from 0.
+    :param number: number of earlier requests with the same method.
     """
 
     method: str
@@ -41,7 +41,7 @@ class Asked:
 
 
 class WebServer:
-    """Serves ``content`` at every path, by ranges, unless ``change`` alters the answer."""
+    """Serves ``content`` or a range of it at every path. ``change`` can alter each answer."""
 
     def __init__(self, content: bytes, change: Callable[[Asked, Reply], None]) -> None:
         """Listen; stop at the end of the ``with`` block."""

@@ -563,7 +563,7 @@ def decode_frame(data: bytes, body_bytes_max: int = 1 << 20) -> tuple[Fields, by
 
 
 def _payload(segments: list[Fields], rest: Reader) -> bytes:
-    """Take a block's payload and compare it with the sums in its head (7.3)."""
+    """Take the payload of a block, and compare it with the checksums in the block head (7.3)."""
     parts = []
     for segment in segments:
         if segment["kind"] == "hole":
@@ -577,7 +577,7 @@ def _payload(segments: list[Fields], rest: Reader) -> bytes:
 
 
 def decode_stream(data: bytes, *, body_bytes_max: int = 1 << 20) -> list[Fields]:
-    """Decode all frames of one direction of a connection, with its preamble if it has one."""
+    """Decode the preamble, if any, and all frames of one direction of a connection."""
     frames = []
     if data.startswith(b"DRAY"):
         frames.append(decode_preamble(data[:8]))

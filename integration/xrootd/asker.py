@@ -26,9 +26,9 @@ class Failure(ctypes.Structure):
 
 
 def ask(library: Path, url: str, question: str, env: dict[str, str]) -> dict[str, Any]:
-    """Open a file and query its server; return ``answer``, or ``error`` and the failed step.
+    """Open a file and query its server. Return ``answer``, or ``error`` and the failed step.
 
-    :param env: variables of the client: how it finds its server, and its timeouts.
+    :param env: variables of the client, for the address of the server and for timeouts.
     """
     words: list[str | Path] = [sys.executable, Path(__file__), library, url, question]
     ended = subprocess.run(

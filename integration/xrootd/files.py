@@ -80,7 +80,7 @@ def set_checksum(path: Path, value: int) -> None:
 
 
 def await_safe(sink: Xrootd, size: int, seconds: float = 60) -> None:
-    """Wait until a partial file has this many bytes on the storage, and its log records them."""
+    """Wait until partial files have ``size`` bytes on the storage, and a log has a record."""
     until = time.monotonic() + seconds
     while True:
         parts = list(sink.data.glob(".dray-*.part"))

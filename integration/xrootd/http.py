@@ -116,7 +116,7 @@ def copying(
         name,
         tpc=tpc,
         lines=[
-            # A cluster's other half reads the same lines.
+            # The cmsd process of a cluster reads the same file, but must ignore these lines.
             "if exec xrootd",
             *http_lines(port),
             f"xrd.tls {certificates}/host.pem {certificates}/host.key",
@@ -153,7 +153,7 @@ class Web:
 
     url: str
     data: Path
-    #: File in which nginx logs its requests, one on each line.
+    #: Log file of nginx with one line for each request. None for a server without such a log.
     asked: Path | None = None
 
     def requests(self) -> list[str]:

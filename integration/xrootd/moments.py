@@ -60,7 +60,7 @@ def content(path: Path) -> Content:
 
 
 def written(job: int) -> int:
-    """Return how many bytes a copy's program has written; -1 if it has ended."""
+    """Return how many bytes the copy process has written, or -1 if the process has ended."""
     try:
         with open(f"/proc/{job}/io", encoding="ascii") as file:
             return int(file.read().split("wchar:")[1].split()[0])
@@ -69,7 +69,7 @@ def written(job: int) -> int:
 
 
 def await_end(job: int, seconds: float = 30) -> int:
-    """Wait until a copy that lost its server, or was killed, has ended; return its bytes."""
+    """Wait until the killed or abandoned copy process ``job`` has ended; return its bytes."""
     until = time.monotonic() + seconds
     most = 0
     while os.path.exists(f"/proc/{job}"):
@@ -143,9 +143,10 @@ class Chain:
         return f"when it had written {more / MIB:.0f} MiB"
 
     def break_off(self, victim: str, left: int) -> bool:
-        """Start the copy, and kill a victim at a random moment; false if it was complete before.
+        """Start the copy, and kill the victim at a random moment.
 
-        :param left: number of kills that follow this one.
+        :param left: number of kills that follow this kill.
+        :returns: false if the copy was complete before the moment of the kill.
         """
         safe, sent = self.safe(), self.sent()
         began = time.monotonic()

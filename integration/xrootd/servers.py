@@ -95,7 +95,7 @@ def usual_lines(port: int, state: Path, root: Path, exports: str = "/") -> list[
 
     :param state: the server's own folder.
     :param root: the folder that it exports.
-    :param exports: the path in it that clients may name.
+    :param exports: the path in ``root`` that clients may access.
     """
     return [
         f"xrd.port {port}",
@@ -140,10 +140,10 @@ class Scene:
         env: dict[str, str] | None = None,
         start: bool = True,
     ) -> Xrootd:
-        """Add a server, and start it.
+        """Add a server, and start the server if ``start`` is true.
 
-        :param tpc: arguments of ``ofs.tpc`` after the usual ones (``pgm ...`` last). None means no
-            third-party copies. An empty text means copies by dray's program.
+        :param tpc: arguments of ``ofs.tpc`` after the usual arguments (``pgm ...`` last). None
+            disables third-party copies. With an empty text, dray's program makes the copies.
         :param lines: more lines of the server's configuration.
         """
         server = Xrootd(self, name, tpc, list(lines), env or {})
@@ -203,20 +203,20 @@ class Scene:
 
 @dataclass
 class Xrootd:
-    """One XRootD server with its own folder."""
+    """One XRootD server with its state and data in one folder."""
 
     scene: Scene
     name: str
     tpc: str | None
     lines: list[str]
     env: dict[str, str]
-    #: Path that clients may name, from the next start of the server on.
+    #: Path that clients may access. A change is effective at the next start of the server.
     exports: str = "/"
-    #: Checksums of the server, from its next start on. Empty means none.
+    #: Checksum algorithms of the server. Empty means none. A change is effective at the next start.
     sums: str = "adler32 crc32c"
 
     def __post_init__(self) -> None:
-        """Create its folders and its configuration."""
+        """Choose a port, and create the folders of the server."""
         self.port = free_port()
         self.state = self.scene.folder / self.name
         self.data = self.state / "data"
@@ -231,12 +231,12 @@ class Xrootd:
 
     @property
     def program(self) -> Path:
-        """Its copy of dray's program."""
+        """Path of dray's program, which makes the third-party copies of this server."""
         return self.scene.programs / PROGRAM
 
     @property
     def url(self) -> str:
-        """Its address, without a path."""
+        """URL of the server, without a path."""
         return f"root://{HERE}:{self.port}"
 
     def at(self, path: str) -> str:
@@ -248,7 +248,7 @@ class Xrootd:
         return self.data / path.lstrip("/")
 
     def write_config(self) -> None:
-        """Write its configuration."""
+        """Write the configuration file of the server."""
         lines = usual_lines(self.port, self.admin, self.data, self.exports)
         if self.sums:
             lines.append(f"xrootd.chksum max 4 {self.sums}")
@@ -258,7 +258,7 @@ class Xrootd:
         self.config.write_text("\n".join([*lines, *self.lines, ""]), encoding="utf-8")
 
     def start(self) -> Xrootd:
-        """Start or restart it, and wait until it listens."""
+        """Start or restart the server, and wait until it listens."""
         self.write_config()
         self.starts += 1
         env = {
@@ -291,12 +291,12 @@ class Xrootd:
         )
 
     def said(self) -> str:
-        """Return its log, with that of its third-party copies."""
+        """Return the log of the server, which includes messages of its third-party copies."""
         logs = sorted(self.state.glob("server*.log"))
         return "".join(log.read_text(encoding="utf-8", errors="replace") for log in logs)
 
     def jobs(self) -> list[int]:
-        """List the processes of its running third-party copies."""
+        """List the processes that run third-party copies of this server."""
         if self.process is None:
             return []
         task = Path(f"/proc/{self.process.pid}/task")
@@ -319,14 +319,14 @@ class Xrootd:
             time.sleep(POLL_SECONDS)
 
     def sent(self) -> int:
-        """Ask it how many bytes it has sent since its start."""
+        """Return the number of bytes that the server has sent since its start."""
         output = self.scene.run("xrdfs", self.url, "query", "stats", "l").expect(0).out
         match = re.search(r"<out>(\d+)</out>", output)
         assert match, output
         return int(match[1])
 
     def kill(self) -> None:
-        """Kill it, as a power loss does."""
+        """Kill the processes of the server by SIGKILL."""
         for process in (self.manager, self.process):
             if process is not None and process.is_running():
                 process.send(signal.SIGKILL)

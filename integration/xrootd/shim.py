@@ -1,7 +1,8 @@
 """Calls ``libdray-xrdcl.so`` directly, and prints the kind of the error, -1 for none.
 
 ``shim.py move LIBRARY URL FROM TO NUMBER IF_ABSENT`` renames one file. ``shim.py hold LIBRARY URL``
-opens a file for reading, beside any writer, and keeps it open until its input ends.
+opens a file for reading, even if another client writes the file. The program keeps the file open
+until standard input ends.
 """
 
 from __future__ import annotations

@@ -49,15 +49,15 @@ MIXED = {
 #: Names that mean another existing file if they are unescaped.
 CONFUSED = {"my file": 5003, "my%20file": 5011, "run": 311, "run#1": 313}
 STOCK = "pgm /usr/bin/xrdcp --server"
-#: Number of concurrent clients. Each client waits for seconds before it checks if its copy has
-#: ended.
+#: Number of concurrent clients. A client polls the state of its copy only every few seconds, so
+#: concurrent clients shorten the test.
 AT_ONCE = 9
 #: Maximum bytes that a server reads from its storage to answer with a stored checksum.
 KNOWN_BYTES = 64 << 10
 
 
 def fill(server: Xrootd, top: str) -> dict[str, Path]:
-    """Make the large file and the mixed folder below ``top``, ten seconds old."""
+    """Make the large file and the mixed folder below ``top``, and date the files 10 s back."""
     made = {
         name: make(server, f"{top}/{name}", size, seed=size + 1)
         for name, size in {"large": LARGE, **MIXED}.items()
@@ -178,7 +178,7 @@ def beside(scene: Scene, source: Xrootd, program: Path) -> tuple[Server, list[st
 def test_clients_by_xrootds_protocol(
     scene: Scene, program: Path, drays: list[Server], sides: str
 ) -> None:
-    """``xrdcp --tpc only`` and gfal, from a stock source, and from one with dray beside it."""
+    """Copy by ``xrdcp --tpc only`` and by gfal, with and without ``dray serve`` at the source."""
     source = scene.server("source", tpc=STOCK)
     made = fill(source, "in")
     lines: list[str] = []

@@ -138,7 +138,7 @@ def copy(site: Site, sink: Xrootd, path: str) -> None:
 def test_the_bytes_come_from_the_dray_that_the_server_names(
     scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint]
 ) -> None:
-    """The destination's settings do not name it; each ticket is for one file and one key."""
+    """The destination finds the source's endpoint. Each ticket is for one file and one key."""
     site, sink = Site(scene, plugin, start_endpoint), sink_of(scene)
     sizes = {"a": 64 * MIB + 5, "b%d": 3 * MIB}
     for name, size in sizes.items():
@@ -152,7 +152,8 @@ def test_the_bytes_come_from_the_dray_that_the_server_names(
     first, second = site.tickets()
     assert (first.paths, second.paths) == (("/data/a",), ("/data/b%25d",))
     assert first.peer_key != second.peer_key
-    # A ticket permits any file of that name. So it ends within an hour, however long it is used.
+    # A ticket names a path, and the file at this path may be replaced later. So a ticket is valid
+    # for at most one hour, including all renewals.
     assert first.renewable_until - first.issued_at <= timedelta(hours=1)
     assert tree.leftovers(sink.data) == []
     # No secret is in a log.
@@ -174,7 +175,7 @@ def test_an_empty_file_needs_no_endpoint(
 def test_a_ticket_opens_its_own_file_for_its_own_key_and_its_time(
     scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint]
 ) -> None:
-    """A ticket opens only its own file, for its own key."""
+    """A ticket opens only the file that it names, and only for the key that it names."""
     settings = ["lifetime_seconds 12", "renewable_seconds 12"]
     site = Site(scene, plugin, start_endpoint, settings=settings)
     for name in ("a", "b", "deep/a"):
@@ -451,7 +452,8 @@ def test_without_a_token_the_server_does_not_start(
         token.write_text("" if fault == "empty" else "a-token\n", encoding="ascii")
         token.chmod(0o640 if fault == "open to others" else 0o600)
         give(token)
-    # The server may listen for a moment before it loads its plug-ins.
+    # The start fails if the server exits at once. The start succeeds if the server listens for a
+    # moment before it loads its plug-ins and exits.
     with contextlib.suppress(AssertionError):
         Site(scene, plugin, start_endpoint, settings=[f"token_file {token}"])
     (source,) = scene.servers

@@ -75,7 +75,7 @@ class Eye:
 
 
 def test_the_name_is_given_to_the_whole_file_only(scene: Scene) -> None:
-    """A copy's name is free until all of it is there, whatever its size."""
+    """The final name of a copy does not exist before the file is complete, for every file size."""
     source, sink = pair(scene)
     for size in (0, 1, 64 * MIB + 17):
         made = make(source, f"in{size}", size, seed=size)
@@ -162,13 +162,14 @@ def test_bytes_of_an_earlier_copy_are_compared_unless_trusted(
     assert sent + resumed == 64 * MIB
     assert resumed > 0
     assert (hash_file(sink.path("a")) == hash_file(made)) == (resume == "verify")
-    # The server computes it, since dray does not vouch for it: no one gets the source's checksum.
+    # Without verification, dray does not store the source's checksum. The server then computes the
+    # checksum of the wrong data, so a client never gets the checksum of the source.
     is_told = sink.checksum("a", "adler32") == source.checksum("a", "adler32")
     assert is_told == (resume == "verify")
 
 
 def test_a_failed_copy_keeps_the_old_file_and_its_attributes(scene: Scene) -> None:
-    """With ``autorm`` too the server removes only files that it has made."""
+    """Even with ``autorm``, the server removes only files that it has created for this copy."""
     source, sink = pair(scene, options="autorm ")
     set_checksum(make(source, "a", 3 * MIB), 0xDEADBEEF)
     for name, size in (("old", 5 * MIB), ("empty", 0)):
@@ -342,7 +343,7 @@ def test_drays_own_files_are_hidden_from_clients(scene: Scene) -> None:
 
 
 def test_dray_writes_through_a_server_that_hides_its_files(scene: Scene, ours: Path) -> None:
-    """``dray cp root://`` keeps its partial file and its log there, and resumes after a kill."""
+    """``dray cp root://`` keeps partial file and log on the server, and resumes after a kill."""
     sink = hiding(scene)
     local = scene.folder / "local"
     make_file(local, 48 * MIB, 7)

@@ -90,7 +90,7 @@ def begin_slowly(bare: Scene, sink: Copying, web: Web, config: Path) -> Process:
 def test_a_file_that_gets_the_name_meanwhile_stays(
     bare: Scene, plugins: Path, certificates: Path, is_wrapped: bool
 ) -> None:
-    """A client that may only create replaces nothing; a later request resumes and replaces."""
+    """A request without overwrite keeps the other file. A later request resumes and replaces it."""
     config = bare.folder / "slow.toml"
     config.write_text("", encoding="ascii")
     lines = [hide(bare)] if is_wrapped else []
@@ -103,13 +103,13 @@ def test_a_file_that_gets_the_name_meanwhile_stays(
     give(other)
     client = begin_slowly(bare, sink, web, config)
     if is_wrapped:
-        # The wrapper lets no other client write there; a rename is not checked.
+        # The wrapper lets no other client write under this name, but does not check renames.
         taken = sink.data / "moved"
         make_file(taken, 3 * MIB, 2)
         give(taken)
         taken.rename(sink.data / "b")
     else:
-        # Another client's upload has its own file, with all its bytes.
+        # Another client uploads a file under the same name. The uploaded file must stay complete.
         put = bare.run("curl", "-sS", "-w", "\nstatus %{http_code}\n", "-T", other, f"{sink.url}/b")
         assert status(put) in (200, 201)
     assert "another file has been created under this name" in failure(client.wait(120))

@@ -47,7 +47,7 @@ def both(scene: Scene) -> list[Web]:
 
 
 def test_files_of_every_size_arrive(bare: Scene, ours: Path) -> None:
-    """A file arrives with its bytes and its time from either server; nothing else is left."""
+    """A copy from either server has the bytes and the time of the source. No leftover remains."""
     for number, web in enumerate(both(bare)):
         for size in (0, 1, MIB, 9 * MIB + 13):
             source = make(web, f"in/a %&+{size}", size, seed=size)
@@ -117,7 +117,7 @@ def test_a_source_that_changes_gets_no_name(bare: Scene, ours: Path) -> None:
         to = bare.folder / "out" / str(number)
         running = begin(bare, ours, "--progress", "json", "--rate", "16MiB", f"{web.url}/a", to)
         running.await_durable()
-        # Another file takes its name, as most writers do it; of the same length.
+        # Replace the source by a rename of another file of the same length.
         os.replace(make(web, "b", 64 * MIB, seed=2), web.data / "a")
         os.utime(web.data / "a")
         ended = running.wait(120)
@@ -144,7 +144,7 @@ def test_the_servers_checksum_is_trusted(bare: Scene, ours: Path) -> None:
 
 
 def test_credentials_stay_with_their_server(bare: Scene, ours: Path) -> None:
-    """A token goes to the named server, not to one that it redirects to."""
+    """A client sends its token to the named server, but not to the target of a redirect."""
     other = nginx(bare, "other")
     make(other, "a", MIB)
     web = nginx(bare, "first", [f"location /moved/ {{ return 307 {other.url}/a; }}"])

@@ -381,7 +381,7 @@ def test_concurrent_copies_are_limited(bare: Scene, plugins: Path, certificates:
 
 
 def replaced(bare: Scene, plugins: Path, certificates: Path, *lines: str) -> Copying:
-    """Start a server whose copy program is a shell script; its secrets are near it."""
+    """Start a server whose copy program is a script, and whose environment names secret files."""
     program = bare.folder / "program"
     program.write_text("\n".join(["#!/bin/sh", *lines, ""]), encoding="ascii")
     program.chmod(0o755)
@@ -392,14 +392,14 @@ def replaced(bare: Scene, plugins: Path, certificates: Path, *lines: str) -> Cop
 
 
 def test_a_silent_program_is_given_up(bare: Scene, plugins: Path, certificates: Path) -> None:
-    """The program is killed, the client gets the cause, and no empty file has the name."""
+    """A silent program is killed. The client gets the cause, and no empty file remains."""
     lines = ["sleep 1000"]
     silent = replaced(bare, plugins, certificates, *lines)
     ended = ask(bare, f"{silent.url}/b", "Source: http://127.0.0.1:1/a")
     assert "has reported nothing for 2 s" in failure(ended)
     assert silent.server.jobs() == []
     assert list(silent.data.iterdir()) == []
-    # Twice as long, but never silent for that time.
+    # This program runs for 4 s, but is never silent for 2 s, so it is not killed.
     progress = '{"progress":{"bytes_durable":1}}'
     lines = ["for i in 1 2 3 4 5 6 7 8; do", f"echo '{progress}'", "sleep 0.5", "done"]
     lines.append("""echo '{"end":{"ok":true}}'""")
@@ -410,7 +410,7 @@ def test_a_silent_program_is_given_up(bare: Scene, plugins: Path, certificates: 
 def test_a_file_published_by_another_copy_stays(
     bare: Scene, plugins: Path, certificates: Path
 ) -> None:
-    """A program that dies leaves no empty file of its own, and removes no other's."""
+    """If the copy program dies, its empty file is removed, but not a file of another copy."""
     lines = ["read line", 'folder=$(echo "$line" | sed \'s/.*"path":"\\([^"]*\\)\\/.*/\\1/\')']
     lines += ['[ -e "$folder/other" ] && mv "$folder/other" "$folder/b"', "exit 3"]
     sink = replaced(bare, plugins, certificates, *lines)
@@ -474,7 +474,7 @@ GUARDED = """location / {
 
 @pytest.fixture
 def beside(bare: Scene, program: Path) -> Iterator[tuple[Web, Server, Path]]:
-    """Start a web server with dray beside it, and write the settings for it."""
+    """Start a web server and ``dray serve`` on one folder; write the sink's settings for both."""
     web = nginx(bare, places=[GUARDED])
     server = serve(bare, web.data, program)
     config = bare.folder / "tpc.toml"

@@ -1,7 +1,8 @@
-"""Third-party copies killed at random moments: they resume, and no wrong file has their name.
+"""Third-party copies are killed at random moments, and must resume.
 
-``DRAY_FULL=1``: ten moments of each kill, 4 GiB, every way. ``DRAY_KILLS=10`` alone: the same with
-1 GiB, and all four kinds of kills in one copy.
+The final name must never have a wrong file. With ``DRAY_FULL=1``, each test copies 4 GiB in every
+way, with ten kills of each kind. With only ``DRAY_KILLS=10``, each test copies 1 GiB, and one copy
+gets the kills of all four kinds.
 """
 
 from __future__ import annotations
@@ -63,7 +64,10 @@ def is_zero(ended: Ended) -> bool:
 def test_a_copy_resumes_from_any_moment(
     scene: Scene, ours: Path, victims: tuple[str, ...], hidden: bool, force: bool
 ) -> None:
-    """By ``xrdcp``: with the wrapper the name has the old file or none, without it an empty one."""
+    """Copy by ``xrdcp``. Before the end, the name has no file or the old file.
+
+    Without the wrapper, the name may also have an empty file.
+    """
     source = scene.server("source", tpc="pgm /usr/bin/xrdcp --server")
     lines = [hide(scene)] if hidden else []
     sink = scene.server("sink", tpc=configured(scene, *CONFIG), lines=lines)
@@ -71,7 +75,8 @@ def test_a_copy_resumes_from_any_moment(
     if hidden and force:
         allowed = {content(make(sink, "a", 3 * MIB, seed=3))}
     made = make(source, "a", SIZE, seed=2)
-    # The server has computed it before, so that only the copy's bytes are counted.
+    # Let the source compute the checksum before the copy, so that the test counts only the bytes
+    # that the source reads for the copy.
     source.checksum("a", "adler32")
 
     def begin(replace: bool) -> Process:
@@ -106,7 +111,8 @@ def test_a_pull_resumes_from_any_moment(
     sink = copying(bare, plugins, certificates, settings=settings, lines=lines)
     web, source = xrootd(bare, "source")
     made = make(source, "a", SIZE, seed=2)
-    # HTTP has times in seconds: a file of the current second could still change.
+    # Date the file ten seconds back: HTTP has times in whole seconds, so a file of the current
+    # second could still change without a new time.
     os.utime(made, (time.time() - 10, int(time.time()) - 10))
     source.checksum("a", "adler32")
 

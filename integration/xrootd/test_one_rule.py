@@ -1,4 +1,7 @@
-"""``dray cp root://`` and a third-party copy to one name: one rule of owner and lease."""
+"""``dray cp root://`` and third-party copies use the same leases.
+
+So while a copy of one kind writes a file, a copy of the other kind to the same name is refused.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,7 @@ def test_an_abandoned_copy_does_not_block_the_other_kind(
 def test_a_live_third_party_copy_is_not_written_beside(
     scene: Scene, ours: Path, local: Path
 ) -> None:
-    """``dray cp`` is refused by name, and changes nothing."""
+    """``dray cp`` is refused with the name of the file, and changes nothing."""
     source, sink = pair(scene, f"rate = {8 * MIB}")
     made = make(source, "a", SIZE)
     client, _ = begin_third(scene, source, sink)

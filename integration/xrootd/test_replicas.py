@@ -1,4 +1,4 @@
-"""One file is read from all servers of a cluster that have it."""
+"""A transfer reads one file from all servers of a cluster that have a replica of the file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DAY = 86_400
 
 
 class Replicas(NamedTuple):
-    """A cluster with one file at all of its servers."""
+    """A cluster in which each server has a replica of one file."""
 
     head: Xrootd
     data: list[Xrootd]

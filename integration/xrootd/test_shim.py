@@ -39,7 +39,7 @@ def move(server: Xrootd, source: str, to: str, number: int = 0, *, if_absent: bo
 
 
 def make(server: Xrootd, name: str, content: str) -> int:
-    """Make a file; return its number as the interface gives it."""
+    """Make a file, and return its number as the plug-in's interface reports it."""
     path = server.path(name)
     path.write_text(content, encoding="utf-8")
     give(path)
@@ -47,9 +47,9 @@ def make(server: Xrootd, name: str, content: str) -> int:
 
 
 def test_a_name_that_cannot_be_inspected_is_not_replaced(bare: Scene) -> None:
-    """Only a missing name is free: an invisible one may be another file."""
+    """Rename only to a name that is known to be missing, because a hidden name may be a file."""
     rights = bare.folder / "rights"
-    # Insert, rename, write; no lookup.
+    # The rights are insert, rename and write, but not lookup.
     rights.write_text("u * /blind inw / a\n", encoding="utf-8")
     give(rights)
     lines = ["ofs.authorize", f"acc.authdb {rights}"]
@@ -68,7 +68,7 @@ def test_a_name_that_cannot_be_inspected_is_not_replaced(bare: Scene) -> None:
 
 
 def test_a_repeated_rename_succeeds(bare: Scene) -> None:
-    """A repeated rename after a lost answer succeeds, only for that file."""
+    """If a rename is repeated after a lost answer, it succeeds, but only for the renamed file."""
     server = bare.server("shim", tpc=None)
     number = make(server, "a", "new")
     assert move(server, "/a", "/b", number, if_absent=False) == DONE

@@ -69,7 +69,7 @@ def source(bare: Scene) -> Path:
 
 
 def test_files_of_every_size_arrive(bare: Scene, ours: Path, source: Path) -> None:
-    """A file arrives with its bytes, of any size; its server has the checksum; it is sent once."""
+    """Files of every size arrive with the right bytes and checksum, and are sent only once."""
     server = bare.server("sink", tpc=None)
     for size in (0, 1, 4096, MIB, MIB + 1, 64 * MIB + 13):
         path = source / f"f{size}"
@@ -147,7 +147,7 @@ def test_a_killed_copy_resumes_and_no_wrong_content_is_visible(
     rest = begin(bare, ours, *SLOW, path, server.at("a"))
     seen: set[bytes] = set()
     while rest.is_running():
-        # A large file is only read once it is no longer the old one.
+        # The old file has 1000 bytes. Read the file only if it has another size.
         seen.add(before if old.stat().st_size == 1000 else hash_file(old))
         time.sleep(0.01)
     ended = rest.wait(120).expect(0)
@@ -245,7 +245,7 @@ def test_one_writer(bare: Scene, ours: Path, source: Path) -> None:
 def test_a_file_the_server_sums_differently_gets_no_name(
     bare: Scene, ours: Path, source: Path
 ) -> None:
-    """Bytes that differ from the sent ones are detected before the file has its name."""
+    """If stored bytes differ from the sent bytes, the copy fails before the file has its name."""
     server = bare.server("sink", tpc=None)
     path = source / "a"
     make_file(path, 96 * MIB, seed=1)

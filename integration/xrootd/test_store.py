@@ -39,7 +39,7 @@ def test_an_unreachable_server_is_reported_soon(bare: Scene, ours: Path) -> None
 
 
 def test_files_of_every_size_arrive(bare: Scene, ours: Path) -> None:
-    """A file arrives with its bytes and its time, of any size; no other file is left."""
+    """Files of every size arrive with the right bytes and time. No leftover remains."""
     server = bare.server("source", tpc=None)
     for size in (0, 1, 4096, MIB, MIB + 1, 40 * MIB + 13):
         source = make(server, f"in/{size}", size, seed=size)
@@ -193,9 +193,10 @@ def test_a_file_with_a_known_checksum_is_copied_once(bare: Scene, ours: Path) ->
 
 
 def test_a_stopped_copy_does_not_wait_for_a_checksum(bare: Scene, ours: Path) -> None:
-    """A server that sums for minutes does not delay a stop; durable data stays."""
+    """A copy stops at once even while the server computes a checksum. Durable data is kept."""
     slow = bare.folder / "slow"
-    # The script ends when its server ends, because a killed server leaves its programs running.
+    # Let the script end when the server has ended, because a killed server does not end its child
+    # processes.
     script = "#!/bin/sh\nwhile kill -0 $PPID; do sleep 0.2; done\n"
     slow.write_text(script, encoding="ascii")
     slow.chmod(0o755)
@@ -207,7 +208,7 @@ def test_a_stopped_copy_does_not_wait_for_a_checksum(bare: Scene, ours: Path) ->
     time.sleep(0.5)
     assert copy.is_running(), "it does not wait for the server's checksum"
     copy.send(signal.SIGINT)
-    # Without the signal it would wait for two minutes.
+    # Without the signal, the copy would wait for the checksum for two minutes.
     stopped = copy.wait(60)
     assert stopped.code == INTERRUPTED, stopped.words
     assert not to.exists()

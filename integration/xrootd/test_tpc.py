@@ -135,7 +135,7 @@ def test_a_source_that_comes_back_is_not_asked_with_the_old_key(scene: Scene) ->
 
 
 def test_another_source_is_never_mixed_in(scene: Scene) -> None:
-    """A copy does not resume that of another source with the same size and time."""
+    """A copy does not resume a copy of another source, even with the same size and time."""
     source, sink = pair(scene, f"rate = {48 * MIB}")
     begun = make(source, "a", 64 * MIB, seed=1)
     other = make(source, "b", 64 * MIB, seed=2)
@@ -148,8 +148,8 @@ def test_another_source_is_never_mixed_in(scene: Scene) -> None:
     scene.xrdcp("--tpc", "only", source.at("b"), sink.at("c")).expect(0)
     assert copies(sink)[-1] == (64 * MIB, 0)
     assert hash_file(sink.path("c")) == hash_file(other)
-    # The durable data of the first copy belongs to that transfer. A sweep removes it when it is
-    # old.
+    # The durable data of the first copy belongs to the first transfer, so the second transfer keeps
+    # it. ``dray log sweep`` removes such data when it is old.
     left = {Path(path).suffix or Path(path).name for path in tree.leftovers(sink.data)}
     assert left == {".dray-log", ".part"}
 
