@@ -107,7 +107,7 @@ def find_linux() -> Path | None:
 
 
 def unpack(packed: Path, top: Path) -> None:
-    """Unpack the parts. The folder gets its name only when it is complete."""
+    """Unpack ``PARTS`` of the archive to ``top``, which gets its name only when it is complete."""
     part = top.with_name("linux.part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
@@ -117,7 +117,7 @@ def unpack(packed: Path, top: Path) -> None:
 
 
 def measure(top: Path) -> tuple[int, int]:
-    """Return the number of files and bytes."""
+    """Return the number of files below ``top``, and their total size in bytes."""
     sizes = [path.lstat().st_size for path in top.rglob("*") if path.is_file()]
     return len(sizes), sum(sizes)
 

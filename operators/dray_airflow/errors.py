@@ -57,7 +57,7 @@ class DrayTaskRetry(AirflowException):
 
 
 def one_line(text: str) -> str:
-    """Convert a text to one line, short enough for a log to show all of it."""
+    """Convert a text to one line, cut to ``MESSAGE_CHARACTERS_MAX`` characters."""
     line = " ".join(text.split())
     if len(line) > MESSAGE_CHARACTERS_MAX:
         return f"{line[: MESSAGE_CHARACTERS_MAX - 1]}\N{HORIZONTAL ELLIPSIS}"

@@ -53,7 +53,7 @@ def transfer_id(
     namespace: str = "",
     part: str = "",
 ) -> str:
-    """Return the id of a task's transfer, with a readable part and a digest.
+    """Return the id of a task's transfer: ``af-``, the task's name, and a digest of all arguments.
 
     :param namespace: separates several Airflow installations that use one endpoint as the same
         owner.

@@ -1,4 +1,4 @@
-"""The lineage of a task for OpenLineage: its inputs, its outputs, and the number of bytes moved."""
+"""The lineage of a task for OpenLineage: input files, output files, and number of moved bytes."""
 
 from __future__ import annotations
 

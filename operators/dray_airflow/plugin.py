@@ -1,8 +1,9 @@
 """The parts of dray that Airflow's own processes load.
 
 These parts are the reference for deadlines in a run's conf, and the listener that cancels a run's
-reservations when the run ends. The entry point ``airflow.plugins`` names this module. If only the
-provider named it, Airflow would load it too late: when a process asks for providers.
+reservations when the run ends. The entry point ``airflow.plugins`` names this module. If only
+the description of the provider named this module, Airflow would load it too late: when a process
+first needs the list of providers.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@ ends. At the end of a run, Airflow calls :mod:`dray_airflow.listener`, which can
 reservations. If the listener cannot reach an endpoint, a reservation may remain. A later run that
 is refused because of that reservation checks if the first run has ended, and then cancels it.
 
-Invariant owned here: this module cancels only reservations. It cancels the reservation of the task
-that submits its transfer, and reservations of runs that have ended according to this Airflow.
+Invariant owned here: this module cancels only reservations, and only in two cases. If a task
+submits its transfer, the module cancels the reservation for this transfer. If a run has ended
+according to this Airflow, the module cancels the remaining reservations of the run.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ SUFFIX = ".r"
 NAMESPACE_LABEL = "airflow.namespace"
 """Label of a reservation with the ``namespace`` of the connection.
 
-With it, another Airflow does not treat the reservation as its own.
+If two Airflow installations use one endpoint, each uses this label to recognise its reservations.
 """
 RESERVED_KEY = "dray_reserved"
 """Key of the XCom with a run's reservations: lists of ids by connection."""

@@ -116,16 +116,18 @@ def plan_shards(
 
     The cost of a file is its number of bytes plus ``file_cost_bytes``. Files are assigned in the
     order of decreasing cost. The candidates for a file are the shards whose cost exceeds the lowest
-    cost by no more than the cost of the file. If storage targets are known, the candidate with the
-    least data of the file's target is chosen. So the cost of a shard never exceeds the lowest cost
-    plus twice the cost of the costliest file, unless a shard has reached ``paths_max``.
+    cost of a shard by no more than the cost of the file. If storage targets are known, the
+    candidate with the least data of the file's target is chosen. So no shard costs more than the
+    cheapest shard plus twice the cost of the costliest file, unless a shard has reached
+    ``paths_max``.
 
     :param files: each file once: a :class:`ShardFile`, or path, bytes and, if known, storage
         target. Or the result of :func:`group_files`.
-    :param shards: number of parts, 1 to 1000. If there are fewer files, there are fewer parts.
+    :param shards: number of shards, 1 to 1000. The result never has more shards than files.
     :param file_cost_bytes: cost of a file in addition to its bytes.
-    :param paths_max: maximum number of paths of a part, which then have at most 48 KiB. By default
-        no limit. Use ``PATTERNS_MAX`` for parts that become ``include``.
+    :param paths_max: maximum number of paths in a shard. If it is given, the paths of a shard also
+        have at most 48 KiB together. By default there is no limit. Use ``PATTERNS_MAX`` if the
+        paths become the argument ``include`` of a transfer.
     :returns: the non-empty shards by number. Empty if there are no files.
     :raises ValueError: for a duplicate path, a negative size, an invalid number of shards, or more
         paths than these shards may have.
@@ -204,7 +206,7 @@ class _Group(NamedTuple):
 
     @property
     def pattern(self) -> str:
-        """Pattern of the group. It starts at the top, so that it is compared with whole paths."""
+        """Pattern of the group, with a leading slash, so that it is compared with whole paths."""
         top = "".join(f"/{_escape(name)}" for name in self.folder)
         if self.prefix is None:
             return f"{top}/**"
@@ -248,7 +250,7 @@ class _Group(NamedTuple):
 
 
 def _read(name: str) -> str:
-    """Convert a name from the escaped form in which the endpoint lists it to its form on disk."""
+    """Convert an escaped name from a listing of the endpoint to the name on disk."""
     if "\\" not in name:
         return name
     raw = re.sub(
@@ -277,15 +279,15 @@ def group_files(
 ) -> tuple[ShardFile, ...]:
     """Group files by folders and by name prefixes, until there are few enough groups.
 
-    The costliest group is split first. A folder is split into its files and its folders, and these
-    by the first letters of their names. So a few patterns match any number of files, and no file
-    twice, whatever characters its name contains. A name that is not UTF-8 cannot be in a pattern,
-    so it stays in the group of its prefix.
+    The costliest group is split first. A folder is split into its files and its subfolders. Files
+    and subfolders are then split by the first letters of their names. So a few patterns match any
+    number of files, and each file matches only one pattern. Names may have any characters. But a
+    name that is not UTF-8 cannot be in a pattern, so its file stays in the group of its prefix.
 
     :param files: each file once: its path as the endpoint lists it, and its bytes. The path is
         relative to the root of the patterns. For a source without a slash at its end, the path
         starts with the name of the source.
-    :param shards: number of parts, 1 to 1000. The result has at most 64 times as many groups.
+    :param shards: number of shards, 1 to 1000. The result has at most 64 groups for each shard.
     :param file_cost_bytes: cost of a file in addition to its bytes.
     :returns: groups whose ``path`` is a pattern for ``include``, as input of :func:`plan_shards`.
     :raises ValueError: for a duplicate path.

@@ -51,7 +51,8 @@ BODY_LABEL = "airflow.body"
 FIRST_LABEL = "airflow.first"
 """Label with the try that submitted the transfer.
 
-It is a part of the request, and later tries repeat it unchanged.
+This label is a part of the request. Later tries of the task repeat the label unchanged, so that
+their requests are equal to the first request.
 """
 TRY_LABEL = "airflow.try"
 """Label with the try that last attached to the transfer."""
@@ -100,9 +101,10 @@ class End:
     path: str
 
     def split(self, settings: Settings) -> tuple[str, str]:
-        """Return host and port, and the path after them.
+        """Return the host with the port, and the path at this endpoint.
 
-        :raises DrayTaskFailure: if the path is invalid, or at another endpoint than its connection.
+        :raises DrayTaskFailure: if the path is invalid, or if its URL names another endpoint than
+            the connection.
         """
         if self.path.startswith("/") and len(self.path) > 1:
             return settings.authority, self.path
@@ -135,14 +137,15 @@ class Errand:
 
     :param sources: files or folders at one endpoint, which are all copied.
     :param destination: target of the copy.
-    :param request: all other fields, with an id, without sources, replicas and destination.
-    :param replicas: equal copies of the one source.
+    :param request: the id and all other fields of the transfer, without sources, replicas and
+        destination.
+    :param replicas: equal copies of a single source.
     :param active: end whose endpoint drives the transfer.
     :param mark: label of this try of the task.
-    :param is_id_own: true if only this task uses the id. Another live request under the id is then
-        an older request of this task, and is cancelled.
+    :param is_id_own: true if only this task uses the id. If a live transfer with this id has a
+        different request, it is then an older request of this task, and the task cancels it.
     :param is_begun_kept: true if a transfer that has started continues even if the endpoint can no
-        longer promise its deadline. The endpoint's own retries have the same rule.
+        longer promise its deadline. The endpoint also keeps this rule in its own retries.
     :param submit: function that replaces the client's submission if the transfer was reserved.
     """
 
@@ -190,7 +193,7 @@ class Errand:
         return dataclasses.replace(self, request=dataclasses.replace(self.request, **words))
 
     def late(self) -> Errand:
-        """Return the request for a transfer that has started. It continues even if it is late."""
+        """Return the request for a started transfer, which then continues even if it is late."""
         if not self.is_begun_kept or self.request.admission is not None:
             return self
         return self.with_request(admission="best_effort")
@@ -378,9 +381,9 @@ class Clients:
 def begin(wish: Wish, clients: Clients, unreported: int | None = None) -> Begun:
     """Submit a transfer, attach to it, or resume it after its end. Then mark it.
 
-    :param unreported: attempt that an earlier try of the task started, and whose end no try has
-        reported. If this attempt is done, its result is used. Starting it again could send the data
-        twice, and its source may no longer exist.
+    :param unreported: number of an attempt that an earlier try of the task started, and whose
+        result no try has reported. If this attempt has succeeded, its result is used. A new attempt
+        could send the data twice, and the source may no longer exist.
     :raises DrayTaskFailure: for a permanent error.
     :raises DrayTaskRetry: for other errors.
     """
@@ -503,8 +506,8 @@ def _take_over(wish: Wish, client: Client, transfer: Transfer, first: str) -> Tr
             return client.wait(transfer.id, timeout_seconds=ENDING_SECONDS_MAX)
         if error.kind != "not_admitted" or not wish.is_begun_kept:
             raise
-    # The transfer keeps its existing promise, if it has one. A running transfer is not stopped
-    # because a better promise is impossible. The other changes of this try are still applied.
+    # The endpoint cannot promise the changed deadline or rate. Let the transfer continue, with its
+    # existing promise if it has one. Apply only the other changes of this try.
     better = {name: str(wanted.pop(name)) for name in _PROMISED if name in wanted}
     log.warning("transfer %s keeps its promise; %s cannot be promised", transfer.id, better)
     try:

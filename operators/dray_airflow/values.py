@@ -132,9 +132,9 @@ def size(name: str, value: object) -> int | None:
 
 
 def seconds(name: str, value: object) -> int | None:
-    """Parse a duration to whole seconds, rounded up. It is a number or a ``timedelta``.
+    """Convert a duration, given as a number or a ``timedelta``, to whole seconds, rounded up.
 
-    :raises DrayTaskFailure: for any other value, and for a negative one.
+    :raises DrayTaskFailure: for any other value, and for a negative duration.
     """
     if isinstance(value, timedelta):
         found: int | None = -(-value // timedelta(seconds=1))

@@ -49,10 +49,10 @@ def parse(version: str) -> tuple[int, int]:
 
 
 def check(version: str) -> tuple[int, int]:
-    """Return the version if it is supported.
+    """Return the major and minor number of Airflow's version if the version is supported.
 
-    :raises RuntimeError: if it is too old. The message is one line, which Airflow shows as the
-        DAG's import error.
+    :raises RuntimeError: if the version is too old. The message is one line, which Airflow shows as
+        the DAG's import error.
     """
     found = parse(version)
     if found < OLDEST:

@@ -1,7 +1,8 @@
 """The versions of applications on the tiers of an endpoint: restarts and evictions.
 
-A version is one checkpoint of an application. A restart gets the newest complete version from the
-fastest place: its fast copy if there is one, otherwise a copy of its slow copy.
+A version is one checkpoint of an application. A restart reads the newest complete version. If this
+version has a copy on the fast tier, the restart reads that copy. Otherwise the endpoint first
+copies the version from the slow tier.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""An Airflow for the tests of the provider, with its own home and database, in one process.
+"""An Airflow in the test process, with its own home folder and database.
 
-``airflow`` reads its settings when it is imported, so they are set before any test is imported.
+The package ``airflow`` reads its settings at import. So this module sets the settings before pytest
+imports a test.
 """
 
 from __future__ import annotations

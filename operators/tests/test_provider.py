@@ -1,4 +1,4 @@
-"""Tests of the package as Airflow uses it: its description, and the modules that it imports."""
+"""Tests of the provider's description, and of the modules that the package imports."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def test_invalid_arguments_are_refused(
 
 
 def test_any_number_of_files_is_a_few_patterns_and_even() -> None:
-    """One folder with a million names that differ at their end, as detectors write them."""
+    """Group one folder with 200 000 names that differ only at the end, like a detector's frames."""
     names = [f"run/frame{number:06}.h5" for number in range(200_000)]
     groups = group_files([(name, 10_000) for name in names], 4)
     shards = plan_shards(groups, 4, paths_max=PATTERNS_MAX)

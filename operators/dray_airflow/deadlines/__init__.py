@@ -1,1 +1,1 @@
-"""Deadlines of a DAG run, and the deadlines of its transfers that follow from them."""
+"""The deadline of a DAG run, and the deadlines of its transfers, derived from the run's."""

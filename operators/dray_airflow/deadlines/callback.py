@@ -46,9 +46,9 @@ class Reason:
     """The transfer that causes the delay, and the kind of problem.
 
     :param kind: ``foretold``: the endpoint predicts that the promise will be missed. ``failed``:
-        the transfer has failed. ``slow``: the transfer is running, and has no deadline or will end
-        after it. ``late``: the transfer ended after its deadline.
-    :param by_seconds: the delay in seconds, now or expected, if known.
+        the transfer has failed. ``slow``: the transfer is running, and is expected to end after
+        its own deadline or the run's deadline. ``late``: the transfer ended after its deadline.
+    :param by_seconds: the current or expected delay in seconds, if known.
     :param text: the whole reason in one line.
     """
 
@@ -71,9 +71,13 @@ def find_reason(
 ) -> Reason | None:
     """Choose the transfer of a run that delays the run most. Pure.
 
-    The function prefers promises that will be missed, with the latest end first; then failed
-    transfers; then running transfers that exceed their deadline or the run's deadline; then
-    transfers that ended late.
+    The order of preference is as follows. Among transfers of one kind, the function prefers the
+    transfer with the largest delay.
+
+    1. transfers whose promise will be missed
+    2. failed transfers
+    3. running transfers that exceed their own deadline or the deadline of the run
+    4. transfers that ended after their deadline
 
     :param now: the current time, with a time zone.
     :param deadline: the deadline of the run, with a time zone.
@@ -248,10 +252,11 @@ def deadline_alerts(
     key: str = "deadline",
     **notifier: Any,  # noqa: ANN401 - arguments of DrayNotifier
 ) -> list[DeadlineAlert]:
-    """Return deadline alerts for a DAG whose runs have their deadline in their conf.
+    """Return deadline alerts for a DAG whose runs have a deadline in their conf.
 
-    One alert fires at the deadline. Further alerts fire earlier, and notify only if an endpoint
-    predicts a miss or a transfer has failed.
+    One alert fires at the deadline, and always notifies. The other alerts fire before the deadline.
+    An earlier alert notifies only if a transfer has failed, or if an endpoint predicts that a
+    promise will be missed.
 
     :param dray_conn_ids: connections of the endpoints that drive the run's transfers.
     :param looks: times before the deadline at which the earlier alerts fire.

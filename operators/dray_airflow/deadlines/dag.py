@@ -73,10 +73,11 @@ class TaskDeadline:
 
     :param latest_finish: the deadline, with a time zone.
     :param class_: class of the transfer, for the endpoint.
-    :param rate_min: minimum rate in bytes per second, if the size is known. It is only shown to
-        users, because an endpoint computes the rate from deadline and size.
+    :param rate_min: minimum rate in bytes per second, if the size is known. Only users see this
+        rate: the endpoint itself computes the rate from the deadline and the size.
     :param is_possible: true if the deadline has not passed.
-    :param why: one line with the run's deadline and the tasks after the transfer.
+    :param why: explanation of the deadline in one line: the run's deadline, and the tasks after the
+        transfer.
     """
 
     latest_finish: datetime
@@ -315,7 +316,7 @@ def task_from(
     instances: Instances | None = None,
     context: Context | None = None,
 ) -> Task:
-    """Return the task of the graph for an operator.
+    """Describe an operator as a task of the graph in :mod:`dray_airflow.deadlines.graph`.
 
     :param past: history of the operator in past runs.
     :param instances: instances of the operator in this run.
@@ -408,7 +409,7 @@ def _literal_count(operator: Any) -> int | None:  # noqa: ANN401 - mapped
 
 
 def _bytes(operator: Any, count: int, context: Context | None) -> int | None:  # noqa: ANN401
-    """Return the total size of all instances, if it is known before they run."""
+    """Return the total size of all instances, or None if the size is unknown before they run."""
     from dray_airflow import values
 
     def read(value: object) -> int | None:

@@ -1,12 +1,12 @@
-"""Derive a deadline for each transfer from a graph of tasks and its deadline. Pure.
+"""Derive the deadline of each transfer from a graph of tasks and the run's deadline. Pure.
 
-:func:`plan_deadlines` computes for each transfer its latest finish, the rate that it needs, its
-    slack, and the later tasks that determine its latest finish. This module does not know Airflow.
-    :mod:`dray_airflow.deadlines.dag` supplies tasks, durations and states, and the time is an
-    argument.
+:func:`plan_deadlines` computes for each transfer the latest finish, the necessary rate, the slack,
+and the later tasks that determine the latest finish. This module does not import Airflow.
+:mod:`dray_airflow.deadlines.dag` supplies tasks, durations and states. The time is an argument.
 
-Invariant owned here: the latest finish of a transfer is the deadline minus the longest path after
-the transfer. So a transfer that is in time leaves all later tasks their expected time.
+Invariant owned here: the latest finish of a transfer is the run's deadline minus the duration of
+the longest path after the transfer. So if the transfer ends by its latest finish, all later tasks
+have at least their expected durations.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Task:
     :param upstream: names of the tasks that the task waits for.
     :param expected_seconds: declared duration of one instance.
     :param median_seconds: median duration of one instance in past runs.
-    :param runs: number of past instances in that median.
+    :param runs: number of past instances from which ``median_seconds`` was computed.
     :param is_transfer: true if the task gets its own deadline.
     :param bytes: size of a transfer with all its instances. Used if no duration is known.
     :param rate: rate in bytes per second that the transfer's endpoint can promise, if known.
@@ -119,17 +119,19 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class TransferDeadline:
-    """The bounds within which a transfer keeps the run in time.
+    """The times and the rate that a transfer must keep, so that the run meets its deadline.
 
     :param task_id: task of the transfer.
-    :param latest_finish: the deadline minus the time of the tasks after the transfer. It applies to
-        all instances together, and has a time zone.
-    :param earliest_start: expected end of the tasks before the transfer, with a time zone. An
-        earlier transfer of unknown duration counts as zero.
+    :param latest_finish: the run's deadline minus the duration of the longest path after the
+        transfer, with a time zone. All instances must have ended at this time.
+    :param earliest_start: expected end of the tasks before the transfer, with a time zone. A
+        previous transfer of unknown duration counts as zero.
     :param expected_seconds: expected duration of the transfer, ``None`` if unknown.
-    :param slack_seconds: time by which the transfer could end later. Negative if it will be late.
+    :param slack_seconds: time between the expected end and the latest finish. Negative if the
+        transfer will be late.
     :param bytes: size of one instance, if known.
-    :param rounds: number of consecutive instances that must fit in, including this one.
+    :param rounds: number of instances that run one after another before the latest finish,
+        including this instance.
     :param rate_min: minimum rate of one instance from its start, in bytes per second.
     :param class_: class of the transfer for the endpoint, always ``deadline``.
     :param chain: the tasks of the longest path after the transfer, in order.
@@ -167,7 +169,7 @@ class TransferDeadline:
 
     @property
     def why(self) -> str:
-        """One line with the deadline, and the tasks that must fit in before it."""
+        """One line with the latest finish, and the later tasks that must end by the deadline."""
         said = f"{self.task_id} must be done by {clock(self.latest_finish)}: "
         if not self.chain:
             return said + "this is the run's deadline, because no task follows"
@@ -194,11 +196,12 @@ class DeadlinePlan:
     :param critical: the longest path from now to the end, in order.
     :param expected_finish: end of the longest path, with a time zone.
     :param rate_common: rate in bytes per second that is assumed for transfers of known size and
-        unknown duration. It is the given rate, or else the lowest rate at which everything fits.
-        ``None`` if there is no such transfer, or no rate is enough.
-    :param unknown: unfinished tasks of unknown duration. They count as zero.
-    :param estimated: unfinished transfers of unknown duration and size. They count as an even share
-        of the time.
+        unknown duration. This rate is the argument ``rate`` of :func:`plan_deadlines`, or else the
+        lowest rate at which all paths end before the deadline. ``None`` if there is no such
+        transfer, or if no rate is high enough.
+    :param unknown: unfinished tasks of unknown duration. Their durations count as zero.
+    :param estimated: unfinished transfers of unknown duration and size. The duration of each counts
+        as an even share of the available time.
     """
 
     deadline: datetime
@@ -225,10 +228,11 @@ class DeadlinePlan:
 
 @dataclass(frozen=True, slots=True)
 class _Weight:
-    """The time that a task adds to a path: fixed seconds, and work whose time depends on the rate.
+    """The time that a task adds to a path: a fixed part, and a part that depends on the rate.
 
-    :param seconds: duration that does not depend on a rate.
-    :param work: for a transfer: its bytes. If rates or sizes are estimated: the estimated seconds.
+    :param seconds: fixed part of the duration.
+    :param work: amount of work of a transfer, in bytes. If rates or sizes are estimated, the amount
+        is the estimated duration in seconds.
     :param basis: text that names the origin of the duration.
     :param overhead: overhead in seconds before the task.
     :param bytes: size of a transfer, if it is known.
@@ -261,15 +265,15 @@ def plan_deadlines(
 
     The duration of a task is the declared duration, or else the median of past runs. For a transfer
     with neither, the duration is its size divided by ``rate``. If ``rate`` is not given, the plan
-    uses the lowest common rate at which all paths end before the deadline, but for each transfer at
-    most the rate that its endpoint can promise (:attr:`Task.rate`). If a transfer has no duration
-    and no size, it gets an even share of the time. The other transfers then share the time in
-    proportion to their durations at their rates.
+    uses the lowest common rate at which all paths end before the deadline. No transfer is planned
+    with more than the rate that its endpoint can promise (:attr:`Task.rate`). If the duration and
+    the size of a transfer are unknown, the transfer gets an even share of the available time. The
+    other transfers then share the time in proportion to their durations at their own rates.
 
-    Any other task of unknown duration counts as zero and is listed in :attr:`DeadlinePlan.unknown`.
-    Three kinds of tasks count as zero too, but remain in the graph, so that later tasks wait for
-    them: ended tasks, tasks that run only after failures, and tasks that the deadline does not wait
-    for. Call the function again when a task has ended early or late.
+    If another task has an unknown duration, it counts as zero and is listed in
+    :attr:`DeadlinePlan.unknown`. These tasks also count as zero: ended tasks, tasks that run only
+    after failures, and tasks that the deadline does not wait for. Such tasks remain in the graph,
+    because later tasks wait for them. Call the function again when a task has ended early or late.
 
     :param tasks: all tasks of the run.
     :param deadline: deadline of the run, with a time zone.
@@ -296,8 +300,8 @@ def plan_deadlines(
         weights, work_seconds = graph.spread(weights, rate)
 
     lengths = {name: weights[name].path(work_seconds or 0.0) for name in order}
-    # Durations for the earliest starts. A transfer of unknown duration counts as zero here, and not
-    # as the longest duration that it may have, because it may end earlier.
+    # Durations for the earliest starts. Count a transfer of unknown duration as zero, because the
+    # transfer may end early. The latest finishes use its longest permitted duration instead.
     soonest = {
         name: weights[name].overhead
         + weights[name].seconds
@@ -499,11 +503,12 @@ class _Graph:
         durations.
 
         The duration of a transfer is its size divided by its rate. A transfer of unknown size gets
-        an even share: each path leaves some time to its transfers, this time is divided by their
-        number, and the smallest quotient is the share. A transfer of known size without a reported
-        rate gets at most this share. If time remains, the factor stretches all durations equally.
-        If the time is too short, the factor is 1. Transfers of known size and rate then keep their
-        durations, because no endpoint can be faster, and the other transfers share the rest.
+        an even share of the time. For each path, the time that the path leaves for transfers is
+        divided by the number of transfers on the path. The smallest quotient is the share. A
+        transfer of known size without a reported rate gets at most this share. If time remains,
+        the factor stretches all durations equally. If the time is too short, the factor is 1.
+        Transfers of known size and rate then keep their durations, because their endpoints cannot
+        be faster. The other transfers share the rest.
 
         :param rate: common rate of all transfers of known size. ``None`` means the rate of each
             transfer's endpoint. With a common rate, no duration is stretched.

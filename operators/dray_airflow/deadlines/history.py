@@ -37,7 +37,7 @@ value does not affect the median of three values. The number is estimated, not m
 class Past:
     """The history of a task in past runs.
 
-    :param median_seconds: median duration of the successful instances.
+    :param median_seconds: median duration of one successful instance.
     :param count: number of successful instances.
     :param instances: for a mapped task, the median number of instances in a run. Otherwise 1.
     """
@@ -115,9 +115,9 @@ def _runs_before(context: Context, runs_max: int) -> Iterator[str]:
     run: Any = context.get("dag_run")
     logical = getattr(run, "logical_date", None)
     if logical is None:
-        # The API cannot order runs without a logical date. Their rows come in the order in which
-        # they were written, oldest first. One row per run is requested, even for a task with a
-        # thousand instances.
+        # The API cannot order runs without a logical date, so take the task states of all runs.
+        # Their order is the order of the rows in the database, oldest first. Request the state of
+        # only one instance per run, because a mapped task may have a thousand instances.
         index = -1 if ti.map_index is None or ti.map_index < 0 else 0
         states = ti.get_task_states(dag_id=ti.dag_id, task_ids=[ti.task_id], map_index=index)
         names = [run_id for run_id in states if run_id != ti.run_id]

@@ -33,15 +33,16 @@ ENTRIES_MAX = 2000
 TOO_MUCH_BYTES = (10**12, 10**13)
 """Sizes in bytes of the transfers that are used to find the rate of an endpoint.
 
-The endpoint is asked if it could promise a transfer of such a size within one hour. It refuses, and
-reports the rate that it could promise. It does not report this rate if the requested rate is
-several hundred times higher. So the larger size is tried only if the endpoint could promise the
-smaller one.
+The code asks an endpoint if the endpoint could promise a transfer of this size within one hour. An
+endpoint that cannot promise this refuses, and reports the rate that it could promise. But if the
+requested rate is several hundred times higher than this rate, the endpoint does not report the
+rate. So ask first with the smaller size, and use the larger size only if the endpoint could promise
+the smaller size.
 """
 
 
 class Known(NamedTuple):
-    """Size and rate of a transfer, as its endpoints report them.
+    """Size and rate of a transfer, as reported by endpoints.
 
     :param bytes: current size of the source.
     :param rate: rate in bytes per second that the endpoint could promise.

@@ -48,7 +48,7 @@ class Settings:
     :param conn_id: name of the connection.
     :param url: URL of the endpoint, ``SCHEME://HOST:PORT``.
     :param authority: ``HOST:PORT``, as in URLs of files.
-    :param token: password of the connection. Not in ``repr``.
+    :param token: password of the connection. ``repr`` does not show it.
     :param token_file: path of a file with a token on the worker.
     :param trust: the arguments ``pin``, ``ca``, ``certificate`` and ``key`` of a client.
     :param seconds: time limit of one call, including retries.

@@ -31,9 +31,9 @@ class DrayNotifier(BaseNotifier):
 
     :param dray_conn_ids: connections of the endpoints that drive the transfers.
     :param webhook_conn_id: connection of a webhook that accepts ``{"text": ...}`` (for example
-        Slack, Mattermost or Zulip), with host, schema and port. The password is sent as a bearer
-        token. If the password begins with ``/``, it is instead the secret end of the URL. Airflow
-        keeps only passwords out of logs, so a host with a path is refused.
+        Slack, Mattermost or Zulip), with host, schema and port. If the password begins with ``/``,
+        it is the secret path of the URL. Otherwise it is sent as a bearer token. A host with a path
+        is refused, because the path may be secret, and Airflow keeps only passwords out of logs.
     :param to: mail addresses, used with Airflow's ``smtp`` provider.
     :param smtp_conn_id: connection of the ``smtp`` provider.
     :param is_early: for an alert before the deadline: notify only if a transfer has failed, or if
@@ -100,7 +100,7 @@ class DrayNotifier(BaseNotifier):
         answer.raise_for_status()
 
     def story_of_task(self, context: Context) -> str:
-        """Return one line with the failure, its cause, the durable data and the remedy."""
+        """Return one line with the failed task, the cause, and the states of its transfers."""
         ti: Any = context["ti"]
         tries = f"try {ti.try_number} of {(getattr(ti, 'max_tries', 0) or 0) + 1}"
         index = ti.map_index if ti.map_index is not None else -1

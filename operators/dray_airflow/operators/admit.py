@@ -6,7 +6,8 @@ deadline as the transfer, but its source file does not exist. So a placeholder n
 cannot copy data that is still being written. The transfer of the task replaces the placeholder. If
 no transfer is submitted, the placeholder ends at its start time.
 
-A staged copy is a transfer between two roots of one endpoint, so its placeholder is one too.
+A staged copy is a transfer between two roots of one endpoint. So the placeholder of a staged copy
+is also a transfer between these two roots.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ SET_MAX = 1000
 class Wanted:
     """A transfer that a task will submit.
 
-    :param name: name of the task. For a mapped task, with the number of the instance.
+    :param name: name of the task, and for a mapped task also the number of the instance.
     :param errand: request of the transfer.
     :param begin: earliest time at which the task can submit the transfer, with a time zone.
     :param deadline: deadline of the transfer, with a time zone.
@@ -97,19 +98,19 @@ class Wanted:
 class DrayAdmitOperator(BaseOperator):
     """Reserve all transfers of the run as a set: all are promised, or the task fails immediately.
 
-    Put this operator before the first transfer. It requests promises for the later transfers: each
-    with its size (``bytes_expected`` or ``size``), its earliest start, and its latest finish
-    (docs/explanation/airflow-deadlines.md). A transfer without a size cannot be promised. A
-    reservation lasts until the task submits its own transfer. It ends earlier if the task is too
-    late: by more than half of the transfer's duration, by more than a quarter, or at all. The
-    largest of these limits that the capacity permits is used.
+    Put this operator before the first transfer. The operator requests a promise for each later
+    transfer, with its size (``bytes_expected`` or ``size``), its earliest start, and its latest
+    finish (docs/explanation/airflow-deadlines.md). A transfer without a size cannot be promised. A
+    reservation lasts until the task submits its own transfer. If the task is too late, the
+    reservation ends earlier. The permitted delay is half of the transfer's duration, a quarter of
+    it, or zero. The operator uses the largest of these delays that the capacity permits.
 
     A copy to stage in or to stage out is reserved too, if its task has ``path``, ``to`` and
     ``bytes_expected``. The token then needs the scopes ``storage.read`` and ``storage.create`` for
     these paths. A restart (staging in without ``path``) cannot be reserved.
 
-    Reservations end with the run. If a reservation of an ended run remains and a later run is
-    refused because of it, the later run cancels it.
+    Reservations end with the run. If a later run is refused because of a reservation of an ended
+    run, the later run cancels this reservation.
 
     A refusal names the task that does not fit, the reason, the transfers that use the rate, and the
     earliest deadline of the run that could be promised. The XCom result has ``deadline``,

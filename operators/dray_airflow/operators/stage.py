@@ -226,10 +226,11 @@ class _StageOperator(WaitingOperator):
 class DrayStageInOperator(_StageOperator):
     """Copy from the slow tier of an endpoint to its fast tier.
 
-    With ``path``, use it as a setup task, with :class:`DrayEvictOperator` as its teardown. Without
-    ``path``, and with ``application``, it restarts the application: the endpoint selects the newest
-    complete version of the application on its tiers, or ``version``. If the fast copy exists,
-    ``hit`` is true in the result, and nothing is copied. Each try selects the version again.
+    If ``path`` is given, use the operator as a setup task, and :class:`DrayEvictOperator` as its
+    teardown. If only ``application`` is given, the operator prepares a restart of the application:
+    the endpoint selects ``version``, or else the newest complete version of the application on its
+    tiers. If the selected version has a fast copy, nothing is copied, and ``hit`` is true in the
+    result. Each try selects the version again.
 
     The XCom result has ``id``, ``path``, ``to``, ``state``, ``hit``, ``application``, ``version``,
     ``files``, ``bytes``, ``bytes_sent``, ``bytes_resumed``, ``bytes_read_back``, ``seconds``,
@@ -238,12 +239,13 @@ class DrayStageInOperator(_StageOperator):
     Durations are seconds or a ``timedelta``. All arguments except ``missing_ok``, ``deferrable``,
     ``grace_seconds`` and ``expected_duration`` may be templates.
 
-    :param path: ``/ROOT/PATH`` in the slow root. Without it, ``application`` restarts.
+    :param path: ``/ROOT/PATH`` in the slow root. Omit it for a restart of ``application``.
     :param dray_conn_id: connection of the endpoint.
-    :param to: path in the fast root. By default the same path in that root.
+    :param to: path in the fast root. By default the same path below the fast root.
     :param recursive: copy a folder with all its contents.
-    :param pin: time after its completion for which the fast copy must not be evicted.
-    :param lifetime: time for which the fast copy is needed. The endpoint then evicts it.
+    :param pin: time after the end of the copy during which the fast copy must not be evicted.
+    :param lifetime: time for which the fast copy is needed. After this time the endpoint evicts the
+        fast copy.
     :param application: application that will use the copy.
     :param version: version of the application's data, such as the number of a checkpoint.
     :param period: time between checkpoints, with ``mtbf`` or ``nodes``.
@@ -256,9 +258,9 @@ class DrayStageInOperator(_StageOperator):
     :param admission: handling of a deadline that cannot be promised. ``required``: refuse the
         request. ``best_effort``: stage without a promise. By default, a new copy is refused. A copy
         that has already started, or that has only the run's deadline, continues without a promise.
-    :param bytes_expected: size of the copy, if known. With it, the endpoint promises or refuses the
-        deadline immediately. Otherwise the copy starts, and the endpoint may promise the deadline
-        when all files are listed.
+    :param bytes_expected: size of the copy, if known. If it is given, the endpoint promises or
+        refuses the deadline immediately. If it is not given, the copy starts without a promise, and
+        the endpoint may promise the deadline when all files are listed.
     :param expected_duration: expected duration, used only for planning and not sent.
     :param labels: texts by which the copy can be found. The task adds its own labels.
     :param transfer_id: replaces the id that is derived from DAG, run, task and map index.
@@ -388,8 +390,8 @@ class DrayStageOutOperator(_StageOperator):
 class DrayEvictOperator(BaseOperator):
     """Evict fast copies. Use it as a teardown for :class:`DrayStageInOperator`.
 
-    A file without a slow copy is kept. The task then fails with the name of the file. A copy that
-    is already evicted is no error.
+    If a file has no slow copy, its fast copy is kept, and the task fails with the name of the file.
+    If a copy has already been evicted, the task succeeds.
 
     :param staged: the result of a stage operator (``stage_in.output``), the id in such a result, or
         several of these.

@@ -48,16 +48,17 @@ class DrayTransferOperator(WaitingOperator):
 
     :param sources: ``/ROOT/PATH`` at the endpoint of ``source_conn_id``, or a ``dray://`` URL. All
         sources of a list are copied: at most 256, in one root.
-    :param destination: path or URL at ``destination_conn_id``. It is a folder if it ends with a
-        slash, or if there are several sources.
+    :param destination: path or URL at ``destination_conn_id``. If the path ends with a slash, or if
+        there are several sources, the destination is a folder.
     :param source_conn_id: connection of the sources.
     :param destination_conn_id: connection of the destination.
-    :param replicas: at most 15 equal copies of the one source, which are read in turn if the source
-        fails. Their sizes are compared before data moves.
-    :param replica_conn_id: connection of the replicas, or a list with one for each. By default the
-        source's.
-    :param files_min: minimum number of files, by default 1. The transfer fails if it finds fewer
-        files. With 0, an empty source is no error.
+    :param replicas: at most 15 equal copies of a single source. If the source fails, the replicas
+        are read, one after another. The sizes of source and replicas are compared before data
+        moves.
+    :param replica_conn_id: connection of all replicas, or a list with one connection per replica.
+        By default ``source_conn_id``.
+    :param files_min: minimum number of files, by default 1. If the source has fewer files, the
+        transfer fails. With 0, an empty source is permitted.
     :param active: end whose endpoint drives the transfer, ``destination`` or ``source``.
     :param recursive: copy a folder with all its contents.
     :param include: patterns of files to select in a folder.
@@ -408,7 +409,7 @@ class DrayTransferOperator(WaitingOperator):
 
 
 def own_labels(context: Context, given: object) -> dict[str, str]:
-    """Return the labels of a task's transfers: the author's, and those by which dray finds them."""
+    """Return the labels of a task's transfers: ``given``, and the key of the task in Airflow."""
     key = key_of(context)._asdict()
     own = {name: values.label_text(value) for name, value in key.items()}
     return {**values.labels("labels", given), **own}

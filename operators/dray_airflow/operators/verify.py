@@ -1,11 +1,11 @@
 """The operator that compares the files at two ends without moving them.
 
 The endpoints compute checksums, and the task compares them. Names and sizes are always read from
-the storage. If a checksum is stored beside a file (by a transfer with ``checksum_attributes``), the
-endpoint returns the stored checksum, which shows the data that was written, and not the data that
-the disk returns now. If no checksum is stored, the endpoint reads the file. No option makes an
-endpoint read a file with a stored checksum. With ``is_read_required``, such a file makes the task
-fail.
+the storage. A transfer with ``checksum_attributes`` stores the checksum of a file in the file's
+attributes. For such a file, the endpoint returns the stored checksum. This checksum is that of the
+data that was written, and the disk may return other data now. If no checksum is stored, the
+endpoint reads the file. No option makes an endpoint read a file with a stored checksum. With
+``is_read_required``, the task fails if a file has a stored checksum.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class _Tree:
         return found
 
     def _below(self, path: str, prefix: str) -> Iterator[tuple[str, Entry]]:
-        # Folders are kept in a list instead of recursion, so that only one page is open and one
-        # connection is enough for any depth.
+        # List the folder completely before its subfolders, so that only one listing is open at a
+        # time. One connection is then enough for any depth.
         folders: list[str] = []
         for entry in self.client.list(path):
             if entry.type == "directory":

@@ -1,13 +1,13 @@
 """The common base class of all operators that submit a transfer and wait for it.
 
-The task itself waits first, for as long as a short transfer takes. Then it defers, and the
+The task first waits itself, for as long as a short transfer takes. Then the task defers, and the
 triggerer waits. The task reads the result from the endpoint, and not from the trigger.
 
-Invariant owned here: a transfer does not outlive its task for longer than its bound
-(``bound_seconds``). The bound is the time after which the endpoint cancels a transfer that no
-caller asks for. Each waiting process asks the endpoint for the transfer, and each query starts the
-bound again. If no process waits any more (for example, a task was ended before its trigger started,
-or the triggerer is down), the endpoint cancels the transfer.
+Invariant owned here: if a task ends, its transfer ends at most ``bound_seconds`` later. This value
+is the time after which the endpoint cancels a transfer that no process has queried. Each waiting
+process queries the transfer, and each query starts the time again. If no process waits any more
+(for example, a task was ended before its trigger started, or the triggerer is down), the endpoint
+cancels the transfer.
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ class WaitingOperator(BaseOperator):
         default_deferrable`` if it is set, otherwise ``True``.
     :param grace_seconds: time for which the task itself waits before it defers.
     :param bound_seconds: time after which the endpoint cancels the transfer if no caller has asked
-        for it. Durable data is kept. By default 900, or the connection's ``outage_seconds`` if that
-        is more, plus the task's ``retry_delay``. With 0, the transfer continues regardless of the
-        task.
+        for it. Durable data is kept. The default is the task's ``retry_delay`` plus 900 or the
+        connection's ``outage_seconds``, whichever is more. With 0, the transfer continues when the
+        task ends.
     """
 
     is_dray_transfer: ClassVar[bool] = True
@@ -302,12 +302,11 @@ class WaitingOperator(BaseOperator):
     ) -> Transfer:
         """Ask for a transfer, and retry while its endpoint does not answer.
 
-        An unreachable endpoint is retried for ``outage_seconds``. A refused token is retried for as
-        long as the endpoint lets the transfer continue, because the job that renews the token may
-        be late.
+        If the endpoint is unreachable, retry for ``outage_seconds``. If the endpoint refuses the
+        token, retry until the endpoint would cancel the transfer, because the job that renews the
+        token may be late.
 
-        :param is_brief: retry a refused token for only ``outage_seconds``, as an unreachable
-            endpoint.
+        :param is_brief: if the endpoint refuses the token, retry for only ``outage_seconds``.
         """
         from dray.errors import DrayError
 
@@ -588,9 +587,9 @@ def reserved_submit(context: Context, settings: Settings) -> Callable[..., Trans
 
 
 def check_choice(name: str, value: str | None, choices: Sequence[str]) -> None:
-    """Check that a word is one of the choices.
+    """Check that the argument ``name`` is None or one of the choices.
 
-    :raises DrayTaskFailure: if it is not.
+    :raises DrayTaskFailure: if the argument has another value.
     """
     if value is not None and value not in choices:
         raise bad_input(

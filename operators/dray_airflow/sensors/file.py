@@ -26,8 +26,8 @@ __all__ = ["DrayFileSensor"]
 class DrayFileSensor(BaseSensorOperator):
     """Wait until a file or folder exists. The XCom result has ``path`` and ``size``.
 
-    A file that an endpoint copies gets its final name when it is complete. Files of other writers
-    may still grow: for these, set ``size_min`` or ``quiet``.
+    If an endpoint writes the file, the file gets its final name when it is complete. If another
+    program writes the file, the file may still grow: set ``size_min`` or ``quiet``.
 
     :param path: ``/ROOT/PATH``.
     :param dray_conn_id: connection of the endpoint.

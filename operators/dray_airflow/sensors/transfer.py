@@ -28,8 +28,9 @@ __all__ = ["DrayTransferSensor"]
 class DrayTransferSensor(BaseSensorOperator):
     """Wait until a transfer is done. The sensor never changes or cancels the transfer.
 
-    The XCom result is that of :class:`~dray_airflow.operators.transfer.DrayTransferOperator`. If
-    the transfer does not succeed, the task fails.
+    The XCom result has the same keys as the result of
+    :class:`~dray_airflow.operators.transfer.DrayTransferOperator`. If the transfer does not
+    succeed, the task fails.
 
     :param transfer_id: id of the transfer.
     :param dray_conn_id: connection of the endpoint that drives the transfer.

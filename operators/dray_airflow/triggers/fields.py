@@ -1,4 +1,4 @@
-"""Serialisation of a trigger as its class and its arguments."""
+"""Serialisation of an Airflow trigger as the name and the arguments of the trigger's class."""
 
 from __future__ import annotations
 

@@ -31,8 +31,9 @@ SEEN_KEY = "dray_seen_until"
 def is_settled(entry: Entry, size_min: int, quiet_seconds: float, now: datetime) -> bool:
     """Return true if a file exists and seems to be complete.
 
-    A file that an endpoint copies gets its final name when it is complete. Files of other writers
-    may still grow.
+    If an endpoint writes the file, the file gets its final name when it is complete. If another
+    program writes the file, the file may still grow. The size and the time since the last change
+    indicate if such a file is complete.
 
     :param size_min: minimum size in bytes.
     :param quiet_seconds: required time without a change.
@@ -214,7 +215,8 @@ class DrayFolderTrigger(OfFields, BaseEventTrigger):
         try:
             return await getattr(store, name)(*words)
         except ValueError:
-            # A trigger of several assets has one store per asset, and cannot choose between them.
+            # A trigger of several assets has one store per asset, and the code does not know which
+            # store to use. So nothing is stored.
             return None
 
 

@@ -1,9 +1,10 @@
 """The trigger that waits for a transfer.
 
-The trigger only waits. It may run twice, or again after the triggerer was killed. It changes
-nothing, with one exception: if a user ends the deferred task, it cancels the transfer and durable
-data is kept. If the triggerer stops, the transfer continues until its bound has passed. Each check
-renews the bound.
+The trigger only waits. It may run twice, or again after the triggerer was killed. It changes the
+transfer in only one case: if a user ends the deferred task, the trigger cancels the transfer.
+Durable data is kept. If no process queries the transfer for ``bound_seconds``, the endpoint cancels
+the transfer. Each check of the trigger starts this time again. So if the triggerer stops, the
+transfer continues for at most this time.
 """
 
 from __future__ import annotations
@@ -47,12 +48,12 @@ class DrayTransferTrigger(OfFields, BaseTrigger):
 
     :param dray_conn_id: connection of the endpoint that drives the transfer.
     :param transfer_id: id of the transfer.
-    :param mark: mark of the try that waits. See :mod:`dray_airflow.submission`. If it is empty, the
-        trigger never cancels the transfer.
+    :param mark: label of the try that waits (see :mod:`dray_airflow.submission`). With an empty
+        mark, the trigger never cancels the transfer.
     :param settle_seconds: minimum time between the start of the trigger and its event.
     :param is_awaited: wait even if no transfer has this id yet.
-    :param patience_seconds: time for which a refused token or an unreadable connection is retried,
-        because the job that renews the token may be late.
+    :param patience_seconds: time for which the trigger retries if the endpoint refuses the token,
+        or if the connection cannot be read. The job that renews the token may be late.
     """
 
     FIELDS = (
@@ -141,17 +142,17 @@ class DrayTransferTrigger(OfFields, BaseTrigger):
     async def on_kill(self) -> None:
         """Cancel the transfer because a user has ended the task. Durable data is kept.
 
-        The transfer continues if a later try has attached to it. An unreachable endpoint is retried
-        for the connection's ``outage_seconds``.
+        If a later try has attached to the transfer, the transfer continues. If the endpoint is
+        unreachable, the trigger retries for the connection's ``outage_seconds``.
         """
         if not self.mark:
             return
         ending = asyncio.create_task(self._end())
         _ENDINGS.add(ending)
         ending.add_done_callback(_ENDINGS.discard)
-        # The triggerer cancels this coroutine about one second later, when it checks again for
-        # ended triggers (seen in Airflow 3.3.2, whatever its on_kill_timeout is). The cancellation
-        # of the transfer continues in the background.
+        # Shield ``ending``, so that the cancellation of the transfer continues in the background.
+        # The triggerer cancels this coroutine about one second later, at its next check for ended
+        # triggers (seen in Airflow 3.3.2, with every value of on_kill_timeout).
         await asyncio.shield(ending)
 
     async def _end(self) -> None:

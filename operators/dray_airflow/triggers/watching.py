@@ -1,8 +1,9 @@
 """One watch for all transfers of a connection for which a triggerer waits.
 
-A separate wait for each transfer would need one connection each. An endpoint allows 64 connections
-per address and owner (``limits.connections_per_owner``), so the 65th deferred task would get none,
-and neither would a cancellation. So one client asks for all awaited transfers in one call.
+If each deferred task waited separately, each would need its own connection. An endpoint permits
+only 64 connections per address and owner (``limits.connections_per_owner``). The 65th task, or a
+call to cancel a transfer, would get no connection. So one client queries all awaited transfers in
+one call.
 """
 
 from __future__ import annotations
@@ -150,7 +151,8 @@ class Watch:
                     lost_at = None
                 await self._pause()
             except DrayTaskFailure as error:
-                # Retry, because a job may delete a connection before it creates it again.
+                # Retry, because a job that renews the token may delete the Airflow connection, and
+                # then create it again.
                 lost_at = lost_at or time.monotonic()
                 self._report(error, lost_at)
                 self._fail(error, time.monotonic() - lost_at)
