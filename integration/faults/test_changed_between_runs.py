@@ -84,12 +84,12 @@ class Broken:
         return self.start(*more, wrap=wrap).wait(120).expect(0)
 
     def remove(self) -> None:
-        """Remove its files."""
+        """Remove the source file and the destination folder."""
         shutil.rmtree(self.sink)
         self.source.unlink()
 
     def check(self) -> None:
-        """Compare."""
+        """Check that the copy equals the source, and that no partial file remains."""
         assert tree.hash_file(self.sink / "large") == tree.hash_file(self.source)
         assert list(self.sink.glob(".dray-*.part")) == []
 

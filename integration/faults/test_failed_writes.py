@@ -53,7 +53,7 @@ def volume(request: pytest.FixtureRequest, bench: Bench) -> Iterator[Lossy]:
 
 
 class Copy:
-    """One file that is copied to a failing disk: locally, or to or from ``dray serve``."""
+    """A copy of one file to a failing disk, locally, or to or from ``dray serve``."""
 
     def __init__(self, bench: Bench, volume: Lossy, way: str, seed: int) -> None:
         """Make the file, and an empty folder on the disk."""

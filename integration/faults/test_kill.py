@@ -131,7 +131,7 @@ class Pair:
         assert tree.leftovers(self.sink) == []
 
     def close(self) -> None:
-        """Stop both ends, and remove the data."""
+        """Stop the proxy and the server, and remove the destination folder."""
         self.proxy.close()
         self.server.kill()
         shutil.rmtree(self.sink, ignore_errors=True)

@@ -52,7 +52,7 @@ def sort(path: str) -> str | None:
 
 @pytest.fixture
 def supervisor() -> Iterator[Supervisor]:
-    """Return one, or skip on a host without support."""
+    """Return a supervisor. Skip the test on a host that cannot supervise system calls."""
     if why := supervise.reason_to_skip():
         pytest.skip(why)
     with Supervisor(sort) as made:

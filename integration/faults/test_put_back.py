@@ -30,9 +30,9 @@ def source(bench: Bench) -> Path:
 
 
 def rewrite(file: Path, reader: Process) -> None:
-    """Overwrite it in place with the same size and time, as ``rsync --inplace -t`` does.
+    """Overwrite a file in place with the same size and time, as ``rsync --inplace -t`` does.
 
-    The reader is stopped meanwhile, so it sees only the times before and after the change.
+    The reader is stopped during the change, so it never sees another modification time.
     """
     before = file.stat()
     reader.send(signal.SIGSTOP)

@@ -357,7 +357,7 @@ class Airflow:
         return "\n".join(text.splitlines()[-lines:])
 
     def close(self) -> None:
-        """End everything; kill processes that do not end by themselves."""
+        """End all processes of this Airflow. Kill processes that do not end on a signal."""
         if self._client is not None:
             self._client.close()
             self._client = None
@@ -388,7 +388,7 @@ class Airflow:
     def ask(self, method: str, path: str, body: object = None, **query: str | int) -> Any:  # noqa: ANN401 - JSON
         """Call the REST API.
 
-        :raises RuntimeError: with the answer, unless that is a success.
+        :raises RuntimeError: with the answer, if the answer is not a success.
         """
         answer = self.client.request(method, path, json=body, params=query)
         if not answer.is_success:
@@ -432,7 +432,7 @@ class Run:
     """A run of a DAG."""
 
     def __init__(self, airflow: Airflow, dag_id: str, run_id: str) -> None:
-        """Store its name; nothing is called yet."""
+        """Store the names of the DAG and the run, without a call of Airflow."""
         self.airflow = airflow
         self.dag_id = dag_id
         self.run_id = run_id
@@ -440,7 +440,7 @@ class Run:
 
     @property
     def state(self) -> str:
-        """Its state: queued, running, success, failed."""
+        """State of the run: queued, running, success, failed."""
         return str(self.airflow.ask("GET", self._path)["state"])
 
     def await_end(self, state: str = "success", seconds: float = 180.0) -> Run:
@@ -527,7 +527,7 @@ class Run:
         self.airflow.ask("PATCH", self._path, {"state": "failed"})
 
     def delete(self) -> None:
-        """Delete it; Airflow refuses to delete a running one."""
+        """Delete the run. Airflow refuses to delete a running run."""
         self.airflow.ask("DELETE", self._path)
 
     def log(self, task_id: str, map_index: int = -1) -> str:

@@ -157,7 +157,7 @@ class Process:
             os.kill(self.pid, number)
 
     def kill(self) -> Ended:
-        """Kill it, as ``kill -9`` does."""
+        """Kill the process by SIGKILL, and wait until it has ended."""
         self.send(signal.SIGKILL)
         while self.is_running():
             time.sleep(POLL_SECONDS)
@@ -166,13 +166,13 @@ class Process:
 
 
 class Server(Process):
-    """``dray serve``, ready."""
+    """A running ``dray serve`` that accepts connections."""
 
     address: str
     fingerprint: str
 
     def await_ready(self) -> Server:
-        """Read its listening address."""
+        """Wait until the server listens, and read its address and the fingerprint of its key."""
         until = time.monotonic() + READY_SECONDS
         while True:
             first = self.out_path.read_text(encoding="utf-8").partition("\n")
@@ -188,12 +188,12 @@ class Server(Process):
         return self
 
     def transfers(self) -> list[dict[str, Any]]:
-        """Read its reports of ended transfers."""
+        """Read the server's reports of ended transfers."""
         lines = self.out_path.read_text(encoding="utf-8").splitlines()[1:]
         return [json.loads(line) for line in lines]
 
     def stop(self) -> Ended:
-        """Ask it to stop, and wait."""
+        """Stop the server by SIGTERM, and wait until it has ended."""
         self.send(signal.SIGTERM)
         return self.wait(30)
 
@@ -284,7 +284,7 @@ class Way:
     is_clear: bool = False
 
     def __str__(self) -> str:
-        """Name it, for test ids."""
+        """Return the id of the way in names of tests."""
         direction = "push" if self.push else "pull"
         return f"{direction}-{'clear' if self.is_clear else 'tls'}-{self.streams}"
 

@@ -131,7 +131,7 @@ class Key(NamedTuple):
     place: str
 
     def __str__(self) -> str:
-        """Write it for people."""
+        """Return the call and the kind of file as text."""
         return f"{self.call} of {self.place}"
 
 
@@ -153,7 +153,7 @@ class Fault:
         return "KILL" if self.code == KILL else errno.errorcode[self.code]
 
     def __str__(self) -> str:
-        """Write it for people."""
+        """Return the fault as text."""
         rest = " and all later" if self.stays else ""
         return f"{self.name} at {self.key}, no. {self.nth}{rest}"
 

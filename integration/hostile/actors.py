@@ -170,11 +170,11 @@ class Talk:
         self.over = time.monotonic() + 2 * SECONDS
 
     def send(self, *frames: bytes) -> None:
-        """Send unchanged."""
+        """Send the frames unchanged."""
         self.tls.sendall(b"".join(frames))
 
     def take(self, count: int) -> bytes:
-        """Read this many bytes."""
+        """Read ``count`` bytes."""
         taken = bytearray()
         while len(taken) < count:
             piece = self.tls.recv(count - len(taken))

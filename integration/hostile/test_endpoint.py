@@ -204,7 +204,7 @@ def test_patterns_of_many_sessions_have_one_bound(endpoint: Endpoint) -> None:
     print(f"{begun} of {SESSIONS} sessions began")
     for driver in drivers:
         driver.close()
-    # Their memory is free again.
+    # Wait until the endpoint has freed the memory of these sessions, and accepts a new session.
     until = time.monotonic() + 20
     while True:
         last = Driver(endpoint.address, token, SOURCE, b"data/", options=wild)

@@ -95,7 +95,7 @@ def scene(bench: Bench) -> Scene:
 
 
 def announcing(*entries: bytes, count: int | None = None) -> Callable[[Listener, Talk], None]:
-    """Announce these, deliver nothing, and answer as an honest source does."""
+    """Announce ``entries``, send no data, and otherwise behave as an honest source."""
 
     def script(_: Listener, talk: Talk) -> None:
         talk.until("READY")

@@ -53,7 +53,7 @@ def root(bench: Bench) -> Path:
 
 @pytest.fixture
 def server(bench: Bench, root: Path) -> Server:
-    """Serve it."""
+    """Start ``dray serve`` for the folder that contains the root."""
     return bench.serve(root.parent, "--pool", "32MiB")
 
 

@@ -107,7 +107,7 @@ class Body:
     at: int = 0
 
     def take(self, count: int) -> bytes:
-        """Take this many bytes."""
+        """Take ``count`` bytes."""
         if count > len(self.data) - self.at:
             raise BadRecordError
         self.at += count
@@ -394,7 +394,7 @@ class Replay:
         self.places: list[list[int]] = []
 
     def step(self, step: Step) -> None:
-        """Apply one step."""
+        """Apply one step of the log to the state. An invalid step makes the state doubtful."""
         if not step.is_lost and self.record(step):
             return
         self.places.append([step.offset, step.length])
@@ -409,13 +409,13 @@ class Replay:
         self.doubted.discard(number)
 
     def forget_weak(self) -> None:
-        """Remove their ranges from weak files."""
+        """Remove the ranges of all weak files."""
         for file in self.files.values():
             if file.is_weak:
                 file.runs, file.is_weak = {}, False
 
     def record(self, step: Step) -> bool:
-        """Apply a record; False if it is impossible here."""
+        """Apply a record, or return false if the record is impossible in this state."""
         value = step.value
         if step.kind == BEGIN:
             return self.begin(value)

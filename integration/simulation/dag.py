@@ -117,7 +117,7 @@ def latest_finish(name: str, at: float, ended: dict[str, float], begun: dict[str
 
 
 def results() -> dict[str, Any]:
-    """Run it with and without deadlines."""
+    """Simulate the DAG run with and without deadlines."""
     return {
         "deadline": DEADLINE,
         "alone": sum(

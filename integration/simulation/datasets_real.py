@@ -46,8 +46,8 @@ def make(folder: Path) -> None:
 
 def copy(bench: Bench, source: Path, sink: Path, way: str) -> list[float]:
     """Copy all datasets; return the seconds from the first byte to the last file of each."""
-    # A folder that is named as the source is one dataset. If its contents are the source, each of
-    # its folders is a dataset.
+    # If the source is named without a slash at its end, the whole source is one dataset. With a
+    # slash, each subfolder of the source is a dataset.
     named = f"{source}/" if way == "several" else source
     below = sink if way == "several" else sink / source.name
     words = ["-r", named, f"{sink}/", "--rate", str(LINK), "--pool", "4MiB"]
@@ -57,7 +57,8 @@ def copy(bench: Bench, source: Path, sink: Path, way: str) -> list[float]:
     seconds: dict[int, float] = {}
     began, running = 0.0, True
     while running:
-        # Asked before looking, so that the last data is seen once more after the end.
+        # Check if the client runs before the look at the files, so that the last look is after the
+        # end of the client.
         running = client.is_running()
         now = time.monotonic()
         for number, files in enumerate(FILES):

@@ -28,7 +28,7 @@ SETS = ("tray03", "tray05", "both")
 
 @dataclass(frozen=True)
 class Row:
-    """One run of two transfers."""
+    """The results of one run that moves both data sets."""
 
     policy: str
     engine: str
@@ -70,7 +70,7 @@ def one(rows: list[Row], policy: str, engine: str) -> Row:
 
 
 def row(value: dict[str, Any]) -> Row:
-    """Read one run."""
+    """Convert the JSON object of one run to a row."""
     first, second, both = value["seconds"]
     paper = value.get("paper")
     return Row(

@@ -1,8 +1,9 @@
 """Table 2 of Liu et al. (2010) on two real endpoints, scaled in time and bytes.
 
-``python -m integration.simulation.liu_scaled`` starts both, moves the two data sets under three
-policies, and writes liu-scaled.json, its page and its pictures into docs/explanation/experiments.
-It takes two minutes. The program is the release build of this tree, or ``DRAY_PROGRAM``.
+``python -m integration.simulation.liu_scaled`` starts the two endpoints, and moves the two data
+sets under three policies. It writes the results (liu-scaled.json), a page and pictures into
+docs/explanation/experiments. A run takes two minutes. The endpoints run the release build of this
+tree, or the program ``DRAY_PROGRAM``.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ POINTS = 60
 
 @dataclass
 class Run:
-    """One run under one policy."""
+    """The results of moving both data sets under one policy."""
 
     policy: str
     #: Seconds of the first transfer, of the second from its submission, and of both.
@@ -53,13 +54,13 @@ class Run:
     holds: int
     #: Bytes that the first transfer moved after it was first seen held.
     moved_held: int
-    #: Seconds from the submission of the second transfer until the first was held. None if it was
-    #: not held.
+    #: Seconds from the submission of the second transfer until the first transfer was held. None if
+    #: the first transfer was not held.
     held_after: float | None
 
 
 def measure(on: Stage, policy: str) -> Run:
-    """Move both under a policy, and sample them meanwhile."""
+    """Move both data sets under a policy, and sample the two transfers meanwhile."""
     on.client("root").change_scheduling(
         policy=policy, max_running=1 if policy == "fcfs" else None, quota=QUOTA
     )
@@ -120,7 +121,7 @@ def thin(curve: list[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def experiment() -> str:
-    """Run it; return the results as JSON."""
+    """Run the experiment, and return the results as JSON."""
     program = Path(os.environ["DRAY_PROGRAM"]) if "DRAY_PROGRAM" in os.environ else find_program()
     with tempfile.TemporaryDirectory(prefix="dray-liu-") as name:
         folder = Path(name)

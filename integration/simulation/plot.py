@@ -1,7 +1,8 @@
 """Pictures of results as SVG: only lines over time and groups of bars.
 
-Not a plotting library: it draws the few shapes that the pages need, and always the same bytes for
-the same numbers, so that a test can compare the picture in the tree with the results.
+The module draws only the few shapes that the pages need. The same numbers always result in the same
+bytes. So a test can draw a picture from the stored results, and compare it with the picture in the
+tree.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ def lines(frame: Frame, series: list[Line]) -> str:
 
 
 def bars(frame: Frame, groups: list[str], series: list[Bars]) -> str:
-    """Draw groups of bars with their values above.
+    """Draw groups of vertical bars, with the value of each bar above the bar.
 
     :raises ValueError: when a series does not have one value for each group.
     """
@@ -175,7 +176,9 @@ def bars(frame: Frame, groups: list[str], series: list[Bars]) -> str:
 
 
 def across(frame: Frame, names: list[str], series: list[Bars]) -> str:
-    """Draw a row of bars for each name, with their values at the end, for many or long names.
+    """Draw horizontal bars, grouped by name, with the value of each bar at its end.
+
+    Use this function instead of :func:`bars` for many names or for long names.
 
     :raises ValueError: if a series does not have one value for each name.
     """

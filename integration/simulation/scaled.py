@@ -1,7 +1,8 @@
-"""Two endpoints and a link between them: the policies' decisions, executed.
+"""Two real endpoints and a link between them, which execute the decisions of a policy.
 
-One endpoint fetches trees from the other, over a link that its configuration bounds. Several owners
-submit; each tree has files of one size, and is checked on the disk after its arrival.
+One endpoint fetches trees from the other. The configuration of the fetching endpoint limits the
+rate of the link. Several owners submit transfers. All files of a tree have the same size. After a
+tree has arrived, the tree on the disk is compared with its source.
 """
 
 from __future__ import annotations

@@ -26,7 +26,8 @@ TURNS = 5
 FILE_BYTES = 1 << 20
 OBJECT_BYTES = 64 << 10
 TARGET_RATE = 4 << 20
-#: Index of the slow target, its rate while it is slow, and the seconds in which it is slow.
+#: One target is slow for a part of the time: its index, its rate in this time, and the start and
+#: the end of this time in seconds.
 SLOW = 2
 SLOW_RATE = 256 << 10
 SLOW_FROM, SLOW_TO = 0.3, 1.0
@@ -70,7 +71,7 @@ def run(bench: Bench) -> dict[str, Any]:
 
 
 def picture(sent: list[list[float]], title: str, seconds: float) -> str:
-    """Draw a mark for each object: its time and its source target."""
+    """Draw a mark for each object, at its time (x) and in the row of its source target (y)."""
     height = TOP + ROW * TARGETS + 34
 
     def x(at: float) -> float:

@@ -67,8 +67,10 @@ def measure(
 ) -> None:
     """Run an experiment with the real program, and write its files.
 
-    :param run: runs it; the program is that of this tree, or ``DRAY_PROGRAM``.
-    :param files: returns the files for the results as JSON.
+    :param run: function that runs the experiment and returns the results. The experiment runs the
+        program ``DRAY_PROGRAM``, or else the program of this tree.
+    :param files: function that returns the texts of the files by name. Its argument is the JSON
+        text of the results.
     """
     program = Path(os.environ.get("DRAY_PROGRAM") or find_program())
     with tempfile.TemporaryDirectory(prefix="dray-experiment-") as name:

@@ -1,7 +1,8 @@
-"""One of eight storage targets at a tenth of its speed: ``dray-sim experiment slow-target``.
+"""The experiment ``slow-target``: one of eight storage targets has a tenth of its usual speed.
 
-``python -m integration.simulation.slow_target`` runs it and writes ``slow-target.json`` (results)
-and ``slow-target.md`` (tables) into docs/explanation/experiments.
+``python -m integration.simulation.slow_target`` runs ``dray-sim experiment slow-target``, and
+writes ``slow-target.json`` (results) and ``slow-target.md`` (tables) into
+docs/explanation/experiments.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from integration.simulation import simulator
 
 @dataclass(frozen=True)
 class Run:
-    """One end and one bottleneck: without congestion, with a fixed one, with a moving one."""
+    """Results for one end and one bottleneck: no slow target, a fixed one, and a changing one."""
 
     end: str
     bound: str

@@ -3,11 +3,12 @@
 ``python -m integration.simulation.tier_real`` mounts a fast and a slow ext4 on loop devices, limits
 them by blkio (cgroup v1), and starts an endpoint with a tier. It writes ``tier-real.json`` and
 ``tier-real.md`` into docs/explanation/experiments. It needs root and 16 GB of disk space, and takes
-23 minutes. The program is that of this tree, or ``DRAY_PROGRAM``.
+23 minutes. The endpoint runs the program of this tree, or the program ``DRAY_PROGRAM``.
 
-Each load has two periods. In the first one, versions are written at even intervals. In the second
-one, they are written in one burst without idle time. Each application declares its first version
-with its period, so that the endpoint knows DWPP. It writes the others without a call.
+Each load has two periods. In the first period, the applications write their versions at even
+intervals. In the second period, the applications write their versions in one burst without idle
+time. Each application declares its first version and its period in a call, so that the endpoint
+knows DWPP (the bytes written per period). The application writes its other versions without a call.
 """
 
 from __future__ import annotations

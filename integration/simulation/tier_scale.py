@@ -22,19 +22,19 @@ class Scale:
     period: int
     #: Seconds before the end of a period at which its versions are counted and checked.
     margin: int
-    #: Bytes of the fast file system in addition to S, for its journal and its tables.
+    #: Additional size of the fast file system in bytes, for its journal and its inode tables.
     reserve: int
     #: Bytes of one write of an application.
     chunk: int
 
     @property
     def slow_write(self) -> int:
-        """Return the limit of the slow device, which is above the fastest demotion."""
+        """Return the write limit of the slow device, which is above the rate of any demotion."""
         return 3 * self.read_max
 
 
-#: The paper's 2.2 TB, its checkpoints of 80 GB and its bandwidths, with sizes divided by 1000 and
-#: rates divided by 25.
+#: Scale of the paper on BBOS (docs/design/tiers.md). The sizes of the paper (S of 2.2 TB, and
+#: checkpoints of 80 GB) are divided by 1000, and its bandwidths by 25.
 PAPER = Scale(
     capacity=2200 * MB,
     version=80 * MB,

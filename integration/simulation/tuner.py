@@ -79,7 +79,7 @@ def picture(path: dict[str, Any], end: float) -> str:
 
 
 def described(path: dict[str, Any]) -> str:
-    """Describe one path, and show its picture."""
+    """Return the Markdown text about one path, with a link to the picture of the path."""
     words = (
         f"**{PATHS[path['name']].capitalize()}**: {path['about']}."
         f" The far side fails above {path['fails_above']} {path['knob']}. The median of the best"

@@ -66,7 +66,7 @@ class Cluster:
     _asker: Asker | None = None
 
     def __post_init__(self) -> None:
-        """Choose its port and identity."""
+        """Choose the port and the ``fsid`` of the cluster."""
         self.port = free_port()
         self.fsid = str(uuid.uuid4())
         #: Configuration of the cluster and of its clients.

@@ -79,7 +79,7 @@ class XrdCeph:
 
     @property
     def url(self) -> str:
-        """Return its address, without a path."""
+        """Return the URL of the server, without a path."""
         return f"root://{HERE}:{self.port}"
 
     def at(self, name: str) -> str:

@@ -78,7 +78,7 @@ class WebServer:
 
     @property
     def url(self) -> str:
-        """Its URL."""
+        """URL of the server."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def gets(self) -> list[Asked]:

@@ -44,7 +44,7 @@ def ask(library: Path, url: str, question: str, env: dict[str, str]) -> dict[str
 
 
 def main(library: str, url: str, question: str) -> dict[str, str]:
-    """Run it in this process."""
+    """Open the file and query the server in this process."""
     shim = ctypes.CDLL(library)
     failure, file = Failure(), ctypes.c_void_p()
     answer = ctypes.create_string_buffer(ANSWER_BYTES)

@@ -76,17 +76,17 @@ class Copying:
 
     @property
     def url(self) -> str:
-        """Its address without TLS."""
+        """URL of the server without TLS."""
         return f"http://{HERE}:{self.port}"
 
     @property
     def secure_url(self) -> str:
-        """Its address with TLS."""
+        """URL of the server with TLS."""
         return f"https://localhost:{self.port}"
 
     @property
     def data(self) -> Path:
-        """The folder of its files."""
+        """The folder that the server exports."""
         return self.server.data
 
 

@@ -81,7 +81,7 @@ def await_end(job: int, seconds: float = 30) -> int:
 
 @dataclass
 class Chain:
-    """One copy of ``made`` to a name of ``sink``."""
+    """A copy of ``made`` to a name at ``sink``, which is killed and started again several times."""
 
     #: Name of the case, which seeds its moments.
     about: str
@@ -99,20 +99,20 @@ class Chain:
     #: Permitted contents under the name, in addition to the whole file.
     allowed: set[Content]
     name: str = "a"
-    #: True if a killed source is restarted immediately. If a client may open the source more than
-    #: once, the client would then not fail.
+    #: True if a killed source is restarted immediately. Use false if a client may open the source
+    #: more than once, because such a client would not fail.
     is_back_at_once: bool = True
     #: Actions so far, for the test's output.
     done: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Start to watch the name."""
+        """Seed the random moments of the kills, and print the seed."""
         self.size = self.made.stat().st_size
         self.chance = random.Random(f"{SEED} {self.about}")
         print(f"\n{self.about}: seed {SEED} (DRAY_SEED replays it)")
 
     def safe(self, *, verify: bool = False) -> int:
-        """Return the durable bytes of the log."""
+        """Return how many bytes of the copy are durable according to the log."""
         words = ["verify" if verify else "show", "--json", self.sink.data]
         ended = self.scene.run(self.dray, "log", *words).expect(0)
         files = [file for log in ended.report["logs"] for file in log["files"]]
@@ -120,16 +120,17 @@ class Chain:
         return int(files[0]["bytes_safe"]) if files else 0
 
     def sent(self) -> int:
-        """Return the source's sent bytes, once its server has counted ended connections."""
+        """Return how many bytes the source has sent on connections that have ended."""
         before, now = 0, self.source.sent()
-        # The answers count as well.
+        # The sent bytes include the answers to these queries. So wait until the count has grown by
+        # no more than one answer.
         while now - before > ANSWER_BYTES:
             time.sleep(0.05)
             before, now = now, self.source.sent()
         return now
 
     def _await_moment(self, client: Process, job: int, safe: int, left: int) -> str:
-        """Wait for a random moment of an attempt that has just started; it may end before."""
+        """Wait for a random moment of an attempt that has just started, or until it ends."""
         if self.chance.random() < EARLY:
             seconds = self.chance.uniform(0, EARLY_SECONDS)
             time.sleep(seconds)
@@ -220,7 +221,7 @@ class Chain:
         return is_in_time
 
     def _finish(self) -> None:
-        """Let it finish, which sends only the missing data."""
+        """Start the copy a last time. It must succeed, and send only the missing data."""
         safe, sent = self.safe(), self.sent()
         ended = self.begin(self._is_taken()).wait(600)
         assert self.is_good(ended), ended.out + ended.words

@@ -283,7 +283,7 @@ class Xrootd:
             return probe.connect_ex((HERE, self.port)) == 0
 
     def start_manager(self) -> None:
-        """Start its half of the cluster, with the same configuration."""
+        """Start the ``cmsd`` process of the server, which connects the servers of a cluster."""
         words: list[Word] = ["cmsd", "-I", "v4", "-c", self.config, "-n", self.name]
         env = {"LD_PRELOAD": str(self.scene.loopback), "HOME": str(self.state), **self.env}
         self.manager = Process(
@@ -333,7 +333,7 @@ class Xrootd:
                 process.wait(20)
 
     def checksum(self, path: str, algorithm: str) -> str:
-        """Ask it for a checksum, by the stock client; return the value in hexadecimal."""
+        """Request a checksum from the server by the stock client; return it in hexadecimal."""
         query = f"/{path.lstrip('/')}?cks.type={algorithm}"
         ended = self.scene.run("xrdfs", self.url, "query", "checksum", query).expect(0)
         name, value = ended.out.split()

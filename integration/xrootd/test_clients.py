@@ -89,11 +89,12 @@ def by_xrdcp(ends: Ends, paths: dict[str, str], *options: str) -> None:
 
 
 def by_gfal(ends: Ends, paths: dict[str, str], *options: str) -> None:
-    """Copy file by file: gfal's own recursion fails at blanks in such servers' answers."""
+    """Copy file by file, because gfal's recursion fails at blanks in the answers of servers."""
     words: list[Word] = ["gfal-copy", "--parent", "--timeout", "600", *options]
-    # Its scripts need the host's own Python, which has gfal's modules.
+    # The scripts of gfal need the host's Python, where gfal's modules are installed.
     own = {"GFAL_PYTHONBIN": "/usr/bin/python3", "PYTHONPATH": ""}
-    # Without a token it would request delegation, which XRootD's own copies do not support either.
+    # Without a token, gfal would request delegation. Neither dray's copies nor the copies of stock
+    # XRootD support delegation.
     own["BEARER_TOKEN"] = "a.token.nobody-asks-for"  # noqa: S105 - it opens nothing
     _some_at_once(ends, paths, words, {**own, **(ends.env or {})})
 

@@ -69,9 +69,9 @@ class Site:
         lines: Sequence[str] = (),
         env: dict[str, str] | None = None,
     ) -> None:
-        """Start both.
+        """Start the endpoint and the XRootD server.
 
-        :param settings: more lines of the plug-in's settings; the last value of a key counts.
+        :param settings: more lines of the plug-in's settings. The last value of a key counts.
         :param lines: more lines of the server's configuration.
         """
         self.scene = scene

@@ -42,7 +42,7 @@ def make(web: Web, path: str, size: int, seed: int = 1) -> Path:
 
 
 def both(scene: Scene) -> list[Web]:
-    """Start one server of each kind."""
+    """Start an XRootD server and an nginx server."""
     return [xrootd(scene)[0], nginx(scene)]
 
 
@@ -191,7 +191,8 @@ def test_errors_name_file_cause_and_remedy(bare: Scene, ours: Path) -> None:
         assert why in output, output
         assert "se-cret" not in output
         assert not (to / "a").exists()
-    # One range is the whole file.
+    # The folder ``whole`` supports no ranges. A small file is still copied, because dray requests
+    # the whole file in a single range.
     cp(bare, ours, f"{web.url}/whole/small", to / "small").expect(0)
     commands: list[tuple[list[Word], int, str]] = [
         (["-r", f"{web.url}/whole/", f"{to}/all/"], 1, "PROPFIND"),

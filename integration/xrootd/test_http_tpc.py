@@ -361,7 +361,7 @@ def test_a_copy_resumes_from_a_restarted_source(
 
 
 def test_concurrent_copies_are_limited(bare: Scene, plugins: Path, certificates: Path) -> None:
-    """One copy too many gets a Retry-After; a slot is free again when a copy has ended."""
+    """A copy above ``copies_max`` is refused with 503. It is accepted after another has ended."""
     config = bare.folder / "slow.toml"
     config.write_text(f"rate = {MIB}\n", encoding="ascii")
     settings = ["copies_max 1", f"config {config}"]
@@ -424,7 +424,7 @@ def test_a_file_published_by_another_copy_stays(
 def test_a_program_has_none_of_the_servers_secrets(
     bare: Scene, plugins: Path, certificates: Path
 ) -> None:
-    """The other end gets the client's credentials: no proxy, key or token of the server's own."""
+    """The environment of the copy program has no proxy, key or token of the server."""
     lines = ["env >&2", "exit 3"]
     sink = replaced(bare, plugins, certificates, *lines)
     failure(ask(bare, f"{sink.url}/b", "Source: http://127.0.0.1:1/a"))

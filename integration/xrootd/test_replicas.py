@@ -163,7 +163,7 @@ def test_a_replica_of_another_size_is_left_out(bare: Scene, ours: Path) -> None:
 
 
 def test_replicas_that_differ_are_never_one_file(bare: Scene, ours: Path) -> None:
-    """With one size and other content: the checksum differs, and the copy gets no name."""
+    """If replicas have one size but different content, the copy fails at the checksum."""
     cluster = replicas(bare, (SIZE, 2))
     to = bare.folder / "out" / "a"
     ended = cp(bare, ours, cluster.head.at("in/a"), to)

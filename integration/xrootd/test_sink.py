@@ -51,7 +51,7 @@ def assert_there(server: Xrootd, path: Path) -> None:
 
 
 def said(ended: Ended) -> str:
-    """Return its whole output."""
+    """Return the whole output of an ended program."""
     return ended.out + ended.words
 
 

@@ -149,7 +149,7 @@ def test_a_folder_of_a_cluster_is_not_called_whole_without_all_its_servers(
     whole = bare.folder / "whole"
     cp(bare, ours, "-r", head.at("in/"), f"{whole}/").expect(0)
     assert sorted(path.name for path in whole.rglob("f*")) == ["f0", "f1"]
-    # Both servers are asked, and one refuses.
+    # dray requests the listing of the folder from both servers. Let one server refuse.
     data[1].path("in").chmod(0)
     part = bare.folder / "part"
     ended = cp(bare, ours, "-r", head.at("in/"), f"{part}/")
@@ -159,7 +159,7 @@ def test_a_folder_of_a_cluster_is_not_called_whole_without_all_its_servers(
 
 
 def test_a_change_in_the_last_second_of_a_copy_is_seen(bare: Scene, ours: Path) -> None:
-    """The server is asked after the last byte was read, not just before."""
+    """A copy checks the source again after the last byte, and so detects the change."""
     server = bare.server("source", tpc=None)
     source = make(server, "in/a", 32 * MIB, seed=1)
     first = hash_file(source)
@@ -167,7 +167,7 @@ def test_a_change_in_the_last_second_of_a_copy_is_seen(bare: Scene, ours: Path) 
     words = ("--progress", "json", "--rate", "8MiB", "-r", server.at("in/"), f"{to}/")
     copy = begin(bare, ours, *words)
     copy.await_durable()
-    # At this rate the rest takes most of a second.
+    # After this pause, the rest of the copy takes most of a second at the limited rate.
     time.sleep(2.4)
     with source.open("r+b") as written:
         written.seek(24 * MIB)
@@ -181,7 +181,7 @@ def test_a_change_in_the_last_second_of_a_copy_is_seen(bare: Scene, ours: Path) 
 
 
 def test_a_file_with_a_known_checksum_is_copied_once(bare: Scene, ours: Path) -> None:
-    """The same command again finds the file, although its server offers a checksum."""
+    """A second run of the same command finds the complete copy, and sends nothing."""
     server = bare.server("source", tpc=None)
     make(server, "a", 3 * MIB)
     to = bare.folder / "out" / "a"

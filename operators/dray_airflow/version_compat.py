@@ -126,7 +126,8 @@ def default_deferrable() -> bool:
     section, option = "operators", "default_deferrable"
     if f"AIRFLOW__{section}__{option}".upper() in os.environ:
         return bool(conf.getboolean(section, option))
-    # This method looks only at the file. Other methods of the object add Airflow's defaults.
+    # ``ConfigParser.has_option`` looks only at the file. The methods of Airflow's class also return
+    # Airflow's defaults.
     in_file = configparser.ConfigParser.has_option
     is_generated = all(in_file(conf, section, each) for each in ("default_owner", "default_cpus"))
     if is_generated or not in_file(conf, section, option):

@@ -505,9 +505,9 @@ def test_a_retry_asks_all_endpoints_together_again(
     connect: Callable[..., str],
     run_dag: Callable[..., Any],
 ) -> None:
-    """If one endpoint refuses, the reservations at the other are cancelled.
+    """If one endpoint refuses, the reservations at the other endpoint are cancelled.
 
-    A retry asks both again.
+    A retry requests reservations from both endpoints again.
     """
     from airflow.providers.standard.operators.empty import EmptyOperator
     from airflow.providers.standard.operators.python import PythonOperator
@@ -605,7 +605,7 @@ def test_a_failed_run_does_not_block_the_next(
     assert (first.state, first.task("admit").state) == ("failed", "success")
     with site.client() as client:
         assert set(live(client).values()) == {first.run.run_id}
-        # This XCom is read by the listener.
+        # The listener reads this XCom to cancel the reservations.
         reserved = first.result("admit", "dray_reserved")
         assert reserved == {"site_a": list(live(client))}
         second = run_dag(dag, run_conf={"deadline": "400s"})

@@ -194,8 +194,8 @@ async def name_the_reason(
 
     :param context: Airflow's context for the callback of a deadline: the run and the deadline.
     :param dray_conn_ids: connections of the endpoints that drive the run's transfers.
-    :param is_early: true before the deadline. The function then reports only a failed transfer, and
-        a promise that an endpoint predicts to be missed.
+    :param is_early: true before the deadline. The function then reports only failed transfers, and
+        transfers whose promise will be missed according to an endpoint.
     :returns: the line, or ``None`` if there is no delay to report yet.
     """
     run = context["dag_run"]
