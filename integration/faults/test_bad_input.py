@@ -262,7 +262,7 @@ def test_pipe_where_a_file_should_be(
 
 @pytest.mark.skipif(not host.is_root(), reason="only root may put a link there")
 def test_link_of_the_system_is_no_place_for_a_file(bench: Bench, source: Path) -> None:
-    """As /dev/stdout; elsewhere a link is replaced, whatever its target."""
+    """A copy to a link in /dev, such as /dev/stdout, is refused, and the link is kept."""
     link = Path("/dev") / f"dray-test-{os.getpid()}"
     link.symlink_to("/proc/self/fd/1")
     try:

@@ -23,7 +23,7 @@ SHIM = Path(__file__).parents[1] / "harness" / "stepped_clock.c"
 
 
 class Calendar:
-    """The real-time clock of programs started with :attr:`wrap`; it steps on demand."""
+    """The real-time clock of programs started with :attr:`wrap`, which can be stepped back."""
 
     def __init__(self, folder: Path) -> None:
         """Build the library that is preloaded."""

@@ -225,8 +225,8 @@ def test_a_copy_resumes_by_itself_after_a_cut_connection(
     pair = Pair(bench, data, push=push, name="sink")
     try:
         with pair.watch() as watcher:
-            # Cut more often than there are tries, because only tries without new durable data
-            # count.
+            # Cut the connection more often than the number of tries. A try with new durable data
+            # does not count, so the copy must still succeed.
             client = pair.start("--retries", "4", "--rate", "100MiB")
             for cut in range(6):
                 pair.proxy.await_bytes((cut + 1) * 24 * tree.MIB)
@@ -347,7 +347,7 @@ def test_changed_source_is_sent_from_the_start_and_never_mixed(bench: Bench, pus
         assert watcher.violations == []
         assert list(pair.sink.rglob("*.part")), "no partial data was left"
         before = pair.carried()
-        # The same length, but other bytes and another time.
+        # Replace the source file by a file of the same length, with other bytes and another time.
         tree.make_file(source / "changes", 150 * tree.MIB, seed=3)
         pair.data.wanted = tree.describe(source)
         with pair.watch() as watcher:

@@ -48,7 +48,7 @@ def test_the_same_command_removes_leftovers_of_a_complete_copy(
                 break
     left = [os.path.basename(name) for name in tree.leftovers(into)]
     assert any(name.endswith(".part") for name in left), left
-    # Another program copied the file meanwhile.
+    # Copy the file with another program, so that the next run has nothing to send.
     shutil.copy2(source / "deep" / "small", into / "source" / "deep" / "small")
     bench.cp("-r", source, f"{into}/").expect(0)
     assert tree.leftovers(into) == []

@@ -64,7 +64,7 @@ def said(server: Process, key: str) -> list[str]:
 
 
 def has_begun(server: Process) -> bool:
-    """Wait until a server listens, or has ended; return whether it still runs a second later."""
+    """Wait until a server listens or has ended. Return whether it runs a second later."""
     until = time.monotonic() + 20
     while server.is_running() and not said(server, "addresses"):
         assert time.monotonic() < until, server.log_path.read_text(encoding="utf-8")
@@ -76,7 +76,7 @@ def has_begun(server: Process) -> bool:
 
 
 def greet(address: str) -> None:
-    """Send wrong first bytes there; fail unless the server reads them, and closes."""
+    """Send an invalid preamble to a server, and wait until the server closes the connection."""
     host, port = address.rsplit(":", 1)
     with socket.create_connection((host, int(port)), timeout=10) as connection:
         connection.sendall(b"no preamble of anybody's\r\n\r\n" * 4)

@@ -323,7 +323,7 @@ def _mount_fuse(device: int, at: Path) -> None:
 
 
 def _unmount(at: Path, flags: int) -> int:
-    """Unmount; return the errno, 0 if it is no longer mounted."""
+    """Unmount a file system. Return 0 if nothing is mounted any more, otherwise the errno."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.umount2(os.fsencode(at), flags) == 0:
         return 0

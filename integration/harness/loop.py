@@ -42,13 +42,13 @@ class Disk:
     """A mounted file system on a loop device."""
 
     def __init__(self, folder: Path, device: str) -> None:
-        """Remember where it is mounted."""
+        """Store the mount point, the device, and the number of the device."""
         self.folder = folder
         self.device = device
         self._number = (Path("/sys/block") / Path(device).name / "dev").read_text().strip()
 
     def limit(self, write: int, read: int = 0) -> None:
-        """Limit the device to these rates in bytes per second; 0 is no limit."""
+        """Limit writes and reads of the device, in bytes per second. 0 means no limit."""
         for name, rate in (("write", write), ("read", read)):
             file = BLKIO / f"blkio.throttle.{name}_bps_device"
             file.write_text(f"{self._number} {rate}", encoding="utf-8")

@@ -124,7 +124,7 @@ class Lossy:
 
 @contextlib.contextmanager
 def lossy(folder: Path, name: str) -> Iterator[Lossy]:
-    """Return a file system by its name in :data:`KINDS`; ``folder`` is created for it."""
+    """Make a file system on a lossy disk in ``folder``. ``name`` is a key of :data:`KINDS`."""
     kind, options = KINDS[name]
     size = fuse_block.XFS_BYTES_MIN if kind == "xfs" else 160 * MIB
     words = [options] if options else []
@@ -134,7 +134,7 @@ def lossy(folder: Path, name: str) -> Iterator[Lossy]:
 
 @dataclass(frozen=True)
 class Moment:
-    """When the disk fails in a copy, for how long, and the events meanwhile."""
+    """The start and duration of a disk failure during a copy, and the events during the failure."""
 
     durability: str
     #: Start of the failure, in seconds after the copy has started to write.
@@ -197,7 +197,7 @@ class Tally:
     left: list[str] = field(default_factory=list)
 
     def add(self, moment: Moment, lost: int, *, is_wrong: bool, left: Sequence[str]) -> None:
-        """Count a round, and print it."""
+        """Count a round, and print the result of the round."""
         self.rounds += 1
         self.hit += lost > 0
         self.killed += moment.kills

@@ -33,7 +33,7 @@ def find_postgresql() -> Path:
 
 
 class Service:
-    """A server process; ended with its children."""
+    """A server process, which :meth:`close` ends together with its child processes."""
 
     def __init__(self, words: Sequence[str | Path], port: int, log: Path) -> None:
         """Start the service and wait until it listens."""

@@ -276,7 +276,7 @@ class Supervisor:
             try:
                 fcntl.ioctl(listener, RECEIVE, room)
             except OSError:
-                # The calling thread was killed meanwhile.
+                # The calling thread was killed before this process could read the notice.
                 continue
             unique, task, _, number, _, _, *arguments = NOTICE.unpack(room)
             code = self._decide(NAMES.get(number, ""), task, pid, arguments)

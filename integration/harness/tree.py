@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 GIB = 1 << 30
-#: Prefix of dray's own names, which are those of partial files and logs.
+#: Prefix of the names of dray's partial files and log folders.
 OWN = b".dray-"
 
 

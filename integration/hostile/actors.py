@@ -145,7 +145,7 @@ def new_files(*entries: bytes) -> bytes:
 def segment(
     file: int, offset: int, data: bytes | int, *, sums: tuple[int, int] | None = None
 ) -> tuple[bytes, bytes]:
-    """Write a segment (7.3) and return its payload; a number is a hole of that size."""
+    """Return a segment head (7.3) and the payload. If ``data`` is a number, it is a hole's size."""
     if isinstance(data, int):
         return struct.pack("<BQQQ", HOLE, file, offset, data), b""
     found = sums or (crc32c(data), zlib.adler32(data))
@@ -153,7 +153,7 @@ def segment(
 
 
 def block(number: int, target: int, *segments: tuple[bytes, bytes]) -> bytes:
-    """Write a BLOCK with its payload."""
+    """Return a BLOCK frame, followed by the payload of its segments."""
     head = struct.pack("<QII", number, target, len(segments))
     head += b"".join(head for head, _ in segments)
     return frame_of(0x42, head) + b"".join(payload for _, payload in segments)

@@ -389,7 +389,7 @@ def test_failed_files_leave_nothing_behind(
 def test_stored_checksums_of_a_peer_are_not_trusted(
     bench: Bench, server: Server, root: Path, token: bytes
 ) -> None:
-    """The owner of a file can write any checksum beside it; adopting reads the bytes."""
+    """A false checksum in a file's attributes is not trusted: dray reads the bytes of the file."""
     good, bad = bench.folder / "good", root / "file"
     good.write_bytes(b"the right bytes")
     bad.write_bytes(b"the wrong bytes")

@@ -241,7 +241,7 @@ class File:
         return True
 
     def describe(self) -> dict[str, Any]:
-        """Return all its fields."""
+        """Return all fields of the file, for output as JSON."""
         done = [[at, end - at, *sums] for at, (end, sums) in sorted(self.runs.items())]
         facts = {
             "path": escape(self.path),

@@ -29,7 +29,7 @@ class Scene:
     """Three sites, each an RSE with an endpoint beside it, and a Rucio with all three."""
 
     def __init__(self, folder: Path) -> None:
-        """Start all of it."""
+        """Start the endpoints and Rucio."""
         self._folder = folder
         self._numbers = itertools.count(1)
         self.ends: dict[str, Endpoint] = {}

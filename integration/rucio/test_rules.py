@@ -47,7 +47,8 @@ def test_another_replica_is_used_when_the_first_is_gone(scene: Scene) -> None:
     assert scene.carry("b", first, name)["state"] == "OK"
     scene.file("a", "data", name).unlink()
     rule = scene.do("add_rule", name=dataset, rse="C-DATA")
-    # Rucio may name one source for a try, and the other for the next.
+    # Rucio chooses one of the two sources for each try, so the missing source may be chosen for
+    # several tries.
     while scene.carry("c", rule, name)["state"] == "REPLICATING":
         assert len(scene.requests(name)) < 6
     request = scene.requests(name)[-1]

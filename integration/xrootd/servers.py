@@ -108,7 +108,7 @@ def usual_lines(port: int, state: Path, root: Path, exports: str = "/") -> list[
 
 
 def cluster_lines() -> list[str]:
-    """Return the lines that make a cluster of servers; ``head`` is its redirector."""
+    """Return configuration lines for a cluster, whose redirector is the server ``head``."""
     meeting = free_port()
     return [
         f"all.manager {HERE}:{meeting}",

@@ -170,7 +170,7 @@ def drays() -> Iterator[list[Server]]:
 
 
 def beside(scene: Scene, source: Xrootd, program: Path) -> tuple[Server, list[str]]:
-    """Start dray beside a source's server; return the destination's settings for it."""
+    """Start ``dray serve`` on a source's folder; return the settings for the destination."""
     server = serve(scene, source.data, program)
     return server, settings(scene, server, f"{HERE}:{source.port}")
 
@@ -235,7 +235,7 @@ def test_delegated_clients(scene: Scene, certificates: Path, how: str) -> None:
 # The servers behind the redirector below have dray at both ends as well.
 @pytest.mark.parametrize("sides", ["one", "both"] if FULL else ["one"])
 def test_clients_by_http(bare: Scene, plugins: Path, certificates: Path, sides: str) -> None:
-    """``curl -X COPY`` and gfal, pull and push; the other end stock, or with dray as well."""
+    """Pull and push by ``curl -X COPY`` and gfal, with dray's plug-in at one or both ends."""
     here = copying(bare, plugins, certificates, name="here")
     if sides == "both":
         away = copying(bare, plugins, certificates, name="away")

@@ -328,7 +328,7 @@ def test_without_its_endpoint_the_server_is_read(
 
 @pytest.fixture
 def trickle() -> Iterator[int]:
-    """Listen as a peer that starts TLS and sends a byte of it now and then; yield the port."""
+    """Yield the port of a peer that starts a TLS record, and sends one byte every 0.2 s."""
     ends = threading.Event()
 
     def serve(client: socket.socket) -> None:
@@ -376,7 +376,7 @@ def test_an_endpoint_that_trickles_is_given_up(
 def test_an_endpoints_name_is_resolved_at_the_start(
     scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint]
 ) -> None:
-    """The name is resolved once; an unknown name stops the server at its start."""
+    """The server resolves the endpoint's name once, and does not start if the name is unknown."""
     site = Site(scene, plugin, start_endpoint)
     make(site.source, "a", MIB)
     own = scene.folder / "ctl.cf"
@@ -387,7 +387,8 @@ def test_an_endpoints_name_is_resolved_at_the_start(
     site.source.start()
     assert site.ticket("a", f"sha256:{'0' * 64}")["path"] == "/data/a"
     site.source.kill()
-    # No name server is used: no part of a name is so long.
+    # Use a name that is invalid without a query of a name server: a label of a name has at most 63
+    # characters.
     own.write_text(f"{settings_text}endpoint {'x' * 64}:{port}\n", encoding="utf-8")
     with contextlib.suppress(AssertionError):
         site.source.start()
@@ -421,8 +422,9 @@ def test_durable_data_is_kept_across_routes(
     ((sent, resumed),) = copies(sink)
     assert resumed > 0
     assert sent + resumed == 64 * MIB
-    # The objects that were read from the server are larger than those of the endpoint. The endpoint
-    # would send them all again, so the second copy reads from the server too.
+    # If the first copy reads from the XRootD server, its objects are larger than the objects of the
+    # endpoint. The endpoint would have to send all data again. So the second copy also reads from
+    # the server.
     assert ("reading from the XRootD server instead" in sink.said()) == (first == "server")
     assert [each for each in site.sessions() if not each["error"]] == []
     assert tree.leftovers(sink.data) == []

@@ -224,7 +224,7 @@ def test_other_uploads_to_the_name_of_a_running_copy_are_refused(scene: Scene) -
     )
     await_safe(sink, 4 * MIB)
     assert scene.xrdcp("--force", upload, sink.at("a")).code != 0
-    # XRootD's own HTTP copies do not check for other openers of the file.
+    # Stock HTTP copies of XRootD do not check if another client has opened the file.
     pull = ["curl", "--silent", "--request", "COPY", "--header", f"Source: {web}/b"]
     output = scene.run(*pull, f"http://{HERE}:{port}/a").out
     assert "success" not in output

@@ -254,7 +254,7 @@ def test_headers_and_secrets(bare: Scene, sink: Copying) -> None:
 def test_a_client_without_write_permission_may_not_copy(
     bare: Scene, plugins: Path, certificates: Path
 ) -> None:
-    """The server's own authorisation checks the client; nothing moves without it."""
+    """The server checks the rights of the client before the copy requests any data."""
     rules = bare.folder / "rules"
     rules.write_text("u * /open a\n", encoding="ascii")
     sink = copying(bare, plugins, certificates, lines=["ofs.authorize", f"acc.authdb {rules}"])
@@ -336,7 +336,7 @@ def test_through_a_redirector(bare: Scene, plugins: Path, certificates: Path) ->
 def test_a_copy_resumes_from_a_restarted_source(
     bare: Scene, plugins: Path, certificates: Path
 ) -> None:
-    """A killed source fails the copy by name; once it is back the rest is fetched."""
+    """If the source dies, the copy fails and names it. A later copy fetches only the rest."""
     config = bare.folder / "slow.toml"
     config.write_text(f"rate = {32 * MIB}\n", encoding="ascii")
     settings = ["marker_seconds 1", f"config {config}"]

@@ -118,7 +118,7 @@ def test_a_folder_arrives_and_comes_back(bare: Scene, ours: Path, source: Path) 
     assert own(server) == []
     again = cp(bare, ours, "-r", source / "top", f"{server.at('out')}/").expect(0)
     assert again.report["bytes_sent"] == 0
-    # A changed file is sent, and no other.
+    # Only the changed file is sent.
     changed = source / "top" / "d1" / "deep 1" / "f1"
     make_file(changed, 5000, seed=99)
     third = cp(bare, ours, "-r", source / "top", f"{server.at('out')}/").expect(0)
@@ -161,7 +161,7 @@ def test_a_killed_copy_resumes_and_no_wrong_content_is_visible(
 def test_a_dead_server_loses_only_data_that_was_not_durable(
     bare: Scene, ours: Path, source: Path
 ) -> None:
-    """The copy ends with a message; once the server is back it resumes from the log."""
+    """If the server dies, the copy fails. A later copy resumes from the log."""
     server, path, copy = begin_slowly(bare, ours, source, 128 * MIB)
     server.kill()
     ended = copy.wait(180)
@@ -379,7 +379,7 @@ def test_a_stopped_copy_keeps_durable_data(bare: Scene, ours: Path, source: Path
 
 
 def test_a_manager_of_a_cluster_is_refused(bare: Scene, ours: Path, source: Path) -> None:
-    """A cluster's manager keeps no files; the message names its data servers."""
+    """A copy to the manager of a cluster is refused. The message names the data servers."""
     head, data = bare.cluster(1, tpc=None)
     path = source / "a"
     make_file(path, MIB, seed=1)

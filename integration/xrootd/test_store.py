@@ -221,7 +221,7 @@ def test_a_stopped_copy_does_not_wait_for_a_checksum(bare: Scene, ours: Path) ->
 
 
 def test_pages_travel_with_checksums_where_the_url_asks_for_them(bare: Scene, ours: Path) -> None:
-    """From the server and to it; the server does not see the parameter."""
+    """``dray.pages`` selects page checksums for reads and writes, but is not sent to the server."""
     server = bare.server("source", tpc=None, lines=["xrootd.trace all"])
     source = make(server, "in/a", 40 * MIB + 13)
     to = bare.folder / "out" / "a"

@@ -244,7 +244,7 @@ class _Group(NamedTuple):
             elif self.is_deep:
                 found.append(_Group((*self.folder, prefix), None, True, part))
             else:
-                # The file whose whole name is the prefix of the other names.
+                # This group has one file: its whole name is the prefix of the other names.
                 found.append(_Group(self.folder, prefix, False, part))
         return found
 

@@ -55,7 +55,7 @@ def restart(errand: StagingErrand, client: Client) -> Restart:
     """
     from dray.errors import DrayError
 
-    # The label lets a stopped try cancel its own transfer, and no other.
+    # By this label, a stopped try recognises its own transfer, and cancels only this transfer.
     labels = {**(errand.request.labels or {}), FIRST_LABEL: errand.mark}
     request = dataclasses.replace(errand.request, labels=labels)
     for _ in range(ROUNDS_MAX):

@@ -447,7 +447,7 @@ def _longest(
         best = _Path()
         for each in neighbours[name]:
             seconds = found[each].seconds + lengths[each]
-            # An empty path is reported only if there is no longer path.
+            # Prefer a path with tasks, even of zero seconds, to a path without tasks.
             if seconds > best.seconds or not best.names:
                 best = _Path(seconds, (each, *found[each].names))
         found[name] = best

@@ -199,8 +199,8 @@ class DrayAdmitOperator(BaseOperator):
                         for want, transfer in self._keep(context, plan, clients, to_come):
                             reserved[want.name] = _reservation(want, transfer)
             except BaseException as error:
-                # The reservations of a run are made together or not at all. Cancel those that other
-                # endpoints have accepted.
+                # The reservations of a run are made together or not at all. So cancel the
+                # reservations that other endpoints have accepted.
                 self._give_back(kept)
                 is_refusal = isinstance(error, DrayTaskFailure) and error.kind == "not_admitted"
                 if self.required or not is_refusal:
@@ -340,7 +340,7 @@ class DrayAdmitOperator(BaseOperator):
         :raises DrayTaskFailure: if the set cannot be promised.
         """
         client = clients.of(wanted[0].errand.conn_id)
-        # Cancel first: an earlier try of this task may have reserved other times.
+        # First cancel reservations of earlier tries of this task, which may have other times.
         for id, left in find(client, [reservation_id(each.errand.id) for each in wanted]).items():
             free(client, id, left)
         is_ended = ended_runs(context, clients.settings(wanted[0].errand.conn_id).namespace)
@@ -566,8 +566,8 @@ def _standing_for(context: Context, want: Wanted, clients: Clients, patience: fl
 
     def place(end: Any, *, is_source: bool) -> str:  # noqa: ANN401 - an End
         authority, path = end.split(clients.settings(end.conn_id))
-        # A path that the task may read and write, and that never exists. It is below the source, or
-        # beside the destination, because the name of the destination must stay free.
+        # The task may read and write this path, but no file ever has it. The path is below the
+        # source, or next to the destination, because the destination's name must stay free.
         folder = path.rstrip("/") if is_source or path.endswith("/") else path.rpartition("/")[0]
         path = f"{folder}/{name}"
         return path if authority == active else f"dray://{authority}{path}"

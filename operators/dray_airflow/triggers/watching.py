@@ -76,7 +76,7 @@ class Watch:
         self._seen: dict[str, Transfer] = {}
         self._ids_max = IDS_MAX
         self._reported_at = float("-inf")
-        #: Limits the number of calls in addition to those of the watch.
+        #: Limits the number of concurrent calls. The calls of the watch itself do not count.
         self.gate = asyncio.Semaphore(CALLS_AT_ONCE)
 
     async def ended(
@@ -85,8 +85,8 @@ class Watch:
         """Wait until a transfer has ended. Restarts of the endpoint do not end the wait.
 
         :param is_awaited: wait even if no transfer has this id yet.
-        :param patience_seconds: time for which a refused token or an unreadable connection is
-            retried. Each check reads the connection again.
+        :param patience_seconds: time for which to retry if the endpoint refuses the token, or if
+            the Airflow connection cannot be read. Each check reads the connection again.
         :raises DrayError: if the endpoint was unreachable for longer than the connection's
             ``outage_seconds``, or refuses the call.
         :raises DrayTaskFailure: if the connection is invalid.
@@ -105,7 +105,7 @@ class Watch:
             if not waiters:
                 del self._waiting[id]
                 self._seen.pop(id, None)
-            # Wake the asking task, which ends if there are no waits.
+            # Wake the task that queries the endpoint. It ends if no trigger waits any more.
             self._news.set()
 
     def seen(self, id: str) -> Transfer | None:
