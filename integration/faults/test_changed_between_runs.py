@@ -28,7 +28,7 @@ SAFE = 12 * tree.MIB
 
 
 class Broken:
-    """A copy that was killed in its middle."""
+    """A copy whose client was killed after a part of the data."""
 
     def __init__(self, bench: Bench, way: str, folder: Path | None = None) -> None:
         """Start the copy in ``folder``, and kill the client when a part of the data is durable."""
@@ -80,7 +80,7 @@ class Broken:
         return self.bench.start_cp(*self._words(*more), wrap=wrap)
 
     def again(self, *more: Word, wrap: Sequence[str] = ()) -> Ended:
-        """Run the same command again, to its end."""
+        """Run the same command again, and wait until it succeeds."""
         return self.start(*more, wrap=wrap).wait(120).expect(0)
 
     def remove(self) -> None:

@@ -57,7 +57,7 @@ def ends_of(bench: Bench, where: str) -> tuple[Path, str, list[Word]]:
 
 
 def parts(sink: Path) -> set[str]:
-    """Return the partial files and logs there."""
+    """Return the partial files and logs in the destination folder."""
     found = {path.name for path in sink.rglob(".dray-*.part")}
     return found | {path.name for path in sink.glob(".dray-log/*.log")}
 

@@ -102,7 +102,7 @@ SILENT = (Operation.FORGET, Operation.BATCH_FORGET, Operation.INTERRUPT)
 
 
 def reason_to_skip(kind: str = "ext4") -> str | None:
-    """Return why this host cannot make such a disk of ``kind``; None if it can."""
+    """Return why this host cannot make a faulty disk of ``kind``, or None if it can."""
     if os.geteuid() != 0:
         return "only root may mount a FUSE file and attach a loop device"
     for device in ("/dev/fuse", "/dev/loop-control"):
@@ -198,7 +198,8 @@ class BlockFile:
         _unmount(self.at, MNT_DETACH)
         os.write(self._stop_write, b".")
         self._thread.join()
-        # Closing the last descriptor of /dev/fuse ends the connection for other holders.
+        # When the last descriptor of /dev/fuse is closed, the kernel ends the FUSE connection. A
+        # process that still uses ``disk`` then gets errors.
         self._close_descriptors()
 
     def _close_descriptors(self) -> None:

@@ -38,7 +38,7 @@ def find_program() -> Path:
 
 
 def peak_memory(pid: int) -> int:
-    """Read the peak memory of a living process in bytes; 0 if it has ended."""
+    """Return the peak memory of a running process in bytes, or 0 if the process has ended."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     except OSError:
@@ -152,7 +152,7 @@ class Process:
             time.sleep(0.01)
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal, unless it has ended."""
+        """Send a signal, unless the process has ended."""
         if self.is_running():
             os.kill(self.pid, number)
 
@@ -252,7 +252,7 @@ class Bench:
         wrap: Sequence[str] = (),
         seconds: float = 120.0,
     ) -> Ended:
-        """Run ``dray cp --json`` to its end."""
+        """Run ``dray cp --json``, and wait until the copy has ended."""
         return self.start_cp(*words, env=env, wrap=wrap).wait(seconds)
 
     def serve(

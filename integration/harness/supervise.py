@@ -159,7 +159,7 @@ class Fault:
 
 
 def reason_to_skip() -> str | None:
-    """Return why this host does not support it; None if it does."""
+    """Return why this host cannot supervise system calls, or None if it can."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return "system calls are supervised on Linux x86-64 only"
     actions = Path("/proc/sys/kernel/seccomp/actions_avail")

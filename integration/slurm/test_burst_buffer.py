@@ -48,7 +48,7 @@ class Slurm:
     """
 
     def __init__(self, folder: Path, endpoint: Endpoint | None = None) -> None:
-        """Write the token, if there is an endpoint."""
+        """Write the driver script, and also a token if an endpoint is given."""
         self.folder = folder
         self.log = ""
         (folder / "driver.lua").write_text(DRIVER, encoding="utf-8")

@@ -41,7 +41,7 @@ class Pair:
     """Two endpoints, each with the same tree, and clients of both."""
 
     def __init__(self, one: Endpoint, two: Endpoint, folder: Path, program: Path) -> None:
-        """Make the tree at both; mint tokens for the command line."""
+        """Make the same tree at both endpoints, and store a token of each endpoint in a file."""
         self.ends = (one, two)
         self.folder, self.program = folder, program
         top = one.root("tree")
@@ -55,7 +55,7 @@ class Pair:
             token.chmod(0o600)
 
     def token(self, end: Endpoint) -> Path:
-        """Return the file with a token for an endpoint."""
+        """Return the path of the file with a token of an endpoint."""
         return self.folder / f"token-{end.name}"
 
     def client(self, end: Endpoint) -> Client:

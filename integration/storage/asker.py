@@ -117,7 +117,7 @@ def _age(pool: Any, seconds: int) -> object:  # noqa: ANN401 - JSON or bindings 
 
 
 def _command(call: Callable[[str, bytes], Any], request: dict[str, Any]) -> object:
-    """Send a command; parse its answer."""
+    """Send a command to the cluster, and return the parsed answer."""
     words = {key: value for key, value in request.items() if key not in ("to", "osd")}
     code, out, status = call(json.dumps({**words, "format": "json"}), b"")
     if code != 0:

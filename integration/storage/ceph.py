@@ -95,7 +95,7 @@ class Cluster:
         return self
 
     def close(self) -> None:
-        """End all its processes."""
+        """End all processes of the cluster."""
         if self._asker is not None:
             self._asker.close()
             self._asker = None
@@ -328,7 +328,7 @@ class Cluster:
         self.set_osd(number, f"{option}_probability", "1" if seconds else "0")
 
     def pids(self) -> list[int]:
-        """Return the process ids of its daemons."""
+        """Return the process ids of the cluster's daemons."""
         return [daemon.pid for daemon in self._daemons.values()]
 
     def memory(self) -> dict[str, int]:

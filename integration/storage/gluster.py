@@ -47,7 +47,7 @@ end-volume
 
 
 def reason() -> str:
-    """Say why this host cannot run GlusterFS; empty if it can."""
+    """Return why this host cannot run GlusterFS. The text is empty if the host can."""
     if os.geteuid() != 0:
         return "only root can mount"
     programs = ("glusterd", "gluster", "mount.glusterfs", "ip", "nsenter")
@@ -85,7 +85,7 @@ def run(*words: str | Path) -> str:
 
 @dataclass(frozen=True)
 class Volume:
-    """A started volume with its mount."""
+    """A started and mounted volume."""
 
     name: str
     #: Mount point.
@@ -146,7 +146,8 @@ class Gluster:
             bricks = [self.folder / "bricks" / f"{name}{number}" for number in range(3)]
         places = [f"{HOST}:{brick}" for brick in bricks]
         self._gluster("volume", "create", name, *layout, *places, "force")
-        # With less free space than this, a brick gets no new files; the default is 10 %.
+        # A brick with less free space than ``cluster.min-free-disk`` gets no new files. The default
+        # is 10 %.
         for key, value in (("cluster.min-free-disk", "1%"), *options):
             self._gluster("volume", "set", name, key, value)
         self._gluster("volume", "start", name)

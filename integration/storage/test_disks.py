@@ -216,7 +216,7 @@ def test_a_plan_of_disks_shows_the_disk_of_each_file(bench: Bench) -> None:
     assert set(ranges(lines, "sink_target").values()) == {str(folder) for folder in others}
     assert lines[-1]["source_targets"] == {str(folder): 6 * MIB for folder in dirs}
 
-    # A started file is planned as such, from the log on the first disk.
+    # ``dray plan`` finds an interrupted file in the log on the first disk, and plans to resume it.
     tree.make_file(source / "6.dat", 48 * MIB, seed=7)
     bench.start_slow_cp("--rate", RATE, "-r", f"{source}/", url(dirs, "in/")).kill()
     lines = plan(f"{source}/", url(dirs, "in/"))

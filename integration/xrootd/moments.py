@@ -42,7 +42,7 @@ OVERHEAD = 0.02
 #: starts to move. The other attempts are interrupted after some more data was written.
 EARLY = 0.25
 EARLY_SECONDS = 0.6
-#: Number of bytes that is larger than a server's answer to the query of its sent bytes.
+#: Upper limit in bytes for the answer of a server to the query :meth:`Xrootd.sent`.
 ANSWER_BYTES = 16 << 10
 EMPTY = Content(0, hashlib.sha256().digest())
 #: Settings of the copies.

@@ -283,7 +283,7 @@ class DrayHook(BaseHook):
         return self._settings
 
     def _renewed_token(self) -> str | None:
-        """Read the connection again, and return its password."""
+        """Read the Airflow connection again, and return the password of the connection."""
         settings = settings_of(self.get_connection(self.dray_conn_id))
         self._settings = settings
         return settings.token
