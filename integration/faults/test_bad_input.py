@@ -84,7 +84,7 @@ def test_source_changes_during_the_copy(bench: Bench, source: Path, sink: Path) 
     old = tree.hash_file(large)
     allowed = Watcher.of(tree.describe(source), b"source")
     client = bench.start_slow_cp(*words, "--rate", "6MiB")
-    # Stop the program, so that it cannot look at the file's modification time during the write.
+    # Stop the program, so that it sees only the final modification time, and none during the write.
     client.send(signal.SIGSTOP)
     # Write in place, so that the length and the inode of the source file do not change.
     with large.open("r+b") as file:

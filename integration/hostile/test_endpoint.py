@@ -258,8 +258,8 @@ def test_the_memory_of_pulled_entries_is_bounded(endpoint: Endpoint, tmp_path: P
 def test_waiting_calls_do_not_block_other_calls(endpoint: Endpoint) -> None:
     """Four owners use up the connections of one address. Urgent calls are still answered.
 
-    The endpoint still answers ``/healthz`` and a cancellation. It refuses other calls from the
-    address with 503 and ``Retry-After``.
+    The endpoint still answers ``/healthz``, ``/metrics`` and a cancellation. It refuses other calls
+    from the address with 503 and ``Retry-After``.
     """
     waiting: list[http.client.HTTPSConnection] = []
     client = endpoint.client()
