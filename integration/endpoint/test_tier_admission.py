@@ -178,7 +178,7 @@ def test_a_declared_period_above_the_bound_is_refused(tier: Callable[..., Endpoi
     archive(endpoint, "data/a", 10 * MIB)
     request = StagingRequest("/slow/data/a", application="sim", period_seconds=60)
     with endpoint.client() as client:
-        with pytest.raises(DrayError, match="exceed the bound") as refused:
+        with pytest.raises(DrayError, match="can take at most") as refused:
             client.stage_in(request)
         assert str(96 * MIB)[:6] in str(refused.value)
         fitting = StagingRequest("/slow/data/a", application="sim", period_seconds=600)

@@ -143,6 +143,7 @@ def test_a_restart_finds_the_version_on_its_device(
         assert staged.transfer is not None
         assert client.wait(staged.transfer, timeout_seconds=END_SECONDS).state == "done"
         until(client, "declared", lambda tier: states(tier)["c", 1] == "demoted")
+        until(client, "counted", lambda tier: device(tier, "fast2").used == 4 * MIB)
     assert (two.slow / "c/1/state").read_bytes() == b"c" * MIB
     shown = show(endpoint)
     assert "/fast1: 9.0 MiB used" in shown, shown

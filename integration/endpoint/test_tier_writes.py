@@ -149,7 +149,7 @@ def test_a_job_waits_for_space_and_one_larger_than_the_tier_is_refused(
     with endpoint.client() as client:
         with pytest.raises(DrayError, match="exceed the capacity"):
             client.request_write("burst", WriteRequest("a", 1, 33 * MIB))
-        with pytest.raises(DrayError, match="exceed the bound"):
+        with pytest.raises(DrayError, match="can take at most"):
             client.request_write("burst", WriteRequest("a", 1, MIB, period_seconds=1))
         scene.write(endpoint, "sim", 1, 20 * MIB)
         scene.until(client, "known", lambda tier: scene.state_of(tier, "sim", 1) is not None)
@@ -229,7 +229,7 @@ def test_datawarp_owns_space_and_takes_no_turns(tier: Callable[..., Endpoint]) -
         assert client.write_job(jobs[0]).state == "granted"
         client.delete_write(jobs[0])
         granted(client, jobs[2])
-        with pytest.raises(DrayError, match="of the policy DataWarp"):
+        with pytest.raises(DrayError, match="the policy DataWarp allows"):
             client.request_write("burst", WriteRequest("d", 1, 20 * MIB, period_seconds=300))
 
 

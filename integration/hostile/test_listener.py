@@ -394,17 +394,17 @@ EARLY: dict[str, tuple[int, list[bytes], str]] = {
     "at-once": (5, [verdict(*DONE)], "but 1 of 1 entries have not ended"),
     "of-nothing": (5, [verdict(*NOTHING)], "but 1 of 1 entries have not ended"),
     "wanted": (5, [want(single()), verdict(*DONE)], "but 1 of 1 entries have not ended"),
-    "closed": (5, [want(single()), closed(0), verdict(*DONE)], "0 of 5 bytes sent"),
+    "closed": (5, [want(single()), closed(0), verdict(*DONE)], "0 of its 5 bytes are sent"),
     "not-wanted": (5, [closed(0), verdict(*DONE)], "not requested"),
     "large": (
         3 << 20,
         [want(single()), closed(0), verdict(*DONE_LARGE)],
-        "0 of 3145728 bytes durable",
+        "0 of its 3145728 bytes are durable",
     ),
     "answered-before-it-was-sent": (
         5,
         [want(single()), answer(1), answer(2), closed(0), verdict(*DONE)],
-        "0 of 5 bytes sent",
+        "0 of its 5 bytes are sent",
     ),
     "a-failure-as-a-success": (
         5,
@@ -475,7 +475,7 @@ def test_a_large_file_is_published_when_all_its_bytes_are_durable(
     ended = scene.push(source, script, "--streams", "1")
     assert ended.code == 5, ended.words
     assert ended.report["error"]["kind"] == "protocol"
-    assert "bytes durable" in ended.report["error"]["cause"]
+    assert "bytes are durable" in ended.report["error"]["cause"]
 
 
 def test_an_honest_sink_is_accepted(scene: Scene) -> None:
