@@ -164,8 +164,9 @@ full.
 
 ## Refused applications
 
-At the end of each load, one more application declares that it will write S bytes in each period.
-The endpoint refuses this application at all loads of at least {refused_from(results):.1f} S:
+After the two periods of each load, one more application declares that it will write S bytes in
+each period. The endpoint refuses this application if the load was at least
+{refused_from(results):.1f} S:
 
     {refusal(results)}
 

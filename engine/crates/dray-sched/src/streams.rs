@@ -286,9 +286,9 @@ impl Streams {
         }
     }
 
-    /// Returns true if the stream, and not the target, causes the missing progress. This is the
-    /// case if the sink answers about the target on other streams, or if other streams have no
-    /// objects for the target.
+    /// Returns true if a lack of progress is attributed to the stream and not to the target: the
+    /// sink has recently answered about the target on other streams, so the target works, or no
+    /// other stream has objects for the target, so nothing suggests that the target is slow.
     fn is_told_apart(&self, id: StreamId, target: TargetId, now: Time) -> bool {
         let recently = self.patience().max(self.usual(target) * 2);
         let answers = self.answers.get(&target);

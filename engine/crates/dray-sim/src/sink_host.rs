@@ -75,7 +75,7 @@ fn transfer() -> Result<TransferId> {
 /// Returns the path of the log. One transfer claims the whole tree.
 ///
 /// # Errors
-/// Never: the names are constants.
+/// Never: all names that this function builds are valid.
 pub fn log_path() -> Result<RelPath> {
     RelPath::root()
         .join(&layout::log_folder_name()?)?

@@ -195,7 +195,7 @@ impl Tree {
     /// kinds.
     ///
     /// # Errors
-    /// Never: the names are constants.
+    /// Never: all names that this function builds are valid.
     pub fn new(draw: &mut Rng, setup: &Setup) -> Result<Self> {
         let mut tree = Self::default();
         let mut folders = vec![RelPath::root()];

@@ -168,7 +168,7 @@ impl World {
     /// Creates the world of a seed.
     ///
     /// # Errors
-    /// Never: the names are constants.
+    /// Never: all names that this function builds are valid.
     pub fn new(seed: u64, mutant: Option<Mutant>, traces: bool) -> Result<Self> {
         let mut draw = Rng::new(seed ^ 0xd1ce_5eed);
         let mut setup = Setup::new(&mut draw);

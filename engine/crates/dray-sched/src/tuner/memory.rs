@@ -71,9 +71,10 @@ impl Memory {
         kept.believed(now, self.age_most)
     }
 
-    /// Stores results. The time of the failure is renewed only if a lower number has failed. A
-    /// session may have avoided the number because of the stored failure, so its results do not
-    /// confirm the failure.
+    /// Stores the results of a session. A stored failure at some number gets a new time only if the
+    /// session failed at a lower number. Otherwise the session may have stayed below the stored
+    /// number because of the stored failure, so its results do not show that the number still
+    /// fails.
     pub fn keep(&mut self, pair: Pair, known: Remembered, now: Time) {
         let mut entries = self.entries.iter();
         let before = entries.find(|(other, _)| *other == pair);

@@ -78,7 +78,7 @@ fn folder() -> Result<RelPath> {
 /// Creates the folder of the logs.
 ///
 /// # Errors
-/// Never: the names are constants.
+/// Never: all names that this function builds are valid.
 pub(super) fn prepare(at: &Destination) -> Result<()> {
     let mut disk = at.disk.borrow_mut();
     disk.put_name(&folder()?, Node::Directory(Metadata::default()))?;
@@ -90,7 +90,7 @@ impl Writer {
     /// Creates the transfer with this number.
     ///
     /// # Errors
-    /// Never: the names are constants.
+    /// Never: all names that this function builds are valid.
     pub fn new(number: usize, wanted: Vec<RelPath>) -> Result<Self> {
         let transfer = TransferId::new(format!("t{number}"))?;
         Ok(Self {
