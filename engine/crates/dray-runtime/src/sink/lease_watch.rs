@@ -17,8 +17,9 @@ use std::time::Duration;
 pub(super) const FRESH: Duration = Duration::from_millis(10);
 
 /// The same age in a store of a server, where each check costs a round trip to a storage target
-/// that may be slow. The value is an estimate: much longer than a round trip, and short beside
-/// [`Capabilities::late_calls`], which a new holder waits in addition.
+/// that may be slow. A new holder waits this time in addition to [`Capabilities::late_calls`]. The
+/// value is an estimate: longer than a round trip to a slow target, and short for a user who resumes
+/// a transfer.
 const FRESH_REMOTE: Duration = Duration::from_millis(500);
 
 /// Returns the maximum age of a lease check in a store.
@@ -68,7 +69,7 @@ impl Lease {
 
     /// Checks that this process still holds the lease.
     pub(super) fn check(&self) -> Result<()> {
-        self.check_since(since_boot())
+        self.check_since(since_boot(), Duration::ZERO)
     }
 
     /// Checks that this process held the lease recently. One thread repeats the check when half of
@@ -83,15 +84,15 @@ impl Lease {
                 Ok(_reader) => self.read(),
                 Err(_) => Ok(()),
             },
-            _ => self.check_since(asked),
+            _ => self.check_since(asked, self.fresh),
         }
     }
 
-    /// Checks the lease at a time that is not before `asked`. If another thread has begun to read
-    /// the lease after `asked`, this thread uses the result. So threads that wait for slow storage
-    /// need two reads together. This thread also uses the error of a read that ended after `asked`:
-    /// otherwise storage that does not answer would cost one timeout for each thread.
-    fn check_since(&self, asked: Duration) -> Result<()> {
+    /// Waits until no other thread reads the lease, and reads the lease if no usable result exists.
+    /// A result is usable if its read began after `asked`, or less than `fresh` ago. So threads that
+    /// wait for slow storage share reads. The error of a read that ended after `asked` is usable
+    /// too: otherwise storage that does not answer would cost one timeout for each thread.
+    fn check_since(&self, asked: Duration, fresh: Duration) -> Result<()> {
         let _reader = self.reader.lock_unpoisoned();
         let seen = self.seen.lock_unpoisoned();
         if let Some((ended, error)) = &seen.failed
@@ -99,7 +100,8 @@ impl Lease {
         {
             return Err(error.clone());
         }
-        if seen.before.is_some_and(|before| before >= asked) {
+        let is_usable = |before| before >= asked || since_boot().saturating_sub(before) < fresh;
+        if seen.before.is_some_and(is_usable) {
             return Ok(());
         }
         drop(seen);
