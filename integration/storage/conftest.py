@@ -15,11 +15,13 @@ from integration.harness.program import find_program
 from integration.storage import network
 from integration.storage.ceph import Cluster, find_missing
 from integration.storage.gluster import SHARDED, Gluster, Volume
+from integration.storage.pool_root import Pool, Sites
 from integration.xrootd.servers import compile_loopback
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from dray.testing.endpoints import Endpoint
     from integration.storage.network import Network
 
 
@@ -142,3 +144,15 @@ def volume(request: pytest.FixtureRequest) -> Volume:
     found = request.getfixturevalue(request.param)
     assert isinstance(found, Volume)
     return found
+
+
+@pytest.fixture
+def sites(
+    start_endpoint: Callable[..., Endpoint],
+    ceph: Cluster,
+    folder: Path,
+) -> Iterator[Sites]:
+    """Yield an endpoint with a folder, and a pool of the cluster in memory."""
+    made = Sites(start_endpoint, Pool(ceph, folder))
+    yield made
+    made.close()

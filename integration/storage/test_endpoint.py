@@ -27,8 +27,7 @@ from integration.storage.pool_root import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
 
     from dray.testing.endpoints import Endpoint
     from integration.harness.program import Word
@@ -39,18 +38,6 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(1200)]
 SIZE = 48 * MIB + 12345
 RATE = 16 * MIB
 MOMENTS = int(os.environ.get("DRAY_KILLS", "20"))
-
-
-@pytest.fixture
-def sites(
-    start_endpoint: Callable[..., Endpoint],
-    ceph: Cluster,
-    folder: Path,
-) -> Iterator[Sites]:
-    """Yield an endpoint with a folder, and a pool of the cluster in memory."""
-    made = Sites(start_endpoint, Pool(ceph, folder))
-    yield made
-    made.close()
 
 
 def test_files_and_trees_go_in_and_out(sites: Sites) -> None:

@@ -40,18 +40,6 @@ QUOTA_SECONDS = 60.0
 
 
 @pytest.fixture
-def sites(
-    start_endpoint: Callable[..., Endpoint],
-    ceph: Cluster,
-    folder: Path,
-) -> Iterator[Sites]:
-    """Yield an endpoint with a folder, and a pool of the cluster in memory."""
-    made = Sites(start_endpoint, Pool(ceph, folder))
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def durable_sites(
     start_endpoint: Callable[..., Endpoint],
     ceph_on_disk: Cluster,

@@ -16,36 +16,18 @@ from integration.storage.pool_root import (
     SPACE,
     STATE,
     TOP,
-    Pool,
     Sites,
     make_file,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from dray.testing.endpoints import Endpoint
     from integration.harness.program import Word
-    from integration.storage.ceph import Cluster
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
 
 SIZE = 48 * MIB
 RATE = 8 * MIB
 DAY = 24 * 3600
-
-
-@pytest.fixture
-def sites(
-    start_endpoint: Callable[..., Endpoint],
-    ceph: Cluster,
-    folder: Path,
-) -> Iterator[Sites]:
-    """Yield an endpoint with a folder, and a pool of the cluster in memory."""
-    made = Sites(start_endpoint, Pool(ceph, folder))
-    yield made
-    made.close()
 
 
 def begin(sites: Sites, name: str) -> Process:
