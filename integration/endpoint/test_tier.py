@@ -295,3 +295,18 @@ def test_a_version_that_cannot_be_read_does_not_stop_the_others(
     check(endpoint.root("sim/1", root="slow"), sums)
     said = endpoint.log_text()
     assert said.count("cannot read the version /fast/deep/1") == 1, said
+
+
+def test_a_version_is_demoted_as_soon_as_its_transfer_is_done(
+    buffer: Callable[..., Endpoint],
+) -> None:
+    endpoint = buffer(capacity=256 * MIB)
+    with endpoint.client() as client:
+        for version in range(12):
+            fill(endpoint.root(f"sim/{version}", root="fast"), 64 << 10, version)
+            request = StagingRequest(
+                f"/fast/sim/{version}", recursive=True, application="sim", version=version
+            )
+            staged = client.stage_out(request)
+            client.wait(staged.id, timeout_seconds=END_SECONDS)
+            assert one(client.tier("burst"), "sim", version).state == "demoted"

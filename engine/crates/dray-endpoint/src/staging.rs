@@ -291,6 +291,8 @@ impl Stager<'_> {
                 ));
             }
         }
+        // The transfer of the copy may have ended after the last round of the tier.
+        self.admission.record_all_demotions()?;
         evict(self.queue, self.roots, self.accounts, &row, given)?;
         Ok(self.queue.staging().show(&actor(caller), id)?.1)
     }

@@ -13,6 +13,7 @@ mod answer;
 mod choices;
 mod count;
 mod demote;
+mod demoted;
 mod devices;
 mod evict;
 mod fast_roots;
@@ -103,6 +104,9 @@ struct Tier {
     device: DeviceModel,
     seen: Mutex<Seen>,
     counters: Counters,
+    /// Fast paths of versions whose demotion ended when a newer complete version already existed.
+    /// No restart will use the fast copies of these versions.
+    useless: Mutex<BTreeSet<String>>,
 }
 
 /// Results of the last round, for the API.
@@ -153,9 +157,6 @@ struct Memory {
     grown: Option<Instant>,
     /// Fast paths whose demotion or deletion has failed, with the time of the next try.
     later: BTreeMap<String, Instant>,
-    /// Fast paths of versions whose demotion ended when a newer complete version already existed.
-    /// No restart will use the fast copies of these versions.
-    useless: BTreeSet<String>,
     /// Reasons of failed deletions, by fast path.
     failed: BTreeMap<String, String>,
     /// Reasons for which versions could not be read at the last scan, by fast path.
@@ -230,6 +231,7 @@ impl Tiers {
                 config: tier.clone(),
                 seen: Mutex::default(),
                 counters: Counters::default(),
+                useless: Mutex::default(),
             })
         });
         Ok(Arc::new(Self {
@@ -306,7 +308,6 @@ impl Memory {
             watch: Watch::new(),
             grown: None,
             later: BTreeMap::new(),
-            useless: BTreeSet::new(),
             failed: BTreeMap::new(),
             unreadable: BTreeMap::new(),
             scans: 0,

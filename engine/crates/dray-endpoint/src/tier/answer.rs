@@ -46,7 +46,11 @@ impl Tiers {
         let seen = tier.seen.lock_unpoisoned().clone();
         let pins = self.queue.tiers().pins(clock::now())?;
         let replicas = self.queue.tiers().replicas(name)?;
-        let versions = self.queue.tiers().versions(name)?.into_iter();
+        let mut versions = self.queue.tiers().versions(name)?;
+        if self.record_demotions(tier, &versions)? {
+            versions = self.queue.tiers().versions(name)?;
+        }
+        let versions = versions.into_iter();
         let versions = versions.filter(|row| caller.sees(&row.owner));
         let versions = versions.take(VERSIONS_MAX).map(|row| TierVersionAnswer {
             pinned_until: rows::pin(&pins, &row.fast_path),

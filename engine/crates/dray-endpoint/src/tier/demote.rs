@@ -112,7 +112,7 @@ impl Round<'_> {
         let mut new = row.clone();
         new.error = Some(error.to_string());
         let tiers = self.all.queue.tiers();
-        tiers.change(vec![(Some(row.state), new)])
+        tiers.change(vec![(Some(row.state), new)]).map(drop)
     }
 
     /// Submits the demotion of a version, and returns the id of the transfer. If an earlier

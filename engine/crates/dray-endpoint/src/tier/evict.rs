@@ -5,6 +5,7 @@ use super::{AGAIN, Round};
 use crate::staging::{self, Copy, copy};
 use dray_access::OWN_PRINCIPAL;
 use dray_api::{StagedDirection, TierVersionState as At};
+use dray_core::lock::LockExt;
 use dray_core::{Error, Result, TransferId};
 use dray_queue::TierVersion;
 use dray_sched::tiers::placement::{Need, deletions};
@@ -46,8 +47,9 @@ impl Round<'_> {
         for row in rows.iter().filter(|row| row.state == At::Deleting) {
             self.delete_for(row, "its deletion was interrupted", &mut freed)?;
         }
+        let useless = self.tier.useless.lock_unpoisoned().clone();
         for (row, version) in rows.iter().zip(&mut complete) {
-            let is_useless = self.memory.useless.contains(&row.fast_path);
+            let is_useless = useless.contains(&row.fast_path);
             if is_useless && row.state == At::Demoted && victims::kept_because(version).is_none() {
                 let bytes = self.delete_for(row, "an older version", &mut freed)?;
                 // Either the fast copy is deleted, or it must stay for the present.
@@ -123,7 +125,7 @@ impl Round<'_> {
                 self.tell(row, "removed", count, reason, None)?;
                 self.tier.counters.deleted(row.bytes);
                 self.memory.failed.remove(&row.fast_path);
-                self.memory.useless.remove(&row.fast_path);
+                self.tier.useless.lock_unpoisoned().remove(&row.fast_path);
                 self.memory.sizes.remove(&row.fast_path);
                 Ok(row.bytes)
             }

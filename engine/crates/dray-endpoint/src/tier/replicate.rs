@@ -4,8 +4,8 @@
 //! of the replica.
 
 use super::demote::{LABEL, RATE_MIN};
+use super::demoted::Ended;
 use super::plan::{self, Planned};
-use super::rows::Ended;
 use super::{AGAIN, Round};
 use crate::staging::{Copy, between};
 use dray_access::OWN_PRINCIPAL;
@@ -196,7 +196,7 @@ impl Round<'_> {
                 continue;
             };
             let mut new = replica.clone();
-            match self.ended(id)? {
+            match self.all.ended(id)? {
                 Ended::NotYet => continue,
                 Ended::Done(at) => {
                     new.replicated_at = Some(at.unwrap_or(self.now));

@@ -1,10 +1,11 @@
 //! Keeps the rows of a tier in agreement with the fast roots and with the transfers.
 
+use super::demoted::Ended;
 use super::fast_roots::lost;
 use super::{Incomplete, Round, scan};
 use crate::tier::scan::{Found, Measure};
 use dray_api::api_path::ApiPath;
-use dray_api::{State, TierVersionState as At, Timestamp};
+use dray_api::{TierVersionState as At, Timestamp};
 use dray_config::ManagedTier;
 use dray_config::roots::Root;
 use dray_core::{End, Error, ErrorKind, Result};
@@ -48,13 +49,6 @@ pub(super) fn endpoint() -> Actor {
     }
 }
 
-/// The end of a copy.
-pub(super) enum Ended {
-    Done(Option<Timestamp>),
-    Failed(String),
-    NotYet,
-}
-
 /// A version that a scan has looked at on a fast root, with its row in the database if it has one.
 struct Look<'r> {
     row: Option<&'r TierVersion>,
@@ -76,27 +70,21 @@ impl Round<'_> {
 
     /// Records the ends of demotions and of restored copies. Returns true if a row changed.
     pub(super) fn follow(&mut self, rows: &[TierVersion]) -> Result<bool> {
+        let mut has_changed = self.all.record_demotions(self.tier, rows)?;
         let mut changes = Changes::new();
         for row in rows {
             let Some(id) = row.transfer.as_deref() else {
                 continue;
             };
             let is_copied = match row.state {
-                At::Demoting | At::Slow => self.ended(id)?,
+                At::Demoting | At::Slow => self.all.ended(id)?,
                 At::Written | At::Demoted | At::Deleting => continue,
             };
             let mut new = row.clone();
             match (is_copied, row.state) {
                 (Ended::NotYet, _) => continue,
-                (Ended::Done(at), At::Demoting) => {
-                    self.tier.counters.demoted(row.bytes);
-                    new.state = At::Demoted;
-                    new.demoted_at = Some(at.unwrap_or(self.now));
-                    new.error = None;
-                    if rows.iter().any(|other| is_newer(other, row)) {
-                        self.memory.useless.insert(row.fast_path.clone());
-                    }
-                }
+                // `record_demotions` has changed the row.
+                (Ended::Done(_), At::Demoting) => continue,
                 // The slow copy was not whole, so a replica was read.
                 (Ended::Done(_), _) if !self.reads(id, &ApiPath::parse(&row.slow_path)?) => {
                     new.state = At::Written;
@@ -124,38 +112,9 @@ impl Round<'_> {
             }
             changes.push((Some(row.state), new));
         }
-        let has_changed = !changes.is_empty();
+        has_changed |= !changes.is_empty();
         self.all.queue.tiers().change(changes)?;
         Ok(has_changed)
-    }
-
-    pub(super) fn ended(&self, id: &str) -> Result<Ended> {
-        let transfer = match self.all.queue.show(&endpoint(), id) {
-            Ok(transfer) => transfer,
-            Err(error) if error.kind == ErrorKind::NotFound => {
-                // The transfer was deleted from the queue. The row of the staged copy says whether
-                // the transfer was done.
-                let staged = self.all.queue.staging().show(&endpoint(), id);
-                let at = staged.ok().and_then(|(row, _)| row.staged_at);
-                return Ok(match at {
-                    Some(at) => Ended::Done(Some(at)),
-                    None => Ended::Failed("the transfer was deleted".to_owned()),
-                });
-            }
-            Err(error) => return Err(error),
-        };
-        Ok(match transfer.state {
-            State::Done => Ended::Done(transfer.ended_at),
-            State::Failed | State::Incomplete | State::Cancelled => {
-                let error = transfer.error.map(|error| error.cause);
-                let failure = transfer.failures.first().map(|one| one.error.cause.clone());
-                let why = error.filter(|cause| !cause.is_empty()).or(failure);
-                Ended::Failed(
-                    why.unwrap_or_else(|| format!("the transfer is {}", transfer.state.word())),
-                )
-            }
-            _ => Ended::NotYet,
-        })
     }
 
     /// Scans the fast roots: measures known versions, and finds new ones. Returns true if a row
@@ -466,11 +425,6 @@ pub(super) fn to(row: &TierVersion, state: At) -> (Option<At>, TierVersion) {
         ..row.clone()
     };
     (Some(row.state), new)
-}
-
-/// Returns true if `other` is a newer complete version of the same application.
-fn is_newer(other: &TierVersion, row: &TierVersion) -> bool {
-    other.application == row.application && other.version > row.version
 }
 
 /// Returns the rows that the tier no longer needs: for each application, the rows of old versions

@@ -239,15 +239,16 @@ impl Tiers<'_> {
 
     /// Stores new and changed versions in one transaction. In each pair, `from` is the expected
     /// present state, or `None` for a version without a row. If the version is no longer in the
-    /// state `from`, its row is not changed.
+    /// state `from`, its row is not changed. Returns the number of stored versions.
     ///
     /// # Errors
     /// Errors of the database. Nothing is changed then.
-    pub fn change(&self, changes: Vec<(Option<TierVersionState>, TierVersion)>) -> Result<()> {
+    pub fn change(&self, changes: Vec<(Option<TierVersionState>, TierVersion)>) -> Result<usize> {
         if changes.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
         self.0.write(move |connection, _| {
+            let mut stored_count = 0;
             for (from, one) in &changes {
                 let stored = find(connection, one)?;
                 if stored.as_ref().map(|row| row.state) != *from {
@@ -262,8 +263,9 @@ impl Tiers<'_> {
                         ..one.clone()
                     },
                 )?;
+                stored_count += 1;
             }
-            Ok(())
+            Ok(stored_count)
         })
     }
 
