@@ -1,6 +1,6 @@
-"""An endpoint decides at the submission which places are its own, and keeps this decision.
+"""When a transfer is submitted, the endpoint stores which of its places are on this endpoint.
 
-A later change of the endpoint's names does not change the decision.
+A later change of the endpoint's names does not change what is stored.
 """
 
 from __future__ import annotations

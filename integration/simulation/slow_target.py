@@ -84,9 +84,9 @@ readers of all targets could use. The state machines of the two ends, the wire p
 object log are the shipped code, on a virtual clock. The targets and the link are simulated as
 queues with a rate.
 
-In the rows *targets limit*, the link carries more than all targets together deliver. In the rows
-*link limit*, the link carries three quarters of what all targets together deliver. So if one target
-is slow, the others can use the whole link.
+In the rows *targets limit*, the link is faster than all targets together. In the rows *link limit*,
+the link has three quarters of the speed of all targets together. In these rows, the other targets
+can fill the link while one target is slow.
 
 ## One target is slow all the time
 

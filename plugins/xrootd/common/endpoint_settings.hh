@@ -27,8 +27,9 @@ struct EndpointSettings {
 // std::logic_error if the value is invalid. `wait_most` is the largest valid `wait_seconds`.
 bool take_endpoint(const std::vector<std::string> &words, EndpointSettings &settings, int wait_most);
 
-// Checks that the settings of the file at `path` are complete, and removes the links from the paths
-// of the folders. Throws std::runtime_error that contains the missing or invalid setting.
+// Checks that the settings, which were read from the file at `path`, are complete. Resolves the
+// symbolic links in the paths of the roots. Throws std::runtime_error that names the missing or
+// invalid setting.
 void finish_endpoint(const std::string &path, EndpointSettings &settings);
 
 // Returns the path that the endpoint has for the file at `path`. It begins with the name of the

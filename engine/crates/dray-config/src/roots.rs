@@ -42,8 +42,8 @@ impl Root {
         &self.name
     }
 
-    /// Returns the folder of this host with all links resolved, or `None` for a root in another
-    /// store.
+    /// Returns the absolute path of the root's folder, with all symbolic links resolved. Returns
+    /// `None` if the root is not a folder of this host.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         self.export.path()

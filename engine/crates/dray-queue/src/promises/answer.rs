@@ -197,9 +197,9 @@ impl<'a> Names<'a> {
                 let holders = holders(&seen);
                 let why = match promises.len() {
                     0 => format!("{words} is too low for the transfer"),
-                    1 => format!("{words} is promised to another transfer at that time{holders}"),
+                    1 => format!("{words} is promised to another transfer during this time{holders}"),
                     many => format!(
-                        "{words} is promised to {many} other transfers at that time{holders}"
+                        "{words} is promised to {many} other transfers during this time{holders}"
                     ),
                 };
                 let answer = ObstacleAnswer {
