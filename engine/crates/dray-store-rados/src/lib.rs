@@ -21,6 +21,7 @@ mod list;
 #[expect(unsafe_code, reason = "librados is reached by its C interface")]
 mod lock;
 mod lost;
+mod made;
 mod names;
 mod note;
 mod partial;

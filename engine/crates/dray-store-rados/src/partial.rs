@@ -9,18 +9,18 @@
 use crate::errors::{Answer, Errno};
 use crate::files::{Files, Found, folder_of};
 use crate::layout::{OBJECT_SIZE, SIZE, STRIPE_COUNT, STRIPE_UNIT};
+use crate::made::{Before, Made};
 use crate::names::{self, State};
 use crate::note::{GENERATION, Generation};
 use crate::pool::{Action, Got, Job, Pool, Query, Step};
 use crate::read::split;
 use crate::url::FileLayout;
-use dray_core::lock::LockExt;
 use dray_core::{ByteRange, Error, ErrorKind, Layout, ModifiedTime, Name, RelPath, Result, Sums};
 use dray_store::{Attributes, Partial, PartialId, Publish, ReadHandle, ReadState};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// Attribute of a state object: the full name of the final file.
 pub(crate) const FINAL: &CStr = c"dray.final";
@@ -95,8 +95,7 @@ pub(crate) struct RadosPartial {
     files: Arc<Files>,
     part: Part,
     size: AtomicU64,
-    /// Objects that are known to have the generation of this file.
-    made: Mutex<HashSet<u64>>,
+    made: Made,
 }
 
 /// Returns the texts of the attributes of libradosstriper, in the order size, object size, stripe
@@ -309,7 +308,7 @@ impl RadosPartial {
             files: Arc::clone(files),
             part,
             size: AtomicU64::new(size),
-            made: Mutex::default(),
+            made: Made::default(),
         }
     }
 
@@ -331,39 +330,17 @@ impl RadosPartial {
     fn write(&self, writes: &BTreeMap<u64, Vec<Step<'_>>>) -> Result<()> {
         let generation = self.part.generation.text();
         let equals = Step::Equals(GENERATION, generation.as_bytes());
-        let create = [
-            Step::CreateNew,
-            Step::Set(GENERATION, generation.as_bytes()),
-        ];
-        let further: Vec<(u64, &Vec<Step<'_>>, bool)> = {
-            let made = self.made.lock_unpoisoned();
-            let further = writes.iter().filter(|(number, _)| **number > 0);
-            further
-                .map(|(number, steps)| (*number, steps, made.contains(number)))
-                .collect()
-        };
-        let jobs = further.iter().map(|(number, steps, is_made)| {
-            let begin = if *is_made { &[equals][..] } else { &create };
-            self.job(*number, [begin, steps].concat())
-        });
-        let answers = self.part.pool(&self.files).run(jobs.collect());
-        for ((number, steps, is_made), answer) in further.into_iter().zip(answers) {
-            let answer = match answer {
-                // The object is left from an earlier run, or another thread has just created it.
-                Err(Errno::EXISTS) if !is_made => {
-                    let steps = [&[equals][..], steps].concat();
-                    self.part.pool(&self.files).one(self.job(number, steps))
-                }
-                other => other,
-            };
-            let answer = match answer {
-                Err(Errno::CANCELED) => self.files.take_over(&self.part, number, steps),
-                other => other,
-            };
-            answer.map_err(|errno| self.error(errno))?;
-            if !is_made {
-                self.made.lock_unpoisoned().insert(number);
+        let (mut now, mut later) = (Vec::new(), Vec::new());
+        for (number, steps) in writes.iter().filter(|(number, _)| **number > 0) {
+            match self.made.begin(*number) {
+                Before::Begun => later.push((*number, steps)),
+                before => now.push((*number, steps.as_slice(), before)),
             }
+        }
+        self.write_further(&now)?;
+        for (number, steps) in later {
+            let before = self.made.wait(number);
+            self.write_further(&[(number, steps, before)])?;
         }
         if let Some(steps) = writes.get(&0) {
             let steps = [&[equals][..], steps].concat();
@@ -375,6 +352,44 @@ impl RadosPartial {
                 .map_err(|errno| self.error(errno))?;
         }
         Ok(())
+    }
+
+    /// Writes to further objects, and creates those that are [`Before::Missing`].
+    fn write_further(&self, writes: &[(u64, &[Step<'_>], Before)]) -> Result<()> {
+        let generation = self.part.generation.text();
+        let equals = Step::Equals(GENERATION, generation.as_bytes());
+        let create = [
+            Step::CreateNew,
+            Step::Set(GENERATION, generation.as_bytes()),
+        ];
+        let jobs = writes.iter().map(|(number, steps, before)| {
+            let begin = match before {
+                Before::Missing => &create[..],
+                Before::Made | Before::Begun => &[equals],
+            };
+            self.job(*number, [begin, *steps].concat())
+        });
+        let answers = self.part.pool(&self.files).run(jobs.collect());
+        let mut result = Ok(());
+        for ((number, steps, before), answer) in writes.iter().zip(answers) {
+            let answer = match (answer, before) {
+                // The object is left from an earlier run.
+                (Err(Errno::EXISTS), Before::Missing) => {
+                    let steps = [&[equals][..], steps].concat();
+                    self.part.pool(&self.files).one(self.job(*number, steps))
+                }
+                (answer, _) => answer,
+            };
+            let answer = match answer {
+                Err(Errno::CANCELED) => self.files.take_over(&self.part, *number, steps),
+                other => other,
+            };
+            if *before == Before::Missing {
+                self.made.end(*number, answer.is_ok());
+            }
+            result = result.and(answer.map(drop));
+        }
+        result.map_err(|errno| self.error(errno))
     }
 
     fn job<'a>(&self, number: u64, steps: Vec<Step<'a>>) -> Job<'a> {
@@ -527,9 +542,7 @@ impl Partial for RadosPartial {
         self.write(&writes)?;
         let beyond = layout.objects(size_bytes)..layout.objects(before);
         self.files.remove_objects(&self.part, beyond.clone())?;
-        let mut made = self.made.lock_unpoisoned();
-        made.retain(|number| !beyond.contains(number));
-        drop(made);
+        self.made.forget(&beyond);
         self.size.store(size_bytes, Ordering::SeqCst);
         Ok(())
     }
