@@ -251,14 +251,7 @@ impl Files {
             return Ok(Some(None));
         }
         let got = absent(self.state.one(Job::look(State::Folder.object(full))))?;
-        Ok(got.map(|got| {
-            let time = ModifiedTime {
-                seconds: got.time,
-                nanoseconds: 0,
-            };
-            let made = Note::of_folder(time, FOLDER_MODE);
-            Some(got.attribute(NOTE).and_then(Note::parse).unwrap_or(made))
-        }))
+        Ok(got.map(|got| folder_note(&got)))
     }
 
     /// Returns the entry at `path`: a file, or a folder. A folder of other programs in a very large
@@ -266,12 +259,26 @@ impl Files {
     pub(crate) fn entry(&self, path: &RelPath) -> Result<Option<Entry>> {
         const OPERATION: &str = "look up the entry";
         let full = self.full(path)?;
-        if let Some(found) = self.find(path)? {
+        if full.is_empty() {
+            return Ok(Some(Entry::Folder(None)));
+        }
+        let object = names::object(&full, 0);
+        let osd = self.osd(&object);
+        let (mut file, mut folder) = Pool::run_both(
+            (&self.data, vec![Job::look(object).on(osd)]),
+            (&self.state, vec![Job::look(State::Folder.object(&full))]),
+        );
+        let file = absent(file.pop().unwrap_or(Err(Errno::NOT_FOUND)));
+        if let Some(got) = self.about(file, OPERATION, path)? {
+            let found = self.parse(&got, path)?;
             let modified = self.about(self.modified(&full, &found), OPERATION, path)?;
             return Ok(Some(Entry::File(found, modified)));
         }
-        let folder = self.about(self.folder(&full), OPERATION, path)?;
-        if let Some(note) = folder {
+        let folder = absent(folder.pop().unwrap_or(Err(Errno::NOT_FOUND)));
+        if let Some(note) = self
+            .about(folder, OPERATION, path)?
+            .map(|got| folder_note(&got))
+        {
             self.remember(&full);
             return Ok(Some(Entry::Folder(note)));
         }
@@ -315,6 +322,10 @@ impl Files {
     /// Returns true if files are below the folder at `path`. Returns `None` if that is unknown,
     /// because the namespace is very large.
     pub(crate) fn has_files_below(&self, path: &RelPath) -> Result<Option<bool>> {
+        if is_own(path) {
+            // Other programs have no files below dray's own names.
+            return Ok(Some(false));
+        }
         let full = self.full(path)?;
         let found = self.scans.has_files_below(&self.data, &self.names, &full);
         self.about(found, "look up the folder", path)
@@ -374,6 +385,16 @@ impl Files {
             Err(error) => Err(error.file(path)),
         }
     }
+}
+
+/// Returns the note in the object of a folder. A folder without a note has the time of its object.
+fn folder_note(got: &Got) -> Option<Note> {
+    let time = ModifiedTime {
+        seconds: got.time,
+        nanoseconds: 0,
+    };
+    let made = Note::of_folder(time, FOLDER_MODE);
+    Some(got.attribute(NOTE).and_then(Note::parse).unwrap_or(made))
 }
 
 /// Returns `None` for a missing object.

@@ -279,10 +279,24 @@ impl Pool {
 
     /// Starts all operations and waits for their ends. Returns one result for each operation, in
     /// the same order. Operations on one object take effect in the order of `jobs`.
-    pub(crate) fn run(&self, jobs: Vec<Job<'_>>) -> Vec<Answer<Got>> {
-        let mut jobs = jobs;
-        let started = jobs.iter_mut().map(|job| self.start(job));
-        let mut flights: Vec<Flight> = started.collect();
+    pub(crate) fn run(&self, mut jobs: Vec<Job<'_>>) -> Vec<Answer<Got>> {
+        self.land(self.start_all(&mut jobs))
+    }
+
+    /// Executes operations in two namespaces, like two calls of [`Self::run`] at the same time.
+    pub(crate) fn run_both(
+        (one, mut ones): (&Self, Vec<Job<'_>>),
+        (other, mut others): (&Self, Vec<Job<'_>>),
+    ) -> (Vec<Answer<Got>>, Vec<Answer<Got>>) {
+        let flights = (one.start_all(&mut ones), other.start_all(&mut others));
+        (one.land(flights.0), other.land(flights.1))
+    }
+
+    fn start_all(&self, jobs: &mut [Job<'_>]) -> Vec<Flight> {
+        jobs.iter_mut().map(|job| self.start(job)).collect()
+    }
+
+    fn land(&self, mut flights: Vec<Flight>) -> Vec<Answer<Got>> {
         let landed = flights
             .iter_mut()
             .map(|flight| self.cluster.note(flight.land()));

@@ -6,7 +6,7 @@ use crate::files::{Entry, Files, Found, folder_of, is_own};
 use crate::names::State;
 use crate::note::{GENERATION, NOTE, Note, USER_PREFIX};
 use crate::partial::Part;
-use crate::pool::{Job, Step};
+use crate::pool::{Job, Pool, Step};
 use crate::read::RadosFile;
 use crate::url::Url;
 use dray_core::lock::{LockExt, RwLockExt};
@@ -244,8 +244,8 @@ impl Files {
                     SyncItem::Folder(_) => {}
                 }
             }
-            let mut data = self.data.run(data).into_iter();
-            let mut state = self.state.run(state).into_iter();
+            let (data, state) = Pool::run_both((&self.data, data), (&self.state, state));
+            let (mut data, mut state) = (data.into_iter(), state.into_iter());
             for item in chunk {
                 let (path, answer) = match item {
                     SyncItem::File(path) => (path, data.next()),
