@@ -276,7 +276,7 @@ def copy(
     :param order: order in which objects are sent: ``layout`` (by storage target, avoiding busy
         targets), ``file`` (file after file) or ``random:SEED``.
     :param object_size: size in bytes of an object, the unit of transfer and of resuming: 4 KiB to
-        64 MiB, by default 1 MiB.
+        64 MiB. The default is 1 MiB, and 4 MiB if an end is a Ceph pool.
     :param verify: read every file back before it gets its final name.
     :param resume: read back and compare the durable data of an earlier run, or trust its log.
     :param checksum: required checksum of a single file: ``adler32:HHHHHHHH`` or

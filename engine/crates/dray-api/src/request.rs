@@ -135,7 +135,8 @@ pub struct Request {
     /// Order in which objects are sent.
     #[serde(default)]
     pub order: OrderWord,
-    /// Object size in bytes.
+    /// Object size in bytes. Default: 1 MiB, or the size that suits the storage systems of this
+    /// endpoint in the transfer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 4096, maximum = 67108864)]
     pub object_size: Option<u64>,

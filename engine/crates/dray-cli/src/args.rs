@@ -194,10 +194,11 @@ pub(crate) struct What {
     #[arg(long, value_enum, default_value_t = Durability::File, help_heading = "Copy options")]
     pub(crate) durability: Durability,
 
-    /// Bytes of an object, the unit of transfer: 4KiB to 64MiB
-    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = units::object_size,
+    /// Bytes of an object, the unit of transfer: 4KiB to 64MiB (default: 1MiB; 4MiB if an end is a
+    /// Ceph pool)
+    #[arg(long, value_name = "SIZE", value_parser = units::object_size,
           help_heading = "Copy options")]
-    pub(crate) object_size: u64,
+    pub(crate) object_size: Option<u64>,
 
     /// Storage target of a local folder (repeatable; default: its device)
     #[arg(long, value_name = "DIR=NAME", help_heading = "Copy options")]
@@ -214,11 +215,11 @@ pub(crate) struct What {
 
 impl What {
     /// Returns the options that decide the outcome of a file at both ends.
-    pub(crate) fn options(&self) -> options::Options {
+    pub(crate) fn options(&self, places: &Places) -> options::Options {
         options::Options {
             durability: self.durability.into(),
             overwrite: self.overwrite.into(),
-            object_bytes: self.object_size,
+            object_bytes: places.object_bytes(self.object_size),
             ..options::Options::default()
         }
     }
@@ -271,7 +272,7 @@ impl Cp {
     }
 
     /// Returns the options of both ends.
-    pub(crate) fn options(&self) -> options::Options {
+    pub(crate) fn options(&self, places: &Places) -> options::Options {
         options::Options {
             order: self.order,
             verify: self.verify,
@@ -280,7 +281,7 @@ impl Cp {
             checksum_attributes: self.checksum_attributes,
             rate: self.rate,
             stripes: self.stripe,
-            ..self.what.options()
+            ..self.what.options(places)
         }
     }
 }

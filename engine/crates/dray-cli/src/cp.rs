@@ -53,7 +53,7 @@ pub(crate) fn run(cp: &Cp) -> Result<Exit, Stop> {
         cp,
         places: &places,
         transfer,
-        options: cp.options(),
+        options: cp.options(&places),
         content: cp.what.content(),
         targets: Targets {
             folders: locations::targets(&cp.what.target)?,

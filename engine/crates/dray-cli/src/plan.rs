@@ -96,7 +96,7 @@ pub(crate) fn run(what: &What, owed: &Owed, who: &Who, shows_layout: bool) -> Re
     let mut planner = Planner {
         what,
         shows_layout,
-        options: what.options(),
+        options: what.options(&places),
         from: Names::of(&store),
         to: Names::of(&sink.store),
         sink,
@@ -108,7 +108,7 @@ pub(crate) fn run(what: &What, owed: &Owed, who: &Who, shows_layout: bool) -> Re
             rename: places.rename.clone(),
             ..what.selection()
         },
-        &what.options(),
+        &what.options(&places),
         |entries, failed| {
             for failure in failed {
                 planner.fail(&failure);

@@ -258,8 +258,7 @@ fn request(
     destination: &Url,
 ) -> Result<Request> {
     let what = &cp.what;
-    let options = cp.options();
-    let order = match options.order {
+    let order = match cp.order {
         Order::Layout => OrderWord::Layout,
         Order::File => OrderWord::File,
         Order::Random { .. } => {
@@ -292,16 +291,16 @@ fn request(
             links: what.selection().links,
         },
         files_min: cp.allow_empty.then_some(0),
-        rate_max: options.rate,
-        durability: options.durability,
-        overwrite: options.overwrite,
-        verify: options.verify,
-        resume: options.resume,
-        xattrs: options.xattrs,
-        stripe: options.stripes,
-        checksum_attributes: options.checksum_attributes,
+        rate_max: cp.rate,
+        durability: what.durability.into(),
+        overwrite: what.overwrite.into(),
+        verify: cp.verify,
+        resume: cp.resume.into(),
+        xattrs: cp.xattrs,
+        stripe: cp.stripe,
+        checksum_attributes: cp.checksum_attributes,
         order,
-        object_size: Some(options.object_bytes),
+        object_size: what.object_size,
         streams,
         clear_data: cp.peer.clear_data,
         ..Request::new(sources, place(destination))

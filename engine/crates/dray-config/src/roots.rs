@@ -49,6 +49,13 @@ impl Root {
         self.export.path()
     }
 
+    /// Returns the object size in bytes that suits the storage system of the root. Returns `None` if
+    /// the default size suits it.
+    #[must_use]
+    pub fn object_bytes(&self) -> Option<u64> {
+        self.export.object_bytes()
+    }
+
     /// Opens the same root again under the account of the calling thread.
     ///
     /// # Errors

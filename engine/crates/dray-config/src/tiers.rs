@@ -189,7 +189,9 @@ fn segment(text: &str) -> Result<Segment, String> {
     ] {
         if let Some((before, after)) = text.split_once(words) {
             if before.contains(['{', '}']) || after.contains(['{', '}']) {
-                return Err(format!("the path component {text:?} has more than one placeholder"));
+                return Err(format!(
+                    "the path component {text:?} has more than one placeholder"
+                ));
             }
             return Ok(Segment {
                 before: before.to_owned(),

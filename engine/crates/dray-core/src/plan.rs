@@ -12,6 +12,14 @@ pub const OBJECT_BYTES_MIN: u64 = 4 << 10;
 /// Maximum object size that a request may set, in bytes.
 pub const OBJECT_BYTES_MAX: u64 = 64 << 20;
 
+/// Returns the object size of a transfer in bytes: the requested size, otherwise the largest of the
+/// default size and the sizes that suit the storage systems of the transfer.
+#[must_use]
+pub fn object_bytes(asked: Option<u64>, suitable: impl IntoIterator<Item = u64>) -> u64 {
+    let largest = || suitable.into_iter().fold(OBJECT_BYTES_DEFAULT, u64::max);
+    asked.unwrap_or_else(largest)
+}
+
 /// Number of objects above which the objects of a file are made larger. A bit set for this number
 /// of objects takes 8 KiB.
 pub const OBJECTS_PER_FILE_TARGET: u64 = 1 << 16;

@@ -194,7 +194,8 @@ impl SessionRunner {
         {
             watch.event(&Event::Notice(smaller_objects(asked, object_bytes_max)));
         }
-        let mut task = task(call, &place, object_bytes_max, self.streams(call.input)?);
+        let object_bytes = self.object_bytes(call.input).min(object_bytes_max);
+        let mut task = task(call, &place, object_bytes, self.streams(call.input)?);
         if request.origins() > 1 {
             task.selection.size = task.selection.size.or(self.agreed_size(call.input)?);
         }
@@ -341,6 +342,18 @@ impl SessionRunner {
             .destination_for(within(input, place), &selection)
     }
 
+    /// Returns the object size in bytes: that of the request, otherwise the largest size that suits
+    /// the roots of the transfer at this endpoint.
+    fn object_bytes(&self, input: &SessionInput) -> u64 {
+        let ends = input.route.ends(input.source as usize);
+        let roots = ends.filter_map(|side| match side {
+            Side::Local(path) => self.roots.find(path).ok(),
+            Side::Remote { .. } => None,
+        });
+        let suitable = roots.filter_map(|root| root.object_bytes());
+        plan::object_bytes(input.request.object_size, suitable)
+    }
+
     fn threads(&self, path: &ApiPath) -> Result<Threads> {
         Ok(self.roots.find(path)?.export.threads())
     }
@@ -479,7 +492,7 @@ fn smaller_objects(asked: u64, object_bytes_max: u64) -> Error {
 fn task(
     call: Call<'_>,
     place: &Destination,
-    object_bytes_max: u64,
+    object_bytes: u64,
     (streams, tuning): (StreamCount, Tuning),
 ) -> Task {
     let request = &call.input.request;
@@ -505,10 +518,7 @@ fn task(
             durability: request.durability,
             overwrite: request.overwrite,
             order: request.order.into(),
-            object_bytes: request
-                .object_size
-                .unwrap_or(plan::OBJECT_BYTES_DEFAULT)
-                .min(object_bytes_max),
+            object_bytes,
             verify: request.verify,
             resume: request.resume,
             xattrs: request.xattrs,

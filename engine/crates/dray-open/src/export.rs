@@ -133,6 +133,16 @@ impl Export {
         })
     }
 
+    /// Returns the object size in bytes that suits the storage system. Returns `None` if the default
+    /// size suits it.
+    #[must_use]
+    pub fn object_bytes(&self) -> Option<u64> {
+        match &self.opened {
+            Opened::Folder(_) => None,
+            Opened::Stored(stored) => stored.object_bytes(),
+        }
+    }
+
     /// Opens the same folder again under the account of the calling thread. A handle that another
     /// account opened must not be used, because it has the rights of that account.
     ///

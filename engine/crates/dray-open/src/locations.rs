@@ -9,7 +9,7 @@ use crate::store_kind::Location;
 use dray_core::options::Links;
 use dray_core::url;
 pub use dray_core::url::{PORT, with_port};
-use dray_core::{End, Error, ErrorKind, Name, RelPath, Result};
+use dray_core::{End, Error, ErrorKind, Name, RelPath, Result, plan};
 use sources::ReadSources;
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -158,6 +158,22 @@ impl Places {
             (&self.sources, &self.folder),
             (Sources::Local(_), Folder::Local(_))
         )
+    }
+
+    /// Returns the object size of a copy in bytes: the requested size, otherwise the largest size
+    /// that suits a storage system of this copy.
+    #[must_use]
+    pub fn object_bytes(&self, asked: Option<u64>) -> u64 {
+        let sources = match &self.sources {
+            Sources::Stored(stored) => stored.as_slice(),
+            Sources::Local(_) | Sources::Remote(..) => &[],
+        };
+        let folder = match &self.folder {
+            Folder::Stored(location) => Some(location),
+            Folder::Local(_) | Folder::Remote(_) | Folder::RemoteNull(_) => None,
+        };
+        let all = sources.iter().chain(folder);
+        plan::object_bytes(asked, all.filter_map(|one| one.object_bytes()))
     }
 
     /// Parses the paths of a command.

@@ -103,6 +103,10 @@ impl Location for RadosLocation {
     fn writable(&self) -> Result<&dyn Writable> {
         Ok(self)
     }
+
+    fn object_bytes(&self) -> Option<u64> {
+        Some(self.url.layout.transfer_bytes())
+    }
 }
 
 impl Writable for RadosLocation {

@@ -137,6 +137,12 @@ pub trait Location: fmt::Debug + Send + Sync {
     fn keeps_nothing(&self) -> bool {
         false
     }
+
+    /// Returns the object size in bytes that suits the storage system. Returns `None` if the
+    /// default size suits it.
+    fn object_bytes(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// A location that can be a destination.

@@ -96,6 +96,11 @@ impl StoredRoot {
         self.location.words()
     }
 
+    /// Returns the object size that suits the store; see [`Location::object_bytes`].
+    pub(crate) fn object_bytes(&self) -> Option<u64> {
+        self.location.object_bytes()
+    }
+
     /// Returns true if a sweep may search the store for abandoned partial data.
     pub(crate) fn is_swept(&self) -> bool {
         !self.is_read_only && self.location.writable().is_ok_and(Writable::is_swept)

@@ -28,7 +28,8 @@ pub fn open(typed: &OsStr) -> Result<WalkRoot> {
         |kind, cause: String| Error::new(kind, End::Here, "search for partial data").cause(cause);
     let words = location.words();
     let Some(writable) = writable else {
-        let cause = format!("{words}: dray cannot search this storage system for abandoned partial files");
+        let cause =
+            format!("{words}: dray cannot search this storage system for abandoned partial files");
         return Err(failed(ErrorKind::InvalidRequest, cause).remedy(
             "give a folder of this host or a rados:// URL; purge the transfer if an endpoint ran it",
         ));

@@ -69,7 +69,7 @@ impl Asked {
             durability: enums::durability(&self.durability)?,
             overwrite: enums::overwrite(&self.overwrite)?,
             order: enums::order(&self.order)?,
-            object_bytes: object_bytes.unwrap_or(plan::OBJECT_BYTES_DEFAULT),
+            object_bytes: plan::OBJECT_BYTES_DEFAULT,
             verify: self.verify,
             resume: enums::resume(&self.resume)?,
             xattrs: self.xattrs,
@@ -92,6 +92,10 @@ impl Asked {
             about_one_file: demanded.is_some(),
             may_be_null: false,
         })?;
+        let options = Options {
+            object_bytes: places.object_bytes(object_bytes),
+            ..options
+        };
         let selection = Selection {
             recursive: self.recursive,
             include: self.include,

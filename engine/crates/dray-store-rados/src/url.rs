@@ -1,11 +1,15 @@
 //! URL of a file or folder in a pool.
 
-use dray_core::{End, Error, ErrorKind, RelPath, Result};
+use dray_core::{End, Error, ErrorKind, RelPath, Result, plan};
 use std::fmt;
 use std::path::PathBuf;
 
 /// The URL scheme with its separator.
 pub const SCHEME: &str = "rados://";
+
+/// Largest object size in bytes that [`FileLayout::transfer_bytes`] returns. A larger object needs
+/// larger buffers, and a fault loses more of its bytes.
+const TRANSFER_BYTES_MAX: u64 = 4 << 20;
 
 /// Layout of new files. The default is the layout that XrdCeph and `rados --striper` use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -25,6 +29,16 @@ impl Default for FileLayout {
             stripe_unit: 4 << 20,
             stripe_count: 1,
         }
+    }
+}
+
+impl FileLayout {
+    /// Returns the size in bytes of the objects of a transfer that suits the layout: one write
+    /// fills an object of the pool, up to 4 MiB.
+    #[must_use]
+    pub fn transfer_bytes(&self) -> u64 {
+        self.stripe_unit
+            .clamp(plan::OBJECT_BYTES_DEFAULT, TRANSFER_BYTES_MAX)
     }
 }
 

@@ -147,7 +147,7 @@ class Request:
         ``COUNT`` or ``COUNT:SIZE``. The count ``all`` means all object storage targets.
     :param checksum_attributes: store checksums as extended attributes.
     :param order: ``layout`` or ``file``.
-    :param object_size: size of an object in bytes.
+    :param object_size: size of an object in bytes. The endpoint chooses the default.
     :param streams: number of data connections, 1 to 64. With ``"auto"`` the number is tuned during
         the transfer.
     :param clear_data: send data without TLS.

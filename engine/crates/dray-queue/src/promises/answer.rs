@@ -197,7 +197,9 @@ impl<'a> Names<'a> {
                 let holders = holders(&seen);
                 let why = match promises.len() {
                     0 => format!("{words} is too low for the transfer"),
-                    1 => format!("{words} is promised to another transfer during this time{holders}"),
+                    1 => {
+                        format!("{words} is promised to another transfer during this time{holders}")
+                    }
                     many => format!(
                         "{words} is promised to {many} other transfers during this time{holders}"
                     ),
