@@ -12,20 +12,19 @@
 
 use std::time::Duration;
 
-/// Number of most recent jobs of a target that are evaluated.
+/// Number of last jobs of a target that are evaluated. A job is one read or one write.
 const LOOKED_AT: u32 = 8;
 
-/// A target counts as blocking if at least this many of its last jobs have blocked. One blocked job
-/// may be chance.
+/// A target counts as blocking if at least this many of its last [`LOOKED_AT`] jobs have blocked.
+/// One blocked job may be chance.
 const WAITED_MIN: u32 = 2;
 
-/// A job that runs longer than this counts as blocking, whatever the previous jobs did. An object
-/// in memory takes about a millisecond. The value is estimated, not measured.
+/// A job that runs longer than this counts as blocking, whatever the previous jobs did. To read or
+/// write an object in memory takes about a millisecond. The value is estimated, not measured.
 pub const WAITS_AFTER: Duration = Duration::from_millis(50);
 
-/// History of a target's last jobs: one bit for each job, set if the job blocked. A new target
-/// counts as blocking, until nearly all of the last jobs did not block. This default is safe
-/// because too few threads cost more than too many.
+/// History of a target's last jobs: one bit for each job, set if the job blocked. A new target has
+/// all bits set and counts as blocking, because too few threads cost more than too many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Waits(u8);
 

@@ -9,9 +9,9 @@
 //!
 //! Decisions depend only on the requests, the set of promised transfers, the measured capacities
 //! and the time. So a broker that is restored from the same promises makes the same decisions. If
-//! the broker refuses a request, it may offer later deadlines. The broker remembers its offers for
-//! a short time, and its rates leave enough capacity for the remembered offers. Offers never block
-//! another transfer.
+//! the broker refuses a request, it may offer later deadlines. For a short time, the rates leave
+//! enough capacity for an offer. Admission ignores offers, so an offer never blocks another
+//! request.
 //!
 //! Invariants owned here:
 //!
@@ -165,9 +165,9 @@ impl Broker {
     }
 
     /// Returns the latest time at which a transfer must start to meet its deadline, given its
-    /// ceiling and the present capacity of its resources. Nothing shows that a transfer can wait if
-    /// it has no deadline or no known size, or if neither a capacity nor a ceiling is known. In
-    /// these cases, returns the earliest start.
+    /// ceiling and the present capacity of its resources. Returns the earliest start if the
+    /// deadline or the size is unknown, or if neither a capacity nor a ceiling is known. Returns
+    /// `None` for an unknown transfer.
     #[must_use]
     pub fn latest_start(&self, key: TransferKey, now: Time) -> Option<Time> {
         let wish = &self.transfers.get(&key)?.wish;

@@ -27,7 +27,7 @@ const WEIGHT: u64 = 4;
 
 /// A target becomes slow at `SLOW_TIMES` times the median cost, and fair again below `FAIR_TIMES`
 /// times the median. Between these two costs the state of the target does not change, so the state
-/// does not alternate. The value is estimated, not measured.
+/// does not alternate. Both values are estimated, not measured.
 const SLOW_TIMES: u64 = 3;
 const FAIR_TIMES: u64 = 2;
 
@@ -35,8 +35,9 @@ const FAIR_TIMES: u64 = 2;
 /// and these do not delay a transfer.
 const SLOW_MIN: Duration = Duration::from_millis(2);
 
-/// If an operation has been under way for this many times the usual duration, its target counts as
-/// slow before the operation ends.
+/// A target counts as slow while an operation has been under way for this many times the usual
+/// duration. The usual duration is the average of the target or of the median target, whichever is
+/// longer.
 const LATE_TIMES: u64 = 8;
 
 /// If an operation has been under way for this many times the usual duration, and for at least
@@ -44,9 +45,9 @@ const LATE_TIMES: u64 = 8;
 const STUCK_TIMES: u64 = 32;
 const STUCK_MIN: Duration = Duration::from_secs(5);
 
-/// Initial and maximum number of consecutive fair rounds before the bound rises. The number doubles
-/// each time that the bound has risen too early.
+/// Initial number of consecutive fair rounds before the bound rises.
 const PATIENCE_MIN: u32 = 2;
+/// The number of fair rounds doubles, up to this maximum, each time the bound has risen too early.
 const PATIENCE_MAX: u32 = 32;
 
 /// Minimum time before an operation counts as late on a target that has completed none yet. The
@@ -144,8 +145,8 @@ struct TargetState {
 }
 
 impl TargetState {
-    /// Halves the bound. If the last increase was too early, also doubles the number of fair rounds
-    /// before the next increase.
+    /// Halves the bound. If the last change of the bound was an increase, it was too early, so the
+    /// number of fair rounds before the next increase doubles.
     fn slow_round(&mut self, most: u32) {
         self.patience = match std::mem::take(&mut self.was_raised) {
             true => (self.patience * 2).min(PATIENCE_MAX),

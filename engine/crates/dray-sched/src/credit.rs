@@ -13,8 +13,8 @@ use window::Window;
 /// arrive while another object is being written.
 const WINDOW_MIN: u32 = 2;
 
-/// Maximum number of objects that the sink holds for a congested target: one object for each writer
-/// of the target, and one more. Further objects would not make the target faster, and would occupy
+/// Maximum number of objects that the sink holds for a congested target: one object for each of
+/// four writers, and one more. Further objects would not make the target faster, and would occupy
 /// buffers that other targets could use.
 const CONGESTED_KEPT: u32 = 5;
 

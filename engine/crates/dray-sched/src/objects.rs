@@ -39,7 +39,7 @@ pub struct Limits {
     /// both ends keep each range in memory. At the maximum, objects are picked in order.
     pub pieces_max: usize,
     /// Maximum number of objects of striped files in the queues. The other objects of these files
-    /// wait as ranges. Each live file may have a few objects in the queues in any case.
+    /// wait as ranges. Even above this maximum, each file may have a few objects in the queues.
     pub striped_max: u64,
 }
 
@@ -154,7 +154,7 @@ pub struct Objects {
     listed: BTreeSet<FileIndex>,
     datasets: Left,
     congestion: Congestion,
-    /// Sink targets with credit.
+    /// Number of credits of each sink target with credit.
     credit: BTreeMap<TargetId, u32>,
     reading: HashMap<TargetId, u32>,
     /// Maximum number of useful concurrent reads, for source targets whose reads do not block.
@@ -288,8 +288,7 @@ impl Objects {
             self.close(file.dataset, file.unsent_bytes());
             self.striped = self.striped.saturating_sub(file.counted);
             self.queues.is_stale |= !file.open.is_empty();
-            // `pick` removes other stale entries later, because a striped file may be in many
-            // queues.
+            // The entries of a file in several queues stay, and are removed later as stale entries.
             if file.open.len() == 1
                 && let Some(pair) = file.open.keys().next().copied()
                 && let Some(queue) = self.queues.get_mut(pair)
@@ -307,8 +306,7 @@ impl Objects {
         }
     }
 
-    /// Makes a range available again after its attempt has failed. The range must consist of whole
-    /// objects.
+    /// Makes a range unsent again after a failure. The range must consist of whole objects.
     pub fn put_back(&mut self, index: FileIndex, range: ByteRange) {
         if self.files.contains_key(&index) {
             self.open(index, range);
@@ -345,15 +343,15 @@ impl Objects {
         self.congestion.loads(now)
     }
 
-    /// Excludes a small file from packs from now on, because its pack failed.
+    /// Excludes a small file from packs from now on, because a pack with this file failed.
     pub fn go_alone(&mut self, index: FileIndex) {
         if let Some(file) = self.files.get_mut(&index) {
             file.is_small = false;
         }
     }
 
-    /// Records that an attempt to send an object of the file `index` has ended: the object was
-    /// written, or the attempt was given up.
+    /// Records that an object of the file `index` is no longer in transit: the object was written,
+    /// or its transfer failed.
     pub fn settled(&mut self, index: FileIndex) {
         if let Some(file) = self.files.get_mut(&index) {
             file.under_way = file.under_way.saturating_sub(1);
@@ -533,7 +531,7 @@ impl Objects {
         self.credit.contains_key(&sink)
     }
 
-    /// Removes a file without objects in the queues from the files in listing order.
+    /// Removes the file from `listed` if it has no objects in the queues.
     fn unlist(&mut self, index: FileIndex) {
         let file = self.files.get(&index);
         if self.order == Order::File && file.is_none_or(|file| file.open.is_empty()) {

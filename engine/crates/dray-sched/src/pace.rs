@@ -1,4 +1,4 @@
-//! The pace gate. An object passes the gate before the read, so that no object is read that may not
+//! The pace gate. An object passes the gate before it is read, so no object is read before it may
 //! be sent.
 //!
 //! A rate of zero shuts the gate until another rate is set.

@@ -23,8 +23,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Minimum time without progress before an overtaken stream is stuck. The time doubles with each
-/// stream given up, so streams are given up after 5, 15, 35 seconds and so on. Even if no stream
-/// was stuck, the data sent again is then limited to the data on one stream each time. The value is
+/// stream given up, so streams are given up after 5, 15, 35 seconds and so on. If the streams were
+/// not really stuck, only the objects of one stream are sent again each time. The value is
 /// estimated, not measured.
 const OVERTAKEN_MIN: Duration = Duration::from_secs(5);
 

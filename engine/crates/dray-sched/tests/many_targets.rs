@@ -41,7 +41,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static HEAP: Counting = Counting;
 
-/// Returns a table of stripes that looks like the placement by a hash.
+/// Returns a layout whose stripes are on pseudo-random targets.
 fn hashed(seed: u64, stripes: u64) -> Layout {
     let target = |stripe: u64| {
         let mixed = (stripe ^ (seed << 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -50,8 +50,7 @@ fn hashed(seed: u64, stripes: u64) -> Layout {
     Layout::of_stripes(OBJECT, (0..stripes).map(target))
 }
 
-/// Returns the processor time of this thread in nanoseconds, so that other programs on the host do
-/// not disturb the measurement.
+/// Returns the processor time of this thread in nanoseconds. Other programs do not affect it.
 fn processor_time() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
     let first = text.split_whitespace().next().expect("a number");

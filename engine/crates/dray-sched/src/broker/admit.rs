@@ -13,7 +13,8 @@ use std::time::Duration;
 /// Number of steps in a search. Each step halves the interval.
 const SEARCH_STEPS: u32 = 12;
 
-/// The longest offered delay is one second doubled this many times, about seventeen years.
+/// The longest offered delay is one second doubled this many times, about seventeen years. A
+/// request that needs a longer delay gets no offer.
 const DOUBLINGS_MAX: u32 = 29;
 
 const SECOND: u64 = 1_000_000_000;
@@ -97,7 +98,7 @@ impl Broker {
     }
 
     /// Accepts all requests or none, as [`Self::admit`] does. If the requests are refused, does not
-    /// search for later deadlines to offer, because this search costs a hundred times as much.
+    /// search for later deadlines to offer, because this search takes a hundred times as long.
     pub fn take_on(&mut self, wishes: &[Wish], now: Time) -> Option<Vec<Grant>> {
         let is_ours = |wish: &Wish| wishes.iter().any(|ours| ours.key == wish.key);
         self.offers
@@ -161,7 +162,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Reserves capacity for an offer in later plans, until a request uses the offer or the offer
+    /// Makes later rates leave capacity for an offer, until a request uses the offer or the offer
     /// expires. [`Broker::admit`] calls this function itself. Other callers need it only for an
     /// offer that a copy of this broker made.
     pub fn remember(&mut self, wishes: &[Wish], offer: &[(TransferKey, Time)], now: Time) {
@@ -268,7 +269,7 @@ impl Broker {
         wishes.iter().map(grant).collect()
     }
 
-    /// Builds a refusal with its reason and offer. Every number in the refusal is found by
+    /// Builds a refusal with its reason and offer. The available rate and the offer are found by
     /// repeating the admission test.
     fn refusal(&self, wishes: &[Wish], now: Time) -> Refusal {
         // Find the first request that does not fit together with the requests before it.
@@ -339,7 +340,8 @@ impl Broker {
             }
             wishes
         };
-        // The client requests the offer a little later, so the offer must still fit then.
+        // The client may request the offer at any time until it expires, so the offer must fit
+        // then, too.
         let fits = |delay: u64| {
             let now_or_soon = later(delay);
             let mut soon = now_or_soon.clone();
@@ -410,8 +412,9 @@ impl Broker {
         let grid = Grid::new(need);
         let over = need.overheld().map(|(resource, _)| resource);
         let known = (resources.iter().copied()).filter(|at| need.capacities[*at].is_some());
-        // Choose a resource that is overloaded by its own demands. If there is none, choose the
-        // resource with the highest demand.
+        // Prefer a resource whose reserved rates exceed its capacity, then a resource that its own
+        // demands overload, then the resource with the highest demand relative to its free
+        // capacity.
         let worst = known.max_by_key(|resource| {
             let asked: u128 = (need.demands.iter())
                 .filter(|demand| demand.resources.contains(resource))

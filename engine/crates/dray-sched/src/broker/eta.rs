@@ -14,10 +14,10 @@ const STEPS_MAX: usize = 64;
 /// Estimated finish of a transfer if no transfer is added or changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Eta {
-    /// Finish with the capacity of the best tenth of the time.
+    /// Finish at the capacity of the best tenth of the time ([`Outlook::High`]).
     pub early: Time,
-    /// Finish with the capacity of the worst tenth of the time. `None` if the transfer makes no
-    /// progress at that capacity.
+    /// Finish at the capacity of the worst tenth of the time ([`Outlook::Low`]). `None` if the
+    /// transfer makes no progress at that capacity.
     pub late: Option<Time>,
 }
 
@@ -70,7 +70,7 @@ impl Broker {
             let passed = u64::try_from(next.since(now).as_nanos()).unwrap_or(u64::MAX);
             for rate in &rates {
                 let given = rate.given.map_or(u64::MAX, |rate| rate.0);
-                // Round up, so that a transfer whose end is in this step is complete.
+                // Round up. Otherwise a transfer that ends at `next` could have a byte left.
                 let moved = (u128::from(given) * u128::from(passed)).div_ceil(1_000_000_000);
                 let moved = u64::try_from(moved).unwrap_or(u64::MAX);
                 let taken = ahead.transfers.get_mut(&rate.key)?;
@@ -99,7 +99,7 @@ pub(super) struct Left {
 
 impl Left {
     /// Computes the capacity that the plans of all transfers except `but` leave free. O(promises *
-    /// instants of their parts).
+    /// intervals).
     pub(super) fn new(broker: &Broker, kept: &Kept, but: Option<TransferKey>, now: Time) -> Self {
         let capacities = broker.empty_need(now).capacities;
         let mut cuts = vec![now];
@@ -159,7 +159,7 @@ impl Left {
     }
 
     /// Returns the earliest finish of `wish` in the free capacity. `resources` are the indices of
-    /// its resources. O(instants).
+    /// its resources. O(intervals).
     pub(super) fn done(&self, wish: &Wish, resources: &[usize]) -> Option<Time> {
         let mut left = wish.bytes?;
         let ceiling = wish.ceiling.map_or(u64::MAX, |rate| rate.0);

@@ -80,8 +80,8 @@ pub(crate) fn place(
     left
 }
 
-/// Returns the lowest rate at which all bytes fit. If they do not fit at any rate, returns the
-/// highest rate.
+/// Returns the lowest rate at which all bytes fit. If they do not fit at any rate, returns
+/// `u64::MAX`.
 fn level(grid: &Grid, demand: &Demand, bytes: u64) -> u64 {
     let free: Vec<(u64, u64)> = (grid.window(demand))
         .map(|interval| (grid.nanos(interval), grid.free(demand, interval)))
@@ -106,9 +106,8 @@ fn level(grid: &Grid, demand: &Demand, bytes: u64) -> u64 {
 }
 
 /// Returns true if there is certainly no plan. There are two such cases: a demand does not fit even
-/// alone, or the demands on one resource exceed the capacity of this resource, even if their
-/// ceilings and their other resources are ignored. The test of a single resource is exact, so no
-/// method finds a plan for a need that is refused here.
+/// alone, or one resource is overloaded even if ceilings and other resources are ignored. No other
+/// planning method finds a plan in these cases.
 pub(crate) fn is_impossible(need: &Need, grid: &Grid) -> bool {
     let alone = |demand: &Demand| {
         let free = grid
@@ -120,7 +119,8 @@ pub(crate) fn is_impossible(need: &Need, grid: &Grid) -> bool {
         || (0..need.capacities.len()).any(|resource| does_overload(need, grid, resource))
 }
 
-/// Returns true if a single resource cannot carry its demands.
+/// Returns true if a resource is overloaded by its demands, even without ceilings and other
+/// resources.
 pub(crate) fn does_overload(need: &Need, grid: &Grid, resource: usize) -> bool {
     if grid.room[resource].is_none() {
         return false;

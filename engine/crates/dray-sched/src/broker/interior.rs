@@ -21,10 +21,11 @@ use super::plan::{Plan, short_max};
 /// Maximum number of steps of the method. About twenty are usual.
 const STEPS_MAX: usize = 80;
 
-/// Sum of relative shortfalls up to which the demands count as fitting; below [`short_max`].
+/// The demands count as fitting up to this sum of relative shortfalls, which is below
+/// [`short_max`].
 const LACK_MAX: f64 = 1e-4;
 
-/// The method stops when the gap between objective and bound is smaller than this.
+/// The method stops when the relative gap between objective and bound is smaller than this.
 const GAP_MAX: f64 = 1e-7;
 
 /// A step goes at most this fraction of the distance to the border of the feasible region.
@@ -111,10 +112,12 @@ struct Program {
     /// Cost of one unit of shortfall, per demand.
     costs: Vec<f64>,
     cells: Vec<Cell>,
-    /// Indices of the cells of each interval, and indices of the rows of each cell.
+    /// Indices of the cells of each interval.
     of_interval: Vec<Vec<usize>>,
+    /// Indices of the rows of each cell.
     rows_of: Vec<Vec<usize>>,
     rows: Vec<Row>,
+    /// Indices of the rows of each interval.
     rows_in: Vec<Vec<usize>>,
     /// Primal variables: amounts (`x`), slacks below the ceilings (`v`), shortfalls of the demands
     /// (`y`), slacks of the rows (`s`).

@@ -5,9 +5,8 @@ use dray_core::Time;
 use std::collections::BTreeMap;
 
 /// Returns the number of bytes to plan for a promise with `bytes` bytes left: `bytes`, plus 1/256
-/// of `bytes`, plus 4 KiB. The excess covers rounding and the transfer of whole objects. It shrinks
-/// in proportion as bytes move. So a set of promises that has run as planned still fits, with a
-/// small margin.
+/// of `bytes`, plus 4 KiB. The excess covers rounding and the transfer of whole objects. So
+/// promises still fit after they have run as planned.
 pub(crate) const fn padded(bytes: u64) -> u64 {
     bytes.saturating_add(bytes / 256).saturating_add(4_096)
 }
@@ -152,7 +151,7 @@ impl Need {
         let mut place = |resources: &[usize], key: TransferKey| {
             match resources.iter().find(known) {
                 Some(first) => (Some(head(&mut heads, *first)), None),
-                // Only the transfer's own ceiling limits it.
+                // No known resource limits the transfer, so it is a part of its own.
                 None => (None, Some(key)),
             }
         };

@@ -123,8 +123,7 @@ impl Broker {
         let wishes: Wishes<'_> = (self.promises(now))
             .map(|(wish, resources)| (wish.key, (wish, resources)))
             .collect();
-        // If the caller asks for a single outlook, use the capacities of this outlook for all
-        // three.
+        // If the caller asks for the low or the high outlook, use its capacities for all outlooks.
         let at = |other: Outlook| match outlook {
             Outlook::Mean => self.need_at(other, now),
             _ => self.need_at(outlook, now),
@@ -188,7 +187,8 @@ impl Broker {
             .filter(|taken| taken.wish.start(now) <= now && taken.wish.bytes != Some(0))
             .map(|taken| (taken, self.indices(&taken.wish)))
             .collect();
-        // If the capacity is below the plan, serve the earliest deadline first.
+        // If the capacity is below the plan, the first transfers in this order get their planned
+        // rates.
         open.sort_by_key(|(taken, _)| {
             let wish = &taken.wish;
             let due = (wish.deadline.is_none(), wish.deadline);
@@ -239,7 +239,7 @@ impl Broker {
 
     pub(super) fn misses(&self, kept: &Kept, now: Time) -> Vec<Miss> {
         let lost: BTreeMap<TransferKey, usize> = kept.lost.iter().copied().collect();
-        // Computed once for all lost promises.
+        // The free capacity is computed only if a promise needs it, and at most once.
         let left = OnceCell::new();
         let mut others: BTreeMap<usize, Vec<TransferKey>> = BTreeMap::new();
         let mut misses = Vec::new();
@@ -292,9 +292,9 @@ fn by_itself(taken: &Taken, now: Time) -> Option<Option<Time>> {
     Some(lasts.map(|lasts| now + lasts))
 }
 
-/// Gives the transfer with the earliest deadline all capacity. Checks that all promises of the part
-/// still fit after these rates were in force for the time `holds`. Bytes that move early are safe
-/// if the capacity falls later. Returns `None` if the promises would not fit. This can happen with
+/// Gives capacity to the transfers in the order of their deadlines, to each as much as it can use.
+/// Bytes that move early are safe if the capacity falls later. Returns `None` if the promises in
+/// `need` would not fit any more after the time `holds` at these rates. This can happen with
 /// several resources or with ceilings.
 fn early(
     need: &Need,
@@ -379,7 +379,7 @@ fn at_once(
     rates
 }
 
-/// Returns the capacity of each resource that is not reserved.
+/// Returns the present capacity of each resource minus its reserved rates.
 fn unheld(need: &Need, present: &[Option<u64>]) -> Vec<Option<u64>> {
     let left = present.iter().enumerate().map(|(at, capacity)| {
         let held = u64::try_from(need.held(at, need.now)).unwrap_or(u64::MAX);

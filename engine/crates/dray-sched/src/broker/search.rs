@@ -7,7 +7,7 @@ use super::plan::Plan;
 
 /// Maximum number of demands in a part for which linear programming is used. Larger parts are
 /// planned by filling only. A part of this size takes a quarter of a second, and the time grows
-/// with the third power of the number.
+/// with the third power of the number of demands.
 pub const PROGRAM_DEMANDS_MAX: usize = 256;
 
 /// Returns a plan for one part of a need. Returns `None` if there is no plan. For a part with more
@@ -19,7 +19,7 @@ pub const PROGRAM_DEMANDS_MAX: usize = 256;
 /// 2. Filling by earliest deadline, which is exact on one resource without ceilings.
 /// 3. Linear programming, unless a single resource already proves that no plan exists.
 ///
-/// The first two cost O(n * intervals * resources).
+/// The first two methods cost O(demands * intervals * resources).
 #[must_use]
 pub fn find(need: &Need) -> Option<Plan> {
     find_even(need).or_else(|| find_early(need))

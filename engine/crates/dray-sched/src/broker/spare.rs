@@ -88,7 +88,8 @@ fn give(sharer: &Sharer<'_>, part: u64, given: &mut u64, left: &mut [Option<u64>
     }
 }
 
-/// Divides capacity among a group of transfers in one round. Returns false if no transfer got any.
+/// Divides capacity among the transfers in `group` in one round. Returns false if no transfer got
+/// any.
 fn round(
     sharers: &[Sharer<'_>],
     group: &[usize],
@@ -140,7 +141,7 @@ fn round(
     }
     let mut did_give = false;
     for (index, part) in parts {
-        // A resource that is listed twice is charged twice.
+        // Earlier transfers of this loop may have used up a resource, so limit the part again.
         let part = part.min(sharers[index].room(left).unwrap_or(0));
         give(&sharers[index], part, &mut given[index], left);
         did_give |= part > 0;

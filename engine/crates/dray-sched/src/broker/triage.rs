@@ -9,12 +9,13 @@ use dray_core::rate::Class;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Maximum number of transfers whose removal triage tries if the transfers do not all fit. Triage
-/// gives up the first transfer whose removal makes all remaining transfers fit.
+/// Maximum number of transfers that triage tries to give up if the transfers do not all fit. If
+/// giving up none of them makes the remaining transfers fit, triage gives up the transfer that it
+/// added last.
 const VICTIMS_MAX: usize = 8;
 
-/// Maximum number of transfers that are tried again with all planning methods after they were given
-/// up. The smallest are tried first.
+/// Maximum number of given-up transfers that are tried again with all planning methods, by class,
+/// then the smallest first.
 const SECOND_CHANCES_MAX: usize = 4;
 
 /// A promise that will be missed, as far as the capacities are known.

@@ -12,7 +12,8 @@ pub struct TransferKey(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceId(pub u32);
 
-/// The request of a transfer. For an admitted transfer, this is the request for the remainder.
+/// The request of a transfer. For an admitted transfer, this is the request for the bytes left to
+/// move.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wish {
     /// Key of the transfer.

@@ -140,8 +140,8 @@ fn congestion_that_moves_is_followed() {
 
 #[test]
 fn one_at_the_border_does_not_flap() {
-    // With one concurrent operation, the fourth target is as fast as each other target with four.
-    // With four concurrent operations, the fourth target is slower.
+    // Alone, an operation on the fourth target takes as long as one of four concurrent operations
+    // on another target. Among four concurrent operations, it takes longer.
     let mut bench = Bench::new(&[10, 10, 10, 40]);
     bench.run(Duration::from_secs(60));
     assert!(bench.changes < 60, "{} changes in a minute", bench.changes);
@@ -226,8 +226,8 @@ fn failed_operations_do_not_limit_their_target() {
 fn patience_has_an_end() {
     let mut bench = Bench::new(&[10, 10, 10, 40]);
     bench.run(Duration::from_secs(600));
-    // After a target has recovered, its bound rises to the maximum within this number of rounds of
-    // one object. Earlier wrong increases of the bound do not matter.
+    // After a target has recovered, its bound rises to the maximum within this time, even if the
+    // bound was increased too early before.
     bench.service[3] = 10;
     bench.run(millis(10) * (3 * PATIENCE_MAX + 20));
     assert_eq!(bench.bound(3), 4);

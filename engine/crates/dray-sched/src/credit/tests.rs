@@ -37,8 +37,7 @@ fn a_congested_target_holds_what_its_writers_can_take() {
         assert!(ledger.take_back(TargetId(1)) && ledger.hold(TargetId(1), Time::ZERO));
     }
     assert_eq!(ledger.grants(Time::ZERO, congested), []);
-    // The target's writers can accept four more objects. The ledger grants them once, not at each
-    // call.
+    // The target's writers can accept four more objects. The ledger grants these four credits once.
     ledger.free(TargetId(1));
     assert_eq!(ledger.grants(Time::ZERO, congested), [(TargetId(1), 4)]);
     assert_eq!(ledger.grants(Time::ZERO, congested), []);
@@ -85,8 +84,8 @@ struct Way {
     network: Option<u64>,
 }
 
-/// Returns a path with at most one arrival per millisecond. All objects take `way` milliseconds,
-/// and the round trip of the network is not measured.
+/// Returns a path with at most one arrival per millisecond. Each object arrives `way` milliseconds
+/// after its grant, and the round trip of the network is not measured.
 const fn plain(way: u64) -> Way {
     Way {
         first: way,

@@ -23,7 +23,7 @@ const LYING_PART: u64 = 4;
 /// estimated, not measured.
 const READ_TAKES: Duration = Duration::from_millis(2);
 
-/// Number of rounds after which the best throughput of a window is known.
+/// Number of rounds ([`Window::on_arrival`]) that show the best throughput of a window.
 const TRIAL_ROUNDS: u32 = 4;
 
 /// A window that is doubled on trial stays doubled if its throughput is at least this many times

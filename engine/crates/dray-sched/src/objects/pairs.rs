@@ -1,5 +1,5 @@
-//! The queues of all pairs of targets, with an index by source target and by sink target. So the
-//! choice of a pair does not examine pairs without objects or without credit.
+//! The queues of all pairs of targets, with an index by source target and by sink target. The
+//! choice of a pair thus examines no pairs without objects or without credit.
 
 use super::Pair;
 use super::queues::Queue;

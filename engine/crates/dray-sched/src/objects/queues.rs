@@ -37,7 +37,7 @@ impl Left {
 }
 
 /// Number of files in a queue that are served in rotation. This is enough to read several files
-/// concurrently, and few enough that files are completed and only few partial files exist.
+/// concurrently, and few enough that only few partial files exist.
 pub(super) const ACTIVE_FILES: usize = 8;
 
 /// Number of small files of a dataset that move to the queue together, enough for a few packs.

@@ -8,11 +8,11 @@ use dray_core::{ByteRange, FileIndex};
 /// together are full.
 const WINDOW_LEAST: u64 = 4;
 
-/// Maximum share of one file in [`super::Limits::striped_max`].
+/// One file may use at most 1 / `WINDOW_PART` of [`super::Limits::striped_max`].
 const WINDOW_PART: u64 = 16;
 
 impl File {
-    /// Returns the number of objects in the queues. Adjacent parts of objects count together.
+    /// Returns the number of objects in the queues, computed from the number of bytes.
     fn objects_open(&self) -> u64 {
         self.open_bytes.div_ceil(self.grid.object_bytes().get())
     }
@@ -34,7 +34,7 @@ impl Objects {
         file.counted = now;
     }
 
-    /// Moves unsent objects of a file to the queues, if less than half of its window is full.
+    /// Moves unsent objects of a file to the queues, if at most half of its window is full.
     pub(super) fn refill(&mut self, index: FileIndex) {
         self.recount(index);
         let striped_max = self.limits.striped_max;

@@ -69,8 +69,7 @@ struct Turns {
 type Lines<'s, 'a> = BTreeMap<&'a str, VecDeque<&'s Transfer<'a>>>;
 
 impl Fair {
-    /// Creates the policy. Once per `patience`, the transfer that has waited longest is started
-    /// first.
+    /// Creates the policy. [`Fair`] describes `patience`.
     #[must_use]
     pub const fn new(patience: Duration) -> Self {
         Self {
@@ -180,7 +179,7 @@ impl Policy for Fair {
             while slots.left > 0 {
                 owners.retain(|owner, lines| {
                     lines.retain(|_, line| {
-                        // The limit of a peer cannot become free within one decision.
+                        // A peer that is at its limit stays at its limit during this decision.
                         while line.front().is_some_and(|one| slots.is_peer_full(one)) {
                             line.pop_front();
                         }

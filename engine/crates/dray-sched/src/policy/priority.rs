@@ -125,8 +125,8 @@ impl Policy for Priority {
         let lowest = run.iter().map(|one| self.kept(one, now)).min();
         let waiting = order.iter().filter(|one| !decision.run.contains(&one.id));
         let above = waiting.map(|one| self.time_above(one, lowest.unwrap_or(0)));
-        // A transfer that is already above the level waits because of a limit, so a rise does not
-        // help it.
+        // A transfer that has already risen above `lowest` waits because of a limit, so a further
+        // rise does not help it.
         let above = above.filter(|time| *time > now).min();
         if decision.run.len() < order.len() {
             decision.look_by(self.risen.values().map(|(_, until)| *until).min());

@@ -100,8 +100,7 @@ impl RoundRobin {
     /// Charges the bytes moved since the last decision to the accounts of the parties.
     fn charge(&mut self, view: &View<'_, '_>) {
         for one in view.transfers.iter().chain(view.ended) {
-            // Bytes that moved before the first decision were under another policy, so do not
-            // charge them.
+            // Do not charge bytes that moved before this policy first saw the transfer.
             let seen = self.seen.get(one.id).copied().unwrap_or(one.served);
             let moved = i64::try_from(one.served.saturating_sub(seen)).unwrap_or(i64::MAX);
             if moved > 0 {
@@ -150,8 +149,8 @@ impl RoundRobin {
         }
         let mut accounts = std::mem::take(&mut self.accounts);
         for (party, balance) in &mut accounts {
-            // The last round ends at the next party, so parties behind it get no quota in that
-            // round.
+            // The last round ends at the party `next`, so the parties behind `next` get no quota in
+            // that round.
             let is_visited = self.place(party) <= self.place(next);
             let visits = if is_visited { rounds } else { rounds - 1 };
             *balance = balance.saturating_add(self.quota.saturating_mul(visits));

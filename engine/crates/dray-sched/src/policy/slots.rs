@@ -89,9 +89,9 @@ pub(super) fn keep_above<'s, 'a>(order: &mut Vec<&'s Transfer<'a>>) {
     }
 }
 
-/// Builds the decision to run exactly `run`. All other running transfers are held. If too many
-/// transfers are held, those held longest give up their sessions. The next decision is due when the
-/// next transfer may start.
+/// Builds the decision to run exactly `run`. All other running transfers are held. If more than
+/// `held_max` transfers are held, those held longest give up their sessions. The next decision is
+/// due when the next transfer may start.
 pub(super) fn settle<'a>(view: &View<'_, 'a>, run: &[&Transfer<'a>], now: Time) -> Decision<'a> {
     let chosen: BTreeSet<&str> = run.iter().map(|one| one.id).collect();
     let others = || view.transfers.iter().filter(|one| !chosen.contains(one.id));

@@ -173,7 +173,7 @@ struct OneSlot {
     left: BTreeMap<u64, u64>,
     holder: Option<u64>,
     /// For each pair of transfers of which the first took the slot from the second: the rate of the
-    /// link at that time, and its highest rate since.
+    /// link when the slot was taken, and the highest rate of the link since.
     taken: BTreeMap<(u64, u64), (u64, u64)>,
 }
 

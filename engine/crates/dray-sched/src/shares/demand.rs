@@ -18,12 +18,12 @@ const SAMPLE: Duration = Duration::from_millis(50);
 const SAMPLES_MAX: usize = 16;
 
 /// A leaf that has moved bytes within this time counts as slow, not as idle. A slow leaf is granted
-/// two objects per pause. The time is at least `STILL_GAPS` times the last pause of the leaf,
-/// because a leaf with long pauses usually stays slow. A pause longer than `GAP_MAX` counts as
-/// `GAP_MAX`. With a shorter time, this end would throttle a leaf that is limited by the other end
-/// or by a disk between two of its objects. The value is an estimate.
+/// two objects per pause. With a shorter time, this end would throttle a leaf between two of its
+/// objects, although the other end or a disk limits the leaf. The value is an estimate.
 const STILL: Duration = Duration::from_secs(2);
+/// The time is at least this many times the last pause, because a leaf with long pauses stays slow.
 const STILL_GAPS: u32 = 4;
+/// A longer pause counts as this long.
 const GAP_MAX: Duration = Duration::from_secs(30);
 
 /// Rate that an idle leaf is granted, so that its first object can pass. The tree then sees that

@@ -86,9 +86,10 @@ pub struct TooLarge {
     pub bytes: u64,
     /// Capacity in bytes.
     pub capacity: u64,
-    /// Bytes that cannot be freed within the time limit, by use.
+    /// The two uses with the most bytes that cannot be freed within the time limit.
     pub kept: [(Holder, u64); 2],
-    /// Sum of all bytes that cannot be freed within the time limit.
+    /// Sum of all bytes that cannot be freed within the time limit. Zero for a claim above the
+    /// capacity.
     pub kept_bytes: u64,
 }
 
@@ -207,7 +208,7 @@ impl Space {
             bytes,
             capacity: self.capacity,
             kept: [at(0), at(1)],
-            // A claim above the capacity does not fit for this reason alone.
+            // A claim above the capacity never fits, whatever the kept bytes are.
             kept_bytes: if bytes > self.capacity { 0 } else { kept_bytes },
         })
     }

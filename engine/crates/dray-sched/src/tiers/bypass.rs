@@ -6,8 +6,8 @@ use super::device::DeviceModel;
 /// Conditions of a bypass.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BypassRule {
-    /// Minimum ratio of Brmax to Bwmin. The paper names no minimum; it applied the bypass at a
-    /// ratio of 0.53.
+    /// Minimum ratio of `read_max` (Brmax) to `write_min` (Bwmin) of the device. The paper names no
+    /// minimum; it applied the bypass at a ratio of 0.53.
     pub read_part_min: f64,
     /// Fraction of the newest versions on the fast tier that must have a lower MTBF than the
     /// incoming checkpoint. With 1.0, all of them must.
@@ -33,10 +33,10 @@ pub struct Incoming {
 }
 
 /// Returns true if an incoming checkpoint should be written to the slow tier. Three conditions must
-/// hold: `dwsf` plus the size of the checkpoint exceeds `capacity`; the demotion is fast enough;
-/// and the MTBF of the checkpoint's application is higher than enough of those in `held`. `held`
-/// has the MTBFs in seconds of the other applications whose newest version is on the fast tier. All
-/// sizes are in bytes.
+/// hold. `dwsf`, the bytes written in this period, plus the size of the checkpoint exceeds
+/// `capacity`. The demotion is fast enough ([`BypassRule::read_part_min`]). Enough MTBFs in `held`
+/// are lower ([`BypassRule::colder_than`]). `held` has the MTBFs in seconds of the other
+/// applications whose newest version is on the fast tier. All sizes are in bytes.
 #[must_use]
 pub fn goes_to_slow_tier(
     rule: &BypassRule,
@@ -57,7 +57,7 @@ pub fn goes_to_slow_tier(
         all += 1;
         hotter += u32::from(mtbf < incoming.mtbf);
     }
-    // The checkpoint of a tier without other versions is the hottest as well as the coldest.
+    // Without other versions on the fast tier, the checkpoint goes to the fast tier.
     all > 0 && f64::from(hotter) >= rule.colder_than * f64::from(all)
 }
 

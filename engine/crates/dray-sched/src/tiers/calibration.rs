@@ -61,8 +61,8 @@ mod tests {
         pairs.iter().map(sample).collect()
     }
 
-    /// Two rounds on a loop device that was limited to 60 MiB/s of reads and writes together. Its
-    /// data was demoted to a slow device of 40 MiB/s.
+    /// Read and write bandwidths in MiB/s, measured in two rounds on a loop device that was limited
+    /// to 60 MiB/s of reads and writes together. Its data was demoted to a slow device of 40 MiB/s.
     const RECORDED: [(f64, f64); 6] = [
         (0.0, 60.0),
         (39.0, 22.0),

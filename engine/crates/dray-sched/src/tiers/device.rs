@@ -20,7 +20,7 @@ pub struct DeviceModel {
     pub write_max: f64,
     /// Write bandwidth beside a demotion at `read_max` (Bwmin).
     pub write_min: f64,
-    /// Maximum bandwidth of a demotion (Brmax). It includes the limit of the slow tier.
+    /// Maximum bandwidth of a demotion (Brmax). The slow tier may limit it, too.
     pub read_max: f64,
     /// Bandwidth of a demotion beside writes at `write_max` (Brmin). It may be zero.
     pub read_min: f64,
@@ -145,7 +145,7 @@ impl DeviceModel {
         }
         let read_min = (samples.iter().map(|sample| sample.read)).fold(f64::INFINITY, f64::min);
         let read_max = (samples.iter().map(|sample| sample.read)).fold(0.0, f64::max);
-        // Differences below the precision of the sums are not a spread.
+        // Read bandwidths that differ only by rounding errors count as equal.
         let has_spread = spread > count * (f64::EPSILON * read_max).powi(2);
         if samples.len() < 2 || !has_spread {
             let samples = samples.len();

@@ -137,8 +137,7 @@ impl FailureEstimator {
         positive(1.0 / self.rate(at))
     }
 
-    /// Returns two limits per second. The failure rate lies between them with a probability of 90
-    /// %.
+    /// Returns two limits per second. The failure rate is between them with 90 % probability.
     ///
     /// The quantiles use the approximation of Wilson and Hilferty (1931). For the
     /// shape a + n, their error is below 25 % at 1, below 3 % at 2, and below 1 % from 3.

@@ -199,7 +199,8 @@ mod tests {
         for seed in 0..300 {
             let mut draw = Rng::new(seed);
             let mut queues = JobQueues::new();
-            // By application: the jobs of others that started since its head came to the head.
+            // For each application: the number of jobs of each other application that started since
+            // the application's first waiting job came to the head of its queue.
             let mut passed: BTreeMap<u64, BTreeMap<u64, u32>> = BTreeMap::new();
             let mut waiting: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
             let mut runs = None;

@@ -264,7 +264,8 @@ mod tests {
         for policy in [&MaxEff as &dyn TierPolicy, &Bbos::default(), &EvenBbos] {
             assert!((part(policy) - 2.143).abs() < 1e-3, "{}", policy.name());
         }
-        // Complete versions of 80 GB cost the demotion of the first.
+        // If only complete versions of 80 GB are demoted, the bound is lower: the first demotion
+        // starts late.
         let part = Bbos::default().bound(&paper(80.0)) / 2200.0;
         assert!((part - 2.101).abs() < 1e-3, "{part}");
     }

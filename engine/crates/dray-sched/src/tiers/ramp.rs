@@ -9,7 +9,7 @@ use std::fmt;
 pub enum Pattern {
     /// Pattern 1: only while no application writes.
     WhenIdle,
-    /// Pattern 2: from a threshold of DWSF.
+    /// Pattern 2: from a threshold of DWSF, the bytes written in the period.
     FromThreshold,
     /// Pattern 3: from the first byte of the period.
     FromStart,
@@ -128,7 +128,8 @@ impl Ramp {
         }
         let write = f64::midpoint(limits.write_max, limits.write_min);
         let read = f64::midpoint(limits.read_max, limits.read_min);
-        // Pattern 2 is possible if the increase fits into the writes.
+        // Pattern 2 is possible if the whole increase of the demotion rate takes place during
+        // writes.
         if excess * write < dwpp * read {
             let (t_c, t_dd) = match form {
                 EquationForm::Text => {
@@ -148,7 +149,7 @@ impl Ramp {
             return Ok(ramp);
         }
         let divisor = write * limits.read_max - read * limits.write_min;
-        // Without a difference between the minima and the maxima, all times are at the maximum.
+        // If the minima equal the maxima, the demotion rate does not increase.
         let is_flat = divisor <= f64::EPSILON * write * limits.read_max;
         let over = dwpp * limits.read_max - excess * limits.write_min;
         let t_dd = if is_flat {

@@ -76,7 +76,7 @@ pub struct Version {
 /// An order of victims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// BBOS: the E-order, then the V-order.
+    /// BBOS: the E-order, then the V-order ([`next_demotion`]).
     Bbos,
     /// The V-order for all versions, old or new: highest MTBF first. The baseline of Figure 5.8.
     MtbfOnly,
@@ -274,7 +274,7 @@ pub fn newest_complete(versions: &[Version], application: &str) -> Option<usize>
         .map(|(index, _)| index)
 }
 
-/// Returns the properties that make choices independent of the order of the slice.
+/// Returns the key that decides between versions of equal rank.
 fn identity(version: &Version) -> (&str, u64) {
     (&version.application, version.number)
 }
@@ -282,8 +282,8 @@ fn identity(version: &Version) -> (&str, u64) {
 /// The order of the versions of a tier.
 struct Ranking<'a> {
     versions: &'a [Version],
-    /// Marks of the versions whose application has a newer complete one, by index. Empty if the
-    /// order does not use versions.
+    /// For each version: true if its application has a newer complete version. Empty if the order
+    /// does not depend on version numbers.
     outdated: Vec<bool>,
     order: Order,
 }

@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, VecDeque};
 /// Number of past periods that an estimate uses.
 pub const PERIODS: usize = 8;
 
-/// Quantile of DWPP that an estimate returns. A quantile above the median errs towards an early
-/// demotion, which costs bandwidth. An error in the other direction costs a full tier.
+/// Quantile of DWPP that an estimate returns. A high estimate starts demotions early, which costs
+/// bandwidth. A low estimate can fill the tier.
 pub const QUANTILE: f64 = 0.9;
 
 /// Written bytes by application, and the estimate of DWPP.
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(written.expected("a"), Some(45.0));
         let deviations = (written.dwpp() - 180.0) / 2400f64.sqrt();
         assert!((deviations - 1.2816).abs() < 0.02, "{deviations}");
-        // Without the uncertainty of "a": its declaration is exact.
+        // The declaration of "a" has no variance.
         written.declare("a", Some(50.0));
         let deviations = (written.dwpp() - 185.0) / 1800f64.sqrt();
         assert!((deviations - 1.2816).abs() < 0.02, "{deviations}");

@@ -52,14 +52,14 @@ const GRID: f64 = 1.15;
 /// grows over the whole allowed range.
 const BEYOND: [f64; 2] = [1.4, 2.0];
 
-/// Hypotheses whose knee is above the ceiling together count as this many hypotheses.
+/// Hypotheses whose knee is above the ceiling together count as at most this many hypotheses.
 const BEYOND_COUNT: f64 = 16.0;
 
 #[derive(Debug, Clone)]
 struct Hypothesis {
     knee: f64,
     price: f64,
-    /// Logarithm of the level, after the first measured window.
+    /// Logarithm of the level. Valid after the first measured window.
     level: f64,
     /// Logarithm of the likelihood of this hypothesis.
     evidence: f64,
@@ -107,8 +107,9 @@ pub(super) struct Belief {
     numbers: Vec<Number>,
     hypotheses: Vec<Hypothesis>,
     has_level: bool,
-    /// Number that was in force last, and the number of windows since its last change.
+    /// Number of the last window.
     last: u64,
+    /// Number of windows since `last` has changed.
     still: u32,
 }
 
@@ -204,8 +205,8 @@ impl Belief {
     }
 
     fn choose(&self, now: u64, most: u64, ceiling: u64, curiosity: f64) -> Choice {
-        // All hypotheses whose knee is above the ceiling have the same effect. Together they count
-        // as at most `BEYOND_COUNT` hypotheses.
+        // All hypotheses whose knee is above the ceiling have the same effect, so limit their total
+        // weight.
         let is_beyond = |one: &Hypothesis| one.knee > ceiling as f64;
         let beyond = self.hypotheses.iter().filter(|one| is_beyond(one)).count();
         let times_beyond = (BEYOND_COUNT / beyond.max(1) as f64).min(1.0);

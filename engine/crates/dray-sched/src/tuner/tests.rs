@@ -254,8 +254,8 @@ fn dtl_keeps_to_its_prose() {
     // times it keeps the number.
     assert_eq!(five(&mut dtl, 131), 16);
     assert_eq!(five(&mut dtl, 170), 16);
-    // If the throughput falls below 0.7 times after a step without an increase, DTL adds threads.
-    // If it falls after an increase, DTL removes threads.
+    // If the throughput falls below 0.7 times the last one, DTL adds threads after a step without
+    // an increase, and removes threads after an increase.
     assert_eq!(five(&mut dtl, 118), 20);
     assert_eq!(five(&mut dtl, 82), 16);
     assert_eq!(five(&mut dtl, 57), 20);

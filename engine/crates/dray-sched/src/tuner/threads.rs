@@ -107,9 +107,9 @@ pub struct ThreadTuner {
     /// End of the time that the current sample includes.
     at: Time,
     is_short: bool,
-    /// Length of the current sample, and the part of it in which an object waited only for a
-    /// thread.
+    /// Length of the current sample.
     took: Duration,
+    /// Part of the current sample in which an object waited only for a thread.
     short: Duration,
     errors: u32,
     /// Total number of bytes moved at the start of the sample.

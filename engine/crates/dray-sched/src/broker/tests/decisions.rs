@@ -33,7 +33,7 @@ fn a_deadline_gets_what_it_needs_and_the_rest_goes_by_class() {
     let rates = broker.rates(NOW);
     let of = |key| &rates.rates[key];
     let planned = of(1).planned.0;
-    // The planned rate is 100 MB/s plus the small excess of plans.
+    // The planned rate is 100 MB/s plus the excess of `padded`.
     assert!((100 * MEGA..101 * MEGA).contains(&planned), "{planned}");
     let spare = 1_000 * MEGA - planned;
     let background = rates.given(TransferKey(1)).expect("bounded").0;
@@ -74,7 +74,7 @@ fn a_floor_is_had_at_once_and_as_long_as_it_runs() {
     stream.floor = rate(60);
     stream.ceiling = Some(rate(60));
     takes(&mut broker, stream.clone());
-    // The reserved rate has no end, so no capacity is ever left for a second one.
+    // The reserved rate has no end, so no capacity is ever left for a second reservation.
     let mut second = stream.clone();
     second.key = TransferKey(2);
     second.floor = rate(41);
@@ -242,8 +242,8 @@ fn when_capacity_falls_the_fewest_are_given_up_and_told_at_once() {
     // 9,000 MB at 40 MB/s take 225 s.
     let earliest = miss.earliest.expect("some day").as_nanos() / super::SECOND;
     assert!((220..=230).contains(&earliest), "{earliest}");
-    // The lost transfer continues at the spare rate. It is promised again when the capacity is
-    // enough.
+    // The lost transfer continues at the spare rate. When the capacity is enough again, the
+    // transfer is promised again.
     assert!(rates.given(TransferKey(2)) > Some(rate(0)));
     broker.set_resource(ResourceId(0), Some(rate(100)));
     assert_eq!(foretold(&broker, NOW), []);
@@ -382,7 +382,7 @@ fn when_each_could_be_done_instead_follows_from_one_look_at_what_the_plans_leave
         assert_eq!(miss.cause, others);
         Some((miss.key.0, miss.earliest?.since(NOW).as_secs()))
     });
-    // At 50 MB/s, each has to wait until the first transfer has moved its 1,000 MB.
+    // At 50 MB/s, both lost transfers have to wait until the first transfer has moved its 1,000 MB.
     let found: Vec<_> = found.collect();
     let [(2, 199..=200), (3, 204..=205)] = found.as_slice() else {
         panic!("{found:?}");

@@ -79,8 +79,9 @@ fn what_is_held_is_not_planned_with() {
     assert!(!finds(&need), "more is held than there is");
 }
 
-/// The third demand needs both links, and can use the second link early only. The first demand is
-/// due earlier, and fills the first link at that time unless the planner sees that it can wait.
+/// The third demand needs both links, and the second demand occupies the second link after 10 s. So
+/// the third demand needs the first link before 10 s. Filling gives this time to the first demand,
+/// which is due earlier.
 #[test]
 fn what_filling_misses_on_two_resources_the_program_finds() {
     let due_first = demand(1, 900, 0, 19, &[0]);
@@ -216,7 +217,7 @@ fn a_plan_that_is_there_is_found() {
             by_program += 1;
         }
     }
-    // Make sure that the test uses both methods.
+    // Check that both filling and linear programming found plans.
     assert!(
         by_program > 100 && by_filling > 300,
         "{by_filling} {by_program}"

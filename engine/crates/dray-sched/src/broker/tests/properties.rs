@@ -179,7 +179,7 @@ fn run(broker: &mut Broker, from: Time, until: Time) -> Vec<(Wish, Time)> {
             let Some(left) = wish.bytes else { continue };
             let left = left.saturating_sub(u64::try_from(moved).expect("small"));
             broker.progress(rate.key, left);
-            // The remainder is too small to matter.
+            // A remainder of one byte comes from rounding.
             if left <= 1 {
                 broker.end(rate.key);
                 done.push((wish, next));
@@ -205,7 +205,6 @@ fn no_reshuffle_loses_a_promise_or_a_transfer() {
             now = next;
             let mut wish = drawn(&mut draw, key, now, resources);
             if wish.class == Class::Realtime && wish.bytes.is_some() {
-                // This transfer has a floor and will be ended later.
                 wish.floor = rate(5);
                 wish.ceiling = None;
             }
@@ -281,7 +280,7 @@ fn fewer_are_given_up_than_by_being_late_together() {
         let misses = foretold(&broker, NOW);
         assert!(misses.len() <= promises);
         let kept = broker.kept(NOW);
-        // A kept promise has a valid plan, so it is not late.
+        // Each part with kept promises has a valid plan.
         for (part, plan) in &kept.parts {
             assert_eq!(plan::check(part, plan), Ok(()), "seed {seed}");
         }

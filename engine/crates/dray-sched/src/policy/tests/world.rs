@@ -102,8 +102,8 @@ fn limits(draw: &mut Rng) -> Limits {
     }
 }
 
-/// Returns true if another transfer of the same pair runs, because policy `pairs` permits one for
-/// each pair.
+/// Returns true if a transfer of the same pair runs. Policy `pairs` then runs no other transfer of
+/// the pair.
 fn of_one_pair(run: &[&Transfer<'_>], one: &Transfer<'_>) -> bool {
     run.iter().any(|other| other.pair == one.pair)
 }
@@ -175,7 +175,7 @@ fn check(view: &View<'_, '_>, decision: &Decision<'_>, is_fair: bool, now: Time)
         .filter(|one| one.phase != Phase::Waiting)
         .count();
     assert!(idle_held - decision.release.len() <= limits.held_max);
-    // No slot may stay free if a transfer could use it.
+    // If a transfer could run, at least one transfer runs.
     let is_ready = |one: &&Transfer<'_>| one.not_before.is_none_or(|time| time <= now);
     if run.is_empty() {
         assert_eq!(idle.filter(is_ready).count(), 0, "somebody could run");

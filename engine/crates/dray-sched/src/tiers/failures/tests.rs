@@ -76,7 +76,7 @@ fn estimate_converges_and_its_interval_covers_the_truth() {
     let (mut covered, draws) = (0, 400);
     let mut draw = Rng::new(25);
     for _ in 0..draws {
-        // The truth comes from the prior: an exponential distribution of rates.
+        // Draw the true failure rate from the prior, which is an exponential distribution.
         let mut exponential = || -(1.0 - draw.next_u32() as f64 / 2f64.powi(32)).ln();
         let truth = exponential() / DAY;
         let (mut at, until) = (0.0, 20.0 * DAY);

@@ -135,7 +135,7 @@ proptest! {
             let flags: Vec<bool> = own.map(|(_, is)| *is).collect();
             prop_assert!(flags.windows(2).all(|pair| pair[0] || !pair[1]), "{flags:?}");
         }
-        // Younger claims change nothing for older ones.
+        // Younger claims do not change the admission of older claims.
         for count in 0..claims.len() {
             let fewer = admit(free, &claims[..count], &devices);
             prop_assert_eq!(&fewer.admitted[..], &found.admitted[..count]);
@@ -182,7 +182,7 @@ proptest! {
             let here = |index: usize| homes[index] == device;
             prop_assert!(sum(&here, &found.indices) >= *bytes.min(&sum(&here, &clean)));
         }
-        // With a need of no device, the choice is that of one device.
+        // If no single device needs bytes, the choice is that of `victims::deletions`.
         let plain = Need { total, devices: vec![0; 3] };
         let one = victims::deletions(&versions, total, Order::Bbos);
         prop_assert_eq!(deletions(&versions, &homes, &plain, Order::Bbos), one);

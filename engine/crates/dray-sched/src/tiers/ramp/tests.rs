@@ -76,13 +76,13 @@ fn the_printed_form_demotes_too_little_by_brmin_tc() {
 
 #[test]
 fn the_period_leaves_time_for_the_rest() {
-    // 1.9 S with S = 2200 GB.
+    // The applications write 1.9 S, and S is 2200 GB.
     let ramp = Ramp::plan(&paper(), 2200.0, 4180.0, EquationForm::Text).expect("fits");
     let writes = ramp.t_c + ramp.t_dd + ramp.t_ds;
     assert!((ramp.period_min() - writes - 1375.0).abs() < 1e-6);
     assert!(ramp.fits_period(3800.0));
     assert!(!ramp.fits_period(2600.0));
-    // A tier that demotes only when idle must demote DWPP.
+    // With pattern 1, all of DWPP is demoted after the writes.
     let ramp = Ramp::plan(&paper(), 2200.0, 160.0, EquationForm::Text).expect("fits");
     assert!((ramp.period_min() - 160.0 / 3.56 - 100.0).abs() < 1e-9);
 }
@@ -115,12 +115,12 @@ fn a_rate_is_needed_only_for_bytes_without_space() {
     assert_eq!(needed_rate(&device, 0.5, 0.0, 0.6, 0.1), exact);
     // Moved bytes take space until the end of their demotion.
     assert_eq!(needed_rate(&device, 0.4, 0.1, 0.6, 0.1), exact);
-    // A demotion that lags has left fewer free bytes.
+    // A demotion that is late leaves fewer free bytes.
     assert!(needed_rate(&device, 0.4, 0.0, 0.6, 0.1) > exact);
     assert_eq!(needed_rate(&device, 0.0, 0.0, 0.6, 0.1), 1.6);
 }
 
-/// A burst of whole versions that are demoted one after the other, in parts of the capacity.
+/// A burst of whole versions that are demoted one after the other. Sizes are parts of the capacity.
 struct Burst {
     versions: u32,
     size: f64,
@@ -196,7 +196,7 @@ fn without_feedback_pauses_fill_the_tier() {
 proptest! {
     #[test]
     fn below_the_bound_the_tier_never_overflows(device in devices(), part in 0.0..1.0f64) {
-        // A demotion that is always faster than writes leaves the tier empty.
+        // The admissible DWPP may be infinite, so limit it to six times the capacity.
         let dwpp = part * device.admissible(1.0).min(6.0);
         let ramp = Ramp::plan(&device, 1.0, dwpp, EquationForm::Text).expect("below the bound");
         let most = filled(&ramp, dwpp);
@@ -266,7 +266,8 @@ proptest! {
         let size = 1.0 / parts;
         let device = paper();
         let burst = Burst { versions, size, pause: pause * size / device.read_max, has_feedback: true };
-        // Two versions of margin: the rate has a limit, so a late increase cannot catch up entirely.
+        // Leave two versions free: the rate has a limit, so a late increase cannot catch up
+        // entirely.
         prop_assume!(burst.least(&device) + 2.0 * size <= 1.0);
         let peak = burst.peak(&device);
         prop_assert!(peak <= 1.0 + 1e-6, "{} of {} versions of {}", peak, versions, size);
