@@ -239,7 +239,7 @@ impl World {
         }
     }
 
-    /// Checks that `path` has its final name and contains a complete version of the file.
+    /// Checks that `path` exists and contains a complete version of the file.
     pub fn check_complete(&mut self, at: usize, path: &RelPath, store: Store) {
         let Some(Node::File(inode, attributes)) = self.node(path, store) else {
             let what = format!("session {at}: {path} does not exist ({store:?})");

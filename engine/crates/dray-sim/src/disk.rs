@@ -57,7 +57,8 @@ impl Inode {
         }
     }
 
-    /// Applies a change to the durable bytes.
+    /// Applies a change, or its first `part` bytes, to the durable bytes outside of the lost
+    /// ranges.
     fn store(&mut self, change: &Change, part: usize) {
         let kept: Vec<(usize, Vec<u8>)> = self
             .lost

@@ -201,7 +201,7 @@ impl World {
             .collect()
     }
 
-    /// Changes partial files as another program could, if the plan contains this fault. Called
+    /// Changes partial files as another program could, if [`Fault::Tampered`] is planned. Called
     /// before a run.
     pub fn tamper_if_planned(&mut self) {
         let place = self

@@ -39,7 +39,7 @@ pub enum Mutant {
     BelievesASyncAfterAFailedOne,
     /// Ranges of an earlier run are not read back.
     TrustsResumedRanges,
-    /// A machine violates a rule that its own state shows.
+    /// A machine breaks a rule that the checks of its own state detect.
     Machine(MachineMutant),
 }
 

@@ -55,7 +55,7 @@ pub struct SinkHost {
     pub smalls: BTreeMap<FileIndex, (RelPath, u64)>,
     ending: BTreeMap<RelPath, FileNumber>,
     must_sync: BTreeSet<RelPath>,
-    /// Announced entries: path, and content for files.
+    /// Announced entries: path, and content key for files.
     pub known: BTreeMap<FileIndex, (RelPath, Option<ContentKey>)>,
     /// Contents of the buffers of the pool.
     pub buffers: Vec<Vec<u8>>,

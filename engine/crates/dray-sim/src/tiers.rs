@@ -21,11 +21,12 @@ use dray_sched::tiers::victims::{
 /// Number of steps of a run.
 const STEPS: usize = 400;
 
-/// Number of applications, and capacity of the fast tier in bytes. Versions have 1 to 4 bytes.
+/// Number of applications.
 const APPLICATIONS: u64 = 4;
+/// Capacity of the fast tier in bytes. Versions have 1 to 4 bytes.
 const CAPACITY: u64 = 16;
 
-/// Versions that an application retains if they are older than its newest complete version.
+/// Number of versions older than the newest complete version that an application retains.
 const RETAINED: u64 = 2;
 
 /// A planted defect.
@@ -41,7 +42,7 @@ pub enum Mutant {
     PinForgotten,
     /// Deletions for space ignore pins.
     PinIgnored,
-    /// Versions are removed because of a newer one that is incomplete.
+    /// Older versions are removed although the newer version is incomplete.
     IncompleteIsNewest,
     /// A deletion does not compare the two copies.
     DeletesWithoutComparing,

@@ -149,7 +149,7 @@ fn a_bypass_lowers_the_demoted_bytes_more_at_higher_loads() {
     };
     let means = LOADS.map(mean);
     assert!(means[0] > means[1] && means[1] > means[2], "{means:?}");
-    // The paper has up to 38 percent.
+    // In the paper, the bypass saves up to 38 percent of the demoted bytes.
     assert!((0.58..0.72).contains(&means[2]), "{means:?}");
     let without = bypass::run(0, 1.9, None);
     assert!((without.last - 1.0).abs() < 1e-6);

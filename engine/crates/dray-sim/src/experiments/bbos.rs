@@ -215,7 +215,7 @@ pub fn results() -> Value {
     })
 }
 
-/// Thresholds of equation 5.2 as multiples of S.
+/// Returns the thresholds of equation 5.2 as multiples of S.
 fn thresholds() -> Value {
     let device = tier(Demotes::Written).device;
     let row = |load: f64| {
@@ -232,7 +232,7 @@ fn thresholds() -> Value {
     json!({ "bound": rounded(device.admissible(1.0)), "rows": rows })
 }
 
-/// Section 5.3.2.
+/// Returns the results of section 5.3.2: the load that each policy serves.
 fn utilisation() -> Value {
     let percent = |count: usize| rounded(100.0 * count as f64 * CHECKPOINT / CAPACITY);
     let row = |policy: &dyn TierPolicy, paper: u32| {
@@ -256,7 +256,7 @@ fn utilisation() -> Value {
     ])
 }
 
-/// Fill level and stops of bursts up to the bound.
+/// Returns the fill level and the stops if all checkpoints up to a policy's bound arrive together.
 fn overflow() -> Value {
     let mut rows = Vec::new();
     for (policy, demotes) in [

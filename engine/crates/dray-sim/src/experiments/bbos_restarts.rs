@@ -16,8 +16,9 @@ use serde_json::{Value, json};
 /// within 0.2 %.
 pub const CAPACITY: u64 = 2_020_000_000_000;
 
-/// Period in seconds (5.3.1), and the hour of the experiment with versions.
+/// Period in seconds (5.3.1).
 const PERIOD: f64 = 3_800.0;
+/// Longest period of an application in Figure 5.8, in seconds.
 const HOUR: f64 = 3_600.0;
 
 /// Loads of Figure 5.7: bytes written per period as a multiple of the capacity.
@@ -29,8 +30,9 @@ pub const SPANS: [u64; 3] = [20, 50, 100];
 /// Number of runs of each case with other random numbers.
 const SEEDS: u64 = 100;
 
-/// Number of periods in a run, and number of first periods that are not counted.
+/// Number of periods in a run.
 const PERIODS: usize = 5;
+/// Number of first periods that are not counted.
 const WARM: usize = 2;
 
 /// Number of periods of the runs with an estimated MTBF.
@@ -39,7 +41,7 @@ const LEARNING: usize = 24;
 /// Number of runs with an estimated MTBF.
 const LEARNING_SEEDS: u64 = 30;
 
-/// Largest loss by the estimate after the learning time, as a fraction of all restarts.
+/// Maximum loss of the hit ratio because of the estimate, after the learning time.
 pub const LOSS_MAX: f64 = 0.02;
 
 /// Number of versions that an application retains: the paper assumes "three or more versions".

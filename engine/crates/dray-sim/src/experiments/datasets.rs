@@ -19,12 +19,14 @@ use std::time::Duration;
 /// Number of datasets.
 pub const DATASETS: u64 = 20;
 
-/// Number of links, and the number of links among them that stall.
+/// Number of links.
 pub const LINKS: u32 = 50;
+/// Number of links that stall.
 const STUCK: u32 = 1;
 
-/// Number of concurrent reads on a link, and the duration of a read.
+/// Maximum number of concurrent reads on a link.
 const READERS: u32 = 2;
+/// Duration of a read.
 const READ: Duration = Duration::from_millis(100);
 
 /// Time in which the line carries one object. The links together could deliver objects five times
@@ -34,8 +36,9 @@ const LINE: Duration = Duration::from_millis(5);
 /// Number of buffers of the source.
 const BUFFERS: usize = 64;
 
-/// Start and end of the stall.
+/// Start of the stall.
 const STUCK_FROM: Duration = Duration::from_secs(2);
+/// End of the stall.
 const STUCK_UNTIL: Duration = Duration::from_secs(120);
 
 /// Maximum fraction of objects that may be sent twice, in percent.
@@ -261,8 +264,9 @@ fn read_until(link: u32, now: Time) -> Time {
     if is_hit { until + READ } else { now + READ }
 }
 
-/// Stops using stalled links: files that wait are read from their replicas, and files in progress
-/// are read again from their replicas, within the limit. Returns the number of objects sent twice.
+/// Stops using stalled links: waiting files are read from their replicas. Files in progress are
+/// read again from their replicas, up to [`EXTRA_PERCENT_MAX`]. Returns the number of objects sent
+/// twice.
 fn give_up(
     chooser: &mut Chooser,
     files: &[File],

@@ -1,5 +1,5 @@
-//! Random loads that need from half to more than all of the capacity. The experiment measures the
-//! broker's admissions, its missed promises, and the deadlines that other rules miss with the same
+//! Random loads that need 0.5 to 1.2 times the capacity. The experiment measures the broker's
+//! admissions, its missed promises, and the deadlines that other rules miss with the same
 //! transfers.
 //!
 //! A load uses the network cards of several sites and their shared link for an hour. It contains
@@ -346,8 +346,7 @@ pub fn ahead(seed: u64) -> [f64; 2] {
 #[must_use]
 pub fn results() -> Value {
     let mut all = table(0..LOADS);
-    // Also run loads with fewer and larger transfers, because fewer transfers can then be late
-    // together.
+    // Also run loads of fewer and larger transfers, in which fewer transfers can be late.
     let few = (0..FEW_LOADS).map(|seed| outcome(seed, Many::Few));
     let mut late = [0; 3];
     for one in few {

@@ -16,13 +16,14 @@ use std::time::Duration;
 /// Number of storage targets at each end.
 pub const TARGETS: u32 = 8;
 
-/// Number of files on each target, and number of objects in each file.
+/// Number of files on each target.
 const FILES: u32 = 12;
+/// Number of objects in each file.
 const OBJECTS: u64 = 12;
 
-/// Object size in bytes in the simulation, and the time in which a target serves an object. The
-/// time is that of 1 MiB at 100 MiB/s.
+/// Object size in bytes in the simulation.
 const OBJECT_BYTES: u64 = 256;
+/// Time in which a target serves an object: that of 1 MiB at 100 MiB/s.
 const OBJECT: Duration = Duration::from_millis(10);
 
 /// Number of buffers in the pool of each end: half of the number that the readers of all targets
@@ -35,9 +36,9 @@ pub const PERIOD: Duration = Duration::from_millis(250);
 /// The bottleneck of the transfer if no target is slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bound {
-    /// The targets: the link carries the total rate of all targets.
+    /// The targets: the link can carry twice the total rate of all targets.
     Targets,
-    /// The link: it carries three quarters of the total rate of all targets.
+    /// The link: it can carry three quarters of the total rate of all targets.
     Link,
 }
 

@@ -6,12 +6,11 @@ use super::{
 };
 use dray_core::Time;
 
-/// Permitted relative error of sums of rates. It covers the rounding of 64-bit additions, and is
-/// worth less than a byte.
+/// Permitted relative error of sums of rates. It covers the rounding of floating-point additions.
 const TOLERANCE: f64 = 1e-9;
 
-/// Maximum number of events for each transfer and each change of a capacity. A policy with small
-/// quotas causes many events.
+/// Maximum number of events for each transfer and each change of a capacity. A run with more events
+/// fails with [`Wrong::Endless`].
 const EVENTS_EACH_MAX: usize = 200_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,8 +35,8 @@ struct Moving<'a> {
     stopping: Option<(f64, f64)>,
     /// Time at which the first byte moves after a start.
     silent_until: Option<Time>,
-    /// Time at which the next milestone is reached at the current rate, and the total number of
-    /// bytes at that time.
+    /// Time at which the transfer ends, stops or causes a call, at the current rate, and the total
+    /// number of bytes at that time.
     hit: Option<(Time, f64)>,
     turn: Option<Turn>,
     record: Record,

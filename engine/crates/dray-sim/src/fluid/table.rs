@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Maximum number of transfers in a table. A larger number is taken for a mistake.
+/// Maximum number of transfers in a table. A larger table is refused as a mistake.
 const TRANSFERS_MAX: usize = 10_000;
 
-/// Maximum time in seconds, about ten years.
+/// Maximum time in a table in seconds, about ten years.
 const SECONDS_MAX: f64 = 3.2e8;
 
 /// Runs a table with these fields:

@@ -37,9 +37,9 @@ pub(super) struct Disks {
     pub(super) contents: BTreeMap<Key, u64>,
     /// Numbers of the newest versions that were completed, by application.
     pub(super) completed: BTreeMap<String, u64>,
-    /// The slow tiers are unreachable.
+    /// True if the slow tiers are unreachable.
     pub(super) is_slow_away: bool,
-    /// The next copy to a slow tier has a wrong bit.
+    /// True if the next copy to a slow tier gets a wrong bit.
     pub(super) damages_next: bool,
 }
 
@@ -78,8 +78,8 @@ impl Disks {
         self.replicas.insert(key.clone(), copy);
     }
 
-    /// Returns true if the sizes and times of the fast copy and the slow copy differ. A wrong bit
-    /// changes neither.
+    /// Returns true if the slow tier has no copy of the present content of the fast copy. A wrong bit
+    /// in the slow copy does not count.
     pub(super) fn differ(&self, key: &Key) -> bool {
         match (self.fast.get(key), self.slow.get(key)) {
             (Some(fast), Some(slow)) => fast.content != slow.content,

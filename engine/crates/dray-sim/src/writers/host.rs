@@ -197,9 +197,9 @@ impl Writer {
         self.log.as_mut().expect("the log was opened before")
     }
 
-    /// Returns the other logs that contain the file without its end. The value of a log is true if
-    /// a transfer uses the log and the partial file of the file exists. Records that are appended
-    /// but not synced count too.
+    /// Returns the other logs in which the file is unfinished. The value of a log is true if a
+    /// transfer uses the log and the partial file of the file exists. Records that are appended but
+    /// not synced count too.
     fn speaking(&self, at: &Destination, path: &RelPath) -> Vec<(RelPath, bool)> {
         let mut found = Vec::new();
         for log in log_paths(at)

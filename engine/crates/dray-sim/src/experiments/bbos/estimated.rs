@@ -17,14 +17,15 @@ const SETS: u64 = 10;
 /// Number of applications.
 const APPLICATIONS: usize = 40;
 
-/// Number of periods. The estimates of the first [`WARM`] periods have little history.
+/// Number of periods in a run.
 const PERIODS: usize = 12;
+/// Number of first periods that are not measured, because the estimates have little history.
 const WARM: usize = 4;
 
 /// Largest change of a checkpoint's size from period to period, as a fraction.
 const CHANGE: f64 = 0.15;
 
-/// One of so many applications skips a period.
+/// In each period, about one of this many applications writes no checkpoint.
 const SKIPS: u64 = 25;
 
 /// Results of both variants in the measured periods.
@@ -44,7 +45,7 @@ pub struct Compared {
     pub estimated_latency: f64,
 }
 
-/// Returns the jobs of each period for a mean load, as a multiple of S.
+/// Returns the jobs of each period. `load` is the mean load as a multiple of S.
 #[must_use]
 pub fn periods(seed: u64, load: f64, congestion: Congestion) -> Vec<Vec<Job>> {
     let mut draw = Rng::new(seed ^ 0xe571_3a7e);
@@ -135,7 +136,7 @@ pub fn results() -> Value {
     })
 }
 
-/// Means over all sets, and the lowest ratio and the longest stops of a set.
+/// Returns the means over all sets, and the lowest ratio and the longest stops of a set.
 fn row(policy: &dyn TierPolicy, load: f64, congestion: Congestion) -> Value {
     let all: Vec<Compared> = (0..SETS)
         .map(|seed| compared(policy, seed, load, congestion))

@@ -75,7 +75,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Returns the time in seconds that the write was neither queued nor stopped before its start.
+    /// Returns the duration of the write in seconds, including stops during the write.
     #[must_use]
     pub fn executed(&self) -> f64 {
         self.finished - self.started
@@ -87,7 +87,7 @@ impl Record {
         self.finished - self.arrived
     }
 
-    /// Returns the latency without the execution in seconds.
+    /// Returns the time in seconds from the request to the start of the write.
     #[must_use]
     pub fn waited(&self) -> f64 {
         self.started - self.arrived
@@ -159,7 +159,7 @@ struct Period<'m, 'k, 'a> {
     queues: JobQueues<usize>,
     now: f64,
     next: usize,
-    /// Job at the head of the fast device that waits for space, and the time since when.
+    /// Job at the head of the fast device that waits for space, and the time since which it waits.
     gated: Option<(usize, f64)>,
     active: Vec<Active>,
     direct: Option<Active>,
@@ -231,8 +231,8 @@ impl<'a> Model<'a> {
         mtbf.copied().unwrap_or(0.0)
     }
 
-    /// Demotes bytes: older versions first, then the highest MTBF first. The rest of a version that
-    /// is written comes last.
+    /// Demotes bytes: older versions first, then the highest MTBF first. A version that is still
+    /// being written comes last.
     fn demote(&mut self, mut bytes: f64) {
         while bytes > 0.0
             && let Some(at) = self.victim()
@@ -279,7 +279,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Marks the versions of an application as older than a new one.
+    /// Marks all complete versions of an application as older than a new version.
     fn supersede(&mut self, application: usize) {
         for version in &mut self.versions {
             if version.application == application && version.is_complete {
@@ -414,7 +414,8 @@ impl Period<'_, '_, '_> {
         policy.space_to_start(tier, &self.moment(), bytes) + reserved - self.free()
     }
 
-    /// Returns the speeds after so many more bytes have been written and added to the backlog.
+    /// Returns the speeds after `written` more bytes are written and `backlog` bytes join the
+    /// backlog.
     fn speeds(&self, written: f64, backlog: f64) -> Speeds {
         let Parameters {
             tier,

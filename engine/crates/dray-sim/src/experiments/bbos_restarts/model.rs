@@ -16,8 +16,9 @@ use std::collections::VecDeque;
 /// Size of a checkpoint in bytes (5.3.2).
 pub const CHECKPOINT: u64 = 80_000_000_000;
 
-/// Bwmin and Brmax in bytes per second (5.3.1).
+/// Rate of writes in bytes per second: Bwmin (5.3.1).
 const WRITE_RATE: f64 = 3.0e9;
+/// Rate of demotions in bytes per second: Brmax (5.3.1).
 const DEMOTION_RATE: f64 = 1.6e9;
 
 /// An application. Times are in seconds.
@@ -79,9 +80,9 @@ pub struct Count {
 /// The time in which a version is the newest complete version of its application.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Life {
-    /// Time in seconds at which it was complete.
+    /// Time in seconds at which the version was complete.
     pub from: f64,
-    /// Times in seconds of the restarts from it, ascending.
+    /// Times in seconds of the restarts from the version, ascending.
     pub restarts: Vec<f64>,
 }
 

@@ -17,15 +17,16 @@ pub const STEPS: usize = 320;
 
 const MEGA: f64 = 1e6;
 
-/// Standard deviation of the noise, in the logarithm of a sample, and the correlation of the noise
-/// with that of the next sample.
+/// Standard deviation of the noise, in the logarithm of a sample.
 const NOISE: f64 = 0.15;
+/// Correlation of the noise of a sample with that of the next sample.
 const STAYS: f64 = 0.6;
 
-/// Competing transfers: the mean time in seconds from the end of one to the start of the next, the
-/// range of their durations in seconds, and the range of their shares of the bottleneck.
+/// Mean time in seconds from the end of a competing transfer to the start of the next.
 const NEIGHBOUR_AFTER: f64 = 20.0;
+/// Minimum and maximum duration of a competing transfer in seconds.
 const NEIGHBOUR_STAYS: (f64, f64) = (2.0, 8.0);
+/// Minimum and maximum share of the bottleneck that a competing transfer takes.
 const NEIGHBOUR_TAKES: (f64, f64) = (0.2, 0.6);
 
 /// Mean time in seconds between losses of a stream that are independent of the setting.

@@ -195,7 +195,8 @@ fn a_huge_overdraft_is_paid_back() {
         });
     }
     let report = play(&load, &Settings::of(Name::RoundRobin), Limits::of(9));
-    // For each object of 2 GB, the other party also moves 2 GB, in five turns. Each takes 40 s.
+    // While one party moves an object of 2 GB, the other waits, then moves 2 GB in five turns. Both
+    // take 40 s.
     let turns = &report.of(huge).turns;
     let times: Vec<_> = turns.iter().map(|turn| (turn.from, turn.to)).collect();
     let expected = [(0.0, 40.0), (80.0, 120.0), (160.0, 200.0)];
