@@ -58,8 +58,9 @@ impl Follower {
         }))
     }
 
-    /// Reads the records appended since the last call. Stores at most `files_max` unfinished files.
-    /// Returns `false` if another log has replaced the file. The caller must then begin again.
+    /// Reads the records appended since the last call. Stores at most `files_max` unfinished files,
+    /// and ignores further files. Returns `false` if another log has replaced the file. The caller
+    /// must then begin again.
     ///
     /// # Errors
     /// The errors of [`Self::begin`].

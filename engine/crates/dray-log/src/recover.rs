@@ -21,8 +21,8 @@ pub struct Limits {
 
 impl Default for Limits {
     /// Returns limits of a million unfinished files and four million ranges. Recovery needs about 1
-    /// GiB of memory for so many files and ranges. A session has at most a hundredth of these files
-    /// open. The value is estimated, not measured.
+    /// GiB of memory for so many files and ranges. By default, a session has at most 32,768 files
+    /// open. The two limits are estimated, not measured.
     fn default() -> Self {
         Self {
             files_max: 1 << 20,

@@ -138,7 +138,7 @@ pub struct Selection {
     pub range: Option<ByteRange>,
     /// Required size in bytes of a single file, before the range is applied.
     pub size: Option<u64>,
-    /// New name for the entry at the path. The entry must be a file.
+    /// New name for the entry at the path in CONNECT. The entry must be a file.
     pub rename: Option<Name>,
     /// Treatment of symbolic links.
     pub links: dray_core::options::Links,
@@ -221,7 +221,7 @@ pub struct Segment {
 /// Kind of a [`Segment`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SegmentKind {
-    /// The payload contains the bytes of the range. Contains the checksums of these bytes.
+    /// The payload contains the bytes of the range. The value has the checksums of these bytes.
     Data(Sums),
     /// A hole. The payload contains no bytes for the range, and the range may be longer than an
     /// object.
@@ -389,7 +389,7 @@ pub enum Message {
     Bye,
 }
 
-/// First and only message of the dialler on a data connection.
+/// First frame of the dialler on a data connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Join {
     /// Ticket of the session, from [`Accept`].

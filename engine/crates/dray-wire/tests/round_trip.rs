@@ -51,8 +51,8 @@ fn reseal(frame: &mut [u8]) {
     frame[8..12].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Returns a CONNECT with stripes as a peer of an earlier version sends it, which ends before the
-/// stripes, and the length of this frame. `length` is the length of the whole frame.
+/// For a CONNECT with stripes: returns the length of the frame without the stripes, and the message
+/// that this shorter frame contains. `length` is the length of the whole frame.
 fn without_stripes(message: &Message, length: usize) -> Option<(usize, Message)> {
     let Message::Connect(connect) = message else {
         return None;

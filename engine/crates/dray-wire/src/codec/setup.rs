@@ -164,8 +164,8 @@ pub(super) fn read_connect_extension(reader: &mut Reader<'_>, connect: &mut Conn
         1 => ResumeMode::Trust,
         other => return Err(reader.wrong("resume", format_args!("the value {other} is unknown"))),
     };
-    // A peer that does not know `stripes` sends nothing after `resume`. An empty text stands for an
-    // absent option before a later field.
+    // A peer that does not know `stripes` sends nothing after `resume`. An empty text means that
+    // the option is absent and another field follows.
     if reader.remaining() > 0 {
         let text = reader.text("stripes", CHOICE_BYTES_MAX)?;
         if !text.is_empty() {
