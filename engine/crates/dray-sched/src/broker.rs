@@ -157,7 +157,8 @@ impl Broker {
         self.given.remove(&key);
     }
 
-    /// Returns the request for the remainder of a transfer, and true if the transfer is promised.
+    /// Returns the request for the bytes that a transfer has left, and true if the transfer is
+    /// promised.
     #[must_use]
     pub fn wish(&self, key: TransferKey) -> Option<(&Wish, bool)> {
         let taken = self.transfers.get(&key)?;

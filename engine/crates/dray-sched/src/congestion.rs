@@ -35,13 +35,13 @@ const FAIR_TIMES: u64 = 2;
 /// and these do not delay a transfer.
 const SLOW_MIN: Duration = Duration::from_millis(2);
 
-/// A target counts as slow while an operation has been under way for this many times the usual
-/// duration. The usual duration is the average of the target or of the median target, whichever is
-/// longer.
+/// A target counts as slow if an operation has been under way for this many times the usual
+/// duration. The usual duration is the average duration on this target, or on the median target if
+/// that is longer.
 const LATE_TIMES: u64 = 8;
 
-/// If an operation has been under way for this many times the usual duration, and for at least
-/// [`STUCK_MIN`], the target counts as stuck.
+/// A target counts as stuck if an operation has been under way for at least [`STUCK_MIN`] and for
+/// this many times the usual duration ([`LATE_TIMES`]).
 const STUCK_TIMES: u64 = 32;
 const STUCK_MIN: Duration = Duration::from_secs(5);
 

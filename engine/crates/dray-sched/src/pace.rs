@@ -80,10 +80,10 @@ impl Pacer {
         Some(now + wait)
     }
 
-    /// Charges `bytes` and returns the time that the caller must wait before they pass. Waits grow
-    /// with each call, so bytes pass in the order of the calls. If callers keep to their waits, the
-    /// number of bytes passed never exceeds rate x time + burst + the largest `bytes`. The caller
-    /// must check for a shut gate itself.
+    /// Charges `bytes` and returns the time that the caller must wait before the bytes pass. If
+    /// callers keep to their waits, bytes pass in the order of the calls. The number of bytes
+    /// passed then never exceeds rate x time + burst + the largest `bytes`. The caller must check
+    /// for a shut gate itself.
     pub fn reserve(&mut self, bytes: u64, now: Time) -> Duration {
         let Some(rate) = self.rate else {
             return Duration::ZERO;

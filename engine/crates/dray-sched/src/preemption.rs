@@ -73,7 +73,7 @@ enum Rank {
     /// Held transfers. The one held longest comes first.
     Held(Time),
     /// Running transfers without a promise. The lowest class comes first. Within a class, the
-    /// transfer that was started last comes first, because it loses least.
+    /// transfer that was started last comes first, because the least work is lost.
     Unpromised(Reverse<Class>, Reverse<Time>),
     /// Promised transfers. The one with the latest start comes first.
     Promised(Reverse<Time>),

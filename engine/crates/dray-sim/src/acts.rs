@@ -412,7 +412,7 @@ impl World {
     }
 
     /// Returns the duration of an effect on `target`. If the target stalls, the duration includes
-    /// the rest of the stall.
+    /// the time until the stall ends.
     pub fn slow(&mut self, at: usize, target: u32, wait: Duration) -> Duration {
         match self.sessions[at].stall {
             Some((slow, until)) if slow == target && self.now < until => {

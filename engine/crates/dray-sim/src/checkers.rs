@@ -86,7 +86,7 @@ impl World {
     }
 
     /// Returns true if the disk contains the right bytes of a range: in the file with the final
-    /// name, in the partial file, or in a small file that is written.
+    /// name, in the partial file, or in a small file without its final name.
     fn is_safe(&self, at: usize, index: FileIndex, range: ByteRange, store: Store) -> bool {
         let Some((path, expected)) = self.expected(at, index) else {
             return true;

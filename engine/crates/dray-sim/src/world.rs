@@ -537,7 +537,7 @@ impl World {
     }
 
     /// Returns the arrival time of a control message that is sent now. A profile has a fixed delay
-    /// and uses no random number, so that profiles do not change the rest of the run.
+    /// and uses no random number, so that a profile changes no later event.
     pub fn arrival(&mut self, message: &Message) -> Time {
         self.now
             + match message {

@@ -24,9 +24,9 @@ pub(super) const ENTRY: Entry = Entry {
 ///
 /// The priority of a waiting transfer rises by one step per `aging`, even beyond 9 and into the
 /// next class, so that no transfer waits forever. A transfer that was started because of its rise
-/// keeps the rise for one more `aging`. In that time, no other transfer can preempt the started
-/// transfer merely because the priority of the other has risen too. Otherwise two transfers would
-/// preempt each other endlessly.
+/// keeps the rise for one more `aging`. In that time, the started transfer is not preempted by a
+/// transfer whose priority has only risen. Otherwise two transfers would preempt each other
+/// endlessly.
 #[derive(Debug, Clone)]
 pub struct Priority {
     max_running: usize,

@@ -12,8 +12,8 @@ pub struct Sample {
     pub write: f64,
 }
 
-/// Bandwidths of a device in bytes per second. Between its two ends, the write bandwidth falls in
-/// proportion to the read bandwidth: BWw = m BWr + b, m < 0 (equation 5.1).
+/// Bandwidths of a device in bytes per second. From `read_min` to `read_max`, the write bandwidth
+/// falls linearly with the read bandwidth: BWw = m BWr + b, m < 0 (equation 5.1).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DeviceModel {
     /// Write bandwidth without a demotion (Bwmax).

@@ -233,9 +233,9 @@ impl Ramp {
         (2.0 * x / (limits.write_max + root)).clamp(0.0, 1.0)
     }
 
-    /// Returns true if the period is long enough to demote the rest after the last write:
-    /// (period - (tc + td)) Brmax ≥ S (equation 5.3, with Brmax for the undefined Bdmax). For
-    /// pattern 1, the rest is DWPP instead of S.
+    /// Returns true if the period is long enough to demote, after the last write, the bytes that
+    /// only the fast tier has: (period - (tc + td)) Brmax ≥ S (equation 5.3, with Brmax for the
+    /// undefined Bdmax). In pattern 1, DWPP replaces S.
     #[must_use]
     pub fn fits_period(&self, period_seconds: f64) -> bool {
         self.period_min() <= period_seconds

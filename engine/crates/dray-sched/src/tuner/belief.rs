@@ -14,10 +14,10 @@
 /// For each price: the loss of throughput at twice the knee.
 const PRICES: [f64; 4] = [0.01, 0.1, 0.4, 1.0];
 
-/// `NOISE` is the standard deviation of one window, in the logarithm of the throughput. `STRANGE`
-/// is the likelihood of a window that no hypothesis explains, for example because another transfer
-/// starts or ends.
+/// Standard deviation of one window, in the logarithm of the throughput.
 const NOISE: f64 = 0.35;
+/// Likelihood of a window that no hypothesis explains, for example because another transfer starts
+/// or ends.
 const STRANGE: f64 = 0.05;
 
 /// Fraction of a window's deviation that changes the level. The rest counts as noise.
@@ -37,9 +37,10 @@ const WEIGHT_MIN: f64 = 1e-5;
 /// Weight of the bonus for distinguishing hypotheses, relative to throughput.
 const CURIOSITY: f64 = 0.5;
 
-/// After each `BORED_AFTER` windows without a change, the bonus for distinguishing hypotheses grows
-/// by its initial value, at most `BORED_MOST` times.
+/// Number of windows without a change in which the bonus for distinguishing hypotheses grows by its
+/// initial value.
 const BORED_AFTER: f64 = 10.0;
+/// Maximum number of times that the bonus grows by its initial value.
 const BORED_MOST: f64 = 2.0;
 
 /// Minimum relative gain that justifies doubling the number.

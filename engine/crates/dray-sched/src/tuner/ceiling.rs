@@ -70,7 +70,7 @@ impl Ceiling {
     }
 
     /// Records errors at the number `value`. Returns true if the number was reduced because of
-    /// them.
+    /// these errors.
     pub(super) fn erred(&mut self, value: u64, errors: u32) -> bool {
         let below = (value - (value / 8).max(1).min(value - 1)).max(self.least);
         if value > self.clean {

@@ -17,9 +17,10 @@ const STEP: u32 = 4;
 /// Number of samples that are averaged for one throughput.
 const SAMPLES: u32 = 5;
 
-/// DTL adds threads if the throughput is more than `EXPANDS` times the previous one. DTL changes
-/// the number of threads if the throughput is less than `SHRINKS` times the previous one.
+/// DTL adds threads if the throughput is more than this many times the previous throughput.
 const EXPANDS: f64 = 1.3;
+/// If the throughput is less than this many times the previous throughput, DTL removes threads
+/// after an increase, and otherwise adds threads.
 const SHRINKS: f64 = 0.7;
 
 /// The tuner of DTL. The module documentation describes it.

@@ -279,7 +279,7 @@ pub fn cases() -> Vec<Case> {
     LOADS.into_iter().flat_map(of).collect()
 }
 
-/// For each repetition of the figure, divides the hit ratio of BBOS by the hit ratio of FIFO in
+/// For each repetition of Figure 5.7, divides the hit ratio of BBOS by the hit ratio of FIFO in
 /// each of the nine cases, and returns the largest quotient. A repetition runs each case once, and
 /// measures at the end of the run.
 #[must_use]

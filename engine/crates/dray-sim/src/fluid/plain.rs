@@ -8,12 +8,10 @@ use super::{Conductor, Orders, Scene, TransferView};
 pub enum Plain {
     /// All transfers have equal shares: max-min fairness.
     Fair,
-    /// The transfer with the earliest deadline gets as much capacity as it can use. The next
-    /// transfers share the remaining capacity in the same way. Late transfers come first, and
-    /// transfers without a deadline come last.
+    /// The transfers get capacity in the order of their deadlines, each as much as it can use. Late
+    /// transfers come first, and transfers without a deadline come last.
     Edf,
-    /// The transfer that was submitted first gets as much capacity as it can use. The next
-    /// transfers share the remaining capacity in the same way.
+    /// The transfers get capacity in the order of submission, each as much as it can use.
     Fcfs,
 }
 

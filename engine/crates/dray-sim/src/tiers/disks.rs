@@ -78,8 +78,8 @@ impl Disks {
         self.replicas.insert(key.clone(), copy);
     }
 
-    /// Returns true if the slow tier has no copy of the present content of the fast copy. A wrong bit
-    /// in the slow copy does not count.
+    /// Returns true if the slow tier has no copy of the present content of the fast copy. A wrong
+    /// bit in the slow copy does not count.
     pub(super) fn differ(&self, key: &Key) -> bool {
         match (self.fast.get(key), self.slow.get(key)) {
             (Some(fast), Some(slow)) => fast.content != slow.content,
