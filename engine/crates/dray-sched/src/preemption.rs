@@ -88,8 +88,8 @@ impl Session {
         let (Some(own), Some(other)) = (self.latest_start, newcomer.latest_start) else {
             return match (self.latest_start, newcomer.latest_start) {
                 (None, _) if self.is_held => Some(Rank::Held(self.since)),
-                // The policy decides among transfers without promises, so a session ends only for a
-                // promised one.
+                // This session ends only for a promised newcomer, because the policy decides
+                // between transfers without promises.
                 (None, Some(_)) => Some(Rank::Unpromised(Reverse(self.class), Reverse(self.since))),
                 _ => None,
             };

@@ -51,7 +51,7 @@ const QUIET_MIN: Duration = Duration::from_secs(120);
 const QUIET_MAX: Duration = Duration::from_secs(480);
 
 /// Minimum time without progress after the sink has answered that it is alive. Reports that the
-/// sink sent before this answer have arrived by then. The value is estimated, not measured.
+/// sink sent before this answer arrive within this time. The value is estimated, not measured.
 const ANSWERED_MIN: Duration = Duration::from_secs(2);
 
 /// Divisor for the weight of one object in the average duration. The value is estimated, not

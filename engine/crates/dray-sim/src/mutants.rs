@@ -1,6 +1,5 @@
-//! Planted defects. Each is a plausible mistake of an executor or a machine. The checkers must
-//! detect each defect in at least one of a hundred seeds. So the defects test the checkers
-//! themselves.
+//! Planted defects, which test the checkers. Each defect is a plausible mistake of a host or of a
+//! machine. The checkers must detect each defect in at least one of a hundred seeds.
 
 use dray_session::mutants::Mutant as MachineMutant;
 

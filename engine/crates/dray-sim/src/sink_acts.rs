@@ -86,8 +86,8 @@ impl World {
         self.after(at, wait, done(effect, until));
     }
 
-    /// Checks that a sync or a record names only files that the machine has not closed. If the
-    /// executor skipped a closed file, the machine would still acknowledge its ranges.
+    /// Checks that a sync or a record names only files that the machine has not closed. Otherwise
+    /// the host would skip a closed file, and the machine would still acknowledge its ranges.
     fn check_open(&mut self, at: usize, files: impl Iterator<Item = FileIndex>) {
         let partials = &self.sessions[at].host.partials;
         let closed: Vec<_> = files.filter(|file| !partials.contains_key(file)).collect();

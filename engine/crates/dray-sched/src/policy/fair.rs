@@ -50,7 +50,7 @@ pub struct Fair {
     /// one level do not change the turns at another level.
     levels: BTreeMap<Level, Turns>,
     patience: Duration,
-    /// Time at which the policy last started a transfer first because of its long wait.
+    /// Time at which the policy last started the longest-waiting transfer first.
     relieved: Option<Time>,
 }
 

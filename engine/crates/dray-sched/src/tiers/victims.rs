@@ -65,9 +65,9 @@ pub struct Version {
     pub mtbf: f64,
     /// Place and progress.
     pub state: VersionState,
-    /// The fast copy must stay: a user pinned it, or a restart reads it now.
+    /// True if the fast copy must stay, because a user pinned it or a restart reads it now.
     pub is_pinned: bool,
-    /// The replication group has a copy.
+    /// True if the replication group has a copy.
     pub is_replicated: bool,
     /// Time in seconds until which the slow copy was promised.
     pub deadline: Option<f64>,
@@ -112,8 +112,8 @@ impl Order {
 pub struct Demotion {
     /// Index of the version.
     pub index: usize,
-    /// The fast copy is of no use once the slow copy is durable (E-order). Before the deletion, ask
-    /// [`kept_because`] again, because a user may have pinned the version meanwhile.
+    /// True if the fast copy is useless once the slow copy is durable (E-order). Before the
+    /// deletion, ask [`kept_because`] again, because a user may have pinned the version meanwhile.
     pub delete_after: bool,
 }
 

@@ -55,7 +55,7 @@ pub struct Scenario<'a> {
     pub order: Order,
     /// MTBF that the tier uses.
     pub belief: Belief,
-    /// A restart counts as a use of its version.
+    /// True if a restart counts as a use of its version.
     pub counts_restarts: bool,
     /// Length of the window in seconds for which restarts are counted.
     pub window: f64,
@@ -188,7 +188,7 @@ struct Tier<'a> {
     /// The application that writes, and the end of its write.
     writes: Option<(usize, f64)>,
     is_stalled: bool,
-    /// A demotion or a write may start.
+    /// True if a demotion or a write may start.
     is_changed: bool,
     /// End of the demotion that runs, and true if the fast copy is deleted then.
     demotes: Option<(f64, bool)>,
