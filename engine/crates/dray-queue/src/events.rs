@@ -18,18 +18,18 @@ use tokio::sync::watch;
 /// Maximum number of events in the ring.
 pub const EVENTS_MAX: usize = 10_000;
 
-/// Approximate maximum size of the ring in bytes. Large events shorten the time that old events
-/// stay.
+/// Approximate maximum size of the ring in bytes. If the ring is larger, it drops its oldest
+/// events.
 const RING_BYTES_MAX: usize = 16 << 20;
 
-/// Maximum size in bytes of a text in an event. A path can have 64 KiB, and its error repeats the
-/// path. The transfer's list of files has the full text.
+/// Maximum size in bytes of a text in an event. A longer text is cut. A path can have 64 KiB; the
+/// transfer's list of files contains it completely.
 const TEXT_BYTES_MAX: usize = 1 << 10;
 
-/// Number of low bits of an event number that count within one millisecond. The high bits of a
-/// process's first number are its start time in milliseconds. So numbers grow across restarts, as
-/// long as there are fewer than a million events per second. Numbers stay below 2^53, and JSON
-/// clients can read integers up to 2^53 exactly.
+/// Number of low bits of an event number that count the events of one millisecond. The first event
+/// number of a process contains its start time in milliseconds in the high bits. So numbers grow
+/// across restarts, if there are fewer than a million events per second on average. Numbers stay
+/// below 2^53, so JSON clients read them exactly.
 const IDS_PER_MS_BITS: u32 = 10;
 
 /// An event and its owner.
@@ -48,7 +48,7 @@ pub struct Heard {
     pub is_gap: bool,
     /// The events, in order.
     pub events: Vec<Arc<Published>>,
-    /// The number to pass to the next read.
+    /// Event number to pass as `after` to the next read.
     pub last: u64,
 }
 
@@ -159,8 +159,7 @@ impl Hub {
     /// true.
     pub fn since(&self, after: u64, most: usize, is_wanted: impl Fn(&Published) -> bool) -> Heard {
         let ring = self.ring();
-        // The number is higher than any known number, because the clock was set back before a
-        // restart.
+        // If the clock was set back before a restart, `after` can be higher than any event number.
         let is_unknown = after > ring.last;
         let oldest = ring.last - ring.events.len() as u64;
         let is_gap = is_unknown || after < oldest;
@@ -170,7 +169,7 @@ impl Hub {
             events: Vec::new(),
             last: ring.last,
         };
-        // The number is at most [`EVENTS_MAX`], which fits into `usize`.
+        // `skipped` is at most [`EVENTS_MAX`], which fits into `usize`.
         let skipped = usize::try_from(skipped).unwrap_or(EVENTS_MAX);
         for published in ring.events.iter().skip(skipped) {
             if heard.events.len() == most {

@@ -1,13 +1,13 @@
 //! The queue of an endpoint: transfers, their promises, and their events.
 //!
-//! Purpose: stores in SQLite the state that survives a restart. Decisions that must agree with this
-//! state are part of the same transaction: the write that queues a transfer also asks for its
-//! promise.
+//! Purpose: stores in SQLite the state that survives a restart. A decision that must agree with
+//! this state is made in the same transaction. For example, the write that queues a transfer also
+//! asks for its promise.
 //!
 //! Non-goals: HTTP, the rights of callers, sessions, configuration files. Calls block.
 //!
-//! Invariant of this crate: when a caller gets an answer, the change is on the disk. A listener
-//! receives no event that a crash undoes.
+//! Invariant of this crate: when a caller gets an answer, its change is on the disk. A listener
+//! receives no event of a change that a crash can still undo.
 
 pub mod clock;
 pub mod events;

@@ -2,10 +2,10 @@
 //! keep these promises, and the promises that the endpoint expects to miss.
 //!
 //! Purpose: converts requests of the endpoint to calls of `dray_sched::broker`. The resources of
-//! the broker are the endpoint's link, roots, tiers, peers and owners. The broker's time is the
-//! queue's time.
+//! the broker are the endpoint's link, roots, tiers, peers and owners. The broker's clock is the
+//! host's wall clock.
 //!
-//! Non-goals: rows (`queue`), the rate limits of sessions (`dispatch`), HTTP.
+//! Non-goals: database rows (`queue`), the rate limits of sessions (`dispatch`), HTTP.
 //!
 //! Invariant of this module: the broker has exactly the promises in the table of promises. After a
 //! write was rolled back, the promises are read from the table again.
@@ -46,8 +46,8 @@ use wish::Resources;
 /// estimate.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// Maximum number of promises with which [`Promises::eta`] estimates the end of a transfer. The
-/// cost of such an estimate grows with the number of promises. The value is an estimate.
+/// If there are more promises than this, [`Promises::eta`] returns no estimate, because its cost
+/// grows with the number of promises. The value is estimated, not measured.
 const ETA_PROMISES_MAX: usize = 32;
 
 /// A promise as the queue stores it.
@@ -104,7 +104,7 @@ struct PromisedTransfer {
     promise: Promise,
 }
 
-/// The promises of this endpoint. The head of the module describes them.
+/// The promises of this endpoint.
 pub struct Promises {
     places: Resources,
     state: Mutex<BrokerState>,
@@ -126,9 +126,9 @@ struct BrokerState {
     is_changed: bool,
     /// True if a promise was made or dropped since [`Promises::mark`].
     is_touched: bool,
-    /// Set when a capacity has become known, so that waiting transfers may get a promise now. The
-    /// queue then asks for the promises of waiting transfers again, page by page. The value is the
-    /// sequence number of the last transfer that was handled.
+    /// Set when a capacity has become known: waiting transfers may get a promise now. The queue
+    /// asks again, page by page, for the promises of the waiting transfers with higher sequence
+    /// numbers than this one.
     asks_from: Option<i64>,
     link: Link,
     /// Bytes that all sessions have moved.
@@ -283,8 +283,8 @@ impl Promises {
     }
 
     /// Replaces a transfer's promise by a promise for a changed request. If the new promise cannot
-    /// be made, a request that requires a promise is refused and keeps the old promise. A
-    /// best-effort request then loses its promise.
+    /// be made, a best-effort request loses its old promise. Any other request is refused and keeps
+    /// its old promise.
     ///
     /// # Errors
     /// The errors of [`Promises::take`].
@@ -344,8 +344,8 @@ impl Promises {
 
     fn given(&self, broker: &mut Broker, ask: &Ask<'_>, wish: &Wish, grant: &Grant) -> Given {
         if !grant.is_promised {
-            // The broker does not know enough for a promise yet, such as a capacity or the size of
-            // the transfer. The queue asks again when more is known.
+            // The broker needs to know more, such as a capacity or the size of the transfer. The
+            // queue asks again when more is known.
             broker.end(wish.key);
             return Given::unpromised(self.places.why_unpromised(ask, wish, broker));
         }
@@ -403,10 +403,10 @@ impl Promises {
         }
     }
 
-    /// Returns an earliest and a latest time for the end of a promised transfer. The earliest time
-    /// assumes that the transfer gets all spare rate. The latest time assumes that the transfer
-    /// gets only its planned rate. The calculation makes one plan per promise, so the result is
-    /// `None` if there are too many promises.
+    /// Returns the earliest and the latest expected end of a promised transfer. The earliest end
+    /// assumes that the transfer gets all spare rate. The latest end is the deadline, or the end
+    /// that the plan expects if the deadline will be missed. Returns `None` if there are more than
+    /// `ETA_PROMISES_MAX` promises.
     #[must_use]
     pub fn eta(&self, id: &str, now: Timestamp) -> Option<(Timestamp, Option<Timestamp>)> {
         let state = self.state();
@@ -425,15 +425,14 @@ impl Promises {
         Some((settled(eta.early), late))
     }
 
-    /// If a capacity has become known, the queue must ask for the promises of waiting transfers
-    /// again. This method then returns the sequence number of the last transfer that was already
-    /// handled, but only once.
+    /// Returns the sequence number after which the queue must ask again for the promises of waiting
+    /// transfers, because a capacity has become known. Returns it only once.
     pub(crate) fn take_news(&self) -> Option<i64> {
         self.state().asks_from.take()
     }
 
-    /// Records that the promises of waiting transfers after this sequence number must still be
-    /// asked for again.
+    /// Records that the queue must ask again for the promises of the waiting transfers after this
+    /// sequence number.
     pub(crate) fn more_news(&self, after: i64) {
         let mut state = self.state();
         state.asks_from = Some(state.asks_from.map_or(after, |from| from.min(after)));
@@ -484,7 +483,7 @@ impl BrokerState {
                 _ => Reason::Planned,
             },
         };
-        // This rate is valid until the next round, because the transfer may start before that.
+        // The transfer may start before the next round. Until then, this rate applies.
         self.rates.insert(rate.key, rate);
     }
 
@@ -510,7 +509,7 @@ fn sorted(asks: &[Ask<'_>]) -> (Vec<usize>, Vec<usize>) {
 /// The resource for the endpoint's link.
 const LINK: ResourceId = ResourceId(0);
 
-/// Returns the time until which all bytes must have moved to meet a deadline.
+/// Returns the time by which all bytes must have moved to meet a deadline.
 fn due(deadline: Timestamp) -> Time {
     time(deadline.before(SETTLE))
 }

@@ -1,8 +1,8 @@
 //! Stores transfers and their states in SQLite.
 //!
 //! Purpose: stores the submitted requests, their changes and their outcomes. Tickets and staged
-//! copies are stored in the same database. The decisions about states are pure functions
-//! (`states`). The dispatcher chooses the transfer that runs next.
+//! copies are stored in the same database. Pure functions (`states`) decide about states. The
+//! dispatcher, and not this module, chooses the transfer that runs next.
 //!
 //! Non-goals: HTTP, sessions. All calls block, and calls that change something wait for a sync of
 //! the disk. Callers therefore use threads that may block.
@@ -93,8 +93,8 @@ const LOCK: &str = "lock";
 /// Folder in the state folder that contains the lists of files.
 const TRANSFERS: &str = "transfers";
 
-/// Times of the last requests, for transfers with `bound_seconds`. Such a transfer is cancelled if
-/// no caller asks about it for that time.
+/// Times of the last requests about transfers with `bound_seconds`. If no caller asks about such a
+/// transfer for `bound_seconds`, the queue cancels it.
 #[derive(Debug, Default)]
 struct Asked {
     transfers: HashMap<String, Instant>,
@@ -128,7 +128,7 @@ impl Drop for Asking {
         }
         let now = Instant::now();
         match &self.whom {
-            // The table contains only transfers with `bound_seconds`.
+            // `transfers` contains only transfers with `bound_seconds`.
             Whom::Transfer(id) => {
                 if let Some(last) = asked.transfers.get_mut(id) {
                     *last = now;
@@ -155,8 +155,7 @@ pub struct Queue {
     opened: Instant,
     folder: PathBuf,
     settings: Settings,
-    /// Declared last: fields are dropped in order, so the lock is released after everything is
-    /// written.
+    /// Declared last: fields are dropped in order, so the lock is released after all writes.
     _lock: File,
 }
 
@@ -253,8 +252,8 @@ impl Queue {
         self.read(|connection| Ok(Row::find(connection, id.as_str())?.is_some()))
     }
 
-    /// Counts as a request about a transfer, or about all transfers of an owner, until the result
-    /// is dropped. A long poll or a listener holds the result while it is open.
+    /// Returns a value that counts, until it is dropped, as a request about a transfer, or about
+    /// all transfers of an owner. A long poll or a listener holds the value while it is open.
     #[must_use]
     pub fn asking(self: &Arc<Self>, transfer: Option<&str>, owner: &str) -> Asking {
         let whom = match transfer {
@@ -352,8 +351,7 @@ fn io(operation: &str, path: &Path, error: &std::io::Error) -> Error {
 }
 
 fn not_found(id: &str) -> Error {
-    // The error is logged, and a log must not contain arbitrary text of a caller. So show only a
-    // valid id.
+    // The error is logged, and a log must not contain arbitrary text of a caller.
     let cause = match shown_id(id) {
         Some(id) => format!("the transfer {id:?} does not exist, or belongs to another owner"),
         None => "the id in the path is not valid".to_owned(),

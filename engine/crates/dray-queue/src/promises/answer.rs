@@ -221,7 +221,7 @@ impl<'a> Names<'a> {
                 format!("{most} transfers already have promises, which is the limit"),
                 plain("full"),
             ),
-            // The other cases cannot occur: each transfer has its own number, and all resources are
+            // The broker gives no other reason: the keys of transfers differ, and all resources are
             // configured.
             _ => (
                 "the request contains the same transfer twice".to_owned(),

@@ -3,12 +3,13 @@
 use dray_core::Time;
 use std::time::Duration;
 
-/// Length of a measurement window. It is long compared with the time of an object, and short
-/// compared with changes of a network.
+/// Length of a measurement window. It is longer than the time in which an object moves, and shorter
+/// than the time in which a network changes.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// Weight of a new window in 256ths. With this weight, the estimate follows a change that lasts
-/// about ten seconds. The value is estimated, not measured.
+/// Weight, in 256ths, of a new window whose rate is below the estimate. After eight windows with a
+/// constant lower rate, the estimate has followed two thirds of the drop. The value is estimated,
+/// not measured.
 const NEW_PART: u64 = 32;
 
 /// Strength of the evidence for the link's capacity in a window, from the weakest to the strongest.
@@ -63,7 +64,7 @@ impl Link {
         }
         self.window = Some((now, moved));
         let was_shown = std::mem::replace(&mut self.shown, shown);
-        // `moved` decreases when sessions end, because their bytes are no longer counted.
+        // If `moved` is lower than before, the window gives no estimate.
         let bytes = moved.checked_sub(before)?;
         let seen = u128::from(bytes) * 1_000_000_000 / length.as_nanos().max(1);
         let seen = u64::try_from(seen).unwrap_or(u64::MAX);
@@ -114,7 +115,7 @@ mod tests {
         }
         let learned = link.rate().expect("known");
         assert!((50 * MEGA..52 * MEGA).contains(&learned), "{learned}");
-        // A session has ended, and its bytes are no longer counted.
+        // A count that is lower than before gives no estimate.
         assert_eq!(link.measure(at(61), 5, enough), None);
     }
 

@@ -35,8 +35,8 @@ impl Promises {
             wish.deadline = promise.deadline.map(due);
             wish.floor = BytesPerSecond(promise.rate_min.unwrap_or(0));
             wish.resources = self.places.ids(&promise.resources);
-            // A share of the owner may have been configured after this promise was made. The share
-            // applies to the promise too.
+            // If a share of the owner was configured after this promise was made, the share applies
+            // to the promise too.
             let of_owner = self.places.of_owner(ask.owner);
             let is_new = |id: &ResourceId| !wish.resources.contains(id);
             if let Some(id) = of_owner.filter(is_new) {

@@ -13,8 +13,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// A session counts as slow if it used less than its rate for this time. Opening a connection takes
-/// less time, and so does an occasional stall of a disk. The value is an estimate.
+/// A session counts as slow if it used less than its rate for this time. Opening a connection and
+/// an occasional stall of a disk take less time. The value is estimated, not measured.
 const SLOW: Duration = Duration::from_secs(5);
 
 /// Minimum change of a planned rate that is reported, in percent of the old rate.
@@ -150,8 +150,7 @@ impl Promises {
         let at = time(now);
         let mut state = self.state();
         let state = &mut *state;
-        // If the clock was set back, plan again: the time that the broker asked for may be hours
-        // away.
+        // If the clock was set back, plan again: `wake_at` may be hours away.
         state.is_changed |= at < std::mem::replace(&mut state.at, at);
         state.follow(seen, at, self.places.is_measured());
         let is_due = state.wake_at.is_some_and(|wake| wake <= at);
@@ -239,8 +238,8 @@ impl BrokerState {
         let mut uses = HashMap::new();
         let shown = self.shown(seen);
         for one in seen {
-            // Start at the present count: a session that is new to this module may have moved many
-            // bytes before.
+            // A session that is new to this module may already have moved many bytes. Count from
+            // its present number.
             let mut used = (self.uses.remove(&one.session)).unwrap_or_else(|| Use {
                 last: one.moved,
                 ..Use::default()

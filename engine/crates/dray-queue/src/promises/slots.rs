@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Time after which a promised transfer without a session is reported as a miss, if its latest
-/// start is at most the same time ahead. If another session gives up its slot for the transfer,
-/// that session ends within this time. The value is an estimate.
+/// start is at most this time ahead. A session that gives up its slot for the transfer ends within
+/// this time. The value is estimated, not measured.
 const SEATLESS: Duration = Duration::from_secs(5);
 
 /// The exhausted limit, because of which this endpoint can start no further session.

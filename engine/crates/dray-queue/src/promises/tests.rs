@@ -313,7 +313,7 @@ fn what_an_owner_may_have_at_most_is_promised_once_and_not_to_each() {
         ..ask(2, "two", &wanted)
     };
     assert!(promises.take(&[bobs], noon()).is_ok());
-    // A row of an older version, in which owners were no resource.
+    // This row is from an older version, which stored no owner as a resource.
     let row = Promise {
         id: "one".to_owned(),
         key: 1,
@@ -421,7 +421,7 @@ fn a_clock_that_is_set_back_does_not_stop_the_plans() {
     assert!(take(&promises, 1, "one", &due(6_000, 3_710)));
     let look = promises.replan(&[moves(7, "one", 0, true)], at(3_605));
     let before = look.planned[&7];
-    // Half of the bytes have moved, but the remaining time is as long as at the beginning.
+    // The clock is set back by an hour. Half of the bytes have moved, so the planned rate falls.
     promises.replan(&[moves(7, "one", 3_000 * MEGA, true)], at(5));
     let look = promises.replan(&[moves(7, "one", 3_000 * MEGA, true)], at(6));
     assert!(look.planned[&7] < before / 10, "{look:?}");

@@ -1,4 +1,4 @@
-//! The caller of the queue.
+//! The caller whose rights a call of the queue has.
 
 /// The caller whose rights decide which transfers a call may read or change.
 #[derive(Debug, Clone, PartialEq, Eq)]

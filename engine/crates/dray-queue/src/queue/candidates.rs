@@ -46,7 +46,8 @@ pub struct QueuedTransfer {
     pub priority: u8,
     /// Deadline of the transfer.
     pub deadline: Option<Timestamp>,
-    /// Earliest possible start of the transfer: its submission or its `not_before`.
+    /// Earliest possible start of the transfer: its submission, or its `not_before` if that is
+    /// later.
     pub waits_since: Timestamp,
     /// True if a session of this attempt has started before.
     pub has_run: bool,

@@ -265,8 +265,8 @@ pub(super) fn apply(
     if command == Command::Retry {
         renew(connection, row, now)?;
         row.write(connection)?;
-        // A new attempt cannot change its request. So a retry that gets no promise is not refused:
-        // it continues without a promise.
+        // The request of this attempt is not changed here. So a retry that gets no promise is not
+        // refused: the transfer continues without a promise.
         row.note_all(promised::ask_again(
             connection,
             &effects.promises,
@@ -301,7 +301,7 @@ fn step(effects: &mut Effects, row: &mut Row, to: Standing, id: &TransferId, now
         (_, State::Queued, _) => effects.is_woken = true,
         _ => {}
     }
-    // The session has ended, so another transfer can have its slot.
+    // The session has ended, so another transfer can have its slot. Wake the dispatcher.
     effects.is_woken |= from.state == State::Active && to.state != State::Active;
 }
 

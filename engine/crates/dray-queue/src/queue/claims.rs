@@ -45,10 +45,11 @@ pub struct StagedIn {
     pub expires_at: Option<Timestamp>,
 }
 
-/// The reason for which a transfer waits, and the time at which its space is expected to be free.
+/// Why a transfer waits for space, and the time at which the space is expected to be free.
 pub type WaitReason = (String, Option<Timestamp>);
 
-/// Reasons of waiting transfers by tier and id. They change every second, and are not stored.
+/// For each tier, the reasons of the waiting transfers by id. The reasons change every second, and
+/// are not stored.
 #[derive(Debug, Default)]
 pub(super) struct Waits(Mutex<HashMap<String, HashMap<String, WaitReason>>>);
 

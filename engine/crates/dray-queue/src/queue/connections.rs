@@ -1,7 +1,7 @@
 //! The connections to the queue's database: one connection that writes and several that read.
 //!
-//! Invariant: if a lock of the database is stuck, all connections are closed and opened again. The
-//! file locks of SQLite belong to the process. So a stuck lock is released only when the process
+//! Invariant: if a lock of the database is stuck, all connections are closed and opened again.
+//! SQLite's file locks belong to the process, so a stuck lock is released only when the process
 //! closes its last connection to the database.
 
 use super::{schema, sqlite};

@@ -223,9 +223,9 @@ pub(super) struct Live {
     pub(super) holds: Holds,
 }
 
-/// Counters of held transfers since the start of the process. If the policy prefers other
-/// transfers, it holds a transfer: the transfer moves no data. A held transfer normally keeps its
-/// session, but may give up the session to another transfer.
+/// Counters of held transfers since the start of the process. A held transfer moves no data,
+/// because the policy prefers other transfers. It keeps its session, or gives up the session to
+/// another transfer.
 #[derive(Debug, Default)]
 pub struct Holds {
     /// Number of times that the policy held a transfer.

@@ -1,7 +1,7 @@
 //! The table of promises. Each promise is written in the same transaction as its transfer.
 //!
-//! Invariant of this module: a promise is a row, so it exists once or not at all. After every write
-//! that was rolled back, the promises in memory are built from the rows again.
+//! Invariant of this module: each promise is one row. After every write that was rolled back, the
+//! promises in memory are built from the rows again.
 
 use super::refused::Refused;
 use super::row::Row;
@@ -45,9 +45,8 @@ fn ask(row: &Row) -> Result<Ask<'_>> {
     })
 }
 
-/// The reasons why a transfer has no promise, as texts for the caller. The calling function stores
-/// these texts in the transfer's row. If the transfer is running, it stores these texts with the
-/// transfer's counters.
+/// The reasons why a transfer has no promise, as texts for its owner. The function that gets these
+/// texts stores them in the transfer's row, or with the counters of a running transfer.
 pub(super) type Notices = Vec<String>;
 
 /// Asks for the promise of a new transfer or a new attempt, and writes the promise.
@@ -97,8 +96,8 @@ fn write_given(
     Ok(Notices::new())
 }
 
-/// The reason why a set of transfers got no promises: the broker refused the promises, or the
-/// promises could not be written to the database.
+/// Why a set of transfers got no promises: the broker refused them, or the database could not be
+/// written.
 pub(super) enum NotPromised {
     Refused(Vec<Asked>),
     Broken(dray_core::Error),
@@ -311,8 +310,8 @@ impl Queue {
     }
 
     /// Publishes that a promise is expected to be missed, or to be kept again. Adds the notice to
-    /// the transfer if it is running. Otherwise returns false, and the caller adds the notice to
-    /// the row ([`Queue::note_all`]).
+    /// the transfer if it is running. Otherwise returns false: the caller must then add the notice
+    /// to the row ([`Queue::note_all`]).
     #[must_use]
     pub fn foretold(&self, id: &str, owner: &str, notice: &str, miss: Option<MissAnswer>) -> bool {
         let event = Event {
@@ -365,8 +364,7 @@ impl Queue {
         &self,
         ids: impl IntoIterator<Item = &'i str>,
     ) -> Result<HashSet<String>> {
-        // Exclude running transfers before rows are read: most transfers that the plan moves are
-        // already running.
+        // Most transfers that the plan moves are running. Exclude them before rows are read.
         let ids: Vec<&str> = {
             let runs = self.live.lock();
             let ids = ids.into_iter();

@@ -10,8 +10,7 @@ use std::collections::HashMap;
 pub(super) struct Limits {
     /// Maximum number of transfers of all owners.
     pub(super) all: u64,
-    /// Maximum number of transfers of one owner. With this maximum, one owner cannot fill the
-    /// queue.
+    /// Maximum number of transfers of one owner, so that one owner cannot fill the queue.
     pub(super) of_owner: u64,
 }
 

@@ -11,7 +11,7 @@ pub struct Refused {
     pub error: Error,
     /// The alternatives, if the request cannot be promised.
     pub admission: Option<Box<Admitted>>,
-    /// Requests for which alternatives must still be searched, after the write.
+    /// Requests whose alternatives must still be searched, after the write.
     pub(super) untold: Option<Box<Untold>>,
 }
 

@@ -1,7 +1,7 @@
 //! Resolves the routes of rows that older versions wrote, and checks the stored routes.
 //!
-//! Invariant of this module: once the queue is open, every transfer has a route that has not ended,
-//! or that has ended but waits for its purge.
+//! Invariant of this module: once the queue is open, every transfer that has not ended has a route,
+//! and so has every cancelled transfer that waits for its purge.
 
 use super::damage::{damaged, opening};
 use super::live;

@@ -59,8 +59,8 @@ const COLUMNS: [&str; 34] = [
     "claim",
 ];
 
-// Use an upsert, and not REPLACE. REPLACE would delete the existing row first, and with the row the
-// labels and counters of the transfer.
+// Use an upsert. REPLACE would first delete the existing row, and with it the labels and counters
+// of the transfer.
 static UPSERT: LazyLock<String> = LazyLock::new(|| {
     let values: Vec<_> = (1..=COLUMNS.len()).map(|at| format!("?{at}")).collect();
     let sets: Vec<_> = COLUMNS[1..]
@@ -282,8 +282,8 @@ impl Row {
         self.claim.as_ref().is_some_and(|claim| !claim.is_admitted)
     }
 
-    /// Returns the time before which a queued transfer is not a candidate: its `not_before`. A
-    /// transfer that waits for space is not a candidate at any time, until its claim is admitted.
+    /// Returns the time before which a queued transfer is not a candidate: its `not_before`. While
+    /// the transfer waits for space on a tier, the time is infinite.
     fn held_until(&self, now: Timestamp) -> Option<Timestamp> {
         let is_queued = self.standing.state == State::Queued;
         if is_queued && self.awaits_space() {
@@ -349,7 +349,7 @@ impl Row {
     /// Returns the transfer as callers see it. `run` contains the newer values of a running
     /// transfer.
     pub(super) fn view(self, run: Option<&Run>, promise: View, now: Timestamp) -> Transfer {
-        // Ignore `run` after the end of the transfer. The transfer stays in memory for a moment
+        // Ignore `run` after the end of the transfer: the transfer stays in memory for a moment
         // longer.
         let run = run.filter(|_| self.standing.state == State::Active);
         let counters = run.map_or(self.counters, |run| run.counters);

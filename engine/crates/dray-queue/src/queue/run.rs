@@ -35,7 +35,7 @@ pub enum Ending {
     Incomplete,
     /// The transfer failed and will not be tried again.
     Failed(Error),
-    /// The session broke off. The status of the error and the number of broken sessions decide
+    /// The session broke off. The status of `error` and the number of broken sessions decide
     /// whether the transfer is tried again.
     Broken {
         /// Reason for the break.
@@ -325,8 +325,8 @@ impl Queue {
         let before = now.before(self.settings.keep).as_ms();
         let keep = i64::try_from(self.settings.keep_count).unwrap_or(i64::MAX);
         let failed = sql("delete old transfers");
-        // Select the transfers that ended before the retention time, and the oldest ones beyond the
-        // retention count.
+        // Select the transfers that ended before `before`, and all ended transfers except the
+        // newest `keep`.
         let old: Vec<String> = self.read(|connection| {
             let mut statement = connection
                 .prepare_cached(
@@ -365,9 +365,9 @@ impl Queue {
         Ok(forgotten.len())
     }
 
-    /// Deletes the tickets of transfers that ended long ago, one page per call. Tickets are not
-    /// renewed after the end of a transfer. A transfer that waits for its purge keeps its tickets
-    /// until the purge.
+    /// Deletes the tickets of transfers that ended more than [`SECRETS_KEPT`] ago, one page per
+    /// call. Tickets are not renewed after the end of a transfer. A transfer that waits for its
+    /// purge keeps its tickets until the purge.
     fn forget_secrets(&self, now: Timestamp) -> Result<()> {
         let failed = sql("delete tickets");
         let until = now.before(SECRETS_KEPT).as_ms();

@@ -7,9 +7,9 @@ use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
 use std::time::Duration;
 
-/// Cache size of each connection. SQLite reads a negative number as KiB. Each transfer adds pages
-/// to the caches of all five connections. With SQLite's default of 2 MiB, memory grows for days,
-/// which looks like a leak. The system's page cache contains the database anyway.
+/// Cache size of each of the five connections. SQLite reads a negative number as KiB. With SQLite's
+/// default of 2 MiB, the caches grow for days, which looks like a memory leak. The system's page
+/// cache contains the database anyway.
 const CACHE_KIB: i64 = -512;
 
 /// Maximum time to wait while another program, such as a backup or an administrator's shell, locks
@@ -204,7 +204,7 @@ CREATE INDEX transfers_oldest ON transfers (seq)
 CREATE INDEX transfers_live ON transfers (owner) WHERE ended_at IS NULL;
 CREATE INDEX tickets_transfer ON tickets (transfer, seq);
 ",
-    // Adds an index of ended transfers whose tickets are not deleted yet. There are few of them.
+    // Adds an index of the ended transfers whose tickets are not deleted yet.
     "
 CREATE INDEX transfers_secrets ON transfers (ended_at)
     WHERE ended_at IS NOT NULL AND wish IS NULL AND instr(tickets, '\"ticket\":\"drt_') > 0;
@@ -238,7 +238,7 @@ UPDATE staging SET
     fast_path = replace(replace(fast_path, '?', '%3F'), '#', '%23'),
     slow_path = replace(replace(slow_path, '?', '%3F'), '#', '%23');
 ",
-    // Adds a column that replaces a notice about a purge.
+    // Adds a column for completed purges. Older versions recorded a purge only as a notice.
     "
 ALTER TABLE transfers ADD COLUMN purged INTEGER NOT NULL DEFAULT 0;
 UPDATE transfers SET purged = 1 WHERE state = 'cancelled' AND json_valid(notices)
@@ -250,8 +250,8 @@ UPDATE transfers SET purged = 1 WHERE state = 'cancelled' AND json_valid(notices
 ALTER TABLE transfers ADD COLUMN route TEXT;
 CREATE INDEX transfers_unresolved ON transfers (seq) WHERE route IS NULL;
 ",
-    // Adds the versions of applications on tiers, and the observed restarts. Also permits a staged
-    // copy without a transfer, for a copy that was found on the fast root.
+    // Adds the versions of applications on tiers, and the observed restarts. Also marks staged
+    // copies without a transfer, whose fast copy existed at the time of the request.
     "
 CREATE TABLE tier_versions (
     tier TEXT NOT NULL,
@@ -283,10 +283,9 @@ CREATE TABLE tier_restarts (
 ) STRICT, WITHOUT ROWID;
 ALTER TABLE staging ADD COLUMN hit INTEGER NOT NULL DEFAULT 0;
 ",
-    // Renames a column to the name of its field.
-    // Counts the restarts that found their fast copy, and adds the copies of versions on the other
-    // roots of a replication group. Adds the claim of a transfer on the space of a tier, and the
-    // write jobs of tiers. Adds the requests of the tape API, and their files.
+    // Renames a column to the name of its field. Counts the restarts that found their fast copy.
+    // Adds replicas of versions on the other roots of a replication group, claims of transfers on
+    // the space of a tier, write jobs of tiers, and requests of the tape API with their files.
     "
 ALTER TABLE transfers RENAME COLUMN barren TO tries_without_progress;
 ALTER TABLE tier_restarts ADD COLUMN hits INTEGER NOT NULL DEFAULT 0;

@@ -109,9 +109,9 @@ pub(super) fn find(connection: &Connection, id: &str) -> Result<Option<StagedRow
     Ok(found.map(|(row, _)| row))
 }
 
-/// Checks that a new transfer may use the id of an existing row of a staged copy. It may not use
-/// the id while the row describes another copy that still exists. `staged` is the copy that the new
-/// transfer makes, if any.
+/// Checks that a new transfer may use an id. If a row with this id describes a copy that still
+/// exists, only a transfer that makes the same copy may use the id. `staged` is the copy that the
+/// new transfer makes, if any.
 pub(super) fn check_reuse(
     connection: &Connection,
     id: &str,
@@ -144,7 +144,8 @@ pub(super) fn check_reuse(
     )
 }
 
-/// Stores a row and replaces an earlier one. A pin that has not ended is kept.
+/// Stores a row and replaces an earlier row with the same id. A later end of the earlier row's pin
+/// is kept.
 pub(super) fn put(connection: &Connection, staged: &StagedRow, now: Timestamp) -> Result<()> {
     let before = find(connection, &staged.id)?;
     let pin = before.and_then(|row| row.pinned_until);
@@ -207,8 +208,8 @@ pub(super) fn put_hit(connection: &Connection, staged: &StagedRow, now: Timestam
     Ok(())
 }
 
-/// Records that the transfer of a staged copy is done. The transfer may be deleted later, so from
-/// now on the row alone describes the copy. Does nothing for a transfer without a staged copy.
+/// Records that the transfer of a staged copy is done. The transfer may be deleted later, so the
+/// row stores what is needed of it. Does nothing for a transfer without a staged copy.
 pub(super) fn arrived(connection: &Connection, transfer: &Row, now: Timestamp) -> Result<()> {
     let Some(row) = find(connection, &transfer.id)? else {
         return Ok(());

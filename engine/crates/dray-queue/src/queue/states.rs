@@ -7,8 +7,8 @@
 use dray_api::{RetryWish, State};
 use dray_core::{End, Error, ErrorKind, Result, Status};
 
-/// The end that a caller requested for a running transfer. For a transfer that is already
-/// cancelled, the removal of partial data that remains to be done.
+/// The end that a caller requested for a running transfer. A cancelled transfer has the wish
+/// [`Wish::Purge`] until its partial data is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Wish {
     /// Pause the transfer.
@@ -157,8 +157,8 @@ pub fn next(at: Standing, command: Command) -> Result<Step> {
             Ok(stay_or(at, Standing { wish, ..at }))
         }
         (S::Cancelled, Command::Cancel { purge: true }) => Ok(stay_or(at, granted(Wish::Purge))),
-        // Permit a purge of a failed transfer. Its source may no longer exist, so the partial data
-        // may never be resumed.
+        // Permit a purge after a failure: if the source no longer exists, no session can resume the
+        // partial data.
         (S::Incomplete | S::Failed, Command::Cancel { purge: true }) => {
             Ok(Step::To(granted(Wish::Purge)))
         }

@@ -261,7 +261,7 @@ fn take_one(
     }
     if found.standing.state.is_terminal() {
         // A new attempt may have another request, for example with other sources. That is safe,
-        // because the durable data is recorded in the sink's log and not in this table.
+        // because the sink's log, and not this table, records the durable data.
         if !is_same(&found.essence, &essence) || staged.is_some() {
             staged::check_reuse(connection, id.as_str(), &owner, staged)?;
         }
@@ -315,7 +315,7 @@ fn keep_new(
     now: Timestamp,
 ) -> Taken {
     if promising == Promising::Alone && asks_promise(&row.request) {
-        // A request of a batch that is refused must leave the other requests unchanged.
+        // A refused request must leave the other requests of its batch unchanged.
         let failed = sql("submit the transfer");
         connection.execute_batch("SAVEPOINT one").map_err(&failed)?;
         let kept = row

@@ -1,7 +1,8 @@
 //! The tables of tape requests: each request stages several files, and each file has one row.
 //!
-//! A file of a request becomes a staged copy with the id [`TapeFile::copy`]. The row of the file
-//! outlives the transfer of this copy, so the state of the file is stored when the transfer ends.
+//! A file of a request becomes a staged copy with the id [`TapeFile::copy`]. When the transfer of
+//! this copy ends, the state of the file is stored, because the transfer may be deleted earlier
+//! than the file.
 //!
 //! Invariant owned here: once a file has a final state, the state never changes.
 
@@ -107,9 +108,8 @@ impl Queue {
 }
 
 /// Deletes the rows of fast copies that existed before they were requested and that do not expire.
-/// Other rows are deleted some time after their eviction is recorded. No eviction is recorded in
-/// the rows of these copies, so this function deletes them. Rows with a pin are kept. `requests` is
-/// the SQL that selects the ids of the requests.
+/// Other rows are deleted after their eviction, but these copies are not evicted. Rows with a pin
+/// that has not ended are kept. `requests` is the SQL that selects the ids of the requests.
 fn forget_hits(
     connection: &Connection,
     requests: &str,
@@ -468,8 +468,8 @@ impl Tape<'_> {
         })
     }
 
-    /// Records that a file needs no transfer, because its fast copy exists. The row of the staged
-    /// copy pins the fast copy.
+    /// Records that a file needs no transfer, because its fast copy exists. `row` pins the fast
+    /// copy.
     ///
     /// # Errors
     /// `AlreadyExists` if the id of the copy is in use. Also errors of the database.
@@ -483,7 +483,7 @@ impl Tape<'_> {
         })
     }
 
-    /// Removes the pins of copies. If the copy was made by staging in, the copy also expires now.
+    /// Removes the pins of copies. A copy with a lifetime also expires now.
     ///
     /// # Errors
     /// Errors of the database.

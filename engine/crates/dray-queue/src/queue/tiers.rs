@@ -1,7 +1,7 @@
 //! The table of versions on tiers. A version is one checkpoint of one application.
 //!
 //! Invariant owned here: each change of a version's state names the previous state, and is made
-//! only if the row still has that state. So two writers cannot both make the same change.
+//! only if the row still has that state. So of two concurrent changes, only one is made.
 
 mod replicas;
 
@@ -36,7 +36,7 @@ pub struct TierVersion {
     pub bytes: u64,
     /// Text that changes with the files of the fast copy: their number, sizes and times.
     pub stamp: String,
-    /// Place and progress.
+    /// State of the version.
     pub state: TierVersionState,
     /// Time at which the version was complete.
     pub written_at: Timestamp,
@@ -298,10 +298,9 @@ impl Tiers<'_> {
     }
 
     /// Changes the state of all demoted versions that a deletion of `fast_path` affects to
-    /// [`TierVersionState::Deleting`]. These are the version at this path, versions below this
-    /// path, and a version that contains this path. Must be called before the deletion begins. If
-    /// the endpoint is killed during the deletion, the state shows that the fast copies may be
-    /// incomplete.
+    /// [`TierVersionState::Deleting`]: the version at this path, versions below it, and a version
+    /// that contains it. Must be called before the deletion begins. If the endpoint is killed
+    /// during the deletion, the state shows that the fast copies may be incomplete.
     ///
     /// # Errors
     /// Errors of the database.
@@ -311,8 +310,8 @@ impl Tiers<'_> {
     }
 
     /// Changes the state of the versions whose fast copies were deleted to
-    /// [`TierVersionState::Slow`]. Also clears the field `transfer` of these versions. In this
-    /// state, the field is for the transfer that restores the version.
+    /// [`TierVersionState::Slow`]. Also clears the field `transfer`, which then means the transfer
+    /// that restores the version.
     ///
     /// # Errors
     /// Errors of the database.

@@ -1,6 +1,5 @@
 //! The writing thread. It groups waiting writes into one transaction, so that many callers share
-//! one sync of the disk. Each write has its own savepoint, so a failed write does not undo the
-//! other writes.
+//! one sync of the disk. Each write has its own savepoint: if it fails, the other writes stay.
 
 use super::connections::{Readers, Stuck};
 use super::sqlite::sql;

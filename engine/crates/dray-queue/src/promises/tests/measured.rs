@@ -132,7 +132,7 @@ fn who_has_no_gate_or_a_low_one_does_not_teach_that_the_link_gives_less() {
         for second in 0..5 {
             promises.replan(&[session(second * 80 * MEGA, None)], at(second));
         }
-        // A session that is listing a tree, or that has a low `rate_max` of its own.
+        // This session lists a tree, or has a low `rate_max` of its own.
         for second in 5..200 {
             let moved = (400 + 10 * (second - 5)) * MEGA;
             promises.replan(&[session(moved, granted)], at(second));

@@ -64,8 +64,8 @@ proptest! {
                 prop_assert_eq!(command, Command::Begin);
                 prop_assert_eq!(before.state, State::Queued);
             }
-            // A requested cancellation stays requested or takes effect after every command, except
-            // when all data is durable or lost.
+            // A command that does not end the transfer leaves a requested cancellation requested,
+            // and the transfer active.
             if before.state == State::Active
                 && matches!(before.wish, Some(Wish::Cancel | Wish::Purge))
                 && !at.state.is_terminal()

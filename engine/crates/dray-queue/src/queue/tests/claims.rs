@@ -30,7 +30,7 @@ fn a_transfer_runs_only_after_its_claim_is_admitted() {
     assert!(!can_run("one"));
     let begun = queue.begin(&id("one"), version("one")).expect("read");
     assert!(begun.is_none(), "no caller of the queue starts it");
-    // A change of the request does not release it.
+    // A patched transfer still waits for its claim.
     let patch = dray_api::Patch {
         priority: Some(7),
         ..Default::default()

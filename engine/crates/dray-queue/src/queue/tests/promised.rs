@@ -247,7 +247,7 @@ fn who_is_not_promised_is_told_so_however_many_notices_there_are() {
     let notices = queue.show(&alice, "one").expect("there").notices;
     assert_eq!(notices.len(), FAILURES_MAX);
     assert_eq!(notices.last().map(String::as_str), Some(NO_ROOM));
-    // A change of a running transfer behaves in the same way.
+    // A patch of a running transfer also adds the reason as a notice.
     let size = Patch {
         deadline: Some(None),
         ..Patch::default()
@@ -508,8 +508,7 @@ fn after_a_defect_in_what_is_told_nothing_is_promised_that_is_no_row() {
     let folder = tempfile::tempdir().expect("a folder");
     let queue = open(folder.path(), RATE);
     queue.submit(by("alice", due("one", 60))).expect("fits");
-    // Create the state that an interrupted write leaves: the broker has a promise, and the database
-    // has no row for this promise.
+    // Create the state that an interrupted write leaves: the broker has a promise without a row.
     let wanted = due("none", 30);
     let route = route(&wanted);
     let ask = Ask {

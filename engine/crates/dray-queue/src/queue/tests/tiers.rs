@@ -198,20 +198,20 @@ fn a_deletion_changes_the_versions_in_and_around_its_path() {
             |row: TierVersion| format!("{}/{} {}", row.application, row.version, row.state.word());
         rows.into_iter().map(name).collect()
     };
-    // A file of a version: the version is no longer whole. Another name with this beginning is.
+    // Deleting a file of version 1 makes version 1 incomplete, but not version 10.
     tiers.deletion_begins("/fast/a/1/part").expect("changed");
     assert_eq!(
         states(),
         ["a/10 demoted", "a/2 written", "a/1 deleting", "b/1 demoted"]
     );
-    // A file of a version was deleted, and not the version.
+    // After the deletion of one file, the version stays incomplete.
     tiers.deletion_ended("/fast/a/1/part").expect("changed");
     assert_eq!(states()[2], "a/1 deleting");
     let refused = tiers
         .hit(demoted, row("h", "alice", "/fast/a/1"))
         .expect_err("deleting");
     assert_eq!(refused.kind, ErrorKind::AlreadyExists);
-    // A folder of versions.
+    // Deleting the folder of all versions also deletes the demoted version 10.
     tiers.deletion_begins("/fast/a").expect("changed");
     tiers.deletion_ended("/fast/a").expect("changed");
     assert_eq!(
