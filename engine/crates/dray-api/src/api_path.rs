@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
 
-/// Maximum size of a path or URL as text in bytes. One byte of a path becomes at most three
-/// characters, so every path of up to 5461 bytes fits. The value is estimated, not measured.
+/// Maximum size in bytes of a path or URL as text. A byte of a path becomes at most three
+/// characters, so every path of up to 5461 bytes fits.
 pub const TEXT_BYTES_MAX: usize = 16 * 1024;
 
 /// A path of the API.
@@ -202,8 +202,8 @@ impl From<Side> for String {
 impl TryFrom<String> for Side {
     type Error = Error;
 
-    /// Reads the text form. It has no maximum length: an encoded name is longer than the name that
-    /// a request may contain.
+    /// Reads the text form. Unlike a request, it has no maximum length, because encoding makes a
+    /// name longer.
     fn try_from(text: String) -> Result<Self> {
         let path = |text: &str| {
             let bytes = url::decode(text.as_bytes()).map_err(|why| invalid(text, why))?;
@@ -213,9 +213,9 @@ impl TryFrom<String> for Side {
     }
 }
 
-/// Returns a URL or a path in a form that may be logged and quoted. Any text other than a path or a
-/// valid `dray://` URL may contain secrets, such as a user name and a password before the host, or
-/// a signature after the question mark. The function removes these parts from such a text.
+/// Returns a URL or a path in a form that may be logged and quoted. A text that is neither a path
+/// nor a valid `dray://` URL may contain secrets: a user name and a password before the host, or a
+/// signature after the question mark. These parts are removed.
 #[must_use]
 pub fn without_secrets(text: &str) -> Cow<'_, str> {
     if text.starts_with('/') || url::split(text.as_bytes()).is_ok() {

@@ -19,7 +19,7 @@ pub const TAPE_FILES_MAX: usize = 10_000;
 /// Name that means any endpoint in the metadata of a file.
 const ANY_SITE: &str = "dray";
 
-/// Number of paths of a call that the audit log contains.
+/// Maximum number of paths of a call that the audit log contains.
 const PATHS_LOGGED: usize = 100;
 
 /// Description of the tape API for clients that know only the host.

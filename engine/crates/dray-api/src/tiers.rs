@@ -4,7 +4,7 @@ use crate::timestamp::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Place and progress of a version.
+/// State of a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TierVersionState {
@@ -110,7 +110,7 @@ pub struct TierVersionAnswer {
     pub application: String,
     /// Number of the version.
     pub version: u64,
-    /// Place and progress.
+    /// State of the version.
     pub state: TierVersionState,
     /// API path of the fast copy.
     pub fast_path: String,
@@ -185,11 +185,11 @@ pub struct TierAnswer {
     pub dwpp: u64,
     /// Maximum bytes per period for which the tier never fills up; null if there is no bound.
     pub dwpp_max: Option<u64>,
-    /// Time at which the tier demotes; null if the expected bytes exceed the bound.
+    /// Time at which the tier demotes; null if the expected bytes exceed `dwpp_max`.
     pub pattern: Option<TierPattern>,
-    /// Bytes written in the period from which on demotions run while applications write.
+    /// Once this many bytes are written in the period, demotions run while applications write too.
     pub start: u64,
-    /// Bytes written in the period from which on demotions run at their maximum rate.
+    /// Once this many bytes are written in the period, demotions run at their maximum rate.
     pub full: u64,
     /// True if an application writes at present.
     pub is_writing: bool,

@@ -111,7 +111,7 @@ pub struct MissAnswer {
 pub struct EtaAnswer {
     /// Completion time if the transfer gets all unused rate.
     pub early: Timestamp,
-    /// Completion time at the planned rate; null if the transfer cannot complete at that rate.
+    /// Deadline, or the expected completion time if the deadline will be missed; null if unknown.
     pub late: Option<Timestamp>,
 }
 
