@@ -204,7 +204,8 @@ impl Access for Authenticator {
             );
             return Err(denied(action, path, cause));
         }
-        // The configuration names the owner and the roots of the endpoint's own transfers.
+        // The endpoint's own transfers need no rule of the root, as if they had scopes: the
+        // configuration names their owner and roots.
         self.ask_root(owner, by_token || is_own, action, path)
     }
 }
@@ -429,7 +430,8 @@ mod tests {
     fn a_token_is_no_certificate_whatever_its_subject_says() {
         for subject in ["/DC=ch/CN=alice", "/CN=a/emailAddress=a@example.org"] {
             assert!(is_certificate(subject), "{subject}");
-            // The principal of an issuer that was removed from the configuration, for example.
+            // Such a principal remains, for example, after its issuer was removed from the
+            // configuration.
             assert!(!is_certificate(&format!("{subject}@https://i.example")));
         }
         assert!(!is_certificate("alice@https://i.example"));

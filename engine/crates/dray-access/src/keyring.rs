@@ -85,8 +85,7 @@ enum Need {
     First,
 }
 
-/// A cloneable handle of the issuers and their keys. The head of the module describes the
-/// behaviour.
+/// A cloneable handle of the issuers and their keys.
 #[derive(Clone)]
 pub(super) struct Keyring(Arc<Inner>);
 
