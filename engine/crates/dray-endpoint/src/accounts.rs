@@ -95,8 +95,8 @@ impl Accounts {
     }
 
     /// Same as [`Accounts::act_as`], for work that needs data which only the endpoint's account can
-    /// read. `work` passes a question to its argument, and the calling thread computes `answer`
-    /// with the endpoint's account.
+    /// read. `work` passes each question to its argument. The calling thread, which has the
+    /// endpoint's account, answers the question with `answer`.
     ///
     /// # Errors
     /// The errors of [`Accounts::act_as`].

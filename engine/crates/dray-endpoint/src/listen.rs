@@ -8,7 +8,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 /// Maximum time to wait for an occupied address. A previous endpoint that is exiting may still hold
-/// the address. After a kill, 30 ms were measured on a busy host.
+/// the address. On a busy host, an address was free 30 ms after a kill (measured).
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Pause between two attempts to listen.

@@ -26,12 +26,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// a part. The value is estimated, not measured.
 const EXTRA_PART: u64 = 8;
 
-/// Memory for entries that are announced and not closed, in addition to 1/8 of the memory for
-/// buffers.
+/// Bytes of memory for entries that are announced and not closed. A further 1/8 of the memory for
+/// buffers is added.
 const LIVE_BYTES: u64 = 24 << 20;
 
-/// Memory of one entry at each end. Measured: 900 bytes with a name of usual length, and 1 700
-/// bytes with a name of 200 bytes.
+/// Bytes of memory for one entry at each end. Measured: 900 bytes with a name of usual length, and
+/// 1 700 bytes with a name of 200 bytes.
 const LIVE_ENTRY_BYTES: u64 = 2 << 10;
 
 /// Maximum number of entries of one session: two sync groups of small files.
@@ -43,7 +43,7 @@ const LIVE_ENTRIES_LEAST: u32 = 256;
 /// A new session gets at most 1/4 of the free entries. The value is estimated, not measured.
 const LIVE_ENTRIES_PART: u32 = 4;
 
-/// Memory for compiled patterns, in addition to 1/16 of the memory for buffers.
+/// Bytes of memory for compiled patterns. A further 1/16 of the memory for buffers is added.
 const PATTERN_BYTES: u64 = 40 << 20;
 
 /// Bounds on concurrent sessions.
@@ -294,7 +294,6 @@ impl Bounds {
     }
 
     /// Returns the maximum number of announced and not closed entries of all sessions.
-    /// [`LIVE_BYTES`] explains the memory for entries.
     fn live_entries_all(&self) -> u32 {
         let all = (self.memory / 8).saturating_add(LIVE_BYTES) / LIVE_ENTRY_BYTES;
         u32::try_from(all).unwrap_or(u32::MAX)

@@ -50,12 +50,14 @@ const HEAD_TIME: Duration = Duration::from_secs(60);
 /// Maximum time for which a peer may read no byte of a pending write.
 const WRITE_TIME: Duration = Duration::from_secs(30);
 
-/// Interval of pings to an HTTP/2 peer, and the maximum time for the answer to a ping.
+/// Interval of pings to an HTTP/2 peer.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(30);
+/// Maximum time for the answer to a ping.
 const ALIVE_TIME: Duration = Duration::from_secs(20);
 
-/// Maximum number and total size of the headers of a request. A token with many groups has 8 KiB.
+/// Maximum number of headers of a request.
 const HEADERS_MAX: usize = 64;
+/// Maximum total size in bytes of the headers of a request. A token with many groups has 8 KiB.
 const HEADER_BYTES_MAX: u32 = 64 * 1024;
 
 /// Maximum number of concurrent calls of one HTTP/2 connection.

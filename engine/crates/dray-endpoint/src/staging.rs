@@ -298,7 +298,8 @@ impl Stager<'_> {
     }
 }
 
-/// Returns the version that a request to a tier declares. The transfer is its demotion.
+/// Returns the version that a stage-out to a tier declares. The transfer of the stage-out is the
+/// demotion of that version.
 fn declared(tier: &ManagedTier, row: &StagedRow) -> Option<TierChange> {
     let request = &row.request;
     let now = clock::now();

@@ -65,16 +65,16 @@ use watch::{Noticed, Watch};
 /// Shortest interval between two scans of the fast roots.
 const SCAN: Duration = Duration::from_secs(2);
 
-/// Shortest interval between two scans after changes.
+/// Shortest interval between two scans after a change on a fast root was noticed.
 const HINTED: Duration = Duration::from_millis(100);
 
-/// Scans may take at most one part in this number of the time.
+/// Scans take at most 1/`SCAN_PART` of the time.
 const SCAN_PART: u32 = 10;
 
-/// While changes are noticed, scans may take at most one part in this number of the time.
+/// After a change was noticed, scans take at most 1/`HINTED_PART` of the time.
 const HINTED_PART: u32 = 3;
 
-/// Time after the last growth of a version for which applications count as writing.
+/// Applications count as writing until no version has grown for this time.
 const WRITING: Duration = Duration::from_secs(5);
 
 /// Time after which a failed demotion or deletion is tried again.
@@ -173,7 +173,8 @@ struct Memory {
     jobs: JobQueues<String>,
     /// Ids of the jobs in the queues.
     known_jobs: BTreeSet<String>,
-    /// Fast paths of the granted write jobs. Only the job completes its version.
+    /// Fast paths of the granted write jobs. Only the job, and no scan, makes the version at such a
+    /// path complete.
     granted: BTreeSet<String>,
     /// The demotions that run.
     followed: progress::Followed,
@@ -186,7 +187,7 @@ struct Memory {
     devices: Devices,
     /// The fast roots, in the order of the configuration.
     fast: Vec<FastRoot>,
-    /// Second fast copies of known versions at the last scan, with application and version.
+    /// Paths of second fast copies that the last scan found, each with application and version.
     second: Vec<(String, (String, u64))>,
 }
 
@@ -295,7 +296,8 @@ impl TierWorker<'_> {
 
 impl Memory {
     fn new(tier: &ManagedTier, roots: &Roots, rows: &[TierVersion], now: Timestamp) -> Self {
-        // The catalog has counted these versions in the period in which they became complete.
+        // The estimator has counted these versions, so the first scan must not count them as
+        // written.
         let known = rows.iter().map(|row| (row.fast_path.clone(), row.bytes));
         Self {
             estimator: plan::estimator(tier, rows, now),
@@ -365,7 +367,7 @@ impl Round<'_> {
     fn run(&mut self) -> Result<()> {
         let config = &self.tier.config;
         self.memory.roll(config, self.now);
-        // If the clock steps back, that must not delay a retry.
+        // `Instant`, so that a clock that steps back does not delay a retry.
         let now = Instant::now();
         self.memory.later.retain(|_, again| *again > now);
         let mut rows = self.rows()?;
@@ -411,8 +413,8 @@ impl Round<'_> {
             is_writing: self.memory.is_writing(),
             is_short: need.is_any(),
         };
-        // The ramp assumes that the whole capacity is free when a period begins, but older versions
-        // may still need space.
+        // Subtract the space that versions of earlier periods still need. The ramp assumes that all
+        // of `free` is free when a period begins.
         let backlog = plan::backlog(config, &rows, self.now);
         let free = config.capacity.0.saturating_sub(backlog) as f64;
         let planned = plan::plan(config, &self.tier.device, free, &moment);

@@ -34,7 +34,8 @@ struct Wanted {
     api: Arc<Api>,
     owner: Option<String>,
     transfer: Option<String>,
-    /// While this value exists, the transfers count as watched.
+    /// While this value exists, no transfer of `owner` or `transfer` is cancelled because of its
+    /// `bound_seconds`.
     _asking: Asking,
     /// While this value exists, the request counts as a request of its owner, and the connection of
     /// the request counts as busy.

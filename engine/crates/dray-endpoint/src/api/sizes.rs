@@ -1,4 +1,5 @@
-//! Measures the local sources of transfers into a tier, because a tier admits bytes.
+//! Measures the local sources of transfers into a tier: a tier needs the size of a transfer to
+//! admit it.
 
 use super::Api;
 use super::refusal::Answer;

@@ -211,7 +211,7 @@ pub(super) async fn archive_info(
         let until = Instant::now() + LOOK_UP_TIME;
         let mut found = Vec::with_capacity(paths.paths.len());
         for path in paths.paths {
-            // The document demands an answer about a part of the files if there are too many.
+            // The WLCG document demands a partial answer if there are too many files.
             if given.is_up() || (Instant::now() >= until && !found.is_empty()) {
                 break;
             }
@@ -371,7 +371,7 @@ impl Api {
         let live: Vec<String> = live.map(|file| file.copy.clone()).collect();
         for copy in self.queue.tape().cancelled(live)? {
             match self.queue.cancel(&actor(caller), &copy, true) {
-                // The file has no transfer yet, or its transfer has ended.
+                // Ignore these errors: the file has no transfer yet, or its transfer has ended.
                 Err(error)
                     if !matches!(error.kind, ErrorKind::NotFound | ErrorKind::AlreadyExists) =>
                 {

@@ -19,9 +19,8 @@ use dray_queue::{CandidateQuery, QueuedTransfer};
 use dray_sched::policy::{self, Load, Pair, Phase, Transfer, View};
 use std::collections::{HashMap, HashSet};
 
-/// Maximum number of queued transfers in the view of one decision. A *line* is the queue of one
-/// owner, activity and pair of endpoints. If there are more lines than this number, the next
-/// decision starts with the lines that this decision left out.
+/// Maximum number of queued transfers in the view of one decision. If the lines contain more, the
+/// next decision starts with the first line that this decision left out.
 const WAITING_MAX: usize = 2_000;
 
 /// Maximum number of transfers whose last session's end is remembered. For all other transfers, the

@@ -167,7 +167,8 @@ impl Stager<'_> {
         Ok((staged, true))
     }
 
-    /// Returns the version to restart from. Rows are sorted by application, the newest first.
+    /// Returns the newest version, or the one that the request names. Of equal versions on several
+    /// tiers, prefers the one with a fast copy.
     fn version(&self, caller: &Principal, request: &StagingRequest) -> Result<TierVersion> {
         let application = request.application.as_deref().unwrap_or_default();
         let mut newest: Option<TierVersion> = None;

@@ -368,7 +368,7 @@ fn each_entry_is_looked_at_right_before_it_goes() {
         let mut judge = |below: &dray_core::RelPath, seen: &Seen| {
             judged += 1;
             if judged == 1 && change {
-                // The other files change after the first check of all files.
+                // The other files change while the first file is checked.
                 for at in 0..6 {
                     let path = fixture.inside.join(format!("run/{at}"));
                     if !path.ends_with(below.to_string()) {

@@ -16,8 +16,8 @@ use dray_store::FileKind;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-/// Maximum time for which a transfer waits for space that is in use. Bytes that stay in use for
-/// longer than this count as bytes that cannot be freed.
+/// Maximum time for which a claim can wait for space in use. Bytes that stay in use for longer
+/// count as bytes that cannot be freed.
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(24 * 3_600);
 
 /// A transfer or a write job that asks for space on a tier.
@@ -38,7 +38,7 @@ pub struct SpaceRequest<'a> {
 /// The space that admitted transfers use, and the claims that wait.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
-    /// Bytes of admitted claims less the bytes of versions that they have completed.
+    /// Bytes of admitted claims, less the bytes of versions that their transfers have completed.
     pub(super) admitted: u64,
     /// Bytes that admitted transfers will still write, by fast root.
     pub(super) outstanding: BTreeMap<String, u64>,
@@ -67,7 +67,7 @@ pub(super) enum Claimant {
     Ticket,
 }
 
-/// A claim whose transfer has ended, and whose files no scan has measured yet.
+/// A claim that counts until a scan has measured the files of its transfer.
 #[derive(Debug, Clone)]
 pub(super) struct Lingering {
     pub(super) bytes: u64,
@@ -215,7 +215,8 @@ impl Round<'_> {
             lingering.remove(&id);
             live.insert(id, push);
         }
-        // The scan of this round may have begun before the end of the transfer.
+        // Keep the claim for one more scan: the scan of this round may have begun before the
+        // transfer ended.
         lingering.retain(|_, one| scans <= one.scans + 1);
         for one in lingering.values() {
             claims.admitted = claims.admitted.saturating_add(one.bytes);

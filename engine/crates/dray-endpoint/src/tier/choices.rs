@@ -70,8 +70,8 @@ pub(super) fn rates(
         backlog: moment.backlog - moment.moved,
     };
     let policy = policy(tier.policy);
-    // A policy that never demotes while applications write does not do so when space is short
-    // either. The writes then end.
+    // `maxbw` and `datawarp` never demote while applications write, not even if space is short.
+    // They demote when the writes have ended.
     let is_apart = matches!(
         tier.policy,
         TierPolicyName::Maxbw | TierPolicyName::Datawarp

@@ -25,9 +25,10 @@ pub(super) struct FastRoot {
     pub(super) clean: u64,
     /// Reason for which the root cannot be reached.
     pub(super) error: Option<String>,
-    /// True if the root had the file of the tier, or a fast copy, since the start of the endpoint.
+    /// True if the root had the tier's file (`identity`), or a fast copy, since the endpoint
+    /// started.
     is_known: bool,
-    /// True if the root had the file of the tier since the start of the endpoint.
+    /// True if the root had the tier's file since the endpoint started.
     has_file: bool,
 }
 
@@ -129,7 +130,8 @@ impl Round<'_> {
                 one.has_file |= has_file;
                 Ok(())
             }
-            // The tier could not create its file, and the application has deleted all versions.
+            // The tier could not create its file, and the application has deleted all versions. So
+            // an empty root is not an error.
             Err(error) if error.kind == ErrorKind::NotFound && one.is_known && !one.has_file => {
                 Ok(())
             }

@@ -81,7 +81,7 @@ fn check_root(root: &Root, name: &str, copies: &[ApiPath], kind: &str) -> Result
     // A copy that cannot be opened exists as well.
     let exists = |path: &RelPath| !matches!(root.beneath(path, OFlags::PATH), Err(Errno::NOENT));
     let file = RelPath::parse(name.as_bytes())?;
-    // The file is opened for reading, because a failed device still has names in the memory.
+    // Open the file for reading: a failed device can still have its names in the kernel's cache.
     match root.beneath(&file, OFlags::RDONLY) {
         Ok(_) | Err(Errno::ACCESS) => Ok(true),
         Err(Errno::OPNOTSUPP) => Ok(false),

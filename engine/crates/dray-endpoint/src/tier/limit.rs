@@ -208,7 +208,8 @@ mod tests {
         std::fs::write(&file, "").expect("made");
         let mut limit = limit(folder.path(), &["7:0", "7:1"]);
         limit.set(2e6).expect("written");
-        // A regular file has the last line only. The kernel takes each write separately.
+        // The regular file of this test has only the last line. The kernel takes each write
+        // separately.
         let read = std::fs::read_to_string(&file).expect("read");
         assert_eq!(read, "7:1 wbps=1000000\n");
         limit.set(1.0).expect("written");

@@ -159,11 +159,11 @@ pub(super) fn declare(estimator: &mut PeriodEstimator, tier: &ManagedTier, rows:
 /// The rates of a tier at one moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Planned {
-    /// `None` if the expected bytes exceed the bound.
+    /// Time at which the tier demotes. `None` if the expected bytes exceed the tier's bound.
     pub(super) pattern: Option<TierPattern>,
-    /// Bytes written in the period from which on demotions run while applications write.
+    /// Once this many bytes are written in the period, demotions run while applications write too.
     pub(super) start: f64,
-    /// Bytes written in the period from which on demotions run at their maximum rate.
+    /// Once this many bytes are written in the period, demotions run at their maximum rate.
     pub(super) full: f64,
     /// Rate of demotions in bytes per second.
     pub(super) read: f64,

@@ -17,7 +17,7 @@ const ROUND_BUSY: Duration = Duration::from_millis(200);
 /// Interval between two checks of the running demotions and of the events of the fast roots.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Interval between two of these checks while a demotion runs.
+/// Interval between two such checks while a demotion runs.
 const LOOK_BUSY: Duration = Duration::from_millis(20);
 
 /// Interval in seconds at which a session reports its progress. Between two reports the session
@@ -28,8 +28,8 @@ const REPORT_SECONDS: f64 = 0.1;
 /// submitted this long before the running demotion is due to have moved all its bytes.
 const LEAD_SECONDS: f64 = 0.05;
 
-/// The next demotion may start only when at most one part in this number of the running version's
-/// bytes is left to move.
+/// The next demotion may start only when at most 1/`LEAD_PART` of the running version's bytes is
+/// left to move.
 const LEAD_PART: f64 = 8.0;
 
 /// Stage of a running demotion.

@@ -1,9 +1,8 @@
 //! Claims of pushes: sessions in which another endpoint, or a program, writes to a fast root.
 //!
-//! If a ticket states a number of bytes, it claims this space from the issue of the ticket until
-//! the transfer or the ticket ends. A session that uses the ticket begins only after the claim is
-//! admitted. For a session without such a claim, the bytes of the files that the session has listed
-//! count.
+//! A ticket that states a number of bytes claims this space from its issue until the transfer or
+//! the ticket ends. A session that uses the ticket begins only after the claim is admitted. A
+//! session without such a claim uses as much space as the files that it has listed.
 
 use super::admission::{Claimant, Claims, Lingering, Waiting, completed_at};
 use super::fast_roots::root_of;

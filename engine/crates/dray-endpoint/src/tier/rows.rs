@@ -85,7 +85,8 @@ impl Round<'_> {
                 (Ended::NotYet, _) => continue,
                 // `record_demotions` has changed the row.
                 (Ended::Done(_), At::Demoting) => continue,
-                // The slow copy was not whole, so a replica was read.
+                // A replica was read, because the slow copy was not whole. So the version must be
+                // demoted again.
                 (Ended::Done(_), _) if !self.reads(id, &ApiPath::parse(&row.slow_path)?) => {
                     new.state = At::Written;
                     new.stamp = String::new();
@@ -158,7 +159,7 @@ impl Round<'_> {
                 self.judge(&look, measure, &mut changes, &mut gone);
             }
         }
-        // A fast copy that was deleted is written anew when its path appears again.
+        // Forget the size of a deleted fast copy. If its path appears again, it is written anew.
         self.memory.sizes = sizes;
         gone.extend(outdated(rows));
         let has_changed = !gone.is_empty() || !changes.is_empty();

@@ -25,7 +25,7 @@ pub(super) struct Trim {
     started: Option<Instant>,
     /// Begin of the next part; `None` if no deletion needs a TRIM.
     next: Option<u64>,
-    /// True if a deletion happened after the present pass had begun.
+    /// True if a deletion happened after the present pass over the file system had begun.
     is_due: bool,
     running: Option<Child>,
     /// Reason for which the device is not trimmed.

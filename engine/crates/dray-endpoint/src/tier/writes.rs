@@ -117,7 +117,7 @@ impl Tiers {
             fast_path: paths.fast.text(),
             slow_path: paths.slow.text(),
             placement,
-            // The job uses no device of the tier, so it waits for no device.
+            // A job that writes to the slow root uses no device of the tier, so it waits for none.
             state: if is_slow {
                 WriteState::Granted
             } else {
@@ -322,7 +322,7 @@ fn completed(job: &TierWrite, known: Option<TierVersion>, measure: &scan::Measur
     let stamp = measure.stamp();
     let is_fast = job.placement == WritePlacement::Fast;
     let is_kept = known.as_ref().is_some_and(|row| {
-        // A demotion ends before the next scan compares the files again.
+        // Keep the row of a running demotion. The next scan after the demotion compares the files.
         let is_same = row.stamp == stamp && !matches!(row.state, At::Deleting | At::Slow);
         is_fast && (row.state == At::Demoting || is_same)
     });

@@ -101,7 +101,7 @@ fn the_profile_of_an_attempt_covers_all_its_sessions() {
     assert_eq!(bottleneck, Some(StageWord::Write));
     assert_eq!(profile.source, [(StageWord::Credit, 5.0)].into());
     assert_eq!(profile.sink, [(StageWord::Write, 4.5)].into());
-    // The counters in the form in which the queue stores them.
+    // The stored form of the counters is read back unchanged.
     let counters = monitor.counters(&progress);
     let kept = serde_json::to_string(&counters).expect("JSON");
     assert_eq!(

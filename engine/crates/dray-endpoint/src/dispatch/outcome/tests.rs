@@ -87,8 +87,7 @@ fn the_end_of_a_session_decides_the_next_state() {
             Unreachable(full(End::Source)),
             ("turned away", Some(0)),
         ),
-        // The next replica is tried, and after the last replica the first one. Neither counts as a
-        // try.
+        // The next session reads the next replica, and after the last replica the sources.
         (&first, Refused(full(End::Source)), ("turned away", Some(1))),
         (
             &first,
