@@ -364,7 +364,7 @@ impl Promises {
     }
 
     /// Drops the promise of a transfer that has ended or is paused. `in_time` is true if the
-    /// promise was kept, and `None` if that is unknown.
+    /// promise was kept, false if it was missed, and `None` if the transfer counts as neither.
     pub fn end(&self, key: u64, in_time: Option<bool>) {
         let key = TransferKey(key);
         let mut state = self.state();

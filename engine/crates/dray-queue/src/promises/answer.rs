@@ -20,8 +20,8 @@ pub struct Given {
     pub(super) present: u64,
 }
 
-/// Notice for a request without a promise. Used where a search for an alternative would take too
-/// long.
+/// Notice for a best-effort request that gets no promise, where a search for an alternative would
+/// take too long.
 pub(crate) const NO_ROOM: &str = "not promised: the endpoint cannot move the transfer in time \
     without breaking other promises; POST /v1/admission returns a deadline that is possible";
 
@@ -58,8 +58,8 @@ pub struct NotAdmitted {
 }
 
 impl NotAdmitted {
-    /// Returns the refusal for requests that could not be promised at submission, but could be
-    /// promised by the time at which the refusal is explained.
+    /// Returns the refusal for requests that could not be promised at submission, but can be
+    /// promised now that the refusal is explained.
     pub(super) fn late(asks: &[Ask<'_>]) -> Self {
         let error = Error::new(
             ErrorKind::NotAdmitted,

@@ -22,7 +22,7 @@ pub(super) enum Shown {
     /// been listing a tree, or waiting for a disk.
     Perhaps,
     /// Strong evidence: the rate limits of all sessions together reached the estimated capacity,
-    /// and a session used its whole limit.
+    /// and a session with a rate limit wanted more.
     Enough,
 }
 

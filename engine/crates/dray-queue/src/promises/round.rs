@@ -126,8 +126,9 @@ impl Use {
         self.slow.zip(self.told.map(BytesPerSecond))
     }
 
-    /// Returns the session's usable rate if it must be reported to the broker again, because it was
-    /// set, removed, or changed by more than a tenth.
+    /// Returns `None` if the broker knows the session's usable rate. Otherwise returns the new
+    /// rate, or `Some(None)` if the session is no longer slow. A change of at most a tenth is not
+    /// reported.
     fn news(&mut self, now: Time) -> Option<Option<u64>> {
         let bound = self.bound(now);
         let is_same = match (self.told, bound) {

@@ -203,8 +203,8 @@ impl<'c> Level<'c> {
         Ok(None)
     }
 
-    /// Returns the column that contains the name of a line, the index of that column, and the
-    /// condition for this class and priority.
+    /// Returns the column with the name of a line, the SQL index to read by, and the SQL condition
+    /// for this class and priority.
     const fn words(&self) -> (&'static str, &'static str, &'static str) {
         match self.lines {
             Lines::Deadlines => ("line", "transfers_line", "class = ?1 AND priority = ?2"),

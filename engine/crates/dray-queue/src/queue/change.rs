@@ -265,7 +265,7 @@ pub(super) fn apply(
     if command == Command::Retry {
         renew(connection, row, now)?;
         row.write(connection)?;
-        // The request of this attempt is not changed here. So a retry that gets no promise is not
+        // A retry cannot lower the demands of its request. So a retry that gets no promise is not
         // refused: the transfer continues without a promise.
         row.note_all(promised::ask_again(
             connection,

@@ -79,8 +79,8 @@ impl Waits {
 pub(super) struct ClosedRoots(Mutex<HashMap<String, String>>);
 
 impl Tiers<'_> {
-    /// Closes the slow root of a tier for transfers, or opens it again. While a root is closed, no
-    /// transfer to it starts.
+    /// Closes the slow root `root` of a tier: no transfer to it starts. With `None`, opens the
+    /// tier's root again.
     pub fn close(&self, tier: &str, root: Option<&str>) {
         let mut closed = self.0.closed.0.lock_unpoisoned();
         match root {

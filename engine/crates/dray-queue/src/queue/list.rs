@@ -10,8 +10,8 @@ use dray_core::{End, Error, ErrorKind, Result};
 use rusqlite::types::{Value, ValueRef};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Size in bytes at which a page of transfers ends. Only the long columns of the rows count. A
-/// thousand transfers of usual size have 2 MiB.
+/// Size in bytes at which a page of transfers ends. Only the columns in [`LONG`] count. A thousand
+/// transfers of usual size have 2 MiB.
 const PAGE_BYTES_MAX: usize = 4 << 20;
 
 /// Maximum size in bytes of an answer that is not divided into pages.

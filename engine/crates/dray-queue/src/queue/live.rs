@@ -34,8 +34,7 @@ const SILENT: Duration = Duration::from_secs(10);
 
 const EVENT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time in seconds over which the present rate is smoothed. Bytes become durable in sync groups,
-/// every few seconds. The value is estimated, not measured.
+/// Time in seconds over which the present rate is smoothed. The value is estimated, not measured.
 const SMOOTH_SECONDS: f64 = 5.0;
 
 /// The counters of the present attempt of a transfer.

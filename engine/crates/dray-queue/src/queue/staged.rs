@@ -144,8 +144,8 @@ pub(super) fn check_reuse(
     )
 }
 
-/// Stores a row and replaces an earlier row with the same id. A later end of the earlier row's pin
-/// is kept.
+/// Stores a row and replaces an earlier row with the same id. If the earlier row's pin ends later,
+/// that end is kept.
 pub(super) fn put(connection: &Connection, staged: &StagedRow, now: Timestamp) -> Result<()> {
     let before = find(connection, &staged.id)?;
     let pin = before.and_then(|row| row.pinned_until);

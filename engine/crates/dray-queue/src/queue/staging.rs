@@ -187,7 +187,7 @@ impl Staging<'_> {
         Ok(found.is_some())
     }
 
-    /// Pins the fast copy until `until`, or removes its pin.
+    /// Pins the fast copy until `until`. With `None`, removes its pin.
     ///
     /// # Errors
     /// Errors of the database.

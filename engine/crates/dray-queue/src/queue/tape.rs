@@ -1,8 +1,8 @@
 //! The tables of tape requests: each request stages several files, and each file has one row.
 //!
-//! A file of a request becomes a staged copy with the id [`TapeFile::copy`]. When the transfer of
-//! this copy ends, the state of the file is stored, because the transfer may be deleted earlier
-//! than the file.
+//! A file of a request becomes a staged copy with the id [`TapeFile::copy`]. The row of the file
+//! can outlive the transfer of this copy. So it stores the state of the file when the transfer
+//! ends.
 //!
 //! Invariant owned here: once a file has a final state, the state never changes.
 

@@ -63,8 +63,8 @@ fn what_waits_says_since_when_it_could_have_begun() {
     let queue = queue();
     let before = clock::now();
     queue.submit(by("alice", request("plain"))).expect("taken");
-    // This time is in the future for the whole test, even on a slow host. The test sets the queue's
-    // clock.
+    // An hour ahead, so that the time stays in the future until the test passes a later time to
+    // `tick`.
     let soon = before.after(Duration::from_secs(3_600));
     let later = with("later", |one| one.not_before = Some(soon));
     queue.submit(by("alice", later)).expect("taken");

@@ -24,8 +24,7 @@ pub struct TierReplica {
     pub root: String,
     /// API path of the replica.
     pub path: String,
-    /// Text that changes with each demotion of the version. The replica has the contents of the
-    /// demotion with this text.
+    /// Text that identifies the demotion whose contents the replica has.
     pub stamp: String,
     /// Id of the transfer that makes the replica, or that made it.
     pub transfer: Option<String>,
