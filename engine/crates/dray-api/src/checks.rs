@@ -119,8 +119,8 @@ pub(crate) fn count(field: &str, count: usize, bounds: &RangeInclusive<usize>) -
     ))
 }
 
-/// Checks the number of items of a page or of a batch. A number above the limit is `LimitExceeded`
-/// instead of `InvalidRequest`.
+/// Checks that a page or a batch has 1 to [`crate::PAGE_MAX`] items. A larger number is the error
+/// `LimitExceeded`.
 pub(crate) fn page(field: &str, count: u64) -> Result<()> {
     let most = u64::from(crate::PAGE_MAX);
     match count {
