@@ -169,8 +169,8 @@ impl Stager<'_> {
         self.tiers.iter().filter(|_| is_version).find(fits)
     }
 
-    /// Returns true if the root is the root of the staging tier, or another fast root of a managed
-    /// tier with the same slow root.
+    /// Returns true if `root` is the endpoint's root of `tier`. For the fast tier, fast roots of
+    /// managed tiers with the endpoint's slow root count too.
     fn is_of(&self, root: &str, tier: Tier) -> Result<bool> {
         let own = self.root_of(tier)?.name();
         let slow = self.root_of(Tier::Slow)?.name();
@@ -338,8 +338,8 @@ fn conflict(cause: String, remedy: &str) -> Error {
     refused(ErrorKind::AlreadyExists, "evict the copy", cause, remedy)
 }
 
-/// Removes the fast copy of a row with the account of its owner. Returns the number of removed
-/// entries. The row of a bypass has no fast copy: the row ends, and no file is removed.
+/// Removes the fast copy of a row with the account of its owner, and marks the row as evicted.
+/// Returns the number of removed entries. The row of a bypass has no fast copy, and is only marked.
 ///
 /// # Errors
 /// The errors of [`Stager::evict`].
@@ -364,8 +364,8 @@ pub fn evict(
     };
     let mut removed = 0;
     if !row.request.bypass {
-        // The first call only checks all files, because the copy may be useless after the removal
-        // of some of its files.
+        // Check all files first. If one of them must stay, the removal of the others could make the
+        // copy useless.
         free(true)?;
         queue.tiers().deletion_begins(&row.fast_path)?;
         removed = free(false)?;

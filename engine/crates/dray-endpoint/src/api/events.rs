@@ -34,7 +34,7 @@ struct Wanted {
     api: Arc<Api>,
     owner: Option<String>,
     transfer: Option<String>,
-    /// While this value exists, no transfer of `owner` or `transfer` is cancelled because of its
+    /// While this value exists, the watched transfers are not cancelled because of their
     /// `bound_seconds`.
     _asking: Asking,
     /// While this value exists, the request counts as a request of its owner, and the connection of

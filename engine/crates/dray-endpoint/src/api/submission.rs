@@ -33,8 +33,8 @@ pub(super) const fn writing(overwrite: Overwrite) -> Action {
 }
 
 impl Api {
-    /// Checks everything about a request that can be checked before the transfer runs.
-    /// `size` has the bytes of the sources, if they were measured.
+    /// Checks everything about a request that can be checked before the transfer runs. `size` is
+    /// the size of the sources in bytes, if it was measured.
     pub(super) fn submission(
         &self,
         caller: &Principal,

@@ -17,9 +17,9 @@ use tokio::sync::Notify;
 /// all new callers out.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Number of slots for one address above the limit. On a connection in such a slot, the API refuses
-/// all calls except health checks, counters and cancellations. The value is estimated, not
-/// measured.
+/// Number of slots above the limit for connections from one address. On a connection in such a
+/// slot, the API refuses all calls except health checks, counters and cancellations. The value is
+/// estimated, not measured.
 const SPARE_OF_ADDRESS: usize = 8;
 /// Number of such slots for all addresses together. The value is estimated, not measured.
 const SPARE: usize = 32;

@@ -198,7 +198,8 @@ impl Chooser {
     }
 
     /// Asks the policy for a decision. `seen` has the queued transfers and those with a session.
-    /// `beside` has transfers outside the policy's control that also occupy slots.
+    /// `beside` has the promised transfers, which the policy does not control, but whose slots it
+    /// counts.
     pub(super) fn decide(
         &mut self,
         seen: &[TransferView],

@@ -14,8 +14,8 @@ use dray_sched::policy::Phase;
 use dray_sched::preemption::{self, FullLimit, Newcomer, Session};
 use std::collections::{HashMap, HashSet};
 
-/// Maximum number of promised transfers that one round starts. Each round looks at all promised
-/// transfers that are due.
+/// Maximum number of promised transfers that one round starts. Further transfers start in the next
+/// rounds.
 const BEGUN_MAX: usize = 256;
 
 /// Latest starts of the promised transfers in the plan, by id.

@@ -42,7 +42,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Returns the pair of a path in the slow root or in the fast root.
+    /// Returns both paths of a file. `text` is the path in the slow root or in the fast root.
     ///
     /// # Errors
     /// `InvalidName` or `PathEscapes` for an invalid path. `InvalidRequest` if the path is in

@@ -134,8 +134,8 @@ impl Tiers {
         }))
     }
 
-    /// Checks, with the results of the tier's last round, that the tier can hold `bytes` at some
-    /// time.
+    /// Checks, with the results of the tier's last round, that the tier can hold `bytes` within
+    /// [`WAIT_MAX`].
     pub(super) fn check_space(&self, tier: &Tier, bytes: u64) -> Result<()> {
         let seen = seen(tier);
         let space = Space {

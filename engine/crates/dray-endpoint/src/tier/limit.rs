@@ -148,8 +148,8 @@ fn disks_of(tier: &ManagedTier, roots: &Roots, devices: &Path) -> Result<Vec<Str
     Ok(disks)
 }
 
-/// Returns the device number of the disk that contains the given partition or is the given disk.
-/// Limits apply to disks, not to partitions. Returns `None` if the device is not a block device.
+/// Returns the device number of a disk, or of the disk of a partition: limits apply only to disks.
+/// Returns `None` if the device is not a block device.
 fn disk_of((major, minor): (u32, u32), devices: &Path) -> Option<String> {
     let device = devices.join(format!("{major}:{minor}"));
     if !device.exists() {

@@ -50,8 +50,8 @@ struct Follow {
     rate: f64,
     /// Number of moved bytes in the last report, and the time of the check that found this report.
     reported: (u64, Instant),
-    /// Bytes that would be left to move if all demotions had followed each other at their rates
-    /// without a pause. The number is negative if the demotions are late.
+    /// Bytes that would be left to move if this demotion and the ones before it had moved without a
+    /// pause. Negative if the demotion is late.
     due: f64,
     looked: Instant,
 }
@@ -176,8 +176,8 @@ impl Memory {
     }
 
     /// Waits for the next round of a tier: until a demotion advances, a fast root changes, or the
-    /// maximum interval has passed. A tier without a memory has had no round. Returns false if
-    /// the endpoint stops.
+    /// maximum interval has passed. `memory` is `None` before the first round. Returns false if the
+    /// endpoint stops.
     pub(super) fn pause(
         mut memory: Option<&mut Self>,
         queue: &Queue,

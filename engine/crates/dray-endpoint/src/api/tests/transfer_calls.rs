@@ -383,8 +383,8 @@ async fn the_size_limit_counts_the_stored_request() {
         request["selection"] = json!({"exclude": patterns});
         request
     };
-    // The body is below its limit, but the stored request with all default values exceeds the limit
-    // for requests.
+    // The body is below the limit for bodies. The stored request, with all default values, exceeds
+    // `REQUEST_BYTES_MAX`.
     let (code, told) = house.post("alice", "/v1/transfers", sized(1000)).await;
     assert_eq!(
         (code, &told["error"]["kind"]),
