@@ -93,7 +93,6 @@ pub struct Counts {
     pub refused: AtomicU64,
 }
 
-/// A transfer that has a promise.
 #[derive(Debug, Clone)]
 struct PromisedTransfer {
     id: Arc<str>,

@@ -361,7 +361,6 @@ fn not_found(id: &str) -> Error {
         .remedy("list your transfers with GET /v1/transfers")
 }
 
-/// Returns the next sequence number.
 fn next_seq(connection: &Connection) -> Result<i64> {
     connection
         .prepare_cached("UPDATE numbers SET value = value + 1 WHERE name = 'seq' RETURNING value")

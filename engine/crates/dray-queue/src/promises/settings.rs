@@ -74,7 +74,6 @@ impl Settings {
         self.shares.iter().find(is_of_peer)
     }
 
-    /// Returns the share of an owner.
     pub(super) fn share_of_owner(&self, owner: &str) -> Option<&Share> {
         let mut shares = self.shares.iter();
         shares.find(|share| share.owner.as_deref() == Some(owner))

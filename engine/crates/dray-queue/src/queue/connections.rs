@@ -19,7 +19,6 @@ const READERS: usize = 4;
 /// write waits for `BUSY_WAIT` first.
 const BUSY_MAX: u32 = 2;
 
-/// The connections that read.
 pub(super) struct Readers {
     path: PathBuf,
     all: Vec<Mutex<Connection>>,

@@ -14,7 +14,6 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// Size in bytes of the write buffer.
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// Maximum length of a line that is read, in bytes. The longest line contains a path of 64 KiB

@@ -127,7 +127,6 @@ pub(super) fn unjson<T: DeserializeOwned>(text: &str) -> rusqlite::Result<T> {
     })
 }
 
-/// Parses the name of a class.
 pub(super) fn class(word: &str) -> rusqlite::Result<Class> {
     unjson(&format!("\"{word}\""))
 }
@@ -301,7 +300,6 @@ impl Row {
         self.notices.drain(..over);
     }
 
-    /// Adds several notices.
     pub(super) fn note_all(&mut self, notices: impl IntoIterator<Item = String>) {
         notices.into_iter().for_each(|notice| self.note(notice));
     }

@@ -40,7 +40,6 @@ impl std::fmt::Debug for Settings {
 }
 
 impl Settings {
-    /// Returns the maximum numbers of transfers.
     pub(super) const fn limits(&self) -> Limits {
         Limits {
             all: self.transfers,

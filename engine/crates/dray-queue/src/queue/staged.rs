@@ -100,7 +100,6 @@ pub(super) fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<(StagedRow, i64)
     Ok((staged, row.get("seq")?))
 }
 
-/// Returns the row of a staged copy.
 pub(super) fn find(connection: &Connection, id: &str) -> Result<Option<StagedRow>> {
     let found = connection
         .prepare_cached("SELECT * FROM staging WHERE id = ?1")

@@ -262,7 +262,6 @@ fn write_group(
     is_promised
 }
 
-/// Answers a group of writes with an error.
 fn refuse(group: Vec<Write>, error: &Error) {
     for job in group {
         job(None).1(Err(error.clone()));

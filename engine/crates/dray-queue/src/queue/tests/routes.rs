@@ -14,7 +14,6 @@ use std::sync::Arc;
 /// A queue that the program of version 11 wrote, the last version without routes.
 const VERSION_11: &str = include_str!("version_11.sql");
 
-/// Returns the route of a request.
 pub(super) fn route(request: &Request) -> Route {
     Route::parse(request, |address| address.starts_with("a.example:")).expect("good")
 }
@@ -30,7 +29,6 @@ pub(super) fn retry(queue: &Queue, caller: &Actor, name: &str) -> Result<Transfe
     queue.retry(caller, name, along(any_route(), request))
 }
 
-/// Returns a submission with this route.
 fn along(route: Route, request: Request) -> Submission {
     Submission {
         request,

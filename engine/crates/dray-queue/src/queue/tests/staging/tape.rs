@@ -52,7 +52,6 @@ fn row(file: &TapeFile, owner: &str) -> StagedRow {
     }
 }
 
-/// Submits the transfer of a file.
 fn submit(queue: &QueueInFolder, file: &TapeFile, owner: &str) {
     let request = json!({"id": file.copy, "sources": [{"url": file.slow_path}],
         "destination": {"url": file.fast_path}});
