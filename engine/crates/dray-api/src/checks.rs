@@ -67,7 +67,6 @@ pub fn of_item(at: usize, mut error: Error) -> Error {
     error
 }
 
-/// Checks that a number is within its bounds.
 pub(crate) fn within<T: PartialOrd + Display>(
     field: &str,
     value: T,
@@ -83,7 +82,6 @@ pub(crate) fn within<T: PartialOrd + Display>(
     ))
 }
 
-/// Checks that an optional number is within its bounds.
 pub(crate) fn within_if<T: PartialOrd + Display + Copy>(
     field: &str,
     value: Option<T>,
@@ -107,7 +105,6 @@ pub(crate) fn text(field: &str, value: &str, bytes_max: usize) -> Result<()> {
     Ok(())
 }
 
-/// Checks that a number of items is within its bounds.
 pub(crate) fn count(field: &str, count: usize, bounds: &RangeInclusive<usize>) -> Result<()> {
     if bounds.contains(&count) {
         return Ok(());
@@ -140,7 +137,6 @@ pub(crate) fn page(field: &str, count: u64) -> Result<()> {
     }
 }
 
-/// Checks the labels of a transfer.
 pub(crate) fn labels(labels: &BTreeMap<String, String>) -> Result<()> {
     count("labels", labels.len(), &(0..=LABELS_MAX))?;
     for (key, value) in labels {
@@ -168,7 +164,6 @@ pub(crate) fn rates(low: Option<u64>, high: Option<u64>) -> Result<()> {
     }
 }
 
-/// Checks that an optional duration in seconds is within its bounds.
 pub(crate) fn seconds(field: &str, seconds: Option<u64>) -> Result<()> {
     within_if(field, seconds, &(1..=SECONDS_MAX))
 }
