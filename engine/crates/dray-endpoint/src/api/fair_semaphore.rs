@@ -103,7 +103,6 @@ impl State {
 }
 
 impl FairSemaphore {
-    /// Creates a semaphore with `places` permits.
     pub(super) fn new(places: usize) -> Self {
         let state = State {
             free: places,

@@ -163,7 +163,6 @@ impl Chooser {
         })
     }
 
-    /// Sets the line at which the next query starts.
     pub(super) fn go_on_from(&mut self, line: Option<String>) {
         self.from = line.unwrap_or_default();
     }

@@ -29,7 +29,6 @@ pub(super) struct Notes {
 }
 
 impl Notes {
-    /// Creates an empty list.
     pub(super) const fn new(queue: Arc<Queue>) -> Self {
         Self {
             queue,
@@ -39,7 +38,6 @@ impl Notes {
         }
     }
 
-    /// Adds a notice.
     pub(super) fn push(&mut self, note: Note) {
         if self.waiting.len() < NOTES_MAX {
             self.waiting.push(note);

@@ -158,7 +158,6 @@ fn renew(
     }
 }
 
-/// Returns the time halfway between `now` and `then`.
 fn half_way(now: Timestamp, then: Timestamp) -> Timestamp {
     let left = then.as_ms().saturating_sub(now.as_ms()).max(2_000);
     Timestamp::from_ms(now.as_ms() + left / 2)

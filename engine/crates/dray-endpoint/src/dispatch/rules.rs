@@ -50,7 +50,6 @@ pub(super) fn limits(rules: &Scheduling, config: &Config) -> Limits {
     }
 }
 
-/// The owner of a transfer, and its phase.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SessionPhase<'p> {
     pub(super) owner: &'p str,

@@ -9,7 +9,6 @@ use dray_config::{Config, Share};
 use dray_link::pace::{SharedRate, SharedRates};
 use std::sync::Arc;
 
-/// A configured bound on the rate.
 #[derive(Debug, Clone)]
 struct Bound {
     rate: u64,
@@ -27,7 +26,6 @@ impl Bound {
     }
 }
 
-/// All configured bounds of an endpoint.
 #[derive(Debug, Default)]
 pub(super) struct Rates {
     endpoint: Option<Bound>,

@@ -48,7 +48,6 @@ pub(super) struct Claims {
     pub(super) paths: Vec<String>,
 }
 
-/// A claim that waits for space.
 #[derive(Debug, Clone)]
 pub(super) struct Waiting {
     pub(super) id: String,

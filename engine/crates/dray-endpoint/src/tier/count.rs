@@ -37,7 +37,6 @@ impl Counters {
         add(&self.demotions_failed, 1);
     }
 
-    /// Counts a deleted fast copy.
     pub(super) fn deleted(&self, bytes: u64) {
         add(&self.deletions, 1);
         add(&self.deleted_bytes, bytes);

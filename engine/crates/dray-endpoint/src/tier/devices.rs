@@ -7,7 +7,6 @@ use dray_config::ManagedTier;
 use dray_config::roots::Roots;
 use std::path::PathBuf;
 
-/// The devices of the fast roots of a tier.
 #[derive(Debug)]
 pub(super) struct Devices {
     name: String,

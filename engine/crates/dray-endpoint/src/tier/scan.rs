@@ -51,7 +51,6 @@ impl Measure {
         format!("{}:{}:{:x}", self.files, self.bytes, self.times)
     }
 
-    /// Returns the number of files.
     pub(super) const fn files(&self) -> u64 {
         self.files
     }
