@@ -42,7 +42,6 @@ pub(crate) fn name(attributes: &[(&str, &str)]) -> Vec<u8> {
     tlv(0x30, &sets)
 }
 
-/// Encodes an extension.
 pub(crate) fn extension(oid: &[u8], is_critical: bool, value: &[u8]) -> Vec<u8> {
     let critical: &[u8] = if is_critical { &[1, 1, 0xff] } else { &[] };
     tlv(0x30, &[&tlv(6, &[oid]), critical, &tlv(4, &[value])])
