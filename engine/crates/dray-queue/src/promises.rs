@@ -246,8 +246,8 @@ impl Promises {
         Ok(given)
     }
 
-    /// Explains a refusal and offers alternatives. The broker reserves the offered capacity for a
-    /// while.
+    /// Explains a refusal and offers alternatives. The broker reserves the offered capacity until a
+    /// request uses the offer or the offer expires.
     #[must_use]
     pub fn explain(&self, asked: &[Asked], now: Timestamp) -> Box<NotAdmitted> {
         let asks: Vec<Ask<'_>> = asked.iter().map(Asked::ask).collect();
@@ -404,8 +404,8 @@ impl Promises {
 
     /// Returns the earliest and the latest expected end of a promised transfer. The earliest end
     /// assumes that the transfer gets all spare rate. The latest end is the deadline, or the end
-    /// that the plan expects if the deadline will be missed. Returns `None` if there are more than
-    /// `ETA_PROMISES_MAX` promises.
+    /// that the plan expects if the deadline will be missed. Returns `None` if the transfer has no
+    /// promise, or if there are more than `ETA_PROMISES_MAX` promises.
     #[must_use]
     pub fn eta(&self, id: &str, now: Timestamp) -> Option<(Timestamp, Option<Timestamp>)> {
         let state = self.state();

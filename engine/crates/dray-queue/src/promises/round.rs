@@ -239,8 +239,8 @@ impl BrokerState {
         let mut uses = HashMap::new();
         let shown = self.shown(seen);
         for one in seen {
-            // A session that is new to this module may already have moved many bytes. Count from
-            // its present number.
+            // A session that is new to this module may already have moved many bytes. Count only
+            // the bytes after `one.moved`.
             let mut used = (self.uses.remove(&one.session)).unwrap_or_else(|| Use {
                 last: one.moved,
                 ..Use::default()

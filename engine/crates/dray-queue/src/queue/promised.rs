@@ -15,8 +15,8 @@ use dray_core::{End, Error, ErrorKind, Result, TransferId};
 use rusqlite::{Connection, OptionalExtension};
 use std::collections::HashSet;
 
-/// Maximum number of transfers whose promises one tick asks for again, after a capacity has become
-/// known.
+/// Maximum number of transfers for which one tick asks again for promises, after a capacity has
+/// become known. The next tick continues with the remaining transfers.
 const AGAIN_MAX: usize = 100;
 
 /// Maximum number of notices in one write, because other calls wait for the write.

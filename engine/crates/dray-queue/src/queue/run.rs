@@ -187,7 +187,7 @@ impl Queue {
     /// transfer. Returns `None` if the transfer does not exist.
     ///
     /// # Errors
-    /// Errors of the database; `InvalidRequest` for a transfer of an older version without a route.
+    /// Errors of the database; `InvalidRequest` if an older version of dray stored no route.
     pub fn request_and_route(&self, id: &TransferId) -> Result<Option<(Request, Route)>> {
         let row = self.read(|connection| Row::find(connection, id.as_str()))?;
         row.map(|row| Ok((row.whole_request(), row.route()?.clone())))

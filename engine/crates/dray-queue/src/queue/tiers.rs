@@ -320,9 +320,9 @@ impl Tiers<'_> {
         self.change_state(fast_path, "-1", from, to)
     }
 
-    /// Changes the state of the versions at a path and below it. To include the versions that
-    /// contain the path, pass `above` as the SQL for the length of a version's path. To exclude
-    /// them, pass -1.
+    /// Changes the state from `from` to `to` for the versions at `fast_path` and below it. `above`
+    /// is an SQL number: `length(fast_path)` includes the versions that contain the path, and -1
+    /// excludes them.
     fn change_state(
         &self,
         fast_path: &str,
