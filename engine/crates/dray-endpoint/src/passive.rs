@@ -197,7 +197,7 @@ impl Passive {
             // give access to the whole folder.
             for claim in claims {
                 let claim = RelPath::parse(claim).map_err(|error| error.at(end))?;
-                // Refused, because the sink would create the folders in between and set their
+                // Refused, because the sink would create the intermediate folders and set their
                 // attributes without a check of permissions.
                 if claim.parent().is_some_and(|above| !above.is_root()) {
                     return Err(invalid(

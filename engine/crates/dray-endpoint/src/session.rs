@@ -265,8 +265,8 @@ impl SessionRunner {
         Ok(known.map(|(_, size)| size))
     }
 
-    /// Returns the size of a file. Returns `None` for a missing file, because the read reports the
-    /// error.
+    /// Returns the size of a file. Returns `None` if the size cannot be read; the transfer reports
+    /// the error when it reads the file.
     fn size_of(&self, path: &ApiPath) -> Option<u64> {
         let root = self.accounts.root(self.roots.find(path).ok()?).ok()?;
         let state = root.store().stat(&path.path).ok()??;

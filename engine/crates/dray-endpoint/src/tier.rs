@@ -296,8 +296,8 @@ impl TierWorker<'_> {
 
 impl Memory {
     fn new(tier: &ManagedTier, roots: &Roots, rows: &[TierVersion], now: Timestamp) -> Self {
-        // The estimator has counted these versions, so the first scan must not count them as
-        // written.
+        // The estimator has counted the versions in `rows`, so the first scan must not count them
+        // as written.
         let known = rows.iter().map(|row| (row.fast_path.clone(), row.bytes));
         Self {
             estimator: plan::estimator(tier, rows, now),

@@ -8,8 +8,8 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Minimum relative difference between the old and the new rate for which the limit is written
-/// again.
+/// The limit is written again only if the rate differs from the written rate by more than this
+/// part.
 const CHANGE: f64 = 0.05;
 
 /// Lowest limit in bytes per second. A lower limit would stop the applications.
@@ -148,8 +148,8 @@ fn disks_of(tier: &ManagedTier, roots: &Roots, devices: &Path) -> Result<Vec<Str
     Ok(disks)
 }
 
-/// Returns the device number of a disk, or of the disk of a partition: limits apply only to disks.
-/// Returns `None` if the device is not a block device.
+/// Returns the device number of a disk, because limits apply only to disks. For a partition,
+/// returns the number of its disk. Returns `None` if the device is not a block device.
 fn disk_of((major, minor): (u32, u32), devices: &Path) -> Option<String> {
     let device = devices.join(format!("{major}:{minor}"));
     if !device.exists() {

@@ -122,8 +122,8 @@ impl Round<'_> {
     /// changed.
     pub(super) fn scan(&mut self, rows: &[TierVersion]) -> Result<bool> {
         let (looks, unreadable) = self.look(rows)?;
-        // Keep the last known size of an unreadable version. Otherwise the version would count as
-        // growth when it is readable again.
+        // Keep the last known size of an unreadable version. Otherwise all its bytes would count as
+        // growth when the version is readable again.
         let mut sizes: HashMap<String, u64> = unreadable
             .keys()
             .filter_map(|path| Some((path.clone(), *self.memory.sizes.get(path)?)))
@@ -222,14 +222,13 @@ impl Round<'_> {
         let rule = self.tier.config.complete.as_ref();
         match look.row {
             // While a transfer copies the version, its row does not change. After the transfer, the
-            // stamp shows whether the slow copy has the present files.
+            // stamp shows whether the files have changed since the copy.
             Some(row) if row.state == At::Demoting => {}
             // An eviction was refused or interrupted before it removed a file.
             Some(row) if row.state == At::Deleting && row.stamp == stamp => {
                 changes.push(to(row, At::Demoted));
             }
-            // The files remain from an interrupted deletion, unless a file is younger than the slow
-            // copy.
+            // No file is younger than the slow copy: the files remain from an interrupted deletion.
             Some(row) if row.state == At::Deleting && !measure.is_younger(row.demoted_at) => {}
             // A staging call has declared the version before it was measured.
             Some(row) if row.stamp.is_empty() => {
