@@ -30,11 +30,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::runtime::Handle as Tokio;
 use tokio::sync::Semaphore;
 
-/// Maximum number of logged notices of one session, so that a source with a million changed files
-/// does not fill the log.
+/// Maximum number of logged notices of one session. Further notices are dropped, so that a source
+/// with a million changed files does not fill the log.
 const NOTICES_MAX: u32 = 100;
 
-/// Maximum number of characters of a path in the audit line of a refused session.
+/// Maximum number of characters of a path in the audit line of a refused session. A longer path is
+/// cut.
 const PATH_LETTERS_MAX: usize = 256;
 
 /// Divisor of the listener's maximum number of pending connections: the result is the number of

@@ -473,9 +473,9 @@ impl Round<'_> {
         Ok(complete.chain(incomplete).collect())
     }
 
-    /// Returns the bytes to delete, in total and on each device. Afterwards the fast roots hold at
-    /// most the watermark. The space above the watermark is divided evenly among the devices, and
-    /// each device has its part free.
+    /// Returns the bytes to delete, in total and on each device. After the deletion, the fast roots
+    /// hold at most the watermark. The space above the watermark is divided evenly among the
+    /// devices, and each device has its part free.
     fn shortage(&self, used: u64) -> Need {
         let config = &self.tier.config;
         let watermark = watermark(config);

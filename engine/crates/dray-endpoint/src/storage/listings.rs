@@ -11,8 +11,8 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Maximum number of names kept of one folder. With 255 bytes per name they take 9 MiB. The value
-/// is estimated, not measured.
+/// Maximum number of names kept of one folder. With names of 255 bytes they take 9 MiB, including
+/// 24 bytes for each `Vec`. The value is estimated, not measured.
 const NAMES_MAX: usize = 1 << 15;
 
 /// Maximum number of folders whose names are kept. The oldest list is dropped first. The value is

@@ -85,8 +85,8 @@ impl Round<'_> {
                 (Ended::NotYet, _) => continue,
                 // `record_demotions` has changed the row.
                 (Ended::Done(_), At::Demoting) => continue,
-                // A replica was read, because the slow copy was not whole. So the version must be
-                // demoted again.
+                // The transfer read a replica, because the slow copy was not complete. So the
+                // version must be demoted again.
                 (Ended::Done(_), _) if !self.reads(id, &ApiPath::parse(&row.slow_path)?) => {
                     new.state = At::Written;
                     new.stamp = String::new();
