@@ -74,7 +74,7 @@ def of_error(
 ) -> DrayTaskFailure | DrayTaskRetry:
     """Convert an error.
 
-    :param about: the transfer or connection, which the message starts with.
+    :param about: text before the message: the transfer or the connection.
     :param settings: settings of the connection that was used. An expired token is a temporary
         error, because the next try may find a new token. Other refusals are permanent.
     """
@@ -112,8 +112,6 @@ def is_unattended(transfer: Transfer) -> bool:
     """Return true if an endpoint cancelled a transfer because its ``bound_seconds`` had passed.
 
     The bound is the time after which an endpoint cancels a transfer that no caller asks for.
-
-    If the transfer is started again, its error is removed.
     """
     if transfer.state != "cancelled" or transfer.error is None:
         return False

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TaskKey", "key_of", "transfer_id"]
 
-#: Number of digits used of the digest's 64. With 128 bits, collisions are practically impossible.
+#: Number of hexadecimal digits of the digest in an id. 128 bits make collisions improbable.
 DIGEST_DIGITS = 32
 #: Maximum length of the readable part, because an id has at most 64 characters.
 WORD_CHARACTERS = 24

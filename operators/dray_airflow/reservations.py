@@ -94,7 +94,7 @@ def ended_runs(context: Context, namespace: str) -> IsEnded:
             try:
                 state = ti.get_dagrun_state(*run)
             except Exception as error:
-                # The run belongs to another Airflow or was deleted. It is not known to have ended.
+                # The run belongs to another Airflow or was deleted. So it does not count as ended.
                 log.info("the state of run %s of %s is not known: %s", run[1], run[0], error)
                 state = None
             known[run] = str(getattr(state, "value", state)) in ENDED_RUNS

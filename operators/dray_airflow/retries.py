@@ -34,7 +34,7 @@ WAITS: Mapping[str, int] = {
     # The lease of a process that no longer exists expires without any action.
     "lease_held": 60,
     "lease_lost": 15,
-    # A person must free space or repair a disk.
+    # A person must free space.
     "no_space": 600,
     "io": 60,
     "source_changed": 60,
@@ -58,7 +58,7 @@ def delay(kind: str, try_number: int) -> timedelta:
 
 
 class DrayRetryPolicy(RetryPolicy):
-    """Chooses the pause by the error.
+    """Chooses the pause by the kind of error.
 
     Permanent errors are not retried (docs/reference/airflow.md).
     """

@@ -56,7 +56,7 @@ def in_parts(items: Sequence[T], ask: Callable[[Sequence[T]], R]) -> Iterator[R]
 
 
 def find(client: Client, ids: Sequence[str]) -> dict[str, Transfer | None]:
-    """Return transfers by their ids."""
+    """Return transfers by their ids. An unknown id has the value ``None``."""
     found: dict[str, Transfer | None] = {}
     for batch in in_parts(ids, client.query):
         found.update(batch)

@@ -1,10 +1,10 @@
 """Divide a dataset into parts for mapped tasks, even in bytes and in files. Pure.
 
-:func:`plan_shards` of :func:`group_files` returns parts for
-    ``DrayTransferOperator.partial(...).expand_kwargs(...)``. A part needs only a few patterns,
-    however many files it has. The caller lists the files, because this module reads no storage.
-    An endpoint does not report the storage target of a file. If the caller knows the targets, the
-    parts are even by target too.
+:func:`plan_shards` divides the groups of :func:`group_files` into parts for
+``DrayTransferOperator.partial(...).expand_kwargs(...)``. A part needs only a few patterns, however
+many files it has. The caller lists the files, because this module reads no storage. An endpoint
+does not report the storage target of a file. If the caller knows the targets, the parts are even by
+target too.
 
 Invariant owned here: every file is in exactly one shard. The same files give the same shards, in
 any order, so that a retried task gets the same part.
@@ -244,7 +244,7 @@ class _Group(NamedTuple):
             elif self.is_deep:
                 found.append(_Group((*self.folder, prefix), None, True, part))
             else:
-                # This group has one file: its whole name is the prefix of the other names.
+                # This group has one file. The name of the file is the prefix of the other names.
                 found.append(_Group(self.folder, prefix, False, part))
         return found
 

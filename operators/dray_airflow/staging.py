@@ -160,7 +160,8 @@ def check_agreement(
 
     :param transfer_id: the argument of the task.
     :param is_evicted: the task evicts the fast copy afterwards.
-    :raises DrayTaskFailure: if they do. The message lists all contradictions.
+    :raises DrayTaskFailure: if arguments contradict each other or are missing. The message lists
+        all problems.
     """
     found: list[str] = []
     given = {

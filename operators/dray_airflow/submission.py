@@ -463,14 +463,14 @@ def _attach(wish: Wish, clients: Clients, found: Transfer) -> Begun | None:
     client = clients.of(wish.conn_id)
     first = str(_labels(found).get(FIRST_LABEL, ""))
     try:
-        # Submitting the same request again gives it new tickets.
+        # The same request again gives the transfer new tickets.
         transfer = wish.as_found(found).send(clients, _own_labels(wish, first))
     except DrayError as error:
         if error.kind != "already_exists":
             raise
-        # Either the transfer was submitted with another time, or it is being cancelled. In the
-        # second case the endpoint refuses a retry too. For a live transfer, a retry changes
-        # nothing.
+        # Either the transfer was submitted with another deadline or priority, or it is being
+        # cancelled. In the second case the endpoint refuses a retry too. For a live transfer, a
+        # retry changes nothing.
         try:
             transfer = client.retry(found.id)
         except DrayError as leaving:
@@ -481,8 +481,8 @@ def _attach(wish: Wish, clients: Clients, found: Transfer) -> Begun | None:
     story = "started again" if transfer.attempt != found.attempt else "attached"
     taken = _take_over(wish, client, transfer, first)
     if taken.state == "cancelled":
-        # The previous try cancelled the transfer just before it got our mark. With our mark, no
-        # earlier try can cancel it.
+        # The previous try cancelled the transfer just before the transfer got the mark of this try.
+        # With this mark, no earlier try can cancel the transfer.
         return None
     return Begun(taken, story)
 

@@ -118,8 +118,8 @@ def default_deferrable() -> bool:
 
     A configured ``[operators] default_deferrable`` decides. The default is true. Airflow's own
     default is false, but a transfer of several hours would then occupy a worker. An ``airflow.cfg``
-    that Airflow has generated contains all of Airflow's defaults. In such a file, the setting
-    counts only if it is true.
+    that Airflow has generated contains all of Airflow's defaults. In such a file, the setting is
+    ignored.
     """
     from airflow.configuration import conf
 

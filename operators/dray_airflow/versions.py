@@ -104,7 +104,8 @@ def fast_copies(client: Client, application: str, version: int | None) -> Sequen
     """Return the versions of an application whose fast copies can be evicted.
 
     :param version: number of the only version to evict. ``None`` means all versions.
-    :raises DrayTaskFailure: if there is no such version, or if one has no durable slow copy.
+    :raises DrayTaskFailure: if there is no such version.
+    :raises DrayTaskRetry: if a version has no complete slow copy yet.
     """
     found = _versions(client, application, version)
     which = "a version" if version is None else f"version {version}"

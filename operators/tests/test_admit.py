@@ -131,11 +131,10 @@ def test_a_set_that_does_not_fit_is_refused_with_a_deadline_that_does(
 
     def dag_of(dag_id: str) -> Loose:
         with make_dag(dag_id) as dag:
-            # Each transfer needs 30 s at the full rate. One fits before the deadline, and both do
-            # not.
+            # Each transfer needs 30 s at the full rate. Only one of them fits before the deadline.
             big = [move(f"big{n}", bytes_expected=30 * LINK) for n in range(2)]
             stop = EmptyOperator(task_id="stop", trigger_rule="all_skipped")
-            # The transfers never run, because this test does not need them.
+            # ``stop`` is skipped, so the transfers never run.
             admit(tasks=["big0", "big1"]) >> stop >> big
         return dag
 

@@ -113,7 +113,7 @@ def test_staging_that_does_not_fit_is_refused_before_the_run_starts(
     from dray_airflow.operators.stage import DrayStageInOperator
 
     with make_dag("stages_too_much") as dag:
-        # Each copy needs 30 s at the full rate. One fits before the deadline, and both do not.
+        # Each copy needs 30 s at the full rate. Only one of them fits before the deadline.
         big = [
             DrayStageInOperator(
                 task_id=f"big{n}",

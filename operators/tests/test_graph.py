@@ -175,10 +175,7 @@ def test_the_common_rate_is_the_least_at_which_every_path_fits(
 def test_a_task_in_time_leaves_enough_for_later_tasks(
     tasks: list[Task], left: int, more: int
 ) -> None:
-    """A task that is in time leaves later tasks enough time.
-
-    With more time, no deadline is earlier.
-    """
+    """No transfer is late if the run is in time. More time gives no transfer less slack."""
     plan = plan_deadlines(tasks, deadline=at(left), now=NOON)
     later = plan_deadlines(tasks, deadline=at(left + more), now=NOON)
     for name, found in plan.transfers.items():
@@ -327,7 +324,7 @@ def chain(*transfers: Task) -> list[Task]:
 
 
 def window(plan: DeadlinePlan, name: str, before: str | None = None) -> float:
-    """Return the seconds between the deadline of the transfer before and that of this transfer."""
+    """Return the seconds from the end of the transfer ``before`` to the deadline of ``name``."""
     begin = plan.now if before is None else plan.transfers[before].latest_finish
     return (plan.transfers[name].latest_finish - begin).total_seconds() - 5
 
@@ -412,7 +409,7 @@ def test_with_sizes_and_rates_partly_known_every_path_fits_if_it_can(
     plan = plan_deadlines(partly, deadline=at(left), now=NOON)
     named = {task.id: task for task in partly}
     paths = all_paths(named)
-    # The time at full rates, without time for tasks of unknown duration.
+    # The longest path in seconds at full rates. Tasks of unknown duration count as 0 s.
     least = max(
         sum(
             sum(cost(named[n], 0.0, 5.0))

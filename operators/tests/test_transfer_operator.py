@@ -164,7 +164,8 @@ def test_a_waiting_task_honours_the_outage_limit_of_its_connection(
     monkeypatch: pytest.MonkeyPatch,
     deferrable: bool,
 ) -> None:
-    # The client without the operator's retries would give up 5 s after its waiting time.
+    # The client gives up 5 s after this time. Only the operator retries for the whole outage of 14
+    # s.
     monkeypatch.setattr("dray_airflow.operators.waiting.LOG_SECONDS", 2.0)
     dag_id = f"away_{deferrable}".lower()
     safe: list[int] = []

@@ -1,1 +1,1 @@
-"""The deadline of a DAG run, and the deadlines of its transfers, derived from the run's."""
+"""Derive the deadlines of a run's transfers from the deadline of the DAG run."""

@@ -194,8 +194,9 @@ async def name_the_reason(
 
     :param context: Airflow's context for the callback of a deadline: the run and the deadline.
     :param dray_conn_ids: connections of the endpoints that drive the run's transfers.
-    :param is_early: true before the deadline. The function then reports only failed transfers, and
-        transfers whose promise will be missed according to an endpoint.
+    :param is_early: true before the deadline. The function then ignores the run's deadline, and
+        ignores transfers that ended late. It still reports a transfer that exceeds its own
+        deadline.
     :returns: the line, or ``None`` if there is no delay to report yet.
     """
     run = context["dag_run"]
@@ -255,8 +256,8 @@ def deadline_alerts(
     """Return deadline alerts for a DAG whose runs have a deadline in their conf.
 
     One alert fires at the deadline, and always notifies. The other alerts fire before the deadline.
-    An earlier alert notifies only if a transfer has failed, or if an endpoint predicts that a
-    promise will be missed.
+    An earlier alert notifies only if a transfer has failed, or is expected to miss its own
+    deadline.
 
     :param dray_conn_ids: connections of the endpoints that drive the run's transfers.
     :param looks: times before the deadline at which the earlier alerts fire.

@@ -93,7 +93,7 @@ def expect(task: Node, duration: timedelta | float) -> Node:
     For a DrayTransferOperator, use its argument ``expected_duration`` instead. For a task without a
     declared duration, the plan uses the median of past runs.
 
-    :param task: an operator, or the result of a ``@task`` function. It must be in a DAG already.
+    :param task: an operator, or the result of a ``@task`` function. The task must be in a DAG.
     :param duration: a duration, or a number of seconds.
     :returns: the task, for chaining.
     :raises ValueError: for a negative duration.
@@ -160,7 +160,7 @@ def plan_for(context: Context, now: datetime | None = None) -> DeadlinePlan | No
 
 
 def run_begin(run: object) -> datetime:
-    """Return the time at which a run was due. A duration in its conf counts from this time."""
+    """Return the time at which a run was due. A deadline given as a duration counts from it."""
     begin = getattr(run, "run_after", None) or getattr(run, "start_date", None)
     return begin if isinstance(begin, datetime) else datetime.now(timezone.utc)
 
@@ -217,8 +217,9 @@ def _alert_time(alert: Any, run: Any) -> RunDeadline | None:  # noqa: ANN401 - A
 def _queued_at(run: Any, interval: timedelta) -> datetime | None:  # noqa: ANN401 - Airflow's own
     """Estimate the time at which a run was queued, which a worker cannot read.
 
-    The estimate is the time at which the run was due, or at which it started. A run that catches up
-    was due long before it was queued, and starts as soon as Airflow permits.
+    The estimate is the time at which the run was due. If the run started ``interval`` or more after
+    that time, the estimate is the start instead: a run that catches up was due long before it was
+    queued, and starts as soon as Airflow permits.
     """
     due = getattr(run, "run_after", None)
     start = getattr(run, "start_date", None)
@@ -294,7 +295,10 @@ def _has_to_be_known(
     dag: DAG,
     states: Mapping[str, Instances],
 ) -> bool:
-    """Return true if an unfinished task has no declared duration, so its history is needed."""
+    """Return true if the plan needs an unfinished task's history.
+
+    The history supplies a duration that is not declared, and an unknown number of instances.
+    """
     task = task_from(operator, dag, None, states.get(operator.task_id))
     if not task.is_counted or task.state in ENDED:
         return False

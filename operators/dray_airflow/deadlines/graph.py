@@ -188,7 +188,7 @@ class TransferDeadline:
 
 @dataclass(frozen=True, slots=True)
 class DeadlinePlan:
-    """The result of planning.
+    """The planned deadlines of the transfers of a run.
 
     :param deadline: deadline of the whole run, with a time zone.
     :param now: time of the planning, with a time zone.
@@ -215,7 +215,7 @@ class DeadlinePlan:
 
     @property
     def slack_seconds(self) -> float:
-        """Time by which all tasks could be later. Negative if the run is already late."""
+        """Seconds from the expected end to the deadline. Negative if the run is already late."""
         return (self.deadline - self.expected_finish).total_seconds()
 
     @property
@@ -469,9 +469,9 @@ class _Graph:
 
         The length of a path is a linear function of the time per unit. The search starts with a
         time per unit that is too long or just right. Each step finds the path that is longest at
-        the current time per unit, and reduces the time per unit until this path fits. The result is
-        never too short, because every path must fit. In each step the longest path has less work
-        than in the step before, so the search ends.
+        the current time per unit, and reduces the time per unit to the longest with which this path
+        fits. In each step the longest path has less work than in the step before, so the search
+        ends.
         """
         left = self.left
         works = [weight.work for weight in weights.values() if weight.work]
@@ -508,7 +508,7 @@ class _Graph:
         transfer of known size without a reported rate gets at most this share. If time remains,
         the factor stretches all durations equally. If the time is too short, the factor is 1.
         Transfers of known size and rate then keep their durations, because their endpoints cannot
-        be faster. The other transfers share the rest.
+        be faster. The other transfers share the remaining time.
 
         :param rate: common rate of all transfers of known size. ``None`` means the rate of each
             transfer's endpoint. With a common rate, no duration is stretched.

@@ -55,8 +55,8 @@ class Known(NamedTuple):
 def known_of(operators: Iterable[Any], context: Context) -> dict[str, Known]:
     """Ask endpoints about transfers that have not started. Never raises.
 
-    :param operators: operators with one transfer each. Mapped operators are skipped, and operators
-        whose paths depend on other tasks.
+    :param operators: operators with one transfer each. If a path depends on another task, the
+        values of the operator stay unknown.
     :param context: context of the asking task, for templates.
     """
     found: dict[str, Known] = {}
@@ -78,7 +78,7 @@ def known_of(operators: Iterable[Any], context: Context) -> dict[str, Known]:
 
 
 class _Clients:
-    """Clients by connection, with short timeouts. A client that has failed is not used again."""
+    """Clients by connection, with short timeouts. A connection without a client is not retried."""
 
     def __init__(self) -> None:
         self._open: dict[str, tuple[Client, Settings] | Exception] = {}
@@ -138,7 +138,7 @@ def _ask(operator: Any, context: Context, clients: _Clients) -> Known:  # noqa: 
 
 
 def rate_at(client: Client, source: str, destination: str) -> float | None:
-    """Return the rate that an endpoint could promise to a transfer, or ``None`` without an answer.
+    """Return the rate that an endpoint could promise to a transfer. ``None`` if not reported.
 
     :param source: URL, or path at this endpoint.
     :param destination: URL, or path at this endpoint.

@@ -45,7 +45,7 @@ class ConfDeadline(BaseDeadlineReference):
     def __post_init__(self) -> None:
         """Check the Airflow version.
 
-        :raises RuntimeError: if it is too old.
+        :raises RuntimeError: before Airflow 3.2.
         """
         if not HAS_CUSTOM_DEADLINES:
             found = ".".join(map(str, AIRFLOW_VERSION))

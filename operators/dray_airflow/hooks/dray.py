@@ -107,7 +107,7 @@ class Settings:
 def settings_of(connection: Connection) -> Settings:
     """Parse a connection. Pure: no file or connection is opened.
 
-    :raises DrayTaskFailure: if it is invalid. The message names the connection and the field.
+    :raises DrayTaskFailure: if the connection is invalid. The message names the field.
     """
     conn_id = connection.conn_id
     extra = _extra(conn_id, connection.extra)

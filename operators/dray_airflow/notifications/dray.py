@@ -1,8 +1,8 @@
 """Notify users if retries are exhausted, or if a deadline is missed or will be missed.
 
 Used as the ``on_failure_callback`` of a task, or as the callback of a deadline alert. The message
-includes the reason. It goes to the log, and to a chat's webhook and by mail if connections for
-these are given.
+includes the reason. The message goes to the log. With ``webhook_conn_id`` it also goes to a chat's
+webhook, and with ``to`` by mail.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class DrayNotifier(BaseNotifier):
         is refused, because the path may be secret, and Airflow keeps only passwords out of logs.
     :param to: mail addresses, used with Airflow's ``smtp`` provider.
     :param smtp_conn_id: connection of the ``smtp`` provider.
-    :param is_early: for an alert before the deadline: notify only if a transfer has failed, or if
-        an endpoint predicts that a promise will be missed.
+    :param is_early: for an alert before the deadline: notify only if a transfer has failed, or is
+        expected to miss its own deadline.
     :param context: context that Airflow passes if it awaits the notifier.
     """
 

@@ -4,7 +4,8 @@ An endpoint promises a deadline or a rate only to transfers in its queue. So the
 placeholder for each transfer that has not started. A placeholder has the same size, roots and
 deadline as the transfer, but its source file does not exist. So a placeholder never moves data, and
 cannot copy data that is still being written. The transfer of the task replaces the placeholder. If
-no transfer is submitted, the placeholder ends at its start time.
+the task submits no transfer, the endpoint cancels the placeholder one second before the start time
+of the placeholder.
 
 A staged copy is a transfer between two roots of one endpoint. So the placeholder of a staged copy
 is also a transfer between these two roots.
@@ -217,7 +218,7 @@ class DrayAdmitOperator(BaseOperator):
         }
 
     def _give_back(self, kept: list[tuple[Client, str]]) -> None:
-        """Cancel the reservations at reachable endpoints. Others end at their start times."""
+        """Cancel the reservations at reachable endpoints. The others end at their start times."""
         from dray.errors import DrayError
 
         for client, held in kept:
@@ -427,8 +428,8 @@ class DrayAdmitOperator(BaseOperator):
             ]
             if not late:
                 return None
-            # A transfer may be refused because of another one in the set. So the shift is at least
-            # one second.
+            # ``earliest_finish`` may be before the deadline, if another transfer of the set is the
+            # reason for the refusal. So the shift grows by at least one second.
             shift += max(max(late), timedelta(seconds=1))
             later = [dataclasses.replace(want, deadline=want.deadline + shift) for want in wanted]
             answer = could_be(

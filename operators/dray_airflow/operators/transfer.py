@@ -361,7 +361,7 @@ class DrayTransferOperator(WaitingOperator):
         return dataclasses.replace(errand, submit=reserved_submit(context, settings))
 
     def _by_deadline(self, context: Context, errand: Errand) -> Errand:
-        """If the task has no deadline, add the one that follows from the run's deadline."""
+        """If the task has no deadline, add the deadline that follows from the run's deadline."""
         found = self._time_left(context)
         if found is None:
             return errand

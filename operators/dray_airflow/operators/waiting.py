@@ -176,10 +176,10 @@ class WaitingOperator(BaseOperator):
         except Exception as error:
             self.log.warning("cannot store transfer %s for the task's page: %s", id, error)
 
-    # The next three methods store an attempt of the transfer that earlier tries have started, and
-    # whose end no try has reported. A retry uses the result of this attempt. If a user clears a
-    # task that has reported, the task must check everything again. Without Airflow's store, every
-    # try checks everything again.
+    # The next three methods read, store and remove the unreported attempt: an attempt of the
+    # transfer that a try has started, and whose end no try has reported. A retry uses the result of
+    # this attempt. A cleared task that has reported has no such attempt, so the endpoint checks all
+    # files again. Without Airflow's store, every try checks all files again.
 
     def _unreported(self, context: Context, wish: Wish) -> int | None:
         """Return the attempt for this request that earlier tries have started and not reported."""
@@ -278,7 +278,7 @@ class WaitingOperator(BaseOperator):
     def _wait_for(
         self, client: Client, settings: Settings, transfer: Transfer, seconds: float
     ) -> Transfer | None:
-        """Wait for this time.
+        """Wait at most ``seconds`` for the end of a transfer.
 
         Return ``None`` if the transfer still runs or its endpoint is unreachable.
         """
@@ -482,7 +482,7 @@ class WaitingOperator(BaseOperator):
                 transfer = self._look_for(client, hook.settings, id, is_brief=True)
         if not transfer.is_terminal:
             # Either the trigger gave up, or another caller has started the transfer again. The next
-            # try attaches to it.
+            # try attaches to the transfer.
             message = event.get("error") or f"it is {transfer.state} again"
             raise DrayTaskRetry(f"transfer {id}: {message}", str(event.get("kind", "other")))
         return transfer

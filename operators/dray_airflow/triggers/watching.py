@@ -180,8 +180,8 @@ class Watch:
             except DrayError as error:
                 if error.kind != "limit_exceeded" or len(batch) == 1:
                     raise
-                # The answer was too large. It has at most 16 MiB, and contains the request of each
-                # transfer. A request has up to 64 KiB.
+                # The answer was too large. An answer has at most 16 MiB, and contains the request
+                # of each transfer. A request has up to 64 KiB.
                 self._ids_max = len(batch) // 2
                 continue
             at += len(batch)
@@ -211,7 +211,7 @@ class Watch:
                         waiter.ended.set_result(transfer)
 
     async def _pause(self) -> None:
-        # Let ended waits be removed first. New waits are then queried immediately.
+        # Let the coroutines of ended transfers remove their waits first.
         await asyncio.sleep(0)
         self._news.clear()
         if not self._waiting:
@@ -225,7 +225,7 @@ class Watch:
         await asyncio.sleep(POLL_SECONDS / 10)
 
     async def _why_refused(self, hook: DrayHook, error: Exception) -> Exception | None:
-        """Return the reason why there is no new token. ``None`` if there may be one."""
+        """Return why there is no new token. ``None`` if the connection has a new token."""
         try:
             return None if await self._is_renewed(hook) else error
         except Exception as other:
