@@ -62,7 +62,7 @@ class Site:
 def site(rse: str, url: str, pin: str | None = None) -> Site:
     """Parse the attributes ``dray_url`` and ``dray_pin`` of an RSE.
 
-    :raises NoPlaceError: if they are invalid. The message has the RSE and the fault.
+    :raises NoPlaceError: if an attribute is invalid. The message names the RSE and the attribute.
     """
     match = _SITE.fullmatch(url)
     folder = "" if match is None else re.sub("/+", "/", match["folder"]).rstrip("/")

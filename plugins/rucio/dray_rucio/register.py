@@ -52,7 +52,7 @@ def register() -> None:
 def install() -> None:
     """Register the transfertool as soon as Rucio has loaded the module with the table.
 
-    For packages that Rucio loads before that module, or while it loads that module. If such a
+    Packages that Rucio loads before that module, or during its load, call this function. If such a
     package imported the module, the import would be circular.
     """
     if _is_loaded():
@@ -62,13 +62,13 @@ def install() -> None:
 
 
 def _is_loaded() -> bool:
-    """Return true if the module is loaded completely."""
+    """Return true if Rucio's module with the table is loaded completely."""
     spec = getattr(sys.modules.get(MODULE), "__spec__", None)
     return spec is not None and not getattr(spec, "_initializing", False)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the module with the table as the system does, and registers after the module is loaded.
+    """Finds the module with the table, and registers the transfertool after the module is loaded.
 
     If the module is already being loaded, registration waits until the next import.
     """

@@ -137,7 +137,7 @@ def at(wish: Wish, now: datetime) -> Wish:
 
 
 def without_wish(wish: Wish) -> Wish:
-    """Return a wish without the parts that an endpoint may refuse. It keeps a passed deadline."""
+    """Return a wish without the parts that an endpoint may refuse. A passed deadline is kept."""
     return Wish(passed=wish.passed)
 
 
@@ -155,7 +155,7 @@ def request_of(
     tries: int | None,
     resume: Literal["verify", "trust"] | None = None,
 ) -> Request:
-    """Return the request without its places. The RSEs of the sources are named in order.
+    """Return the request without sources and destination. A label names the sources' RSEs.
 
     With a deadline, the endpoint is asked for a promise. If the endpoint refuses the promise, the
     file is moved without it, because a late file is better for a rule than no file. A deadline that

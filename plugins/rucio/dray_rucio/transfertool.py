@@ -219,9 +219,9 @@ class DrayTransfertool(Transfertool):
         return {"http_message": f"transfer {transfer_id} has priority {priority}"}
 
     def _missing(self, hop: Any, looked: dict[str, DrayError | None]) -> str | None:  # noqa: ANN401 - Rucio's
-        """Return text about an unreachable endpoint of the hop.
+        """Return why a hop cannot start now. ``None`` if its destination and one source answer.
 
-        Each endpoint is called only once.
+        Each endpoint is called only once, because ``looked`` caches its answer.
         """
         try:
             error = _look_for(self.external_host, looked)
@@ -393,7 +393,7 @@ class DrayTransfertool(Transfertool):
         return file.request_id
 
     def _wrong_with(self, transfer: Transfer) -> str | None:
-        """Return why a finished transfer is no success: its path has a different file."""
+        """Return why a finished transfer is no success: its destination had a different file."""
         if transfer.state != "done" or not transfer.files.skipped:
             return None
         path = transfer.request["destination"]["url"]
