@@ -16,15 +16,15 @@ struct EndpointSettings {
 	std::string peer_key;
 	// File that contains the token for the endpoint.
 	std::string token_file;
-	// Each root of the endpoint: the path of its folder, without symbolic links, and the name of the
-	// root at the endpoint.
+	// The name of each root at the endpoint, and the path of the root's folder without symbolic links.
 	std::vector<std::pair<std::string, std::string>> roots;
 	// Maximum seconds to wait for an answer of the endpoint.
 	int wait_seconds = 3;
 };
 
-// If the words of a line are one of these settings, stores the setting and returns true. Throws
-// std::logic_error if the value is invalid. `wait_most` is the largest valid `wait_seconds`.
+// Stores the setting that the words of one line contain. Returns false if the words are not one of
+// these settings. Throws std::logic_error if the value is invalid. `wait_most` is the largest valid
+// `wait_seconds`.
 bool take_endpoint(const std::vector<std::string> &words, EndpointSettings &settings, int wait_most);
 
 // Checks that the settings, which were read from the file at `path`, are complete. Resolves the

@@ -38,7 +38,7 @@ std::string endpoint_path(XrdSfsFile &file, const Settings &settings)
 	XrdOucErrInfo answer;
 	int number = file.fctl(SFS_FCTL_GETFD, nullptr, answer) == SFS_OK ? answer.getErrInfo() : -1;
 	int how = number < 0 ? -1 : fcntl(number, F_GETFL);
-	// A client that may write a file may not always read it.
+	// The right to write a file does not include the right to read it.
 	if (how >= 0 && (how & O_ACCMODE) != O_RDONLY)
 		throw NoTicket(EACCES, "the file is not open for reading only");
 	struct stat opened;
@@ -86,8 +86,8 @@ public:
 		return prvPI ? prvPI->FSctl(command, length, words, file, error, client) : unknown(error);
 	}
 
-	// A request by path gets no ticket, because the server does not check the client's rights for
-	// it.
+	// A request by path gets no ticket, because the server does not check the client's rights for such
+	// a request.
 	int FSctl(const int command, XrdSfsFSctl &words, XrdOucErrInfo &error, const XrdSecEntity *client) override
 	{
 		return prvPI ? prvPI->FSctl(command, words, error, client) : unknown(error);

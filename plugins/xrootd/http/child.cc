@@ -178,7 +178,7 @@ std::string Child::ended()
 {
 	int status = 0;
 	pid_t waited;
-	// The program has ended and is still a zombie, so no other process can have its number.
+	// WNOWAIT leaves the ended program as a zombie, so no other process can get its number.
 	siginfo_t seen = {};
 	for (int tries = 0; tries < ending_tries; ++tries) {
 		if (waitid(P_PID, static_cast<id_t>(pid_), &seen, WEXITED | WNOHANG | WNOWAIT) != 0 ||

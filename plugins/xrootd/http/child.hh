@@ -34,7 +34,8 @@ public:
 	// Skips lines that are too long.
 	bool next(std::string &line);
 
-	// Waits until the program ends. Returns a description of its exit status.
+	// Waits at most 2 s for the program to end. Then kills the processes of its process group that
+	// still run. Returns a description of the program's exit status.
 	std::string ended();
 
 private:

@@ -20,7 +20,7 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
-// Seconds within which the program must read its request. After them the program counts as hanging.
+// Seconds within which the program must read its request. After this time the copy fails.
 constexpr int request_seconds = 30;
 
 // The latest state that the program has reported.

@@ -15,8 +15,9 @@ public:
 	// Registers a copy to `path` before its file is opened. Returns false if another copy to this
 	// path is in progress.
 	bool prepare(const std::string &path);
-	// Records that the file of a copy was opened or closed.
+	// Records that the file of a copy was opened.
 	void opened(const std::string &path);
+	// Records that the file of a copy was closed.
 	void closed(const std::string &path);
 	// Called when another client creates a file at `path`. Returns false if a copy to this path is
 	// in progress, because the file would take the copy's destination.

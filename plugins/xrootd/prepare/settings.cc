@@ -8,7 +8,8 @@ namespace {
 
 constexpr const char *known = "endpoint HOST:PORT, peer_key sha256:HEX, token_file PATH, root NAME FOLDER, "
 			      "client_tokens yes|no, lifetime_seconds N or wait_seconds N";
-// A client waits for the answer, and each call occupies a thread of the server.
+// Largest valid `wait_seconds`. A client waits for the answer, and each call occupies a thread of
+// the server.
 constexpr int wait_most = 60;
 constexpr int lifetime_most = 316224000;
 

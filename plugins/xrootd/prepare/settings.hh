@@ -9,8 +9,8 @@
 namespace dray {
 
 struct Settings : EndpointSettings {
-	// True if the endpoint gets the token of a client that has logged in with one. Otherwise it
-	// always gets the token in `token_file`.
+	// True if the endpoint gets the token with which a client has logged in. For a client without a
+	// token, and if this is false, the endpoint gets the token in `token_file`.
 	bool client_tokens = false;
 	// Time for which a fast copy is kept, as an ISO 8601 duration. Empty: the endpoint's default.
 	std::string lifetime;

@@ -37,7 +37,7 @@ void check(const Answer &answer, const char *wanted)
 	throw Refused(number, is_for_client ? answer.cause() : "the dray endpoint cannot stage files now", said);
 }
 
-// Returns the body of an answer if it is of the given kind.
+// Returns the body of an answer. Throws Refused if `is_good` is false.
 nlohmann::json whole(const Answer &answer, bool is_good)
 {
 	if (!is_good)
@@ -139,7 +139,7 @@ std::string Stager::query(const std::string &id, const std::vector<Place> &files
 	Answer request = call("GET", "/v1/tape/stage/" + checked(id), nullptr, token);
 	std::map<std::string, File> known;
 	long long time = 0;
-	// An unknown request has no files. The answer still contains the places of the files.
+	// An unknown request has no files. The answer still contains where each file is stored.
 	if (request.status != "404") {
 		check(request, "200");
 		bool is_good = request.body.is_object() && request.body.contains("files") &&

@@ -173,17 +173,19 @@ int32_t dray_xrdcl_remove(const char *url, const char *path, int32_t folder,
 int32_t dray_xrdcl_set_mode(const char *url, const char *path, uint32_t mode,
                             struct dray_xrdcl_error *error);
 
-/* Set an extended attribute of a file, and read an attribute into `value`. The buffer must be
- * longer than the attribute. The second function returns the length of the attribute. */
+/* Sets an extended attribute of a file. */
 int32_t dray_xrdcl_set_attribute(const char *url, const char *path, const char *name, const char *value,
                                  struct dray_xrdcl_error *error);
+/* Reads an extended attribute of a file into `value`, and returns its length in bytes. The buffer
+ * must be longer than the attribute. */
 int64_t dray_xrdcl_attribute(const char *url, const char *path, const char *name, char *value,
                              uint64_t value_bytes, struct dray_xrdcl_error *error);
 
-/* Request a configuration value of the server, and the free space below a path. Both write the
- * answer to `answer`, with a zero byte at the end. */
+/* Writes a configuration value of the server to `answer`, with a zero byte at the end. */
 int32_t dray_xrdcl_config(const char *url, const char *what, char *answer, uint32_t answer_bytes,
                           struct dray_xrdcl_error *error);
+/* Writes the server's answer about the free space below a path to `answer`, with a zero byte at
+ * the end. */
 int32_t dray_xrdcl_space(const char *url, const char *path, char *answer, uint32_t answer_bytes,
                          struct dray_xrdcl_error *error);
 

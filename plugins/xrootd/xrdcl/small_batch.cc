@@ -368,7 +368,7 @@ class Renaming final : public Chain
 	Step m_step = Step::Move;
 };
 
-// Waits for all chains, and limits their number.
+// Waits for all chains, and limits the number of concurrent chains.
 class Count
 {
   public:

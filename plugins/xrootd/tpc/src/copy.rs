@@ -297,8 +297,8 @@ fn plan<'a>(
     let at = prepare::id_of(&[at, source.identity.clone()].join(&0))?;
     let destination = open_destination(&folder, target.local_root, Arc::clone(&store), &path, &at)?;
     placeholder.clear(target.destination)?;
-    // Fail, because another process has written to the server's empty file, or because the file was
-    // not a placeholder.
+    // If the file still exists, another process has written to the server's empty file, or the file
+    // was not a placeholder.
     if !target.may_replace && placeholder.is_there() {
         return Err(taken());
     }
@@ -456,9 +456,10 @@ impl Planned<'_> {
 }
 
 /// Returns true if the error concerns only the dray endpoint or the connection to it. For example,
-/// the endpoint may not read the file, it has another file of that name, or this process cannot
-/// open another socket. The source server also has the file and has granted access, so the copy can
-/// use that server. An error of the file itself would also occur at the source server.
+/// the endpoint lacks the permission to read the file, the endpoint has another file of that name,
+/// or this process cannot open another socket. The source server also has the file and has granted
+/// access, so the copy can use that server. An error of the file itself would also occur at the
+/// source server.
 fn is_of_the_way(error: &Error) -> bool {
     let lacks = error.end == End::Here && error.kind == ErrorKind::Busy;
     matches!(error.end, End::Source | End::Network) || lacks
