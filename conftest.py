@@ -1,3 +1,3 @@
-"""The package's own plug-in, also if the package is not installed but run from the tree."""
+"""Loads the fixtures of dray's pytest plug-in, also if dray is not installed."""
 
 pytest_plugins = ["dray.testing.plugin"]

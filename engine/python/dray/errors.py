@@ -162,6 +162,6 @@ def _rebuild(of: type[DrayError], message: str, fields: dict[str, Any]) -> DrayE
     # attributes are set here.
     error = of.__new__(of, message)
     error.message = message
-    # These may include attributes that other code has added, such as notes.
+    # ``fields`` may include attributes that other code has added, such as notes.
     error.__dict__.update(fields)
     return error

@@ -83,7 +83,7 @@ def with_id(request: Request) -> Request:
 
 
 def staging_with_id(request: StagingRequest) -> StagingRequest:
-    """Add an id to a staging request, for the same reason as :meth:`with_id`."""
+    """Add an id to a staging request, for the same reason as :func:`with_id`."""
     if request.id is not None:
         return request
     return dataclasses.replace(request, id=str(uuid.uuid4()))

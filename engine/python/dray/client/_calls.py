@@ -143,7 +143,7 @@ def _transfer_path(id: str, verb: str = "") -> str:
 
 
 def submit(request: Request) -> Call[answers.Transfer]:
-    """Submit a transfer. Repeatable: the request has an id, so a repetition attaches to it."""
+    """Submit a transfer. Repeatable: the id attaches a repetition to the first submission."""
     if request.id is None:
         raise AssertionError("an id is made before the first try")
     body = write(request)
@@ -389,7 +389,7 @@ def mkdir(path: str, *, parents: bool) -> Call[answers.Entry]:
 
 
 def rm(path: str, *, recursive: bool) -> Call[int]:
-    """Remove an entry. Not repeatable, because the name may belong to a new file by then."""
+    """Remove an entry. Not repeatable: a new file may have the name before the repetition."""
     body = {"path": path, "recursive": recursive}
     place = "/v1/storage/rm"
     return Call("remove the path", "POST", place, _removed, body=body, safety=Safety.ONCE)
@@ -403,7 +403,7 @@ def _removed(value: Json) -> int:
 
 
 def rename(path: str, to: str, *, replace: bool) -> Call[answers.Entry]:
-    """Rename an entry. Not repeatable, because another file may have the old name by then."""
+    """Rename an entry. Not repeatable: another file may have the old name before the repetition."""
     body = {"from": path, "to": to, "replace": replace}
     reader = _reader_of(answers.Entry)
     place = "/v1/storage/rename"

@@ -248,8 +248,8 @@ def wait(id: str, policy: Policy, seconds: float | None) -> Flow[Transfer]:
         hold = POLL_SECONDS if end is None else min(POLL_SECONDS, end - policy.clock())
         call = calls.wait(id, hold=hold)
         begun = policy.clock()
-        # The limit is later than the caller's, so that the last answer is not reported as an
-        # outage.
+        # The limit is up to 5 s after the caller's, so that a late last answer is not reported as
+        # an outage.
         limit = begun + call.hold_seconds + policy.outage_seconds
         if end is not None:
             limit = min(limit, max(end, begun + 1.0) + min(5.0, policy.seconds))

@@ -205,7 +205,7 @@ class StagingRequest:
     :param application: application that will use the copy.
     :param version: version of the application's data, such as the number of a checkpoint.
     :param period_seconds: time between checkpoints, with ``mtbf_seconds`` or ``nodes``.
-    :param replicas: number of durable copies at least. Only a tier with a replication group makes
+    :param replicas: minimum number of durable copies. Only a tier with a replication group makes
         more than 1.
     :param bypass: copy between the slow root and a third root, without a fast copy. The path in the
         third root is ``to`` for staging in, and ``path`` for staging out.
@@ -241,9 +241,10 @@ class WriteRequest:
 
     :param bytes: size of the version.
     :param id: as for a :class:`Request`. By default the client creates an id.
-    :param files: number of files of the version. The completion fails with another number.
+    :param files: number of files of the version. The job cannot be completed if the version has
+        another number of files.
     :param period_seconds: time between versions, with ``mtbf_seconds`` or ``nodes``.
-    :param lease_seconds: time after the last call about the job after which the job expires.
+    :param lease_seconds: time without a call about the job after which the job expires.
     """
 
     application: str

@@ -53,7 +53,7 @@ def plan(
     request: Request | None,
     lifetime_seconds: int | None,
 ) -> Plan:
-    """Return the calls to both endpoints in order."""
+    """Yield the calls to both endpoints in order. Return the submitted transfer."""
     _, source_path = parse_place(source_url)
     _, destination_path = parse_place(destination_url)
     template = request or Request(sources=(), destination="")

@@ -92,7 +92,8 @@ class Tier:
     :param limit_error: reason for which the endpoint cannot apply the configured limit of writes.
     :param trim_error: reason for which the endpoint cannot apply the configured TRIM.
     :param devices: the fast roots.
-    :param missing: bytes by which the free space is less than it should be.
+    :param missing: bytes that should be free but are not, because no further fast copies may be
+        deleted.
     :param restarts: number of requests of applications to restore a version.
     :param hits: number of these requests for which the fast copy of the version still existed.
     :param error: error of the last scan, if this scan failed.

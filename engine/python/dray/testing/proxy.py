@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 PIECE_BYTES = 1 << 18
 PREAMBLE_BYTES = 8
 DATA_CONNECTION = 2
-#: Size of a piece and length of a burst on a connection with a limited rate.
+#: Bytes of a piece on a connection with a limited rate.
 SLOW_PIECE_BYTES = 1 << 14
+#: Length of a burst on a connection with a limited rate, in seconds.
 SLOW_BURST_SECONDS = 0.05
 #: Polling interval of a frozen connection, in seconds.
 FROZEN_SECONDS = 0.02
@@ -25,9 +26,9 @@ class Connection:
 
     dialler: socket.socket
     listener: socket.socket
-    #: Number of bytes from the end that dialled (`dray cp`), and from the end that listens (`dray
-    #: serve`).
+    #: Number of bytes from the end that dialled (`dray cp`).
     up: int = 0
+    #: Number of bytes from the end that listens (`dray serve`).
     down: int = 0
     preamble: bytes = b""
     kept_up: bytearray = field(default_factory=bytearray)
@@ -79,7 +80,7 @@ class Proxy:
         self.upstream = upstream
         self.keep = keep
         self.bytes_per_second = bytes_per_second
-        #: Time at which the forwarded bytes have passed at the given rate.
+        #: Monotonic time until which `bytes_per_second` delays further data.
         self.free_at = 0.0
         self.rate_bytes_per_second = rate_bytes_per_second
         self.connections_max = connections_max

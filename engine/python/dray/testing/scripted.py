@@ -60,8 +60,8 @@ class Reply:
     """An answer.
 
     :param code: HTTP status.
-    :param pieces: the body in pieces. If there are several pieces, or if ``is_dropped`` or
-        ``between`` is set, each piece is sent as an HTTP chunk.
+    :param pieces: the body in pieces. Each piece is sent as an HTTP chunk if there are several
+        pieces, if ``is_dropped`` or ``between`` is set, or if the body is a stream of events.
     :param after: seconds before the answer.
     :param between: seconds between pieces.
     :param is_dropped: reset the connection after the pieces, before the end of the body.
