@@ -1,5 +1,6 @@
-//! Any bytes as a chain of certificates, and as a revocation list: no panic, and the accepted
-//! identity is the one whose certificate the trusted authority signed.
+//! Parses arbitrary bytes as a chain of certificates, as an authority and as a revocation list. No
+//! input may cause a panic. The only accepted identity is that of the one client certificate that
+//! the trusted authority has signed.
 #![no_main]
 
 use dray_auth::x509::{Revocation, Trust, public_key};
@@ -15,7 +16,8 @@ static TRUST: LazyLock<Trust> = LazyLock::new(|| {
     trust
 });
 
-/// Cuts the data at the lengths in the values themselves; the last part takes the rest.
+/// Splits the data into at most 20 parts at the lengths in the DER headers. A part without a valid
+/// length takes the rest.
 fn cut(mut data: &[u8]) -> Vec<&[u8]> {
     let mut parts = Vec::new();
     while !data.is_empty() && parts.len() < 20 {

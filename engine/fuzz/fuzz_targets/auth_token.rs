@@ -1,5 +1,6 @@
-//! Any bytes as a token, a key set and scopes: no panic, no token is accepted without a signature,
-//! no error contains the signature, no scope leaves its base.
+//! Parses arbitrary bytes as a token, as a key set and as scopes. No input may cause a panic. No
+//! token without a valid signature is accepted. No error contains the signature. No scope leaves
+//! its base.
 #![no_main]
 
 use base64::Engine;
@@ -12,7 +13,7 @@ use std::sync::LazyLock;
 
 const NOW: u64 = 1_800_000_000;
 const ISSUER: &str = "https://vo.example.org";
-/// The private half is in RFC 7517, and not here.
+/// A public key of RFC 7517. The private key is not in this file.
 const KEYS: &str = r#"{"keys":[{"kty":"EC","crv":"P-256","kid":"2",
     "x":"MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4",
     "y":"4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM"}]}"#;
@@ -42,8 +43,8 @@ fn refused(token: &[u8]) -> Error {
 
 fuzz_target!(|data: &[u8]| {
     refused(data);
-    // A line of header, the rest claims: assembled to a token, so that the fuzzer tests these and
-    // not base64.
+    // Build a token from the first line as the header and the rest as the claims. Otherwise the
+    // fuzzer would test only base64.
     if let Some(end) = data.iter().position(|byte| *byte == b'\n') {
         let (header, claims) = (&data[..end], &data[end + 1..]);
         let token = format!(
@@ -63,7 +64,7 @@ fuzz_target!(|data: &[u8]| {
     if let Ok(scopes) = Scopes::parse(text, &base) {
         for scope in scopes.as_slice() {
             assert!(scope.resource.path.starts_with(&base));
-            // Its text form parses to the same value, and it permits nothing outside itself.
+            // The text form of a resource must parse to the same resource.
             let shown = scope.resource.to_string();
             assert_eq!(Resource::parse(&shown), Ok(scope.resource.clone()));
         }

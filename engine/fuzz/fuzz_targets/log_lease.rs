@@ -1,4 +1,5 @@
-//! Any bytes as a lease file: no panic, and a parsed record is written unchanged.
+//! Parses arbitrary bytes as a lease file. No input may cause a panic. A parsed record is encoded
+//! unchanged.
 #![no_main]
 
 use dray_log::lease::{LEASE_BYTES, SLOT_BYTES, is_fenced, newest, next_epoch};

@@ -1,8 +1,10 @@
-//! Any bytes as an object log: no panic, bounded memory, no range outside a file; and the recovered
-//! state survives a resume and a compaction unchanged.
+//! Recovers an object log from arbitrary bytes. No input may cause a panic, unbounded memory use,
+//! or a range outside its file. The recovered state must survive a resume and a compaction
+//! unchanged.
 //!
-//! A fuzzer cannot guess a CRC, so the target writes the right one into every record that the log's
-//! own lengths lead to, except one record (the last two bytes choose it), which stays damaged.
+//! A fuzzer cannot guess a CRC. So the target writes the right CRC into every record that the
+//! lengths in the log lead to. It then repeats the test with one damaged record. The second-to-last
+//! byte of the input chooses this record.
 #![no_main]
 
 use dray_log::{MemoryFile, ObjectLog, Recovery, Tenure, UniversalLog, recover};

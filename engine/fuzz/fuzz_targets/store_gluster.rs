@@ -1,4 +1,5 @@
-//! Any bytes as the place of a GlusterFS file: no panic, and a bounded name.
+//! Parses arbitrary bytes as the place of a GlusterFS file. No input may cause a panic. The
+//! resulting name is never longer than the input.
 #![no_main]
 
 use dray_store::gluster::part_of;

@@ -1,4 +1,5 @@
-//! Any bytes as a Lustre layout: no panic, and stripes that were read are requested unchanged.
+//! Parses arbitrary bytes as a Lustre layout. No input may cause a panic. Parsed stripes must be
+//! the same after encoding and decoding.
 #![no_main]
 
 use dray_store::lustre::{LustreLayout, Stripes};

@@ -1,5 +1,5 @@
-//! The head of a block with any body: no panic, within the limits, and the same bytes when it is
-//! encoded again.
+//! Parses the head of a block from arbitrary bytes. No input may cause a panic. An accepted head is
+//! within the limits. A head without extensions has the same bytes when it is encoded again.
 #![no_main]
 
 use dray_wire::codec::{
@@ -14,13 +14,13 @@ fuzz_target!(|data: &[u8]| {
         segments_max: 40,
         ..Limits::default()
     };
-    // The payload follows the head in a golden block.
+    // Drop the payload, which follows the head in a golden block.
     let announced = data
         .first_chunk()
         .map_or(0, |length| u32::from_le_bytes(*length) as usize);
     let length = data.len().min(announced.saturating_add(PREFIX_BYTES));
     let mut data = data[..length].to_vec();
-    // Mostly blocks; sometimes another type.
+    // Make most inputs blocks. A type number of 0xf0 or more is kept.
     if let Some(number) = data.get_mut(4)
         && *number < 0xf0
     {

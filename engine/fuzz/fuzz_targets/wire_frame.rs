@@ -1,5 +1,5 @@
-//! One control frame with any body: no panic, and an accepted frame decodes to the same message
-//! after it is encoded again.
+//! Parses arbitrary bytes as one control frame. No input may cause a panic. An accepted frame
+//! decodes to the same message after it is encoded again.
 #![no_main]
 
 use dray_wire::codec::{PREFIX_BYTES, Prefix, decode, encode};

@@ -1,4 +1,4 @@
-//! Two HELLOs: both ends derive the same agreement, or both fail.
+//! Negotiates with two HELLO messages. Both ends derive the same agreement, or both fail.
 #![no_main]
 
 use dray_wire::codec::{PREFIX_BYTES, Prefix, decode, frame_type};
@@ -20,7 +20,7 @@ fn hello(frame: &[u8]) -> Option<Hello> {
 }
 
 fuzz_target!(|data: &[u8]| {
-    // Two successive frames, cut at the end that the first announces.
+    // Split the data into two frames where the first frame ends according to its length.
     let announced = data
         .first_chunk()
         .map_or(0, |length| u32::from_le_bytes(*length) as usize);

@@ -1,4 +1,6 @@
-//! The opening of a connection: preamble, challenge and join, unchanged and with the right CRC.
+//! Parses arbitrary bytes as the messages that open a connection: preamble, challenge and join.
+//! Tests challenge and join with the CRC of the input and with the right CRC. An accepted message
+//! is encoded to the same bytes.
 #![no_main]
 
 use dray_wire::codec::{

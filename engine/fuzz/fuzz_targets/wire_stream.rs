@@ -1,12 +1,12 @@
-//! A control connection in pieces: the same messages, and the same end, as in one piece; memory
-//! within the limit.
+//! Decodes a control connection in pieces. The messages and the end must be the same as in one
+//! piece. The decoder must hold no more bytes than its limit.
 #![no_main]
 
 use dray_wire::codec::{Decoder, PREFIX_BYTES};
 use dray_wire::message::{Limits, Message};
 use libfuzzer_sys::fuzz_target;
 
-/// Low, so that frames over the limit occur as well.
+/// Limit of a control frame in bytes. The limit is low, so that some frames exceed it.
 const CONTROL_BYTES_MAX: u32 = 1000;
 
 fn messages(stream: &[u8], piece_bytes: usize) -> (Vec<Message>, bool, bool) {
@@ -30,12 +30,12 @@ fn messages(stream: &[u8], piece_bytes: usize) -> (Vec<Message>, bool, bool) {
 }
 
 fuzz_target!(|data: &[u8]| {
-    // The last byte, so that a golden file is a valid stream.
+    // The last byte chooses the size of the pieces. The other bytes of a golden file stay in place.
     let Some((&choice, stream)) = data.split_last() else {
         return;
     };
     let mut stream = stream.to_vec();
-    // Every eighth stream keeps its CRCs.
+    // If the choice is a multiple of 8, the stream keeps its CRCs.
     if !choice.is_multiple_of(8) {
         dray_fuzz::seal_stream(&mut stream);
     }

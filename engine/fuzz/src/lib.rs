@@ -1,5 +1,5 @@
-//! Helpers of the fuzz targets. A fuzzer cannot guess a CRC, so the targets write the right one
-//! into their inputs and test the fields. The tests of dray-wire cover wrong CRCs.
+//! Helpers of the fuzz targets. A fuzzer cannot guess a CRC, so the targets write the right CRC
+//! into their inputs. The tests of dray-wire cover wrong CRCs.
 
 use dray_wire::codec::PREFIX_BYTES;
 
@@ -16,22 +16,23 @@ pub fn seal(frame: &mut [u8]) {
     frame[8..12].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Returns `data` as one frame: its first bytes are the prefix, with length and CRC corrected, the
-/// rest the body. A golden file is such a frame and thus a good first corpus.
+/// Returns `data` as one frame with the right length and CRC. The first bytes are the prefix, and
+/// the rest is the body. Returns `None` if `data` is shorter than a prefix.
 #[must_use]
 pub fn framed(data: &[u8]) -> Option<Vec<u8>> {
     if data.len() < PREFIX_BYTES {
         return None;
     }
     let mut frame = data.to_vec();
-    // Keep the type, and the flag that decoders read; other bits would only be refused.
+    // Clear all flags except the one that decoders read, and clear the reserved bytes. Decoders
+    // would only refuse other values.
     frame[5] &= 1;
     frame[6..8].fill(0);
     seal(&mut frame);
     Some(frame)
 }
 
-/// Walks a stream by its own lengths and writes the right CRC into every complete frame.
+/// Writes the right CRC into every complete frame of a stream.
 pub fn seal_stream(stream: &mut [u8]) {
     let mut rest = stream;
     while rest.len() >= PREFIX_BYTES {
