@@ -45,7 +45,8 @@ with DAG(
         "rate_max": "",
     },
     default_args={"retries": 4, "retry_delay": timedelta(seconds=5)},
-    # Notifies at the deadline, and five minutes before it if an endpoint predicts a miss.
+    # Notifies at the deadline. Also notifies five minutes before it if a transfer has failed, or is
+    # expected to miss its own deadline.
     deadline=deadline_alerts(
         dray_conn_ids=["dray_site", "dray_partner"], looks=[timedelta(minutes=5)]
     ),

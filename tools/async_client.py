@@ -2,7 +2,7 @@
 
 A method of the blocking client becomes a coroutine, and an iterator becomes an asynchronous
 iterator. Only the blocking client has the full documentation. The methods of the awaiting client
-refer to it.
+refer to the blocking client.
 """
 
 from __future__ import annotations

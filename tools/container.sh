@@ -60,14 +60,15 @@ install_missing() {
 }
 
 if [ "$engine" = podman ]; then
-    # netavark makes the networks with iptables and does not bring it; aardvark-dns gives the names.
+    # netavark makes the networks with iptables, but its package does not require iptables.
+    # aardvark-dns resolves the names of containers.
     if has dpkg-query; then
         install_missing podman buildah crun netavark aardvark-dns iptables python3-venv
     fi
     has podman || die "neither docker nor podman is here"
     [ "$(id -u)" = 0 ] || die "podman is used as root here: its networks give names to containers"
-    # All mounts of podman in a space of their own, which ends with this script. Where both kinds of
-    # control groups are mounted crun refuses to work; in that space the second is taken away.
+    # Run in a separate mount namespace, so that podman's mounts disappear when this script ends. If
+    # both versions of control groups are mounted, crun fails. So unmount the second version here.
     if [ "${DRAY_CONTAINER_SPACE:-}" != 1 ]; then
         DRAY_CONTAINER_SPACE=1 exec unshare --mount --propagation private -- "$0" "$@"
     fi
@@ -87,8 +88,8 @@ driver = "overlay"
 graphroot = "$store/images"
 runroot = "$store/run"
 CONF
-    # Bounds below those of any host: where the right to raise them is missing, asking for more than
-    # there is fails, and podman asks for a million.
+    # Use limits below those of any host. By default podman requests a limit of a million, which
+    # fails on a host where the script may not raise limits.
     cat >"$store/containers.conf" <<CONF
 [containers]
 default_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]
@@ -163,7 +164,7 @@ else
         mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
         debootstrap --variant=minbase bookworm "$work/root" "$mirror" >"$work/log" 2>&1 ||
             die "debootstrap failed: $(tail -n 3 "$work/log")"
-        # As the published image has it: Debian's newer Rust comes with the security updates.
+        # Add the sources of the published image. Debian's newer Rust is in the security updates.
         printf 'deb %s %s main\n' "$mirror" bookworm "$mirror" bookworm-updates \
             "${mirror%/debian}/debian-security" bookworm-security >"$work/root/etc/apt/sources.list"
         tar -C "$work/root" -c . | "$engine" import - "$stand_in" >/dev/null 2>&1
@@ -176,7 +177,8 @@ options=(--file "$root/docker/drayd.Dockerfile" --tag "$image"
     --build-arg "BASE=$base" --build-arg CARGO_PROFILE_RELEASE_LTO=off)
 authorities=/etc/ssl/certs/ca-certificates.crt
 [ ! -s "$authorities" ] || options+=(--secret "id=authorities,src=$authorities")
-# Docker's own format knows health checks; chroot asks least of the host.
+# Only Docker's format of images supports health checks. The isolation chroot needs the fewest
+# rights.
 [ "$engine" = docker ] || options+=(--format docker --isolation chroot --pull=never)
 begun=$SECONDS
 "$engine" build "${options[@]}" "$root" >"$root/.tools/container-build.log" 2>&1 ||
@@ -189,7 +191,7 @@ echo "built in $((SECONDS - begun)) s: $(mib "$image"), of which $(mib "$base") 
 
 in_client() { compose exec -T client /test.sh "$@"; }
 
-# What podman-compose tells itself is for whoever looks into a failure.
+# The log contains the messages of podman-compose, for the analysis of a failure.
 log=$root/.tools/container-compose.log
 say "Two sites and a client"
 compose up -d --no-build >"$log" 2>&1 || die "they do not start: $(tail -n 20 "$log")"
@@ -198,7 +200,7 @@ in_client
 say "The image's own check of health"
 for site in site-a site-b; do
     if [ "$engine" = podman ]; then
-        # Nothing but systemd would run it by itself.
+        # Start the check here, because podman leaves this to systemd.
         podman healthcheck run "${project}_${site}_1" || die "$site is not healthy"
     else
         for _ in $(seq 90); do
