@@ -22,7 +22,7 @@ from dray_airflow.operators.transfer import DrayTransferOperator
 from dray_airflow.triggers.file import DrayFolderTrigger
 
 # The detector takes a while to write a sample. A sample is complete if it has not changed for this
-# time.
+# number of seconds.
 QUIET_SECONDS = 5.0
 
 samples = Asset(

@@ -3,7 +3,7 @@
     python tools/config_page.py     rewrites docs/reference/configuration.md
 
 Only the block of TOML on the page is replaced, by the example that dray ships. A test compares the
-two.
+block with the example.
 """
 
 from __future__ import annotations

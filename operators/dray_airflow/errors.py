@@ -1,6 +1,6 @@
-"""Convert errors of dray to Airflow's. Permanent errors fail the task, and others are retried.
+"""Convert errors of dray to errors of Airflow. Airflow does not retry permanent errors.
 
-No other module converts them. Each message is one line with the file, the failed end (source or
+No other module converts errors. Each message is one line with the file, the failed end (source or
 destination), the cause and the remedy.
 """
 

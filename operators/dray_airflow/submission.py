@@ -3,7 +3,7 @@
 The id of the transfer is derived from the task (:mod:`dray_airflow.identity`), and the endpoint
 attaches a second submission to the first. This module adds two things. A later try may change
 deadline or priority without creating another request. A transfer that has ended is started again,
-and resumes from durable data. Only the destination knows which data is durable.
+and resumes from durable data.
 
 Each try marks the transfer with a label. A stopped try cancels the transfer only if the transfer
 has its mark. So a process that was wrongly assumed dead does not cancel the transfer of its

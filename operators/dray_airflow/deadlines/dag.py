@@ -108,7 +108,7 @@ def expect(task: Node, duration: timedelta | float) -> Node:
 
 
 def deadline_for(context: Context) -> TaskDeadline | None:
-    """Return the latest end of the running task's transfer that still lets the run be in time.
+    """Return the deadline of the running task's transfer, derived from the run's deadline.
 
     Every call computes the plan again, so the plan accounts for tasks that ended early or late. The
     function never raises. It returns ``None`` if the run has no deadline. After an error, it logs

@@ -2,7 +2,8 @@
 
 :func:`plan_deadlines` computes for each transfer the latest finish, the necessary rate, the slack,
 and the later tasks that determine the latest finish. This module does not import Airflow.
-:mod:`dray_airflow.deadlines.dag` supplies tasks, durations and states. The time is an argument.
+:mod:`dray_airflow.deadlines.dag` supplies tasks, durations and states. The current time is an
+argument.
 
 Invariant owned here: the latest finish of a transfer is the run's deadline minus the duration of
 the longest path after the transfer. So if the transfer ends by its latest finish, all later tasks
@@ -158,10 +159,9 @@ class TransferDeadline:
         return self.latest_finish > self.earliest_start
 
     def finish_of_next(self, now: datetime) -> datetime:
-        """Return the deadline of the instance that starts now: its part of the remaining time.
+        """Return the deadline of the instance that starts now.
 
-        If instances run one after the other, the first instance must not use the time of the
-        others.
+        If instances run one after another, each gets an equal part of the remaining time.
         """
         if self.rounds <= 1 or self.latest_finish <= now:
             return self.latest_finish

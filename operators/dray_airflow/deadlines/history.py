@@ -153,9 +153,9 @@ def states_of(context: Context, task_ids: Iterable[str]) -> dict[str, Instances]
 
 
 def sort_states(rows: Mapping[str, str | None], task_ids: Iterable[str]) -> dict[str, Instances]:
-    """Group rows by task.
+    """Group the API's rows by task.
 
-    The API names a row ``task``, or ``task_3`` for an instance of a mapped task.
+    A row is named ``task``, or ``task_3`` for an instance of a mapped task.
     """
     known = set(task_ids)
     found: dict[str, Instances] = defaultdict(Instances)

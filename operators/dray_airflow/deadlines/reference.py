@@ -1,8 +1,8 @@
 """The deadline in a run's conf, as a reference for Airflow's deadline alerts.
 
 Airflow evaluates the reference when a run is created, in the process that creates the run
-(api-server or scheduler). That process needs the plug-in. The deadlines of the run's transfers are
-derived from the same time.
+(api-server or scheduler). That process needs :mod:`dray_airflow.plugin`. The deadlines of the run's
+transfers are derived from this deadline.
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ class DrayAdmitOperator(BaseOperator):
             sets.setdefault(each.errand.conn_id, []).append(each)
         kept: list[tuple[Client, str]] = []
         reserved: dict[str, Any] = {}
-        # Stored before the requests, so that the listener at the end of the run knows all
+        # Store the ids before the requests, so that the listener at the end of the run knows all
         # reservations.
         context["ti"].xcom_push(
             key=RESERVED_KEY,
@@ -193,8 +193,8 @@ class DrayAdmitOperator(BaseOperator):
                         to_come = _to_come(clients.of(conn_id), each_set, left_out)
                         if not to_come:
                             continue
-                        # Stored before the call, because an interrupted submission may have been
-                        # accepted.
+                        # Store the ids before the call, because an interrupted submission may have
+                        # been accepted.
                         client = clients.of(conn_id)
                         kept += [(client, reservation_id(each.errand.id)) for each in to_come]
                         for want, transfer in self._keep(context, plan, clients, to_come):
@@ -491,7 +491,7 @@ def _follows_others(operator: Any) -> bool:  # noqa: ANN401 - an operator, mappe
 def _to_come(client: Client, wanted: list[Wanted], left_out: dict[str, str]) -> list[Wanted]:
     """Return the wanted transfers that are not live yet.
 
-    A transfer is live already if its task has started. This happens if the admission was cleared.
+    If a user clears this operator in a run, transfers of the run may be live already.
     """
     known = find(client, [each.errand.id for each in wanted])
     found = []
@@ -567,8 +567,8 @@ def _standing_for(context: Context, want: Wanted, clients: Clients, patience: fl
 
     def place(end: Any, *, is_source: bool) -> str:  # noqa: ANN401 - an End
         authority, path = end.split(clients.settings(end.conn_id))
-        # The task may read and write this path, but no file ever has it. The path is below the
-        # source, or next to the destination, because the destination's name must stay free.
+        # The task has the rights for this path, and no file ever has the path. The path is below
+        # the source, or next to the destination, because the destination's name must stay free.
         folder = path.rstrip("/") if is_source or path.endswith("/") else path.rpartition("/")[0]
         path = f"{folder}/{name}"
         return path if authority == active else f"dray://{authority}{path}"

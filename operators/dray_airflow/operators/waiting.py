@@ -217,7 +217,7 @@ class WaitingOperator(BaseOperator):
     def _forget(self, context: Context) -> None:
         """Remove the stored attempt.
 
-        After a clear by the user, the next try then checks everything again.
+        If a user then clears the task, the next try makes the endpoint check all files again.
         """
         store = task_state_store(context)
         if store is None:
@@ -243,7 +243,7 @@ class WaitingOperator(BaseOperator):
     def _wait(
         self, context: Context, client: Client, settings: Settings, transfer: Transfer
     ) -> Transfer:
-        """Wait in this process first, and then defer.
+        """Wait in this process. Then defer if the task is deferrable.
 
         :raises DrayTaskRetry: if ``execution_timeout`` has passed. The transfer is then cancelled.
         """

@@ -87,7 +87,7 @@ class DrayFileSensor(BaseSensorOperator):
         )
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Check once.
+        """Check once if the file exists.
 
         :raises DrayTaskFailure: if the endpoint refuses the call.
         """

@@ -86,7 +86,7 @@ class DrayTransferSensor(BaseSensorOperator):
         )
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Check once.
+        """Check once if the transfer has ended.
 
         :raises DrayTaskFailure: if the transfer has failed.
         """

@@ -22,16 +22,16 @@ class Settings:
     :param certificate: client certificate. The file of a proxy certificate also contains the
         private key.
     :param key: private key of the certificate, if it is in a separate file.
-    :param call_seconds: time for one call with all its retries.
+    :param call_seconds: maximum time for one call with all its retries.
     :param away_seconds: time for which an endpoint that did not answer is not called again. Without
-        this limit, each file of a rule would wait for the endpoint.
+        this pause, each file of a rule would wait for the endpoint.
     :param wait_seconds: maximum time for which a try stays in Rucio's queue while its endpoint is
         unreachable or busy. The try then fails.
     :param bound_seconds: time after which an endpoint cancels a transfer that no caller has asked
-        for. This happens, for example, if the rule of the transfer was deleted by a process without
-        this plug-in. ``None`` means never.
-    :param sources_max: maximum number of replicas of a transfer. Each replica needs a ticket from
-        the endpoint of the replica.
+        for. Rucio stops asking, for example, if a process without this plug-in deletes the rule of
+        the transfer. ``None`` means never.
+    :param sources_max: maximum number of sources of a transfer. Further sources are not used. A
+        source at another endpoint needs a ticket from that endpoint.
     :param heeds_meta: true if rules may ask for deadlines and rates in their ``meta``.
     :param resume: ``verify`` or ``trust`` the durable data of an earlier try. The endpoint's
         default is ``verify``.

@@ -47,7 +47,7 @@ again = Again()
 
 
 class NotSubmittedError(Exception):
-    """A transfer could not be submitted. The text has the RSE whose side failed.
+    """A transfer could not be submitted. The text names the RSE at which the call failed.
 
     :param is_passing: true if the same submission may succeed later.
     """
@@ -85,8 +85,8 @@ class DrayTransfertool(Transfertool):
         try:
             host = _site_of(hop.dst.rse).host
         except NoPlaceError as error:
-            # Handled here, because Rucio would report NO_SOURCES. The submission then reports the
-            # error.
+            # Do not raise the error here, because Rucio would then report NO_SOURCES. The
+            # submission reports this error.
             logger(logging.ERROR, "dray: %s", error)
             host = NO_HOST
         return [hop], TransferToolBuilder(cls, external_host=host)
@@ -211,8 +211,8 @@ class DrayTransfertool(Transfertool):
                 hurried=True,
             )
         except DrayError as error:
-            # The transfer has ended and Rucio does not know this yet. The change of the rule must
-            # not fail.
+            # The transfer has ended, and Rucio does not know this yet. Do not raise the error, so that
+            # the change of the rule does not fail.
             if error.kind not in _OVER:
                 raise
             return {"http_message": str(error)}
@@ -241,7 +241,7 @@ class DrayTransfertool(Transfertool):
     def _submit(self, transfer: Any) -> str:  # noqa: ANN401 - Rucio's
         """Submit a transfer. Return its id.
 
-        :raises NotSubmittedError: with the name of the RSE.
+        :raises NotSubmittedError: if the submission fails. The message names the RSE.
         """
         file = _file_of(transfer)
         wish = self._wish_of(file)
@@ -283,8 +283,7 @@ class DrayTransfertool(Transfertool):
         try:
             wish = submission.wish_of(get_rule(file.rule_id).get("meta"))
         except Exception as error:
-            # The part may be invalid, or the rule may be deleted, and each gives errors of other
-            # types.
+            # The part may be invalid, or the rule may be deleted. The types of these errors differ.
             self.logger(logging.WARNING, "dray: rule %s: %s", file.rule_id, error)
             return submission.Wish()
         wish = submission.at(wish, datetime.now(timezone.utc))
@@ -382,8 +381,8 @@ class DrayTransfertool(Transfertool):
         except DrayError as error:
             if error.kind != "already_exists":
                 raise
-            # The answer to an earlier submission was lost, and the list of sources has changed
-            # since.
+            # An earlier submission was accepted, but its answer was lost. Since then the list of
+            # sources has changed, so the two requests differ.
             found = self._query([file.request_id]).get(file.request_id)
             if found is None:
                 raise

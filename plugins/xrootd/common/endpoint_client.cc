@@ -10,8 +10,8 @@ namespace {
 // Maximum number of concurrent calls. Each call occupies a thread of the server. The value is
 // estimated, not measured.
 constexpr int under_way_max = 16;
-// Seconds without calls after the endpoint did not answer. Otherwise each call would wait for the
-// endpoint.
+// Seconds for which no call is sent after the endpoint did not answer. Otherwise each call would
+// wait for the endpoint.
 constexpr long long away_seconds = 5;
 
 long long now_seconds()

@@ -10,8 +10,8 @@ namespace dray {
 
 class Child {
 public:
-	// Starts the program `words` in its own process group. No signal is blocked or ignored, and no
-	// file of the server is open except the log. Throws std::system_error.
+	// Starts the program `words` in its own process group. In the program, no signal is blocked or
+	// ignored, and the only open file of the server is the log. Throws std::system_error.
 	Child(const std::vector<std::string> &words, const std::vector<std::string> &environment);
 	Child(const Child &) = delete;
 	Child &operator=(const Child &) = delete;

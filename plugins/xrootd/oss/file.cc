@@ -49,8 +49,8 @@ int File::Open(const char *path, int flags, mode_t mode, XrdOucEnv &env)
 		if (is_kept_from(path, &env))
 			return -ENOENT;
 		const bool is_sink = (flags & O_ACCMODE) != O_RDONLY && is_copy(env);
-		// If the copy was not registered, the server has not just created or truncated this file
-		// for a copy.
+		// Only the destination of a registered copy gets a placeholder. Without a registration, the
+		// server has not just created or truncated the file for a copy.
 		return is_sink && copies.knows(path) ? open_nameless(path, mode, env)
 						     : file->Open(path, flags, mode, env);
 	} catch (...) {

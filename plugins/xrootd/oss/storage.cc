@@ -104,8 +104,8 @@ public:
 		}
 	}
 
-	// A deletion by a client is executed. A deletion by the server itself (`autorm`, `--posc`) is
-	// ignored, because the server deletes the file that it believes to have created for a copy.
+	// During a copy and shortly after it, ignore a deletion by the server itself (`autorm`, `--posc`).
+	// The server would delete the published file, which it believes to have created.
 	int Unlink(const char *path, int how, XrdOucEnv *env) override
 	{
 		try {

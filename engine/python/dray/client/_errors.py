@@ -136,8 +136,7 @@ def _admission(fields: Mapping[str, Any]) -> AdmissionVerdict:
     try:
         return read(AdmissionVerdict, fields.get("admission"))
     except ShapeError:
-        # The admission is malformed. The refusal itself was parsed, and the caller must see the
-        # refusal.
+        # The admission is malformed. The caller must still see the refusal.
         return AdmissionVerdict()
 
 

@@ -1,7 +1,7 @@
 """Retries and time limits of single calls, pages, waits and event streams.
 
-Invariants: a request that may not be sent twice (:class:`Safety`) is repeated only if the endpoint
-cannot have started it. No try takes longer than its time limit.
+Invariants: a request that must not be sent twice (:class:`Safety`) is repeated only if the endpoint
+cannot have started the call. No try takes longer than its time limit.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ ALL_SCOPES = ("storage.read:/", "storage.create:/", "storage.modify:/", "storage
 def find_program() -> Path:
     """Find ``dray``: ``DRAY_PROGRAM``, ``PATH``, then the folder of this environment's scripts.
 
-    :raises FileNotFoundError: if it does not exist.
+    :raises FileNotFoundError: if the program does not exist.
     """
     named = os.environ.get("DRAY_PROGRAM")
     if named:

@@ -51,10 +51,10 @@ class Faults:
     def await_durable(
         self, client: Client, id: str, count: int = 1, *, seconds: float = 60.0
     ) -> Transfer:
-        """Wait until this many bytes of a transfer are durable.
+        """Wait until at least ``count`` bytes of a transfer are durable.
 
-        :raises AssertionError: if the transfer ends before that.
-        :raises TimeoutError: if the wait takes too long.
+        :raises AssertionError: if the transfer ends with fewer durable bytes.
+        :raises TimeoutError: after ``seconds``.
         """
         until = time.monotonic() + seconds
         while True:
@@ -73,9 +73,9 @@ class Faults:
     def kill_after(
         self, endpoint: Endpoint, client: Client, id: str, count: int = 1, *, seconds: float = 60.0
     ) -> Transfer:
-        """Kill an endpoint when this many bytes of a transfer are durable.
+        """Kill an endpoint when at least ``count`` bytes of a transfer are durable.
 
-        Return the state of the transfer at that time.
+        Return the state of the transfer just before the kill.
         """
         transfer = self.await_durable(client, id, count, seconds=seconds)
         endpoint.kill()

@@ -200,9 +200,9 @@ class Proxy:
         return busiest
 
     def await_bytes(self, count: int, seconds: float = 60.0) -> None:
-        """Wait until this many bytes of data have passed.
+        """Wait until ``count`` bytes of data have passed, in both directions together.
 
-        :raises TimeoutError: if they have not passed in time.
+        :raises TimeoutError: after ``seconds``.
         """
         until = time.monotonic() + seconds
         while sum(self.counted()) < count:

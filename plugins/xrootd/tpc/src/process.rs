@@ -85,8 +85,8 @@ fn is_hung_up() -> bool {
         tv_sec: LOOK_SECONDS,
         tv_nsec: 0,
     };
-    // Ignore errors, because they do not mean that the server has ended. The id of the parent
-    // process shows that too.
+    // Ignore errors, because they do not mean that the server has ended. If the server ends, the id
+    // of the parent process changes too.
     let _ = poll(&mut ends, Some(&wait));
     ends.iter()
         .any(|end| end.revents().contains(PollFlags::HUP))

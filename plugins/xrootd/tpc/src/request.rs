@@ -78,8 +78,8 @@ fn invalid(cause: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidRequest, End::Here, "run the command").cause(cause)
 }
 
-/// Sends one message to the plug-in. Ignores errors. If the plug-in has ended, the closed standard
-/// input shows this.
+/// Sends one message to the plug-in. Ignores errors, because the closed standard input shows that
+/// the plug-in has ended.
 fn tell(what: &serde_json::Value) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{what}").and_then(|()| out.flush());
@@ -195,8 +195,8 @@ impl Origin for WebFile {
     }
 
     fn checksum(&self) -> Result<Option<Checksum>> {
-        // Always wait for the checksum. When the copy gives up waiting, the process ends, and this
-        // request with it.
+        // Never stop this request. When the copy gives up waiting, the process ends, and the
+        // request ends with the process.
         self.store.checksum(&self.path, &|| true)
     }
 }
