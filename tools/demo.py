@@ -133,8 +133,8 @@ class Demo:
         self.data = data
         self.files, self.bytes = measure(data.top)
         self.mark = secrets.token_hex(8)
-        # Airflow and the endpoints have this mark in their environment, so that `down` can find all
-        # processes.
+        # Airflow and the endpoints have this mark in their environment, so that `down` can find
+        # their processes.
         os.environ[MARK] = self.mark
         STATE.write_text(json.dumps({"mark": self.mark}), encoding="utf-8")
         for name in ("site", "partner"):

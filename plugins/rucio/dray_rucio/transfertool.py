@@ -211,8 +211,8 @@ class DrayTransfertool(Transfertool):
                 hurried=True,
             )
         except DrayError as error:
-            # The transfer has ended, and Rucio does not know this yet. Do not raise the error, so that
-            # the change of the rule does not fail.
+            # The transfer has ended, and Rucio does not know this yet. Do not raise the error,
+            # because the change of the rule must not fail.
             if error.kind not in _OVER:
                 raise
             return {"http_message": str(error)}
