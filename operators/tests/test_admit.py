@@ -82,9 +82,7 @@ def ask(client: Client, size: int, within: float) -> Loose:
 def test_tasks_use_the_reservation_of_their_run(
     site: Endpoint, run_dag: Callable[..., Any]
 ) -> None:
-    """Between admission and the last transfer, another owner asks for the whole rate and is
-    refused.
-    """
+    """Between admission and the last transfer, a request for the whole rate is refused."""
     from airflow.providers.standard.operators.python import PythonOperator
 
     from dray_airflow.operators.admit import reservation_id

@@ -235,9 +235,7 @@ def test_a_retry_after_the_end_sends_nothing_twice(
     from dray_airflow.operators.transfer import DrayTransferOperator
 
     class Unlucky(DrayTransferOperator):
-        """An operator whose first try ends when all data has arrived and before it has reported
-        this.
-        """
+        """An operator whose first try fails after all data has arrived, before it reports this."""
 
         def _complete(self, context: Loose, *rest: Loose) -> dict[str, Any]:
             result = super()._complete(context, *rest)
