@@ -1,1 +1,1 @@
-"""Throughput beside other movers: the same data, machine and hour, in turns."""
+"""The benchmark: dray and other movers copy the same data on the same machine, in turns."""

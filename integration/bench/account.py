@@ -70,7 +70,7 @@ class Group(Processes):
     def __init__(self, folder: Path) -> None:
         """Make the group.
 
-        :raises OSError: if that is not permitted.
+        :raises OSError: if this process may not make it.
         """
         folder.mkdir()
         self._folder = folder
@@ -119,7 +119,7 @@ def places(own: str) -> list[Path]:
 
 
 def processes() -> Processes:
-    """Return a counter of processes. It uses a control group if that is permitted."""
+    """Return a counter of the tool's processes: a control group if this process may make one."""
     for place in places(Path("/proc/self/cgroup").read_text(encoding="ascii")):
         if (place / "cgroup.procs").exists():
             with contextlib.suppress(OSError):
@@ -130,11 +130,12 @@ def processes() -> Processes:
 class Memory:
     """Samples the total memory of the processes of a tool.
 
-    Counts private memory and mapped files, except mapped tmpfs pages, which belong to the data.
+    Counts private memory and mapped files. Mapped tmpfs pages do not count, because they hold the
+    copied data.
     """
 
     def __init__(self, of: Processes) -> None:
-        """Sample these."""
+        """Prepare to sample the processes that ``of`` counts."""
         self._of = of
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
@@ -154,7 +155,7 @@ class Memory:
             self.peaks[pid] = max(self.peaks.get(pid, 0), size)
 
     def __enter__(self) -> Memory:
-        """Begin."""
+        """Start sampling."""
         self._note()
         self._thread.start()
         return self
@@ -165,7 +166,7 @@ class Memory:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End."""
+        """Stop sampling."""
         self._is_over.set()
         self._thread.join()
 

@@ -43,8 +43,8 @@ def add_usual(
 ) -> None:
     """Add the options that every part of the benchmark has.
 
-    :param part: names the folder of its results.
-    :param limit: by default, in seconds.
+    :param part: name of the folder for the results.
+    :param limit: default of ``--limit``, in seconds.
     """
     words.add_argument("--scale", type=float, default=1.0, help="how much of each set")
     words.add_argument("--rounds", type=int, default=rounds, help="how often each tool runs")
@@ -91,7 +91,7 @@ def find_engine() -> Path:
 def command(
     given: argparse.Namespace, known: argparse.ArgumentParser, part: tuple[str, ...] = ()
 ) -> str:
-    """Return the command that repeats the run, without the folders of results."""
+    """Return the command that repeats the run, without ``--out``, ``--json`` and ``--page``."""
     words = list(part)
     for name, value in vars(given).items():
         if value == known.get_default(name) or name in {"out", "json", "page"}:
@@ -113,12 +113,12 @@ def row(tool: Tool, network: machine.Network, program: Path) -> Row:
 
 
 def named_congestions(given: argparse.Namespace) -> list[str]:
-    """Return the named congestion controls, without the host's own."""
+    """Return the congestion controls that ``--congestion`` names, without ``system``."""
     return [word for word in given.congestion.split(",") if word not in ("", "system")]
 
 
 def congestions_on(given: argparse.Namespace, network: machine.Network) -> list[str]:
-    """Return the named congestion controls, with the host's own by its name."""
+    """Return the congestion controls of ``--congestion``. Replace ``system`` by the present one."""
     named = [word for word in given.congestion.split(",") if word]
     return [network.congestion() if word == "system" else word for word in named]
 
@@ -133,9 +133,9 @@ def asked(
     places: list[Path] | None = None,
     path: WidePath | None = None,
 ) -> runs.Asked:
-    """Return the requested runs of the usual options.
+    """Return the runs that the usual options request.
 
-    :param places: folders to copy in; else the tmpfs.
+    :param places: folders in which the copies are made. By default the tmpfs.
     """
     return runs.Asked(
         tools=tools,
@@ -173,7 +173,7 @@ class Kept:
         given.out.mkdir(parents=True, exist_ok=True)
 
     def keep(self) -> None:
-        """Write the present results."""
+        """Write the results of all samples so far."""
         text, out, also = self._results.text(), self._given.out, self._given.json
         for place in (out / "results.json", *([also] if also else [])):
             write(place, text)
@@ -198,22 +198,22 @@ def _ended(number: int, _: FrameType | None) -> NoReturn:
 
 
 def catch_signals() -> None:
-    """Let signals end this with a clean-up."""
+    """Let SIGINT, SIGTERM and SIGHUP end the process with a clean-up."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _ended)
 
 
 def refuse_niceness(nice: int) -> None:
-    """Stop unless the niceness can be changed and restored.
+    """Stop if the process is to change its niceness, but may not restore it.
 
-    :raises SystemExit: if it cannot.
+    :raises SystemExit: if ``nice`` is not 0 and the user is not root.
     """
     if nice and os.geteuid() != 0:
         raise SystemExit("bench: only root changes the niceness there and back: without --nice")
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file atomically: a signal may arrive in the middle."""
+    """Write a file atomically, because a signal may end the process in the middle."""
     part = path.with_name(f"{path.name}.part")
     part.write_text(text, encoding="utf-8")
     part.rename(path)

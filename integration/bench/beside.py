@@ -1,7 +1,7 @@
 """Compares commands in interleaved rounds, and writes medians to a table and a JSON file.
 
 A *way* is one command that moves the same bytes as the others. In each round all ways run in turn,
-so that a change of the machine meets all of them.
+so a change of the machine's speed affects all ways.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 TMPFS = Path("/dev/shm")  # noqa: S108 - every Linux has it
-#: seconds after which a command is killed
+#: Seconds after which a command is killed.
 LIMIT = 300.0
 
 
@@ -42,11 +42,12 @@ class Way:
     #: Process ids of servers that only this command uses. Their CPU seconds are added.
     servers: Sequence[int] = ()
     env: dict[str, str] = field(default_factory=dict)
-    #: Functions that are called before and after each run, outside the measured time.
+    #: Function that is called before each run. The measured time does not include it.
     before: Callable[[], object] | None = None
+    #: Function that is called after each run. The measured time does not include it.
     after: Callable[[], object] | None = None
-    #: Bytes of memory that are touched before the run. Otherwise a copy to a file in memory would
-    #: include the time of the first touch.
+    #: Bytes of memory that are touched before the run. Otherwise the time of a copy into memory
+    #: would include the first touch of each page.
     warm_bytes: int = 0
     #: Function that reads the seconds from the output of a program that measures itself.
     seconds_of: Callable[[str], float] | None = None
@@ -68,7 +69,7 @@ class Sample:
 
     @property
     def rate(self) -> float:
-        """MB/s."""
+        """The rate in MB/s."""
         return self.bytes / self.seconds / 1e6
 
 

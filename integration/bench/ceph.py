@@ -43,12 +43,13 @@ if TYPE_CHECKING:
     from integration.storage.xrdceph import XrdCeph
 
 OBJECT = 4 * MIB
-#: Number of requests in flight, as with dray: four readers or writers for each of three OSDs.
+#: Number of concurrent requests of ``rados bench``. dray makes as many: it has four readers or
+#: writers for each of the three OSDs.
 DEPTH = 12
 POOL = "bench"
 BASE = "rados bench"
 KEY, SECRET = "bench-access", "bench-secret-0123456789"
-#: Memory in bytes that stays free for programs and their buffers, in addition to the copy.
+#: Bytes of memory that are touched before a run, for programs and their buffers.
 BESIDE_BYTES = 1 << 30
 
 
@@ -59,7 +60,7 @@ class Gateway:
         """Start the gateway, and wait until it listens."""
         self.cluster, self.port = cluster, free_port()
         name = "client.rgw"
-        # Only a cluster with keys knows the user of the gateway.
+        # The gateway logs in as this user, so the cluster must use keys.
         keyring = cluster.make_user(name, "mon allow rwx", "osd allow rwx")
         common: list[Word] = ["-c", cluster.configuration, "-n", name, "--keyring", keyring]
         folder = cluster.folder / "rgw"
@@ -78,7 +79,7 @@ class Gateway:
             f"host_base = 127.0.0.1:{self.port}\nhost_bucket = 127.0.0.1:{self.port}\n",
             encoding="utf-8",
         )
-        #: ``rclone`` reads its remote ``gw`` from the environment
+        #: Environment of ``rclone``, with the settings of its remote ``gw``.
         self.env = {
             "RCLONE_CONFIG_GW_TYPE": "s3",
             "RCLONE_CONFIG_GW_PROVIDER": "Ceph",
@@ -101,7 +102,7 @@ class Gateway:
         Process(whole, self.cluster.folder / "rgw", "s3").wait().expect(0)
 
     def close(self) -> None:
-        """End it."""
+        """Kill the gateway."""
         self.process.send(signal.SIGKILL)
         self.process.wait()
 
@@ -112,7 +113,7 @@ def cluster(
 ) -> Iterator[Cluster]:
     """Start a cluster in a new folder, with a pool."""
     top = Path(tempfile.mkdtemp(prefix="dray-bench-", dir=folder))
-    # Servers of other users read the configuration.
+    # Servers that run as other users read the cluster's configuration in this folder.
     top.chmod(0o755)
     auth = "cephx" if has_keys else "none"
     made = Cluster(top, store="bluestore", auth=auth, osd_bytes=osd_bytes)
@@ -165,7 +166,7 @@ class Speed:
         return ["rados", "-c", self.on.configuration, "-p", POOL, *words]
 
     def bench(self, how: str) -> Way:
-        """Return Ceph's own benchmark, with objects of the same size and number."""
+        """Return ``rados bench`` as a way. It moves as many objects of 4 MiB as the file has."""
         count = self.size // OBJECT
         words = self.rados("bench", "120", how, "-t", str(DEPTH), "--run-name", "bench")
         if how == "write":
@@ -283,7 +284,7 @@ def missing_gateway() -> str:
 
 @contextlib.contextmanager
 def speed(folder: Path | None, size: int, facts: dict[str, object]) -> Iterator[Speed]:
-    """Start the cluster with the servers that this host has; ``facts`` gets what is left out."""
+    """Start the cluster and the servers. Store in ``facts`` why a server is left out."""
     with contextlib.ExitStack() as stack:
         on = stack.enter_context(cluster(folder, has_keys=True))
         server = gateway = None

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from integration.harness.program import Word
     from integration.storage.ceph import Cluster
 
-#: groups of each pool
+#: Number of placement groups of each pool.
 GROUPS = 32
 WAYS = ("source", "sink", "both")
 SLOW = 1
@@ -45,8 +45,9 @@ class Sizes:
 
     files: int = 6
     file_bytes: int = 16 * OBJECT
-    #: delays of a message in seconds, of each OSD and of the slow OSD
+    #: Seconds by which each OSD except the slow OSD delays a message.
     delay: float = 0.004
+    #: Seconds by which the slow OSD delays a message.
     slow_delay: float = 0.02
     #: Seconds after which another OSD becomes the slow OSD.
     turn: float = 2.0
@@ -55,13 +56,14 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Ended:
-    """One copy."""
+    """Times of one finished copy, in seconds."""
 
-    #: Seconds between the first sent object and the last sent object that is on no slow OSD.
+    #: From the first sent object to the last sent object of which no replica is on OSD ``SLOW``.
+    #: Runs without a slow OSD leave out the same objects, so that the times can be compared.
     others: float
-    #: seconds until the first object was sent
+    #: From the start of the copy to the first sent object.
     before: float
-    #: seconds of the whole command
+    #: Duration of the whole command.
     whole: float
 
 
@@ -96,7 +98,7 @@ class Bench:
         return source, target
 
     def _places(self, way: str) -> dict[str, list[tuple[int, ...]]]:
-        """Return the OSDs of each object of each file, after the copy."""
+        """Return, by file and object, the OSD of the object in each pool of the finished copy."""
         found: dict[str, list[tuple[int, ...]]] = {}
         pools = {"source": ["from"], "sink": ["to"], "both": ["from", "to"]}[way]
         folders = {"from": "/data", "to": "/copy"}
@@ -120,7 +122,7 @@ class Bench:
         return self._ended(way, SLOW if slow == NOBODY else slow, whole)
 
     def run_moving(self, way: str, order: str) -> Ended:
-        """Copy once while the slow OSD changes. The time of the result includes all objects."""
+        """Copy once while the slow OSD changes. ``others`` of the result covers all objects."""
         is_over = threading.Event()
 
         def move() -> None:
@@ -185,7 +187,7 @@ def bench(sizes: Sizes, folder: Path | None = None) -> Iterator[Bench]:
 
 @dataclass(frozen=True)
 class Row:
-    """The runs of one round."""
+    """The runs of one round: no slow OSD, layout order, file order."""
 
     way: str
     calm: Ended

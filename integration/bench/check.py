@@ -37,7 +37,7 @@ class Content:
     def of(top: Path) -> Content:
         """Read all files and links of a folder, and each inode only once."""
         base = os.fsencode(top)
-        # Keep only this state, because there may be a million files.
+        # Store only this much for each file, because there may be a million files.
         inodes: dict[bytes, int] = {}
         first: dict[int, bytes] = {}
         large: list[int] = []

@@ -19,15 +19,17 @@ from integration.harness.program import ROOT
 POLICIES = ("single", "multiple", "auto")
 THREADS = (1, 2, 16)
 CONNECTIONS = (1, 2, 4, 8)
-#: Fraction of a write during which the server locks the file: the usual fraction, and the whole
-#: write.
+#: Usual fraction of a write's duration for which the server locks the file.
 LOCKED = 0.25
+#: Fraction if the server locks the file for the whole write.
 ALL_LOCKED = 1.0
-#: Seconds before the measurement starts, in which connections are opened and settings compared.
+#: Seconds of the phase before the measurement. In this phase, connections are opened and dray's
+#: policy compares settings.
 BEFORE = 0.5
+#: Seconds of this phase if the server locks the file for the whole write.
 BEFORE_LOCKED = 5.0
-#: Rate of a server over all connections in MiB per second. One connection carries 16 MiB per
-#: second.
+#: Maximum rate of the server over all connections, in MiB per second. The maximum rate of one
+#: connection is 16 MiB per second.
 SERVER_MIB = 80
 
 
@@ -54,7 +56,7 @@ def options() -> argparse.ArgumentParser:
 
 
 def cells() -> list[Cell]:
-    """List the runs."""
+    """List the cases."""
     found = [
         Cell(direction, mode, threads, connections, LOCKED)
         for direction, mode, threads, connections in itertools.product(
@@ -73,7 +75,7 @@ def cells() -> list[Cell]:
 
 
 def run(program: Path, cell: Cell, policy: str, turn: int, seconds: float) -> Run:
-    """Run a case by one policy.
+    """Run a case with one policy.
 
     :raises SystemExit: when the program fails.
     """
@@ -108,8 +110,7 @@ def main(arguments: list[str]) -> int:
         raise SystemExit(f"bench: {error}") from None
     results = Results(
         machine=dataclasses.asdict(machine.Machine.this()),
-        # The command does not name the build, because the measured time is that of a server that
-        # sleeps.
+        # Leave out ``--program``: the server sleeps, so the build hardly changes the times.
         command=command(
             argparse.Namespace(**{**vars(given), "program": None}), known, ("connections",)
         ),

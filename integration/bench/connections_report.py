@@ -71,12 +71,12 @@ class Cell:
     connections: int
     #: Fraction of a write during which the server locks the file.
     locked: float
-    #: Bound of all connections together in MiB per second. 0 means no bound.
+    #: Maximum rate of all connections together in MiB per second. 0 means no maximum.
     server_mib: int = 0
 
     @property
     def title(self) -> str:
-        """Describe it in one line."""
+        """Describe the case in one line."""
         return (
             f"{self.direction} {self.mode}, {self.threads} threads, {self.connections} connections"
         )
@@ -84,7 +84,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a case by one policy."""
+    """One run of a case with one policy."""
 
     cell: Cell
     policy: str
@@ -125,13 +125,14 @@ class Line:
     single: float
     multiple: float
     auto: float
-    #: Number of waits for a lock in a run, and their total seconds.
+    #: Waits for a lock in a run with the policy *single*: their number and total seconds.
     single_waits: tuple[float, float]
+    #: Waits for a lock in a run with the policy *multiple*: their number and total seconds.
     multiple_waits: tuple[float, float]
 
     @property
     def of_better(self) -> float:
-        """Compare dray's own choice with the better policy."""
+        """The rate of dray's policy divided by the rate of the better other policy."""
         return self.auto / max(self.single, self.multiple)
 
 
@@ -181,7 +182,7 @@ def table(found: list[Line]) -> list[str]:
 
 
 def parts(results: Results) -> list[tuple[str, list[Line]]]:
-    """Group the lines by subject."""
+    """Group the lines into tables. Return the title and the lines of each table."""
     all_lines = lines(results)
     usual = [each for each in all_lines if each.cell.locked < 1 and not each.cell.server_mib]
     locked = [each for each in all_lines if each.cell.locked >= 1]
@@ -196,7 +197,7 @@ def parts(results: Results) -> list[tuple[str, list[Line]]]:
 
 
 def verdict(results: Results) -> str:
-    """Count the cases that meet the bar."""
+    """Describe in how many cases dray's policy reaches the rate ``BAR``."""
     found = lines(results)
     held = [line for line in found if line.of_better >= BAR]
     worst = min(found, key=lambda line: line.of_better)

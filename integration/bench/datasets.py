@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 LINUX = Path("/usr/src/linux-source-6.1.tar.xz")
 #: Total size of the files of the Linux sources in bytes.
 LINUX_BYTES = 1_298_681_992
-#: Number and mean size of the small files, as mdtmFTP's authors used them: 554 MB in total.
+#: Number and mean size in bytes of the small files: 554 MB in total, as mdtmFTP's authors used.
 SMALL_FILES, SMALL_MEAN_BYTES = 50_000, 11_080
-#: Some files are large, so the selection may be ahead of the mean size by this many files.
+#: The selected files may exceed their total at the mean size by the size of this many mean files,
+#: because some files are large.
 SLACK_FILES = 50
-#: Numbers of almost empty files, as powers of ten.
+#: Exponents of ten: the numbers of almost empty files.
 POWERS = (3, 4, 5, 6)
 FOLDER_FILES = 1000
 SIZES_GIB = (1, 4, 16)
@@ -54,7 +55,7 @@ class Data:
 
     @property
     def workers(self) -> int:
-        """Concurrent files, for tools with such an option."""
+        """Number of files that a tool copies concurrently if it has an option for this number."""
         return 4 if self.files < 1000 else 8
 
 
@@ -77,7 +78,7 @@ def _many(files: int) -> Callable[[Path, float], str]:
 
 
 def _linked(path: Path, files: int, names: int, size: int) -> None:
-    """Make files that share their content with others, to save memory.
+    """Make files as hard links, ``names`` for each inode, to save memory.
 
     A tool must copy each file separately. The check at the destination verifies this.
     """
@@ -99,7 +100,7 @@ def _linux(path: Path, scale: float) -> str:
             if left <= 0:
                 break
     for link in path.rglob("*"):
-        # In a part of the tree some tools follow links, and fail at a broken one.
+        # A part of the tree has broken links. Some tools follow links, and fail at a broken link.
         if link.is_symlink() and not link.exists():
             link.unlink()
     return "Linux's sources"
@@ -153,7 +154,7 @@ def _jobs(jobs: int) -> Callable[[Path, float], str]:
             if at == 0:
                 tree.make_file(file, round(JOB_BYTES * scale), seed=1)
             else:
-                # To save memory, as in the sets of large files.
+                # A hard link saves memory.
                 os.link(path / "job0" / "one.bin", file)
         return "a file for each job"
 
@@ -174,7 +175,7 @@ MAKERS: dict[str, Callable[[Path, float], str]] = {
 }
 
 
-#: Sets for the comparison on the loopback. The other sets are for paths with a delay.
+#: Sets for the comparison on the loopback. Other parts of the benchmark use the other sets.
 USUAL = ("a", "b", "c", "d")
 LINUX_SETS = ("c", "l")
 #: Bytes that the source and one copy take together, by set.
@@ -186,7 +187,7 @@ ROOM = {
     "h": tree.GIB // 4,
     "w": 4 * tree.GIB,
     "l": 2 * tree.GIB,
-    # A page, and the kernel's memory for a name and an inode.
+    # A page, and 1500 bytes of the kernel's memory for a name and an inode.
     **{f"f{power}": 2 * 10**power * (PAGE + 1500) for power in POWERS},
     **{f"g{gib}": 2 * gib * tree.GIB for gib in SIZES_GIB},
     **{f"j{jobs}": (1 + jobs) * JOB_BYTES for jobs in JOBS},
@@ -209,7 +210,7 @@ def missing(name: str, scale: float, memory: int) -> str:
 def make(place: Path, name: str, scale: float) -> Data:
     """Make a set, readable for all users: some servers do not run as root.
 
-    :param scale: fraction of it, 1.0 for all.
+    :param scale: fraction of the set. 1.0 means the whole set.
     """
     path = place / name
     path.mkdir()

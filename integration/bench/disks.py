@@ -39,14 +39,15 @@ class Sizes:
 
     files: int = 48
     file_bytes: int = 8 * MIB
-    #: Rate of a disk in bytes per second, and rate of the slow disk.
+    #: Rate of each disk except the slow disk, in bytes per second.
     rate: int = 20 * MIB
+    #: Rate of the slow disk in bytes per second.
     slow_rate: int = 5 * MIB
     pool: str = "32MiB"
 
     @property
     def disk_bytes(self) -> int:
-        """The size of each disk, which has room for two copies of the data on this disk."""
+        """Size of each disk in bytes. Its part of the data fits twice."""
         return 2 * self.files * self.file_bytes // DISKS + 256 * MIB
 
 
@@ -165,13 +166,13 @@ class Bench:
 
 @contextlib.contextmanager
 def bench(sizes: Sizes, folder: Path | None = None) -> Iterator[Bench]:
-    """Prepare the measurement in a folder of its own."""
+    """Mount the disks and make the data in a new folder."""
     with tempfile.TemporaryDirectory(dir=folder) as top, contextlib.ExitStack() as stack:
         yield Bench(Path(top), sizes, stack)
 
 
 def congestion(sizes: Sizes, rounds: int, results: Results) -> None:
-    """Print the table of the slow disk."""
+    """Measure copies with one slow disk, and print the table."""
     kept: dict[str, list[list[dict[str, float]]]] = {}
     results.tables["a slow disk"] = kept
     print(
@@ -213,7 +214,7 @@ def speed(sizes: Sizes, rounds: int, rate: int, results: Results) -> None:
         folders = [one.folder for one in it.into]
 
         def parallel(tool: str) -> str:
-            """Return a command that copies a quarter of the files to each disk at once."""
+            """Return a command that copies a quarter of the files to each disk, concurrently."""
             lines = [
                 f"(cd {it.data} && {tool} {' '.join(parts[at::DISKS])} {folder}/copy/) &"
                 for at, folder in enumerate(folders)

@@ -35,7 +35,8 @@ CLONE_NEWNET = 0x40000000
 PR_SET_PDEATHSIG, PR_SET_TIMERSLACK = 1, 29
 TUNSETIFF, TUNSETOFFLOAD = 0x400454CA, 0x400454D0
 IFF_TUN, IFF_NO_PI, IFF_VNET_HDR = 0x1, 0x1000, 0x4000
-#: Checksums, and segmentation for both versions of IP, are left to the other end.
+#: Work that the kernel leaves to the reader of the device: checksums, and segmentation for IPv4 and
+#: IPv6.
 OFFLOAD = 0x1 | 0x2 | 0x4
 SIOCSIFFLAGS, SIOCSIFADDR, SIOCSIFNETMASK = 0x8914, 0x8916, 0x891C
 SIOCSIFMTU, SIOCSIFTXQLEN = 0x8922, 0x8943
@@ -43,7 +44,7 @@ IFF_UP, IFF_RUNNING = 0x1, 0x40
 DEVICE = b"path0"
 MASK = "255.255.255.0"
 MTU = 1500
-#: Number of packets between two checks for due packets.
+#: Maximum number of packets that are taken before due packets are sent.
 BURST = 32
 #: Length in bytes of the kernel's header of a packet (struct virtio_net_hdr).
 HEAD = 10
@@ -91,7 +92,7 @@ class Direction:
     """One direction of the path: a bottleneck with a queue, then a delay. Times in nanoseconds."""
 
     def __init__(self, settings: memoryview, counters: memoryview) -> None:
-        """Begin with nothing under way."""
+        """Start without packets."""
         self._settings = settings
         self._counters = counters
         self._under_way: deque[tuple[int, bytes, int]] = deque()
@@ -111,7 +112,7 @@ class Direction:
                 counters[DROPPED] += 1
                 return
             leaves = self._free_at = begins + wire * 8_000_000_000 // rate
-        # A shortened delay must not let later packets overtake.
+        # If the delay was shortened, later packets must not overtake earlier ones.
         due = self._last_due = max(self._last_due, leaves + settings[DELAY_NS])
         counters[PACKETS] += 1
         counters[WIRE] += wire
@@ -128,7 +129,7 @@ class Direction:
                 counters[LATE_NS] = now - due
 
     def wait_seconds(self, now: int) -> float:
-        """Return the time until the next due packet."""
+        """Return the seconds until the next packet is due, at most ``LOOK_SECONDS``."""
         if not self._under_way:
             return LOOK_SECONDS
         return min(LOOK_SECONDS, max(0, self._under_way[0][0] - now) / 1e9)
@@ -155,7 +156,7 @@ def carry(source: int, sink: int, direction: Direction) -> None:
 
 
 def open_device(address: str) -> int:
-    """Open the device in the network of this process."""
+    """Open and configure the TUN device in the network namespace of this process."""
     device = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR
     fcntl.ioctl(device, TUNSETIFF, struct.pack("16sH22x", DEVICE, flags))

@@ -51,8 +51,9 @@ class Sizes:
 
     files: int = 48
     file_bytes: int = 4 * MIB
-    #: bytes per second of a brick, and of the slow brick
+    #: Rate of each brick except the slow brick, in bytes per second.
     rate: int = 16 * MIB
+    #: Rate of the slow brick in bytes per second.
     slow_rate: int = 4 * MIB
     pool: str = "32MiB"
 
@@ -79,7 +80,7 @@ class Bench:
         shutil.copytree(self.data, volume.folder / "data")
 
     def limit(self, rate: int, slow: int | None = None) -> None:
-        """Limit all bricks to ``rate``, and the slow one to ``slow``."""
+        """Limit all bricks to ``rate``, and the slow brick to ``slow``."""
         for number, one in enumerate(self.bricks):
             here = slow if slow is not None and number == SLOW else rate
             one.limit(here, here)
@@ -105,7 +106,7 @@ class Bench:
         return Ended(self._last(trace, slow), whole)
 
     def _last(self, trace: Path, slow: set[str]) -> float:
-        """Return when the last object of the files that are on other bricks was sent."""
+        """Return the second at which the last object of a file not in ``slow`` was sent."""
         names, last = {}, 0.0
         for line in map(json.loads, trace.read_text(encoding="utf-8").splitlines()):
             if "path" in line:

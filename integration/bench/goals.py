@@ -40,7 +40,7 @@ class Reached:
 
 
 def table(reached: Sequence[Reached]) -> list[str]:
-    """Return the table in Markdown, or an empty text if there are no goals."""
+    """Return the table in Markdown, or an empty list if there are no goals."""
     if not reached:
         return []
     has_machine = any(each.machine for each in reached)

@@ -1,4 +1,4 @@
-"""``python -m integration.bench growth``: the cost of ten times the files, and of larger ones."""
+"""``python -m integration.bench growth``: the cost of more files, and of larger files."""
 
 from __future__ import annotations
 

@@ -88,18 +88,18 @@ class Jobs:
 
     number: int
     lines: dict[str, Line]
-    #: Ratios of rates and of CPU seconds of the two tools, over the rounds. 0 if one tool is
-    #: missing.
+    #: Rate of dray divided by that of GridFTP. 0 if one of them is missing.
     faster: float
+    #: CPU seconds of GridFTP divided by those of dray. 0 if one of them is missing.
     cheaper: float
-    #: Ratio of rates if both tools read the written data back.
+    #: Rate of dray divided by that of GridFTP if both read the written data back.
     faster_compared: float
     foreign_seconds: float
     notes: tuple[str, ...]
 
 
 def cases(results: Results) -> list[tuple[str, str]]:
-    """List the variables of the tables: the path, the congestion control."""
+    """List the path and the congestion control of each table."""
     return list(dict.fromkeys((each.where, each.congestion) for each in results.samples))
 
 

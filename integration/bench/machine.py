@@ -33,7 +33,7 @@ REPORTED = 2 << 20
 FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE = 1, 2
 #: Memory in bytes that a measurement never uses.
 RESERVE_BYTES = 1 << 30
-#: Fraction of one processor below which the machine counts as idle.
+#: The machine counts as idle if less than this fraction of one processor is busy.
 QUIET = 0.2
 LOOK_SECONDS = 0.5
 IPV4 = Path("/proc/sys/net/ipv4")
@@ -92,9 +92,9 @@ def refuse_debug(program: Path) -> None:
 def file_system(place: Path, mounts: str) -> str:
     """Return the kernel's name of the file system of a path.
 
-    ``stat -f`` has one number for ext2 to ext4.
+    ``stat -f`` does not distinguish ext2, ext3 and ext4.
 
-    :param place: absolute, without links
+    :param place: absolute path without symbolic links
     :param mounts: content of ``/proc/self/mountinfo``
     """
     found, kind = Path("/"), "unknown"
@@ -121,7 +121,8 @@ class Network:
     def use(self, congestion: str) -> None:
         """Set the congestion control of new connections.
 
-        :raises SystemExit: if this network is not private, or does not know it.
+        :raises SystemExit: if this network is not private, or the kernel lacks the congestion
+            control.
         """
         if congestion == self.congestion():
             return
@@ -185,9 +186,9 @@ def _allowed(congestions: list[str]) -> Iterator[None]:
 
 
 def listens(port: int, process: str = "self") -> bool:
-    """Return whether a process listens on a port, without a connection that a server would count.
+    """Return whether a process listens on a port. Make no connection, which a server would count.
 
-    :param process: a process in the network to look at.
+    :param process: id of a process in the network that is examined.
     """
     for name in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
@@ -255,7 +256,7 @@ def await_quiet(seconds: float) -> None:
 
 
 def free_memory() -> int:
-    """Available bytes of memory."""
+    """Return the available bytes of memory minus ``RESERVE_BYTES``."""
     return _memory("MemAvailable") - RESERVE_BYTES
 
 

@@ -1,4 +1,4 @@
-"""dray, in every compared way."""
+"""The compared ways to copy with dray."""
 
 from __future__ import annotations
 

@@ -28,7 +28,8 @@ SAMPLE_SECONDS = 0.1
 #: Seconds after which the slow start of a connection is over. The steady rate is measured from then
 #: on.
 STEADY_SECONDS = 5.0
-#: Fraction of the bytes at which the steady rate ends, because the last bytes cannot fill the path.
+#: The steady rate is measured until this fraction of the bytes has arrived, because the last bytes
+#: cannot fill the path.
 ALMOST_ALL = 0.99
 
 
@@ -52,7 +53,7 @@ class Seen:
     arrived: tuple[tuple[float, float], ...] = ()
     #: Number of packets that the full queue dropped.
     dropped: int = 0
-    #: Longest unwanted delay in milliseconds, because the emulator got no processor.
+    #: Longest additional delay of a packet in milliseconds, because the emulator had no processor.
     late_ms: float = 0.0
 
     @staticmethod
@@ -128,7 +129,7 @@ class WidePath(machine.OwnNetwork):
         self.label = ""
 
     def set(self, round_trip_ms: float, megabits: float) -> None:
-        """Set delay and rate. The queue holds as many bytes as the path holds in flight.
+        """Set delay and rate. The queue holds the bytes of one round trip, and at least 1 MiB.
 
         :param megabits: rate in megabits per second in each direction. 0 means no bound.
         """
@@ -160,7 +161,7 @@ class WidePath(machine.OwnNetwork):
             raise SystemExit(f"bench: the far end keeps its {name}: {done.stderr.strip()}")
 
     def cpu_seconds(self) -> float:
-        """CPU seconds of the emulator."""
+        """Return the CPU seconds of the emulator."""
         return sum(map(account.cpu_seconds_of, self._pids))
 
     def there(self, counter: int) -> int:
@@ -172,7 +173,7 @@ class WidePath(machine.OwnNetwork):
         return self._words[forward.SETTINGS + forward.COUNTERS + counter]
 
     def forget_lateness(self) -> None:
-        """Reset the worst lateness."""
+        """Reset the longest lateness of both directions."""
         for begin in (forward.SETTINGS, forward.SETTINGS + forward.COUNTERS):
             self._words[begin + forward.LATE_NS] = 0
 
@@ -207,7 +208,7 @@ class Watch:
         self._arrived.append((round(seconds, 3), round(arrived / MB, 3)))
 
     def __enter__(self) -> Watch:
-        """Begin."""
+        """Start sampling."""
         self._path.forget_lateness()
         self._dropped = self._drops()
         self._before = self._path.there(forward.PAYLOAD)
@@ -224,7 +225,7 @@ class Watch:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End."""
+        """Stop sampling, and store the results in ``seen``."""
         self._is_over.set()
         self._thread.join()
         self._note()

@@ -43,7 +43,8 @@ BLOCK_BYTES = 4 << 20
 #: Options with which GridFTP's client compares each file's checksums, with the cheapest algorithm
 #: of the servers.
 COMPARE = ("-verify-checksum", "-checksum-alg", "ADLER32")
-#: The same, with the only algorithm that the client has for files at its own end.
+#: As ``COMPARE``, with the only checksum algorithm that the client supports for files at its own
+#: end.
 COMPARE_OWN = ("-verify-checksum", "-checksum-alg", "MD5")
 #: Ports of GridFTP's data connections. No other process uses this network.
 PORTS = "30000,31999"
@@ -92,7 +93,7 @@ def _by_hand(scene: Scene) -> Command:
 
 
 def summing_share(said: str) -> float:
-    """Return the share of the time for checksums, of the end with the larger share."""
+    """Return the fraction of its time that an end spent on checksums: the larger of both ends."""
     return float(max(json.loads(said)["summing"].values()))
 
 
@@ -129,7 +130,7 @@ def _gridftp_server(scene: Scene, name: str, *, is_near: bool = False) -> str:
     words: list[Word] = [*scene.give_to_nobody(home), "globus-gridftp-server", "-aa"]
     words += ["-p", str(port), "-data-interface", address]
     if not scene.ends.far:
-        # The server needs a host name, which only the host's network provides.
+        # This option needs a host name, which only the host's network provides.
         words += ["-control-interface", address]
     home.mkdir(exist_ok=True)
     env = {"HOME": str(home), "GLOBUS_TCP_PORT_RANGE": PORTS}
@@ -209,7 +210,7 @@ def _xrootd_tls(scene: Scene) -> Command:
     )
     if os.geteuid() == 0:
         os.chown(key, NOBODY, NOBODY)
-    # Clients find authorities in a folder, by names made of hashes.
+    # Clients find the certificate of an authority by a file name that contains a hash.
     authorities = scene.folder / "authorities"
     authorities.mkdir()
     (authorities / "here.pem").symlink_to(certificate)
@@ -239,7 +240,7 @@ def _nginx(scene: Scene) -> int:
             "events { worker_connections 512; }",
             "http {",
             "access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000000;",
-            # Limit the data that a worker sends on one connection before it serves the next one.
+            # Limit the data that a worker sends on one connection before it serves another one.
             "sendfile_max_chunk 4m;",
             *(f"{kind}_temp_path {folder}/{kind};" for kind in kinds),
             f"server {{ listen {HERE}:{port}; root {scene.data.path}; autoindex on; }}",

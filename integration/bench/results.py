@@ -73,7 +73,7 @@ class Sample:
     peaks: tuple[int, ...] = ()
     #: The observed traffic of a run over a path.
     seen: Seen = field(default_factory=Seen)
-    #: Seconds for which the caller waited, if ``seconds`` covers only the copy itself.
+    #: Seconds for which the caller waited if ``seconds`` covers only the copy itself. Otherwise 0.
     waited: float = 0.0
     #: Share of the tool's time for checksums, as the tool reports it. 0 if it reports none.
     summing: float = 0.0
@@ -89,11 +89,11 @@ class Results:
     samples: list[Sample] = field(default_factory=list)
     command: str = ""
     scale: float = 1.0
-    #: the tool whose time is the reference
+    #: Name of the tool whose time is the reference.
     base: str = BASE
     #: Rate of the path between the ends, in megabits per second.
     megabits: float = 0.0
-    #: Observations about the place of the measurement itself.
+    #: Sentences for the report, about the path and about data sets that were left out.
     facts: list[str] = field(default_factory=list)
 
     def text(self) -> str:
@@ -167,7 +167,7 @@ def rotated(names: Sequence[str], turn: int, turns: int) -> list[str]:
     count = len(names)
     zigzag = [at // 2 + 1 if at % 2 else -(at // 2) % count for at in range(count)]
     place = {number % count: at for at, number in enumerate(zigzag)}
-    # Half of an odd number would bring half of the neighbours back.
+    # With a step of `count // 2`, half of the pairs of neighbours would repeat in the next round.
     step = count // max(1, turns)
     shift = turn * max(1, step - 1 if step == count // 2 else step)
     return [names[place[(number + shift) % count]] for number in zigzag]
@@ -212,7 +212,7 @@ def merged(parts: Sequence[Results]) -> Results:
 
 
 def _differences(one: Results, other: Results) -> list[str]:
-    """Name the properties that differ between two runs, although merged runs must share them."""
+    """Name the properties that differ between two runs, but that merged runs must share."""
     found = [
         name for name in ("scale", "base", "megabits") if getattr(one, name) != getattr(other, name)
     ]

@@ -64,7 +64,7 @@ class Asked:
 def await_true(is_so: Callable[[], bool], seconds: float) -> None:
     """Wait until a condition holds.
 
-    :raises TimeoutError: if it does not in time.
+    :raises TimeoutError: if it does not hold within ``seconds``.
     """
     until = time.monotonic() + seconds
     while not is_so():
@@ -99,7 +99,7 @@ def run_all(
 
 @dataclass(frozen=True)
 class _Ground:
-    """The place of a set."""
+    """A data set, and the folder for its copies."""
 
     folder: Path
     where: str
@@ -160,7 +160,6 @@ def _run_quietly(asked: Asked, tool: Tool, ground: _Ground, wanted: check.Conten
             break
     best = min(tried, key=lambda sample: (bool(sample.error), disturbance(sample)))
     if len(tried) > 1:
-        # Every dropped run is noted.
         note = f"{len(tried) - 1} disturbed run{'s' if len(tried) > 2 else ''} not counted"
         best = replace(best, notes=(*best.notes, note))
     return best
@@ -322,7 +321,8 @@ def keeps(where: str, data: Data, copies: int, space: os.statvfs_result) -> bool
     """
     if where == "tmpfs" or data.files < MANY_FILES:
         return False
-    # Require twice the space and inodes of the copies. Some file systems report no inode numbers.
+    # Require twice the space and inodes of the copies. Some file systems do not report how many
+    # inodes they have.
     has_names = not space.f_files or space.f_favail > 2 * copies * data.files
     return has_names and space.f_bavail * space.f_frsize > 2 * copies * data.room
 

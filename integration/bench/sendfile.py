@@ -62,7 +62,7 @@ def receive(listener: socket.socket) -> None:
 def run(
     send: Callable[[socket.socket, int, int, memoryview], int], file: int, congestion: str
 ) -> float:
-    """Send a whole file; give CPU seconds per GB."""
+    """Send a whole file. Return CPU seconds per GB."""
     before = used()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         child = os.fork()

@@ -31,13 +31,13 @@ End = Literal["both", "source", "sink"]
 
 
 class Band(NamedTuple):
-    """Instructions."""
+    """The permitted number of instructions."""
 
     low: float
     high: float
 
 
-#: of each small file, and of each byte of a large one
+#: Permitted instructions per small file, and per byte of a large file, at each end.
 BANDS: dict[tuple[End, str], Band] = {
     ("both", "small"): Band(25_000, 39_000),
     ("source", "small"): Band(11_500, 18_000),

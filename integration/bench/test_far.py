@@ -17,8 +17,7 @@ pytestmark = [pytest.mark.server, pytest.mark.full, pytest.mark.timeout(300)]
 
 #: Options for small parts of the sets, with the host's own congestion control.
 TINY = ("--scale", "0.004", "--congestion", "system")
-#: the final error of a copy by XRootD's own means when the source's server has lost its answer to a
-#: key
+#: Final error of an XRootD copy if the source's server has lost its answer to the copy's key.
 LOST = "tpc authorization expired"
 
 
@@ -61,7 +60,7 @@ def test_a_copy_over_a_path_takes_its_delay_and_bandwidth(folder: Path, program:
 
 
 def test_growth_is_measured_with_the_memory_of_each_end(folder: Path, program: Path) -> None:
-    # Large enough for a sample of memory while it runs.
+    # The sets are so large that the memory of each copy is sampled while it runs.
     words = ["--sets", "f5,g1", "--scale", "0.1", "--where", str(folder)]
     found, _ = run(folder, program, "growth", *words, "--tools", "dray")
     ours = [each for each in found.samples if each.tool == "dray"]
@@ -82,7 +81,7 @@ def test_jobs_run_at_one_time_and_all_arrive(folder: Path, program: Path) -> Non
 
 
 def failures(found: Results) -> list[tuple[str, str]]:
-    """List the failed tools and their errors, without XRootD's own lost answers to a key."""
+    """List the failed tools and their errors, except XRootD's own tools with the error ``LOST``."""
     is_ours = {row.name for row in found.rows if row.is_ours}
     return [
         (each.tool, each.error)
@@ -117,5 +116,5 @@ def test_third_party_copies_of_xrootd_go_over_a_path(folder: Path, program: Path
     size = next(each.size for each in found.sets if each.name == "w") / 1e6
     for each in found.samples:
         if each.set == "w" and each.tool != "iperf3-4":
-            # From the source to the destination, and not through the client.
+            # The bytes crossed the path once, and not through the client.
             assert size < each.seen.arrived[-1][1] < 1.2 * size, each

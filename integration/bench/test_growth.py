@@ -82,7 +82,7 @@ def test_jobs_are_compared_by_rounds_and_with_the_paper() -> None:
     assert (one.number, two.number) == (1, 2)
     assert (one.faster, one.cheaper, one.faster_compared) == (1.5, 1.5, 2.0)
     text = jobs_report.table(several(), "tmpfs", "cubic")
-    # 750 MB/s of plain TCP and twice 188 of cp, one after the other
+    # *unsummed* is the rate of TCP at 750 MB/s followed by two `cp` at 188 MB/s each.
     limits = "750 | 188 | 300 | 250 | 1.00"
     ratios = "1.50 | 2.14 | 1.50 | 300 | 150 | 2.00"
     assert text[2] == f"| 1 | 375 | 250 | {ratios} | {limits} | 4.00 | 1 | 0.1 |  |"

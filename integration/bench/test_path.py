@@ -55,7 +55,7 @@ def direction(**settings: int) -> tuple[Direction, memoryview]:
 
 
 def test_a_packet_comes_after_the_line_and_the_delay() -> None:
-    # One bit in a nanosecond: 1538 bytes of Ethernet take 12.304 microseconds.
+    # One bit takes a nanosecond, so 1538 bytes of Ethernet take 12.304 microseconds.
     path, counters = direction(delay_ns=25 * MS, rate_bits=1_000_000_000)
     sent: list[bytes] = []
     path.take(packet(1448), 0)
@@ -75,7 +75,7 @@ def test_a_full_queue_drops_what_comes() -> None:
     path, counters = direction(rate_bits=8_000_000, queue_bytes=3_000)
     for _ in range(5):
         path.take(packet(1448), 0)
-    # A byte takes a microsecond: the third finds 3076 bytes, more than the queue holds.
+    # A byte takes a microsecond. The third packet finds 3076 bytes, more than the queue holds.
     assert (counters[PACKETS], counters[DROPPED]) == (2, 3)
     path.take(packet(1448), 1_000_000)
     assert counters[PACKETS] == 3
@@ -95,7 +95,7 @@ def test_nothing_overtakes_when_the_path_becomes_shorter() -> None:
     assert sent == [packet(1), packet(2)]
 
 
-#: 10 MB/s for five seconds, 100 after, a slow end
+#: Samples: 10 MB/s for five seconds, then 100 MB/s, then a slow end.
 ARRIVED = tuple(
     [(float(at), 10.0 * at) for at in range(6)]
     + [(5.0 + at, 50.0 + 100.0 * at) for at in range(1, 11)]
@@ -146,7 +146,7 @@ def test_goals_are_judged_by_their_own_measure() -> None:
     assert goals.table(wan_report.reached(results))[-1].endswith(
         "| between | w, 50 ms, cubic | 1.020 | yes |"
     )
-    # The same runs, as of a tree, or of many files.
+    # Evaluate the same runs as those of a tree, and then as those of many files.
     results.samples = [replace(each, set="c") for each in results.samples]
     tree = goals.table(wan_report.reached(results))[2]
     assert tree.endswith("| dray | c, 50 ms, cubic | 1.25 | no |")

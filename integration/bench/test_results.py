@@ -56,7 +56,7 @@ def some_results() -> Results:
         {**machine, "date": "2026-11-22"}, list(ROWS), command="python -m integration.bench"
     )
     results.sets.append(Set("a", "one file: 1 file, 954 MiB", 10**9, 1))
-    # The machine is twice as slow in the second round, and again as it was in the third.
+    # In the second round, all tools take twice as long.
     for turn, slow in enumerate((1, 2, 1)):
         for tool, seconds in (("cp", 1.0), ("fast", 2.0), ("slow", 4.0), ("dray", 1.25)):
             results.samples.append(sample(tool, turn, seconds * slow))
@@ -88,7 +88,7 @@ def test_no_tools_give_no_order() -> None:
 def test_medians_ratios_and_costs_are_per_round() -> None:
     ours = line(some_results(), "dray")
     assert (ours.rate, ours.low, ours.high) == (800.0, 400.0, 800.0)
-    # Twice as slow a round makes the peers twice as slow too.
+    # In the slow round, the peers are slow too, so the ratios do not change.
     assert ours.of_base == 1.25
     assert ours.of_peer == 1.6
     assert ours.cpu_seconds == 2.5
@@ -132,7 +132,8 @@ def goals_of(found: Results) -> list[tuple[str, str, str, bool]]:
 
 def test_goals_are_judged_beside_the_peers_of_the_same_rounds() -> None:
     results = some_results()
-    # 1.6 times the fastest peer is enough, whatever a copy takes; CPU is compared with the least.
+    # 1.6 times as fast as the fastest peer is enough, whatever `cp -r` takes. The CPU seconds are
+    # compared with the least of all peers.
     assert goals_of(results) == [
         ("dray", "1.60 (1.25 times `cp -r`)", "", True),
         ("dray", "0.62", "", True),
@@ -148,7 +149,7 @@ def test_goals_are_judged_beside_the_peers_of_the_same_rounds() -> None:
         for each in results.samples
     ]
     assert [met for *_, met in goals_of(results)] == [False, False]
-    # The copy's time decides the other way round.
+    # If `cp -r` takes longer, dray meets the goal about its time.
     results.samples = [
         dataclasses.replace(each, seconds=each.seconds * 1.5) if each.tool == "cp" else each
         for each in results.samples
@@ -179,14 +180,14 @@ def test_copies_that_read_back_are_compared_among_themselves() -> None:
         results.samples += [
             sample(name, turn, seconds * slow) for turn, slow in enumerate((1, 2, 1))
         ]
-    # The goals about all others are unchanged.
+    # The other goals are unchanged.
     assert goals_of(results) == [
         ("dray", "1.60 (1.25 times `cp -r`)", "", True),
         ("dray", "0.62", "", True),
         ("by dray-verify", "2.00", "", True),
         ("by dray-verify", "0.50", "", True),
     ]
-    # Each is compared with the fastest of its kind.
+    # Each tool is compared with the fastest peer of its kind.
     rates = [line(results, name).of_peer for name in ("faster", "fast", "dray-verify")]
     assert rates == [1.0, 1.0, 2.0]
     assert any(f"| *{COMPARED}* |" in row for row in report.table(results, "a", "tmpfs", "cubic"))

@@ -28,7 +28,7 @@ MACHINE = {"processor": "x", "cpus": 2, "memory_mib": 8192, "system": "Linux", "
 NEAR = ("a", "tmpfs", "cubic")
 FAR = ("a", "50 ms 1 Gbit", "cubic")
 MANY = ("h", "tmpfs", "cubic")
-#: seconds of the copy, what its client waits, CPU seconds
+#: By tool: kind, seconds of the copy, seconds for which the client waits, CPU seconds.
 TOOLS = {
     "iperf3-4": (LIMIT, 1.0, 0.0, 1.0),
     "by-hand": (LIMIT, 1.5, 0.0, 1.5),
@@ -49,7 +49,7 @@ def some_results() -> Results:
     ]
     results = Results({**MACHINE, "date": "2026-11-22"}, rows, command="make it", base="stock")
     results.sets += [Set("a", "one file: 1 file", 10**9, 1), Set("h", "100 files", 10**8, 100)]
-    # The machine is twice as slow in the second round, and again as it was in the third.
+    # In the second round, all tools take twice as long.
     for case in (NEAR, FAR, MANY):
         for turn, slow in enumerate((1, 2, 1)):
             for name, (_, seconds, waited, cpu) in TOOLS.items():
@@ -63,7 +63,7 @@ def test_rates_are_of_the_copy_and_waits_of_the_client() -> None:
     text = tpc_report.table(some_results(), NEAR)
     assert text[0] == "one file: 1 file; tmpfs, cubic, 3 rounds:"
     assert "| **by dray** | 500 | 250 to 500 | 2.5 | 2.40 | 1 | 4.50 | 1.50 | 0.1 |  |" in text
-    # By HTTP the client's seconds are the copy's.
+    # For a copy by HTTP, the client waits as long as the copy takes.
     assert "| by stock-http-1 | 250 | 125 to 250 | 4.0 | 3.00 | 1 | 2.25 | 0.75 | 0.1 |  |" in text
     assert all(row.count("|") == len(tpc_report.HEADS) + 1 for row in text[2:])
     assert text[4].startswith("| *the machine* |")
@@ -91,7 +91,7 @@ def test_goals_report_the_result_and_the_limit_of_the_same_round() -> None:
     assert f"| {tpc_report.DEFAULT.title} | by dray-both | {near} | {words} | 6.00 | no |" in text
     assert f"| {tpc_report.TUNED.title} | by dray | {near} | 1.50 | 2.00 | yes |" in text
     assert f"| {tpc_report.TUNED_BOTH.title} | by dray-both | {near} | 1.20 | 2.00 | no |" in text
-    # Compared with the least of XRootD's own, which is not the fastest.
+    # The CPU seconds are compared with the least of XRootD's own copies, not with the fastest copy.
     assert f"| {tpc_report.CPU.title} | by dray | {near} | 0.80 | 0.50 | yes |" in text
     assert f"| {tpc_report.CPU.title} | by dray-both | {near} | 1.10 | 0.50 | no |" in text
     words = "4.50 (by the client's wait 4.00)"

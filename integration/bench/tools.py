@@ -34,7 +34,7 @@ PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 LIMIT = "the machine"
 COPY = "on one host"
 CLEAR = "clear"
-#: As above, but the written data is read again and its checksum compared with that of the source.
+#: Unencrypted copies whose written data is read again, and compared with the source by checksum.
 COMPARED = "clear, read back and compared"
 ENCRYPTED = "encrypted"
 THIRD = "third party"
@@ -57,7 +57,7 @@ class Command:
 def at_once(commands: Sequence[Sequence[Word]]) -> list[Word]:
     """Return a command that runs several commands concurrently, and fails if one of them fails.
 
-    :param commands: command lines without a line end.
+    :param commands: commands whose words contain no line end.
     """
     parts = ["pids="]
     for words in commands:

@@ -54,7 +54,7 @@ class Case(NamedTuple):
 
     @staticmethod
     def read(word: str) -> Case:
-        """Parse one: ``MS:SET`` or ``MS@MEGABITS:SET``.
+        """Parse a case: ``MS:SET`` or ``MS@MEGABITS:SET``.
 
         :raises ValueError: for any other text.
         """
@@ -114,7 +114,7 @@ def options() -> argparse.ArgumentParser:
 
 @contextlib.contextmanager
 def programs(program: Path, rows: list[Row]) -> Iterator[tuple[Path, list[Row]]]:
-    """Copy built programs to a folder of the servers' user; note what tools are missing."""
+    """Copy built programs to a folder of the servers' user. Note in ``rows`` the missing tools."""
     there = [name for name in BUILT if (program.parent / name).exists()]
     found = []
     for each in rows:

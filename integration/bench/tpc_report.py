@@ -33,8 +33,8 @@ RESULTS = FOLDER / "results.json"
 LINE = "iperf3-4"
 #: A program that does only the necessary work of a copy by dray.
 HOST = "by-hand"
-#: Factor up to which two waiting times of a client count as equal. Both clients wait for the same
-#: polls, and the duration of their start varies. The value is estimated, not measured.
+#: Two waiting times of clients count as equal if their ratio is at most this factor. The duration
+#: of a client's start varies. The value is estimated, not measured.
 SAME_WAIT = 1.05
 
 HEADS = (
@@ -157,14 +157,14 @@ def waits(results: Results, case: Case, tool: str) -> dict[int, float]:
 
 
 def wait_ratio(results: Results, case: Case, tool: str, to: str) -> float:
-    """Compute the waiting time of a tool's client over another's; 0 if one has no run."""
+    """Return the client's waiting time with ``tool`` divided by that with ``to``; 0 if unknown."""
     ours, base = waits(results, case, tool), waits(results, case, to)
     found = [ours[turn] / base[turn] for turn in ours if turn in base]
     return statistics.median(found) if found else 0.0
 
 
 def cpu_ratio(results: Results, case: Case, tool: str, kind: str = STOCK) -> float:
-    """Compute a tool's CPU seconds over the least of XRootD's own; 0 if one has no run."""
+    """Return a tool's CPU seconds divided by the least of XRootD's own tools; 0 if unknown."""
     found: dict[str, float] = {}
     for row in results.rows:
         if samples := of.samples_of(results, case, row.name):
@@ -191,7 +191,7 @@ def cells(results: Results, case: Case, line: Line) -> list[str]:
         f"{waited:.1f}" if is_copy else "",
         f"{line.cpu_seconds:.2f}",
         f"{line.peak_mib:.0f}",
-        # The copy as shipped has no query.
+        # The copy as shipped has no checksum query, so it is not compared with such tools.
         f"{shipped:.2f}" if shipped and line.row.kind != ASKED else "",
         f"{best:.2f}" if best else "",
         f"{line.foreign_seconds:.1f}",

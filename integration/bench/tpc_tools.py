@@ -43,10 +43,11 @@ DELEGATED = "with delegated credentials"
 ASKED = "and then the destination is asked for the checksum"
 KINDS = (LIMIT, STOCK, DRAY, PAGES, BOTH, DELEGATED, ASKED)
 
-#: Number of files that are copied concurrently if there are many files. One client of a data
-#: manager copies as many.
+#: Maximum number of files that are copied concurrently. One client of a data manager copies as
+#: many.
 AT_ONCE = 10
-#: Start of the server's configuration line before the program. Further copies wait.
+#: Start of the server's configuration line for copies. The name of the program follows. Copies
+#: beyond ``AT_ONCE`` wait.
 TPC = f"ofs.tpc ttl 60 120 xfr {AT_ONCE} streams 0,8 echo logok pgm"
 XRDCP = "/usr/bin/xrdcp --server"
 #: Number of data connections if a tool requests several.
@@ -66,7 +67,7 @@ exit $code
 """
 RAN = re.compile(r"^ran ([0-9.]+) ([0-9.]+)$", re.MULTILINE)
 
-#: A copy by HTTP: the last line reports success.
+#: Script that copies by HTTP. It fails unless the server's answer reports success.
 COPY = """\
 said=$(curl -sS -X COPY -H "X-Number-Of-Streams: $1" -H "Source: $2" "$3")
 case "$said" in
@@ -75,7 +76,8 @@ case "$said" in
 esac
 """
 
-#: A copy, and then the query. Its answer is the algorithm and the checksum.
+#: Script that copies, and then queries the checksum. It fails unless the answer is the algorithm
+#: and the expected checksum.
 ASK = """\
 {} >/dev/null || exit
 said=$({}) || exit
@@ -140,7 +142,7 @@ def _source(
 
 
 def keep_checksum(path: Path) -> None:
-    """Store the checksum that a server stores when a file arrives, unless it exists."""
+    """Store a file's adler32 as a server does when a file arrives, unless it is stored already."""
     with contextlib.suppress(OSError):
         os.getxattr(path, "user.XrdCks.adler32")
         return
@@ -169,7 +171,7 @@ def _sink(scene: Scene, *lines: str, env: dict[str, str]) -> str:
 
 
 def _timed(scene: Scene, program: str) -> str:
-    """Return the destination's line for copies by a program, which records its duration."""
+    """Return the server's line for copies by ``program`` in a script that records its times."""
     script = scene.write("timed", [TIMED])
     return f"{TPC} /bin/sh {script} {scene.folder / 'to' / 'ran'} {program}"
 
@@ -180,7 +182,7 @@ def _timed(scene: Scene, program: str) -> str:
 def _asked(scene: Scene, words: list[Word], source: str, sink: str) -> list[Word]:
     """Return a command that requests each file: several concurrently, if there are many.
 
-    :param words: before the two URLs.
+    :param words: the command without the two URLs.
     :param source: the URL before the path.
     """
     user = scene.give_to_nobody()
@@ -208,13 +210,13 @@ def _xrdcp(
 
 
 def _curl(scene: Scene, streams: int, source: str, sink: str) -> Command:
-    """Give the command for a copy by HTTP."""
+    """Return the command for a copy by HTTP."""
     words: list[Word] = ["sh", scene.write("copy", [COPY]), str(streams)]
     return Command(_asked(scene, words, f"http://{source}", f"http://{sink}"))
 
 
 def _then_asked(prepare: Callable[[Scene], Command]) -> Callable[[Scene], Command]:
-    """Also query the destination for the checksum of the file that one of the ways here copies."""
+    """Extend a copy of one file: then query the destination for the checksum of the file."""
 
     def prepare_both(scene: Scene) -> Command:
         copied = prepare(scene)
@@ -222,7 +224,7 @@ def _then_asked(prepare: Callable[[Scene], Command]) -> Callable[[Scene], Comman
         there = urlsplit(os.fsdecode(copied.words[-1]))
         notes, user = scene.folder / "to" / "ran", scene.give_to_nobody()
         timed: list[Word] = [*user, "sh", scene.write("timed", [TIMED]), notes]
-        # A copy whose program the server times has recorded it by itself.
+        # If the server runs a program, the server's script records the times of the copy.
         copy = copied.words if copied.seconds else [*timed, *copied.words[len(user) :]]
         path = f"/{there.path.lstrip('/')}"
         ask = [*timed, "xrdfs", f"root://{there.netloc}", "query", "checksum", path]
@@ -250,7 +252,8 @@ def _http_sink(scene: Scene, *handler: str) -> str:
     """Start a destination's server with copies by HTTP."""
     certificates = scene.folder / "certificates"
     certificates.mkdir()
-    # Without TLS this version loads no such plug-in; the data is sent without TLS anyway.
+    # This version of XRootD loads the plug-in for copies only if TLS is configured. The data is
+    # sent without TLS.
     make_certificates(certificates)
     return _sink(
         scene,
@@ -277,7 +280,7 @@ def _stock_http(streams: int) -> Callable[[Scene], Command]:
 def _delegated(
     program: Callable[[Scene], str], env: dict[str, str] | None = None
 ) -> Callable[[Scene], Command]:
-    """Prepare a copy with delegated credentials: the source may be opened more than once."""
+    """Prepare a copy with delegated credentials, which may open the source more than once."""
 
     def prepare(scene: Scene) -> Command:
         own = scene.folder / "gsi"
@@ -336,7 +339,7 @@ def _dray_both(*, is_clear: bool) -> Callable[[Scene], Command]:
 def _dray_http(scene: Scene) -> Command:
     programs = scene.program.parent
     settings = scene.write("http.cf", [f"program {programs / PROGRAM}"])
-    # The server adds its number to the name.
+    # The server appends its version number to the name of the library.
     library = programs / PLUGIN.replace("-5.so", ".so")
     source = _source(scene, env={})
     sink = _http_sink(scene, f"http.exthandler dray {library} {settings}")
@@ -412,7 +415,7 @@ TOOLS = (
     _tool(
         "dray-both-tls", "dray from a dray, encrypted (default)", BOTH, _dray_both(is_clear=False)
     ),
-    # The certificates are for the loopback's name.
+    # The certificates are valid only for the name of the loopback.
     _tool(
         DELEGATED_BASE,
         "xrdcp --server, XRD_CPUSEPGWRTRD=0, delegated credentials",

@@ -39,7 +39,7 @@ static void by_calls(int folder, int files, const char *bytes, size_t length) {
     }
 }
 
-/* The ring sets no times (there is no such request): that call stays, by name. */
+/* io_uring has no request to set a file's times, so this function calls utimensat with the name. */
 static void by_ring(int folder, int files, const char *bytes, size_t length, int batch) {
     struct io_uring ring;
     char(*names)[32] = calloc((size_t)batch, sizeof *names);

@@ -37,7 +37,7 @@ def run(program: Path, way: str, folder: Path, args: argparse.Namespace) -> tupl
 
 
 def main() -> int:
-    """Run it."""
+    """Measure both ways, and print the results."""
     parser = argparse.ArgumentParser(
         prog="python -m integration.bench.uring",
         description="Write small files by system calls and by io_uring, by turns.",

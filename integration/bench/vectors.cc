@@ -1,8 +1,8 @@
 // Reads pieces of a file of an XRootD server, with one request per piece or per several pieces:
 //   vectors URL WAY PIECE_BYTES STEP_BYTES PIECES AT_ONCE REQUESTS
-// WAY: "reads" or "vectors". A request is PIECES pieces, STEP_BYTES from the begin of one to the next.
-// "reads" asks for each piece by itself, "vectors" for all of a request at once. AT_ONCE requests are
-// under way at a time, REQUESTS in all. Says seconds, processor seconds, and the sum of all bytes.
+// WAY is "reads" (a message for each piece) or "vectors" (a message for all pieces of a request).
+// A request has PIECES pieces. STEP_BYTES is the distance between the starts of two pieces. AT_ONCE
+// of all REQUESTS requests run concurrently. Prints seconds, CPU seconds, and the sum of all bytes.
 
 #include <XrdCl/XrdClFile.hh>
 
@@ -107,7 +107,7 @@ int main(int count, char **words)
 			sum += found;
 		}
 	};
-	// Touched before, as a pool's are.
+	// Touch the buffers now, as dray touches its pool.
 	std::vector<std::vector<char>> buffers(size_t(at_once), std::vector<char>(size_t(pieces) * piece, 1));
 	const double cpu = used();
 	const auto began = std::chrono::steady_clock::now();

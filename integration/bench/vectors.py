@@ -47,12 +47,15 @@ class Way(NamedTuple):
 
     shape: str
     title: str
-    #: the program's arguments: way, bytes of a piece, bytes from piece to piece, pieces of a
-    #: request
+    #: ``reads`` or ``vectors``.
     way: str
+    #: Bytes of a piece.
     piece: int
+    #: Bytes from the start of one piece to the start of the next.
     step: int
+    #: Number of pieces of a request.
     pieces: int
+    #: Number of concurrent requests.
     at_once: int
     is_wide: bool = False
 
@@ -121,7 +124,7 @@ def used(process: int) -> float:
 
 
 def run(program: Path, url: str, way: Way, process: int) -> tuple[float, float, float]:
-    """Read the file once; give seconds, and CPU seconds of the client and of the server."""
+    """Read the file once. Return seconds, CPU seconds of the client, CPU seconds of the server."""
     numbers = (way.piece, way.step, way.pieces, way.at_once, way.requests)
     before = used(process)
     words = [str(program), url, way.way, *map(str, numbers)]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from integration.harness.program import Ended, Word
 
-#: local copy in one process; to ``dray serve`` without and with encryption of the data
+#: Ways to copy: locally in one process, to ``dray serve`` without encryption, and with encryption.
 WAYS = ("copy", "clear", "tls")
 
 

@@ -35,7 +35,7 @@ TOOLS = [tool for tool in (*peers.TOOLS, *ours.TOOLS) if tool.travels]
 BOUND = "iperf3-4"
 #: Cases: the round-trip time in milliseconds and the data set.
 CASES = "50:w,50:c,100:w,100:c,95:l"
-#: Number of bytes with which the rate of the path itself is measured, with and without its bound.
+#: Number of bytes with which the rate of the path is measured, with and without its limit.
 LOOK_BYTES = 1 << 30
 
 
@@ -79,7 +79,7 @@ def options() -> argparse.ArgumentParser:
 
 
 def carried(wide: WidePath, size: int) -> float:
-    """Measure plain TCP over the path as it is now, in MB per second; 0: no iperf3."""
+    """Return the rate of plain TCP over the path in MB per second, or 0 without iperf3."""
     if next(tool for tool in TOOLS if tool.name == BOUND).missing(wide):
         return 0.0
     port = machine.free_port()
@@ -123,7 +123,7 @@ def main(arguments: list[str]) -> int:
 
 
 def measure_path(wide: WidePath, given: argparse.Namespace, results: Results) -> None:
-    """Measure the path itself: without bound, and with it."""
+    """Measure the rate of the path without and with its limit. Add it to the facts."""
     megabits = results.megabits = given.megabits
     size = round(LOOK_BYTES * min(1.0, given.scale))
     wide.set(0, 0)
