@@ -1,1 +1,1 @@
-"""Helpers of the integration tests: processes, trees, a proxy, a watcher; independent of dray."""
+"""Helpers of the integration tests, independent of dray: processes, trees, disks, a watcher."""

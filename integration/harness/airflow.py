@@ -315,7 +315,7 @@ class Airflow:
         """Restart components that have ended by themselves, as an operator does.
 
         :param names: by default all.
-        :returns: their names.
+        :returns: names of the restarted components.
         """
         looked_at = [name for name in names or tuple(self._running) if name in self._running]
         ended = [name for name in looked_at if self._running[name].poll() is not None]
@@ -352,7 +352,7 @@ class Airflow:
         return self
 
     def said(self, name: str, lines: int = 40) -> str:
-        """Return the end of a component's output of all starts."""
+        """Return the last lines of a component's output, over all its starts."""
         paths = sorted(self.logs.glob(f"*-{name}.log"))
         text = "".join(path.read_text(encoding="utf-8", errors="replace") for path in paths)
         return "\n".join(text.splitlines()[-lines:])

@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
-#: Maximum data of a read or write request of the kernel in bytes, and size of its header.
+#: Maximum bytes of data in a read or write request of the kernel.
 REQUEST_BYTES_MAX = 1 << 20
+#: Bytes that are reserved for the header of a request.
 REQUEST_HEAD_BYTES = 64 << 10
 #: Minimum sizes of file systems that mkfs makes, in bytes.
 EXT4_BYTES_MIN = 16 << 20
 XFS_BYTES_MIN = 320 << 20
-#: Maximum seconds for which a device or mount may stay busy while it is removed (estimated, not
-#: measured).
+#: Seconds after which a busy mount is detached lazily (estimated, not measured).
 BUSY_SECONDS = 10.0
 NAME = b"disk"
 ROOT_NODE, DISK_NODE = 1, 2
@@ -208,7 +208,7 @@ class BlockFile:
                 os.close(descriptor)
 
     def __enter__(self) -> BlockFile:
-        """Give itself."""
+        """Return this object."""
         return self
 
     def __exit__(
@@ -343,7 +343,7 @@ def detach_loop(device: Path) -> None:
 
 
 def make_file_system(kind: str, on: Path) -> None:
-    """Make a file system on a device or image that is complete before its first mount."""
+    """Make a file system that initialises nothing later, when it is mounted."""
     if kind == "ext4":
         lazy = "nodiscard,lazy_itable_init=0,lazy_journal_init=0"
         _must(["mkfs.ext4", "-q", "-F", "-E", lazy, on])
@@ -372,7 +372,7 @@ def mount(device: Path, at: Path, kind: str, options: Sequence[str] = ()) -> Non
 
 
 def unmount(at: Path) -> None:
-    """Unmount a file system; lazily if it stays in use for long."""
+    """Unmount a file system, lazily if it is still in use after ``BUSY_SECONDS``."""
     until = time.monotonic() + BUSY_SECONDS
     while _unmount(at, 0) != 0:
         if time.monotonic() > until:
@@ -405,7 +405,7 @@ def _start_tidier(at: Path, device: Path, fuse: Path) -> subprocess.Popen[bytes]
 
 
 class FaultyDisk:
-    """A file system on a loop device on a block file that this process serves."""
+    """A file system on a loop device. This process serves the device's :class:`BlockFile`."""
 
     def __init__(self, folder: Path, kind: str, size: int, options: Sequence[str] = ()) -> None:
         """Make the disk and its file system in an empty folder, and mount it at :attr:`at`.

@@ -59,7 +59,7 @@ class Disk:
             self.limit(0, 0)
 
     def fail(self) -> None:
-        """Let the device fail: what was written is kept, and each further operation fails."""
+        """Shut the file system down: it keeps written data, and each further operation fails."""
         folder = os.open(self.folder, os.O_RDONLY)
         try:
             fcntl.ioctl(folder, SHUTDOWN, struct.pack("I", 0))
@@ -84,7 +84,7 @@ def disk(at: Path, size: int) -> Iterator[Disk]:
         file.truncate(size)
     with contextlib.ExitStack() as stack:
         stack.callback(image.unlink)
-        # Without reserved blocks and without a lazy initialisation, which would write later.
+        # Use no reserved blocks, and no lazy initialisation, which would write after the mount.
         how = "lazy_itable_init=0,lazy_journal_init=0,nodiscard"
         run("mkfs.ext4", "-q", "-F", "-m", "0", "-E", how, image)
         device = run("losetup", "--direct-io=on", "--show", "--find", image)

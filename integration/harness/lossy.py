@@ -105,7 +105,7 @@ class Lossy:
         self.disk.remount()
 
     def is_read_only(self) -> bool:
-        """Return whether the write or the sync of a small file fails, as if read-only."""
+        """Return whether the write or the sync of a small file fails, as on a read-only mount."""
         probe = self.top / "probe"
         try:
             probe.write_bytes(b"probe")
@@ -145,14 +145,15 @@ class Moment:
     kills: bool
     #: True if the kernel writes back while the disk fails.
     writes_back: bool
-    #: True if the error is reported to a run that is killed before it can record the error.
+    #: True if this module syncs the partial file and ignores the error. This replaces a run that is
+    #: killed before it can record the error.
     is_swallowed: bool
     #: True if the disk also fails in a second run.
     is_met_again: bool
 
     @classmethod
     def draw(cls, chance: random.Random) -> Moment:
-        """Draw a random one."""
+        """Draw a random moment."""
         kills = chance.random() < 0.5
         return cls(
             durability=chance.choice(["file", "object"]),

@@ -126,7 +126,7 @@ class Process:
         return False
 
     def wait(self, seconds: float = 120.0) -> Ended:
-        """Wait for its end.
+        """Wait until the process has ended.
 
         :raises TimeoutError: after ``seconds``. The process is then killed.
         """
@@ -289,6 +289,6 @@ class Way:
         return f"{direction}-{'clear' if self.is_clear else 'tls'}-{self.streams}"
 
     def words(self) -> list[Word]:
-        """Give the options of ``cp``."""
+        """Return the options of ``cp``."""
         words: list[Word] = ["--streams", str(self.streams)]
         return [*words, "--clear-data"] if self.is_clear else words

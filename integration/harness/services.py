@@ -21,7 +21,7 @@ READY_SECONDS = 60.0
 
 
 def find_postgresql() -> Path:
-    """Find the newest installation's programs.
+    """Return the folder of the programs of the newest installation.
 
     :raises FileNotFoundError: when there is none.
     """

@@ -1,6 +1,5 @@
-/* Steps the calendar of one program, and of nothing else: preloaded, it moves the answers of the
- * real-time clock by STEPPED_CLOCK_SECONDS as soon as the file STEPPED_CLOCK_FILE exists. The
- * monotonic clock is left alone, as a host's clock daemon leaves it alone. */
+/* Library that a program preloads. As soon as the file STEPPED_CLOCK_FILE exists, the library adds
+ * STEPPED_CLOCK_SECONDS to the program's real-time clock. The monotonic clock stays unchanged. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>

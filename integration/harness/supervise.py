@@ -48,7 +48,7 @@ RECEIVE, SEND = 0xC0502100, 0xC0182101
 CONTINUE = 1
 AT_FDCWD = -100
 PATH_BYTES_MAX = 4096
-#: at most what a path may span in memory before the end of its page is looked for
+#: Bytes of a memory page. A path is read page by page, because the next page may not exist.
 PAGE = 4096
 
 
@@ -209,7 +209,7 @@ class Supervisor:
         return [python, "-I", "-S", str(LAUNCHER), str(self.path), numbers, "--"]
 
     def arm(self, fault: Fault | None) -> None:
-        """Count from zero; fail the call of ``fault`` from now on."""
+        """Reset the counts. Let the call of ``fault`` fail from now on."""
         with self._lock:
             self.counts = Counter()
             self.fault = fault
@@ -217,13 +217,13 @@ class Supervisor:
             self.hit_path = ""
 
     def disarm(self) -> Counter[Key]:
-        """Fail no more calls; return the counts since :meth:`arm`."""
+        """Let no more calls fail. Return the counts since :meth:`arm`."""
         with self._lock:
             self.fault = None
             return self.counts.copy()
 
     def close(self) -> None:
-        """End. Programs that still run get ENOSYS for supervised calls: end them first."""
+        """Stop answering. First end the programs, because later supervised calls get ENOSYS."""
         self._is_over = True
         with contextlib.suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)
@@ -234,7 +234,7 @@ class Supervisor:
         self._folder.cleanup()
 
     def __enter__(self) -> Supervisor:
-        """Give itself."""
+        """Return this object."""
         return self
 
     def __exit__(
@@ -243,7 +243,7 @@ class Supervisor:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End."""
+        """Stop answering."""
         self.close()
 
     def _accept(self) -> None:

@@ -99,8 +99,8 @@ def test_another_image_under_the_device_is_what_is_mounted_next(folder: Path) ->
         assert disk.at.stat().st_dev == before
 
 
-# A shell without job control starts what is in its background with SIGINT ignored, and a child
-# inherits that.
+# A shell without job control lets its background commands, and their children, ignore SIGINT. So
+# this program restores the handler.
 HOLDER = """
 import signal, sys, time
 from pathlib import Path

@@ -27,8 +27,9 @@ class Entry:
     kind: str
     mode: int
     mtime_ns: int
-    #: Size of a file, and its SHA-256 or the target of a link.
+    #: Size of a file in bytes.
     size: int = 0
+    #: SHA-256 of a file, or target of a link.
     content: bytes = b""
 
 
@@ -97,7 +98,7 @@ def describe(top: Path) -> dict[bytes, Entry]:
 def _entry(path: bytes, state: os.stat_result) -> Entry:
     mode, mtime = stat.S_IMODE(state.st_mode), state.st_mtime_ns
     if stat.S_ISLNK(state.st_mode):
-        # A link's mode means nothing on Linux.
+        # Linux ignores the mode of a link.
         return Entry("link", 0, mtime, 0, os.readlink(path))
     if stat.S_ISDIR(state.st_mode):
         return Entry("directory", mode, mtime)
@@ -107,7 +108,7 @@ def _entry(path: bytes, state: os.stat_result) -> Entry:
 
 
 def differences(wanted: dict[bytes, Entry], found: dict[bytes, Entry]) -> list[str]:
-    """Return the differences of two descriptions; at most 20 lines."""
+    """Return the differences of two descriptions, at most 20 lines."""
     lines = [f"missing: {path!r}" for path in wanted.keys() - found.keys()]
     lines += [f"not asked for: {path!r}" for path in found.keys() - wanted.keys()]
     lines += [
@@ -172,7 +173,7 @@ def make_tree(top: Path, files: int, seed: int) -> None:
     for name in (b"not-utf8-\xff\xfe\x80", b"n" * 255, b"back\\slash", b"new\nline", b"-r", b" "):
         with open(os.path.join(odd, name), "wb") as file:
             file.write(name)
-    # Holes in files that are sent whole, and in files that are not.
+    # Make files with holes that are smaller, and one that is larger, than an object.
     for hole_name, size, places in (
         ("hole", 300_000, ()),
         ("holes", 700_001, (0, 350_000)),

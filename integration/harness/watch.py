@@ -79,7 +79,7 @@ class Watcher(threading.Thread):
             self.violations.append(f"{path!r} stood there with wrong content")
 
     def __enter__(self) -> Watcher:
-        """Begin."""
+        """Start watching."""
         self.start()
         return self
 
@@ -89,6 +89,6 @@ class Watcher(threading.Thread):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End."""
+        """Check once more, and stop watching."""
         self.is_over.set()
         self.join()
