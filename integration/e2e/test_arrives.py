@@ -28,8 +28,8 @@ EVERY_WAY = [
     for is_clear in (False, True)
     for streams in (1, 8)
 ]
-# The whole tree takes long; by default it is sent four times: both directions, both channels, both
-# numbers of streams. The smaller data is sent in every way.
+# The whole tree takes long. By default it is sent in two ways, which cover both directions, both
+# channels and both numbers of streams. The smaller data is sent in every way.
 TREE_WAYS = EVERY_WAY if FULL else [Way(push=True, streams=8), Way(False, 1, is_clear=True)]
 
 
@@ -129,7 +129,7 @@ def test_random_order(bench: Bench, small: tuple[Path, dict[bytes, tree.Entry]],
 
 
 def interleaved(trace: Path) -> int:
-    """Count the most files of several objects that were in progress at the same time."""
+    """Return how many files of several objects were in progress at one time, at most."""
     parts: list[int] = []
     for line in trace.read_text(encoding="utf-8").splitlines():
         event = json.loads(line)

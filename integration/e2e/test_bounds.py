@@ -27,7 +27,7 @@ EXTENT_BYTES = tree.MIB
 
 
 def make_empty_entries(top: Path, count: int) -> None:
-    """Make empty files, and an empty folder and a link among ten entries."""
+    """Make empty files. One of ten entries is an empty folder, and one is a link."""
     top.mkdir()
     made = 1
     folder = top
@@ -58,7 +58,7 @@ def shape(top: Path) -> dict[bytes, tuple[int, int, int]]:
 
 
 def check_memory(name: str, client: int, server: int) -> None:
-    """Compare peaks with the bound."""
+    """Fail unless the peak memory of each end was measured and is at most ``BOUND_BYTES``."""
     words = f"{name}: cp {client / tree.MIB:.0f} MiB, serve {server / tree.MIB:.0f} MiB"
     print(f"\n{words}, pool {POOL_BYTES >> 20} MiB")
     assert client > 0, "memory was not measured"

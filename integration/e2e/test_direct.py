@@ -35,7 +35,7 @@ def cached(path: Path) -> int:
 
 @pytest.fixture(autouse=True)
 def direct(bench: Bench) -> None:
-    """Skip, with a message, if the tests' file system has no direct I/O, or is memory."""
+    """Skip the test if the file system of the tests is in memory or has no direct I/O."""
     probe = bench.folder / "probe"
     probe.touch()
     kind: list[str | Path] = ["stat", "--file-system", "--format", "%T", probe]

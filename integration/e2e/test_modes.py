@@ -43,7 +43,7 @@ def test_set_id_bits_of_the_source_are_dropped(bench: Bench, way: Way | None) ->
     (source / "group").chmod(0o2775)
     sink = bench.folder / "sink"
     sink.mkdir()
-    # New entries inherit its group, also in subfolders.
+    # The set-group-id bit lets new entries, also in subfolders, inherit the folder's group.
     (sink / "shared").mkdir()
     (sink / "shared").chmod(0o2775)
     for place in ("own", "shared"):
@@ -95,7 +95,7 @@ def test_a_partial_file_with_its_final_mode_is_resumed(bench: Bench) -> None:
     while not list(sink.glob(".*.part")):
         assert time.monotonic() < until
         time.sleep(0.01)
-    # The last step fails: only the name is missing.
+    # The publication of the complete file fails, because its final name is a folder with a file.
     (sink / "large").mkdir()
     (sink / "large" / "taken").touch()
     ended = client.wait()

@@ -21,5 +21,5 @@ def test_moving_congestion_is_avoided(bench: Bench) -> None:
     for run in value["runs"]:
         free, moving = (statistics.median(run[f"{word}_seconds"]) for word in ("free", "moving"))
         print(f"\n{run['end']}: {moving:.2f} s, without {free:.2f} s, the link alone {alone:.2f} s")
-        # The experiment measures the cost beyond the link: it depends on the machine.
+        # The test does not limit the cost beyond the link, which depends on the machine.
         assert run["by_file_seconds"] >= 1.4 * moving

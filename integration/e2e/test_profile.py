@@ -45,7 +45,7 @@ def times_of(report: dict[str, Any], end: str) -> dict[str, float]:
 
 
 def held_up(report: dict[str, Any], stage: str, end: str) -> None:
-    """Expect a bottleneck, in which an end spends most of its time."""
+    """Expect the bottleneck ``stage``, in which ``end`` spends most of its time."""
     assert report["bottleneck"] == stage, report["profile"]
     source, sink = times_of(report, "source"), times_of(report, "sink")
     times = source if end == "source" else sink
@@ -102,7 +102,7 @@ def test_a_slow_network_reports_network(bench: Bench, source: Path, push: bool) 
     with closing(Proxy(server.address, bytes_per_second=SLOW)) as proxy:
         far = f"dray://{proxy.address}/data"
         ways: list[Word] = [source / "data", far] if push else [far, source / "data"]
-        # One stream: the system's buffers of each hold megabytes before a wait is visible.
+        # Use one stream, because the system buffers megabytes of each stream before an end waits.
         words: list[Word] = [*ways, "--streams", "1", *bench.peer(server)]
         report = bench.cp(*words).expect(0).report
     assert report["bottleneck"] == "network", report["profile"]

@@ -26,8 +26,9 @@ MEGA = 1_000_000
 #: Interval between two samples, which is shorter than any evaluated window.
 SAMPLE_SECONDS = 0.02
 WINDOW_SECONDS = 1.0
-#: Overhead of TLS, frames and listings: a factor of the bytes, and a number of bytes at the start.
+#: Bytes with TLS, frames and listings, as a factor of the data.
 OVERHEAD = 1.05
+#: Additional bytes at the start of a copy.
 BEGIN_BYTES = 64 << 10
 
 

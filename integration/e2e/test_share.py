@@ -1,4 +1,4 @@
-"""A copy within a file system whose files can share blocks needs no new ones."""
+"""A copy within a file system whose files can share blocks needs no new blocks for data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 
 #: Size of the file. Its last bytes do not fill a block.
 FILE_BYTES = 48 * tree.MIB + 123
-#: Maximum space of the file system's own records of a copy.
+#: Maximum bytes of the file system's metadata of a copy.
 RECORDS_MAX = 4 * tree.MIB
 
 

@@ -36,7 +36,7 @@ OBJECTS = ["--object-size", "256KiB", "--durability", "none"]
 #: Rate of one of many targets, such as an OST of Lustre with other users.
 EACH_BYTES_PER_SECOND = 2 * tree.MIB
 PART_BYTES = tree.MIB // 2
-#: four files on each of eight targets, listed target after target and again
+#: Names of folders: four folders for each of eight targets. The order repeats the eight targets.
 PARTS = [
     f"{turn}{'slow' if target == 5 else f'fast{target}'}"
     for turn in range(4)
@@ -87,7 +87,7 @@ def watch(
     last_change, last, idle, course = 0.0, 0, 0.0, None
     running = True
     while running:
-        # asked before looking, so that the last data is seen once more after the end
+        # Ask before the folders are read, so that they are read once more after the end.
         running = client.is_running()
         now = time.monotonic()
         seen = {name: arrived(sink / name, file_bytes) for name in folders}

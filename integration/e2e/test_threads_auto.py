@@ -89,7 +89,7 @@ def test_distant_storage_gets_as_many_threads_as_help(
             assert max(found) <= MOST
             assert (max(found) >= 2 * USUAL) == (threads == "auto")
             other = counts(ended, "writers" if slow == "source" else "readers")
-            # The number of threads of a stage that is not the bottleneck changes little.
+            # The number of threads of the end that is not the bottleneck changes little.
             assert max(other) < 2 * USUAL
     print(f"\n{took}")
     # A busy host delays both copies equally.
@@ -100,9 +100,9 @@ class Crowded:
     """A web server that gets slower with the number of concurrent requests, also in total."""
 
     BODY = bytes(range(256)) * (4 * FILE_BYTES // 256)
-    #: Duration of an answer in seconds without other requests, and the exponent of its growth with
-    #: the number of concurrent requests.
+    #: Duration of an answer in seconds without other requests.
     SECONDS = 0.03
+    #: Exponent with which the duration grows with the number of concurrent requests.
     POWER = 1.6
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class Crowded:
                 self.send_header("Content-Range", f"bytes {first}-{last}/{whole}")
                 self.send_header("Last-Modified", "Mon, 02 Nov 2026 10:00:00 GMT")
                 self.end_headers()
-                # Before the answer is sent: its receiver sends the next request.
+                # Count before the body is sent, because its receiver then sends the next request.
                 with lock:
                     crowded.at_once -= 1
                 self.wfile.write(body)
@@ -147,7 +147,7 @@ class Crowded:
         self.thread.start()
 
     def close(self) -> None:
-        """End it."""
+        """Stop the server."""
         self.server.shutdown()
         self.server.server_close()
         self.thread.join()
