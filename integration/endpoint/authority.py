@@ -21,8 +21,9 @@ basicConstraints = critical,CA:TRUE
 keyUsage = critical,keyCertSign,cRLSign
 subjectKeyIdentifier = hash
 """
-#: id-ppl-inheritAll (RFC 3820), and the Grid's limited proxy
+#: Policy language of a full proxy: id-ppl-inheritAll (RFC 3820).
 INHERIT_ALL = "1.3.6.1.5.5.7.21.1"
+#: Policy language of the Grid's limited proxy.
 LIMITED = "1.3.6.1.4.1.3536.1.1.1.9"
 CONFIG = """\
 [ca]
@@ -54,7 +55,7 @@ def run(*words: str | Path) -> None:
 
 
 def moment(days: float) -> str:
-    """Write a relative time as openssl reads it."""
+    """Return the time that is ``days`` from now, as openssl parses it."""
     at = datetime.now(timezone.utc) + timedelta(days=days)
     return at.strftime("%Y%m%d%H%M%SZ")
 
@@ -138,7 +139,7 @@ class Authority:
         start_days: float = -1,
         end_days: float = 1,
     ) -> Certificate:
-        """Make a proxy that another certificate signs: a person's, or a proxy's."""
+        """Make a proxy. The certificate of a person or of another proxy signs it."""
         made = Certificate(self.folder, name, f"{of.subject}/CN={len(of.above) + 1000}")
         self._sign(made, of, extensions or proxy_extensions(), start_days, end_days)
         made.above = [of, *of.above]

@@ -33,7 +33,7 @@ def release_program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
 @pytest.fixture(scope="session")
 def moved() -> Iterator[Data]:
     """Make the data of the fault tests, once."""
-    # Not tmp_path_factory: its folders are kept for three runs.
+    # Do not use tmp_path_factory, which keeps the folders of three runs.
     with tempfile.TemporaryDirectory(
         prefix="dray-data-", dir=os.environ.get("DRAY_TEST_DIR")
     ) as name:
@@ -50,7 +50,7 @@ def scenes(start_endpoint: Callable[..., Endpoint], moved: Data) -> Scenes:
 
 @pytest.fixture
 def tally(request: pytest.FixtureRequest) -> Iterator[Tally]:
-    """Return a counter of moments, printed in the test's output."""
+    """Yield a counter of the results of faults, and print it at the end."""
     tally = Tally(request.node.name)
     yield tally
     tally.say()

@@ -155,14 +155,14 @@ class Prefixes:
     pairs: Sequence[tuple[str, str]]
 
     def place(self, pfn: str) -> str:
-        """Give the place of a PFN."""
+        """Return the place of a PFN."""
         for prefix, place in self.pairs:
             if pfn.startswith(prefix):
                 return place + pfn.removeprefix(prefix).replace("%", "%25")
         raise Unmapped(f"no endpoint serves {pfn}")
 
     def pfn(self, place: str) -> str:
-        """Give the PFN of a place."""
+        """Return the PFN of a place."""
         for prefix, known in self.pairs:
             if place.startswith(known):
                 return prefix + place.removeprefix(known).replace("%25", "%")
@@ -175,7 +175,7 @@ class Mapped:
 
     :param request: REQUEST of the API.
     :param secrets: tokens of the file.
-    :param hop: number of the hop, and of all hops; hops are submitted one after the other.
+    :param hop: index of the hop, and number of all hops. Hops are submitted one after the other.
     """
 
     request: dict[str, Json]

@@ -26,7 +26,7 @@ LEEWAY_SECONDS = 60
 
 
 def encode(data: bytes) -> str:
-    """Write bytes as JSON Web Tokens have them."""
+    """Encode bytes as base64url without padding, as in JSON Web Tokens."""
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
@@ -36,7 +36,7 @@ def run(*words: str | Path, data: bytes = b"") -> bytes:
 
 
 class Issuer:
-    """Signs with RSA or P-256; its keys are in a file for the endpoint's configuration.
+    """Signs with RSA or P-256. A file for the endpoint's configuration has the public keys.
 
     :param folder: folder of the keys; must exist.
     """
@@ -171,7 +171,8 @@ class Served:
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def setup(self) -> None:
-                # Here, not at the listener: a handshake that hangs must not block the others.
+                # Shake hands here and not at the listener. There, a handshake that hangs would
+                # block all connections.
                 self.request = context.wrap_socket(self.request, server_side=True)
                 super().setup()
 

@@ -52,7 +52,7 @@ def dray(
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer."""
+    """An HTTP answer."""
 
     code: int
     headers: Mapping[str, str]

@@ -33,8 +33,8 @@ MOMENTS = int(os.environ.get("DRAY_KILLS") or (20 if FULL else 1))
 DATA_BYTES = 128 * tree.MIB
 #: Rate in bytes per second, so low that a test finds the transfer running on any host.
 RATE = 48 * tree.MIB
-#: With these limits a session gets at most POOL_BYTES (dray-endpoint, `live`). Four sessions share
-#: four fifths of the memory equally, and one session also gets an eighth of the rest.
+#: With these limits a session gets at most POOL_BYTES (dray-endpoint, `live`): a quarter of four
+#: fifths of the memory, and an eighth of the last fifth.
 LIMITS = {"memory": "64MiB", "transfers_active": 2}
 POOL_BYTES = 15 * tree.MIB
 SYNC_GROUP_BYTES = 64 * tree.MIB
@@ -290,14 +290,14 @@ class Scene:
 
 
 class Tally:
-    """Counts the results of many fault times, for the output of the test."""
+    """Counts the results of faults at many moments, for the output of the test."""
 
     def __init__(self, name: str) -> None:
         """Start empty."""
         self.name, self.worst, self.moments, self.resumed = name, 0, 0, 0
 
     def add(self, excess: int, *, has_resumed: bool) -> None:
-        """Count the result of one fault time."""
+        """Count the result of a fault at one moment."""
         self.moments += 1
         self.worst = max(self.worst, excess)
         self.resumed += has_resumed
@@ -339,7 +339,7 @@ class Scenes:
             scene.close()
 
     def seconds(self, *, push: bool) -> float:
-        """Measure duration and sent bytes of a transfer without a fault."""
+        """Return the seconds of a transfer without a fault, which is measured only once."""
         if push not in self.data.whole:
             with self.make(push=push) as scene:
                 began = time.monotonic()

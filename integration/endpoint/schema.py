@@ -1,4 +1,4 @@
-"""Checks JSON against the schemas of an OpenAPI document: the part of JSON Schema in use."""
+"""Checks JSON against the schemas of an OpenAPI document, by the keywords that dray's uses."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _KNOWN = {
 def mistakes(value: Json, schema: Json, document: Mapping[str, Json]) -> list[str]:
     """Return where a value violates the schema.
 
-    :raises NotImplementedError: for an unknown keyword of the schema; a checker that ignored one
-        would pass everything.
+    :raises NotImplementedError: for an unknown keyword of the schema. Otherwise invalid values
+        would pass.
     """
     return list(_check(value, schema, document, ""))
 

@@ -37,12 +37,12 @@ CALL_SECONDS = 15.0
 CONNECTIONS, PER_ADDRESS = 128, 32
 SESSIONS = 8
 MEMORY = 64 * MIB
-#: Bounds of the resources, which follow from the configuration. A waiting connection holds a thread
-#: and one or two descriptors. Closed connections may still be in the waiting room, so the number of
-#: connections counts twice. Blocking calls have at most 288 threads. A connection holds at most a
-#: body (1 MiB), or one or two TLS records.
+#: Maximum number of threads. A connection holds one thread. Connections count twice, because closed
+#: ones may still wait to be accepted. Blocking calls have at most 288 threads.
 THREADS = 2 * CONNECTIONS + 4 * SESSIONS + 288 + 32
+#: Maximum number of descriptors. Connections count twice, as for the threads.
 DESCRIPTORS = 3 * 2 * CONNECTIONS + 64 * SESSIONS + 128
+#: Maximum resident memory in bytes. A connection holds at most a body (1 MiB).
 RSS = MEMORY + CONNECTIONS * MIB + 128 * MIB
 
 
@@ -102,7 +102,7 @@ class Watch:
             time.sleep(0.05)
 
     def close(self) -> None:
-        """End."""
+        """Stop all threads."""
         self.is_over = True
         for thread in self.threads:
             thread.join(CALM_SECONDS)
@@ -197,7 +197,7 @@ class Attack:
 
 
 def flood(attack: Attack, count: int, first: bytes, addresses: int = 1) -> None:
-    """Open connections that send a little and stop, again and again after they are closed."""
+    """Open connections that send ``first`` and then nothing. Open new ones for closed ones."""
     opened = 0
     # A slow host opens few connections in the time of the attack, so open at least 100.
     while opened <= 100 or (attack.is_on and opened < count):
@@ -452,7 +452,7 @@ def guessed_tickets(attack: Attack) -> None:
             one.sendall(hello(guess.encode()))
             attack.answers.append(one.recv(100)[4:5])
     assert number > 10
-    # REFUSE, and never a HELLO.
+    # Each answer is a REFUSE. No answer is a HELLO.
     assert {each for each in attack.answers if each} <= {b"\x04"}, set(attack.answers)
 
 
@@ -527,11 +527,11 @@ def test_a_hostile_client_stays_within_bounds_and_others_are_served(
         "id": "t",
         "sources": [{**place, "url": source.place("x.dat")}],
         "destination": {"url": "/data/x.dat"},
-        # Longer than the attack lasts.
+        # With this rate, the transfer lasts longer than the attack.
         "rate_max": 2 * MIB,
     }
     near: Json = {"token": normal, "source": "127.0.0.3"}
-    # One-time allocations happen first: pools, threads, the first session.
+    # Let one-time allocations happen before the first sample: pools, threads, a session.
     for _ in range(5):
         assert ask(besieged, "GET", f"/v1/storage/stat?{query('/data')}", **near).code == 200
     assert ask(besieged, "POST", "/v1/transfers", request, **near).code == 201

@@ -40,7 +40,7 @@ STRANGER = 54_321
 
 
 class AccountScene(NamedTuple):
-    """An endpoint that acts as accounts, and one that does not."""
+    """Endpoint ``a``, whose sessions run as accounts, and ``b``, whose sessions do not."""
 
     a: Endpoint
     b: Endpoint
@@ -61,7 +61,7 @@ def owners(path: Path) -> tuple[int, int]:
 
 
 def acting(name: str) -> Json:
-    """Return the configuration of an endpoint that acts as accounts."""
+    """Return the configuration of an endpoint whose sessions run as accounts."""
     rules = [
         {"issuer": f"https://{name}", "subject": subject, "owner": owner}
         for subject, owner in ACCOUNTS.items()
@@ -71,7 +71,7 @@ def acting(name: str) -> Json:
 
 @pytest.fixture(scope="module")
 def scene() -> Iterator[AccountScene]:
-    """Return both; the folders above the root are accessible to all, as the page requires."""
+    """Start both endpoints. Every account may enter the folders above the root of ``a``."""
     folder = Path(tempfile.mkdtemp(prefix="dray-accounts-"))
     folder.chmod(0o755)
     data = folder / "data"
@@ -90,7 +90,7 @@ def scene() -> Iterator[AccountScene]:
 
 
 def pull(scene: AccountScene, subject: str, to: str, **more: Json) -> Json:
-    """Have ``a`` fetch a file of ``b``; return the running transfer."""
+    """Let ``a`` fetch a file of ``b``. Return the running transfer."""
     id = to.replace("/", ".")
     with scene.b.client() as there, scene.a.client(subject=subject) as here:
         ticket = there.mint_ticket(id, "read", ["/data/x"], scene.a.key)

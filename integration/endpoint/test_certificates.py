@@ -240,7 +240,7 @@ def test_root_rules_apply_to_certificate_owners(world: World, tmp_path: Path) ->
                 if answer.code == 403:
                     answer.refused(403, "permission_denied")
             found.setdefault(subject, {})[root] = (read.code, write.code)
-            # Sessions by the same rules.
+            # Sessions follow the same rules as calls.
             pulled = fetch(world, certificate, f"{root}/x", tmp_path / f"{subject}-{root}")
             assert pulled.returncode == (0 if read.code == 200 else 3), (subject, root, pulled)
             sent = tmp_path / "sent"
@@ -477,7 +477,7 @@ def test_an_untrusted_server_gets_no_token(
 def test_endpoints_know_each_other_by_their_authority(
     start_endpoint: Callable[..., Endpoint], tmp_path: Path
 ) -> None:
-    """A request without a key: then the other's certificate must be valid for its name."""
+    """Submit requests without the other endpoint's key: its certificate must fit its name."""
     authority = Authority(tmp_path)
     extensions = SERVER.format(names="DNS:localhost")
     b = serving(start_endpoint, authority.issue("host", extensions=extensions))

@@ -169,7 +169,7 @@ def test_batches_queries_and_lists(two_endpoints: Two, a: Client) -> None:
 
 
 def settled(client: Client, id: str, state: str) -> Transfer:
-    """Wait until a session has ended as requested."""
+    """Wait until a transfer has this state."""
     until = time.monotonic() + 20
     while True:
         transfer = client.transfer(id)

@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(240)]
 
 MEGA = 1_000_000
-#: of 1.25 GB/s: a rate that this host reaches easily
+#: Rate of the link in bytes per second, in place of the paper's 1.25 GB/s.
 LINK = 6 * MEGA
-#: Bytes, and seconds until the deadline. The fractions of the link are those of the paper.
+#: Bytes, and seconds until the deadline. T1 and T2 need the same fractions of the link as in the
+#: paper.
 T1 = (72 * MEGA, 90.0)
 T2 = (48 * MEGA, 15.0)
 T3 = 40 * MEGA
@@ -56,10 +57,10 @@ def make_file(endpoint: Endpoint, size: int, name: str) -> None:
 
 
 class Pair:
-    """Two endpoints; the first one pulls from the other, and promises."""
+    """Two endpoints: ``a`` pulls files from ``b``, and promises deadlines."""
 
     def __init__(self, start: Callable[..., Endpoint], **config: Any) -> None:  # noqa: ANN401
-        """Start them."""
+        """Start both endpoints."""
         self.a = start("a", config={"rate": LINK, **config})
         self.b = start("b")
         self.tickets: dict[str, str] = {}
@@ -75,12 +76,12 @@ class Pair:
 
 
 def in_seconds(seconds: float) -> datetime:
-    """Give the time so many seconds from now."""
+    """Return the time that is ``seconds`` from now."""
     return now() + timedelta(seconds=seconds)
 
 
 def done(client: Client, id: str) -> Transfer:
-    """Wait until it is done."""
+    """Wait until a transfer has ended. Fail unless it is done."""
     ended = client.wait(id, timeout_seconds=120)
     assert ended.state == "done", (ended.error, ended.notices)
     return ended
@@ -136,7 +137,7 @@ def test_a_deadline_is_met_that_an_equal_share_misses(
 
 
 def refused_and_offered(pair: Pair, here: Client, there: Client) -> None:
-    """Ask for a fourth that does not fit, and submit the offer instead."""
+    """Submit a fourth transfer that does not fit, and then one with the offered deadline."""
     size = 40 * MEGA
     fourth = pair.request("T4", size, there, deadline=in_seconds(9))
     with pytest.raises(DrayNotAdmittedError) as refused:
@@ -185,7 +186,7 @@ def test_a_miss_is_predicted_with_its_cause_when_the_other_end_slows(
 def test_a_kill_keeps_every_promise_and_gives_none_twice(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
-    """Kill it at random moments while promises are made, given up and planned again."""
+    """Kill ``a`` at random moments while promises are made, given up and planned again."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     draw = random.Random(seed)
@@ -198,7 +199,7 @@ def test_a_kill_keeps_every_promise_and_gives_none_twice(
                     id = f"k{kill}-{number}"
                     deadline = in_seconds(draw.uniform(3_600, 7_200))
                     size = draw.randrange(MEGA, 30 * MEGA)
-                    # Reserved ahead, so that it has not started before the last check.
+                    # The transfer must not start before the last check of this test.
                     said = int(size + draw.uniform(0.1, 0.5) * LINK * 3_600)
                     wanted = pair.request(
                         id, size, there, deadline=deadline, not_before=in_seconds(1_800)

@@ -75,7 +75,7 @@ def merged(dirs: list[Path], below: str, into: Path) -> dict[bytes, tree.Entry]:
 
 
 def described(top: Path) -> dict[bytes, tree.Entry]:
-    """Return the entries below a folder. A copy of contents does not set the time of the folder."""
+    """Return the entries below a folder, without the folder. A copy does not set its time."""
     return {path: entry for path, entry in tree.describe(top).items() if path}
 
 
@@ -86,7 +86,7 @@ def own_names(dirs: list[Path]) -> list[str]:
 
 
 class Pair:
-    """An endpoint with a folder and one with disks; the sink drives."""
+    """An endpoint with a folder, and one with disks. The sink's endpoint drives."""
 
     def __init__(
         self,

@@ -40,7 +40,7 @@ class Pair:
     def __init__(
         self, start: Callable[..., Endpoint], folder: Path, volume: Lossy, *, push: bool
     ) -> None:
-        """Start them."""
+        """Start both endpoints."""
         self.push, self.volume, self.served = push, volume, folder / "served"
         self.served.mkdir()
         self.source = start("src", roots=[Root("data", {"path": str(self.served)})])

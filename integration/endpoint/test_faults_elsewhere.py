@@ -27,7 +27,8 @@ MIB = tree.MIB
 
 Snapshot = dict[bytes, tuple[int, int, int]]
 
-# Calls that had compared the lease when the holder was frozen: threads that write, publish and log.
+# Maximum number of files that a holder may change after it was frozen and lost the lease. Each of
+# its threads may have compared the lease just before, and then makes one change.
 UNDER_WAY = 8
 
 
@@ -106,14 +107,14 @@ def ended(scene: Scene, id: str, endpoint: Endpoint) -> Transfer:
 
 
 def pull(scene: Scene, id: str, at: Endpoint, of: Endpoint, *, retry: Retry = PATIENT) -> Transfer:
-    """Have ``at`` fetch the tree of ``of``."""
+    """Let ``at`` fetch the tree of ``of``."""
     place = scene.place(id, active=at, passive=of)
     more = {"selection": Selection(recursive=True), "retry": retry, "rate_max": RATE}
     return scene.client(at).submit(Request([place], "/data/in/", id=id, **more))  # type: ignore[arg-type]
 
 
 def push_to(scene: Scene, id: str, at: Endpoint, *, retry: Retry = PATIENT) -> Transfer:
-    """Have ``at`` send its tree to the sink."""
+    """Let ``at`` send its tree to the sink."""
     ticket = scene.client(scene.sink).mint_ticket(id, "write", ["/data/in/"], at.key)
     place = Place(scene.sink.place("in/"), ticket.ticket, ticket.key, ticket.address)
     more = {"selection": Selection(recursive=True), "retry": retry, "rate_max": RATE}
@@ -121,13 +122,13 @@ def push_to(scene: Scene, id: str, at: Endpoint, *, retry: Retry = PATIENT) -> T
 
 
 def await_writing(scene: Scene, count: int = 4 * MIB) -> None:
-    """Wait until the first of two holds the destination."""
+    """Wait until the transfer in progress has sent ``count`` more bytes, so it has the lease."""
     before = scene.carried()
     scene.await_carried(before + count)
 
 
 def rivals(scene: Scene, where: str, other: Data) -> tuple[Endpoint, Endpoint]:
-    """Return the endpoint that writes beside the scene's own, and its source."""
+    """Return the driver of the second transfer, and the endpoint of its source."""
     if where == "pushed":
         rival = scene.another("rival", other.served)
         return rival, rival
@@ -146,7 +147,8 @@ def begin_rival(
     return pull(scene, "u", rival, source, retry=retry)
 
 
-#: both driven by the sink's endpoint; by two endpoints of the sink's storage; pushed by two sources
+#: Drivers of the two transfers: ``one``: the sink's endpoint drives both. ``two``: two endpoints
+#: on the sink's storage. ``pushed``: the two sources.
 WHERE = pytest.mark.parametrize("where", ["one", "two", "pushed"])
 
 
@@ -185,7 +187,7 @@ def test_the_second_of_two_waits_and_adopts_the_files_of_the_first(
         assert (second.state, second.error) == ("done", None), words(second)
         assert second.bytes.sent < MIB, words(second)
         assert second.files.adopted + second.files.skipped > 300, words(second)
-        # Check this only now. Before, the log of the second transfer exists.
+        # Check the first transfer last, because the log of the second one existed until now.
         scene.check_done(faults=0)
 
 
@@ -271,7 +273,7 @@ def test_a_frozen_sink_with_the_lock_excludes_other_writers(
 
 
 def fence(lease: Path) -> int:
-    """Write another holder into the lease, as a host that sees no locks; return its epoch."""
+    """Write another holder into the lease, as a host without file locks. Return its epoch."""
     data = lease.read_bytes().ljust(2048, b"\0")
     now = decoder.read_lease(data)
     assert now is not None
@@ -312,9 +314,9 @@ def test_a_fenced_holder_writes_nothing_more(
 
 
 def only_finished(before: Snapshot, after: Snapshot) -> None:
-    """Fail if a holder continued to write after it could know that it had lost its lease.
+    """Fail if a holder wrote between two snapshots, although it had lost its lease.
 
-    Only writes to its own partial files that were in progress at that time are allowed.
+    Only writes to partial files that were in progress at the first snapshot are allowed.
     """
     changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
     own = {path for path in changed if path.rsplit(b"/", 1)[-1].startswith(b".dray-")}

@@ -156,7 +156,7 @@ def test_a_failed_request_is_kept_and_resumes_on_retry(
             assert given_up.state == "failed", words(given_up)
             assert given_up.error is not None
             assert given_up.error.kind in {"unreachable", "timed_out"}, words(given_up)
-            # The lost session, and two tries without new durable data.
+            # The tries are the lost session, and two sessions without new durable data.
             assert given_up.tries >= 3, words(given_up)
             scene.active.restart()
             assert scene.client().transfer("t").state == "failed"

@@ -131,7 +131,7 @@ class Caller:
     """A Python program that submits a transfer and waits for it."""
 
     def __init__(self, scene: Scene, *, bound: int = 0) -> None:
-        """Start it."""
+        """Start the program."""
         ends: list[str] = []
         for endpoint in (scene.source, scene.sink):
             ends += [endpoint.url, endpoint.key]
@@ -149,12 +149,12 @@ class Caller:
         self.popen.stdin.close()
 
     def await_submitted(self) -> None:
-        """Wait until it reports the submission."""
+        """Wait until the program reports the submission."""
         assert self.popen.stdout is not None
         assert self.popen.stdout.readline() == "submitted\n"
 
     def kill(self) -> None:
-        """Kill it."""
+        """Kill the program."""
         self.popen.kill()
         self.popen.wait()
         if self.popen.stdout is not None:
@@ -258,7 +258,7 @@ def await_cancelled(scene: Scene, endpoint: Endpoint) -> None:
     """Wait, without a query, until no data is sent any more."""
     until = time.monotonic() + 60
     before, since = scene.carried(), time.monotonic()
-    # Longer than a busy host may pause.
+    # A pause of a busy host is shorter than six seconds.
     while time.monotonic() - since < 6:
         assert time.monotonic() < until, f"it never ends at {endpoint.name}"
         time.sleep(0.2)

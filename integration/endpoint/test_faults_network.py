@@ -76,7 +76,7 @@ def test_a_transfer_waits_for_an_unreachable_network(
             scene.await_moment(part)
             scene.proxy.is_refusing = True
             scene.proxy.cut()
-            # From outside it waits, and reports the reason and the time of the next try.
+            # The API shows that the transfer waits, why, and when the next try starts.
             until = time.monotonic() + 30
             while (waiting := scene.client().transfer("t")).state != "waiting":
                 assert time.monotonic() < until, words(waiting)

@@ -45,6 +45,6 @@ def test_a_transfer_names_its_bottleneck(
         assert done.bottleneck == what, done.profile
         assert done.profile.source[what] > 0.5 * SIZE / SLOW, done.profile
         assert done.profile.sink["arrival"] > 0.5 * SIZE / SLOW, done.profile
-        # It is stored.
+        # The endpoint has stored the bottleneck and the profile.
         again = scene.client().transfer("t")
         assert (again.bottleneck, again.profile) == (done.bottleneck, done.profile)

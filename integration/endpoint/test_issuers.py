@@ -57,7 +57,7 @@ def test_valid_tokens_are_accepted_with_one_call_to_a_slow_issuer(
         for algorithm in ("ES256", "RS256")
     ]
     quick = [known.token("storage.read:/"), endpoint.token()]
-    # The keys of the issuer with a file are at hand.
+    # The keys of this issuer are in a file, so they need not be fetched.
     assert called(endpoint, quick[0])[0] == 200
     file = tmp_path / "token"
     file.write_text(good[0], encoding="utf-8")
@@ -65,7 +65,7 @@ def test_valid_tokens_are_accepted_with_one_call_to_a_slow_issuer(
     options = "--token-file", file, "--peer-key", endpoint.key, "--retries", "0"
     with ThreadPoolExecutor(TOKENS + 1) as pool:
         waiting = [pool.submit(called, endpoint, token) for token in good]
-        # A session waits as a call does.
+        # A session waits for the keys, as a call does.
         session = pool.submit(dray, "cp", f"{endpoint.url}/data/x", tmp_path / "got", *options)
         while not served.asked:
             time.sleep(0.01)

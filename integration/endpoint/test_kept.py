@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 
-#: Number of names in a folder, which are three pages.
+#: Number of names in a folder. A listing needs three pages for them.
 NAMES = 2100
 #: Maximum seconds that a test waits for an event.
 SECONDS = 30.0

@@ -41,9 +41,10 @@ MEASURED_SECONDS = float(os.environ.get("DRAY_LOAD_SECONDS", "300" if IS_FULL el
 #: longer than the measurement.
 TREE_RATE = min(24 << 10, int(0.7 * FILES * FILE_BYTES / MEASURED_SECONDS))
 WANTED_SECONDS = 0.1
-#: limits.memory is the limit of all buffers. The state of 500 transfers, of 100 000 files and of
-#: the callers is added (an estimate: 1 KiB a file, twice because of freed memory).
+#: Limit of all buffers in bytes (``limits.memory``).
 MEMORY = 256 * MIB
+#: Maximum resident memory in bytes: the buffers, and the state of the transfers, files and callers.
+#: The second part is estimated, not measured.
 RSS = MEMORY + 256 * MIB
 #: Maximum growth of the memory between the middle and the end of the measurement.
 GROWTH = 48 * MIB
@@ -58,7 +59,7 @@ def rss(pid: int) -> int:
 
 
 def make_trees(endpoint: Endpoint) -> None:
-    """Make all files; each tree a few folders of small ones."""
+    """Make all files. Each tree has folders of 500 small files."""
     data = os.urandom(FILE_BYTES)
     for tree in range(TREES):
         for folder in range(FILES // 500):
@@ -143,7 +144,7 @@ def measure(address: str, token: str, seconds: float, queue: Queue[Json]) -> Non
             if code not in (200, 201):
                 wrong.append(f"{name}: {code} {answer}")
         call(connection, token, "POST", f"/v1/transfers/{new['id']}/cancel")
-        # A caller, not an attacker.
+        # A normal caller pauses between its calls.
         time.sleep(0.01)
     queue.put({"times": times, "wrong": wrong[:10]})
 
@@ -223,7 +224,7 @@ def states(endpoint: Endpoint, token: str) -> dict[str, int]:
 def report(
     times: dict[str, list[float]], samples: list[tuple[float, int, int]], counts: dict[str, int]
 ) -> None:
-    """Print the measurement."""
+    """Print the durations of calls, the samples of memory, and the states of transfers."""
     print(f"\n{counts}")
     for name, each in times.items():
         shares = ", ".join(

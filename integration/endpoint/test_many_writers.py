@@ -26,7 +26,7 @@ def only(*patterns: str) -> Selection:
 
 
 def await_durable(scene: Scene, id: str, count: int) -> None:
-    """Wait until so many bytes of a transfer are durable."""
+    """Wait until this many bytes of a transfer are durable."""
     until = time.monotonic() + 120
     while scene.client().transfer(id).bytes.durable < count:
         assert time.monotonic() < until, words(scene.client().transfer(id))
@@ -48,7 +48,7 @@ def test_a_finished_transfer_keeps_durable_data_of_a_cancelled_one(
             scene.submit(id, selection=only(pattern), files_min=0)
             done = scene.wait(id)
             assert (done.state, done.error) == ("done", None), words(done)
-        # Under another id.
+        # Submit the same copy under another id.
         scene.submit("vd", selection=only("large0"))
         done = scene.wait("vd")
         assert (done.state, done.error) == ("done", None), words(done)

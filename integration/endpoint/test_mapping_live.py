@@ -44,7 +44,7 @@ class Sites:
     """Endpoints of three sites, and the files at each."""
 
     def __init__(self, ends: Mapping[str, Endpoint]) -> None:
-        """Store them; there are no files yet."""
+        """Store the endpoints. No files exist yet."""
         self.ends = dict(ends)
         self.tokens = {name: end.token() for name, end in ends.items()}
         self.bytes = random.Random(1).randbytes(SIZE)
@@ -66,13 +66,13 @@ class Sites:
         return next(name for name, end in self.ends.items() if url.startswith(end.place("")))
 
     def ask(self, site: str, method: str, path: str, body: Json = None) -> Json:
-        """Call; every call here is accepted."""
+        """Call the endpoint of a site. Fail unless the call is accepted."""
         answer = ask(self.ends[site], method, path, body, token=self.tokens[site])
         assert answer.code in (200, 201), answer.text
         return answer.json
 
     def with_tickets(self, request: Json, at: str) -> Json:
-        """Return the request with a ticket for each source; the sources are created."""
+        """Create the sources of a request. Return the request with a ticket for each source."""
         origins = []
         for source in [*request["sources"], *request.get("replicas", ())]:
             there = self.site(source["url"])

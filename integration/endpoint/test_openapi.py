@@ -101,12 +101,13 @@ def operations() -> list[str]:
 
 
 def send(served: Served, case: Json, caller: str) -> Answer:
-    """Make a call; long polls are made short."""
+    """Make a call. Set the timeout of a long poll to 0."""
     if case.path.endswith(("/wait", "/events")) and case.method == "GET":
         asked = case.query.get("timeout")
         if asked is None or (isinstance(asked, int) and asked > 0):
             case.query["timeout"] = 0
-    # The document has no headers; HTTP itself answers malformed ones, before the API.
+    # Remove generated headers: the document names none, and the HTTP layer, not the API, refuses
+    # malformed ones.
     case.headers.clear()
     token = served.tokens[caller]
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}

@@ -248,7 +248,7 @@ def test_calls_on_a_link_affect_only_the_link(place: Place, link: str) -> None:
 @pytest.mark.parametrize("link", LINKS)
 @pytest.mark.parametrize("links", ["keep", "follow", "refuse"])
 def test_a_copy_of_a_link_brings_nothing_from_outside(place: Place, link: str, links: str) -> None:
-    """Also with the option to follow links: not out of the root."""
+    """Copy a link, with each treatment of links. No data from outside the root arrives."""
     before = state(place)
     request = {
         "id": "l",
@@ -300,7 +300,7 @@ SESSION = {
     "link-proc": b"data/in/proc/etc/passwd",
     "reserved": b"data/in/.dray-mine",
     "long-name": b"data/" + b"x" * 256,
-    # A path deeper than any PATH_MAX is permitted, one deeper than a manifest holds is not.
+    # A path longer than PATH_MAX is permitted, but this path is too long for a manifest.
     "long-path": b"data" + b"/x" * 33_000,
     "none": b"",
     "root-longer": b"data2/secret",

@@ -1,7 +1,7 @@
 """Policies in effect: which transfer runs, which is held, and what a held transfer moves.
 
-Liu et al.'s two data sets, scaled: A is submitted first and is larger, B is submitted later and is
-urgent.
+The tests use scaled copies of two data sets of Liu et al. A is submitted first and is larger. B is
+submitted later and is urgent.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def both(on: Stage, ids: tuple[str, str]) -> tuple[Transfer, Transfer]:
 def test_a_policy_change_lets_an_urgent_transfer_preempt(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
-    """First in order of submission, then by priority: changed while A runs and B waits."""
+    """Change the policy from order of submission to priority while A runs and B waits."""
     sink, source = begin(start_endpoint, policy="fcfs", max_running=1)
     with stage(sink, source) as on:
         on.make("A", A_BYTES)
@@ -156,7 +156,7 @@ def test_different_pairs_run_concurrently_and_one_transfer_of_each(
 def test_a_kill_in_the_middle_of_a_hold_loses_nothing(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
-    """Limit the held transfers: the longest held transfer gives up its session, but no try."""
+    """Limit the held transfers. The longest held one loses its session, which costs no try."""
     sink, source = begin(start_endpoint, policy="priority", held_max=1)
     with stage(sink, source) as on:
         for name in ("A", "B", "C"):

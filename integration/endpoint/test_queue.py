@@ -32,7 +32,7 @@ FAR = datetime(2099, 1, 1, tzinfo=timezone.utc)
 
 
 def until(met: Callable[[], bool], what: str) -> None:
-    """Wait until something holds."""
+    """Wait until a condition holds."""
     end = time.monotonic() + END_SECONDS
     while not met():
         assert time.monotonic() < end, what
@@ -40,7 +40,7 @@ def until(met: Callable[[], bool], what: str) -> None:
 
 
 def request(id: str, to: str = "/data/out/", **more: Any) -> Request:  # noqa: ANN401
-    """Ask for a copy of the one file."""
+    """Return a request to copy the file ``in``."""
     return Request(sources="/data/in", destination=to, id=id, **more)
 
 
@@ -80,7 +80,7 @@ def test_a_long_queue_delays_no_other_owner(start_endpoint: Callable[..., Endpoi
         alice.submit(request("urgent", "/data/out/urgent", class_="realtime"))
         assert bob.wait("b", timeout_seconds=END_SECONDS).state == "done"
         assert alice.wait("urgent", timeout_seconds=END_SECONDS).state == "done"
-        # More wait than the head of the queue.
+        # Most of Alice's transfers still wait.
         assert alice.transfer("a2-500").state == "queued"
 
 

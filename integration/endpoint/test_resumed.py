@@ -28,7 +28,7 @@ RATE = 12 * tree.MIB
 
 
 def flip_first(program: Path, sink: Path) -> tuple[int, int]:
-    """Flip a bit of the first durable byte of the one partial file; return the durable bytes."""
+    """Flip a bit of the first durable byte. Return its offset, and the number of durable bytes."""
     shown = subprocess.run(
         [program, "log", "show", "--json", sink], check=True, capture_output=True, text=True
     )

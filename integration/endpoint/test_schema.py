@@ -114,7 +114,7 @@ def test_every_call_of_the_document_has_a_method(document: Json) -> None:
 
 
 def _template(method: str, path: str, there: set[tuple[str, str]]) -> tuple[str, str]:
-    """Find the documented path of a real one; paths without braces first."""
+    """Return the documented call of a real call. Prefer paths without braces."""
     parts = path.split("/")
     for known in sorted(there, key=lambda each: each[1].count("{")):
         names = known[1].split("/")
@@ -176,16 +176,16 @@ def test_every_call_of_the_page_has_a_method() -> None:
         for method, path in re.findall(r"`(GET|POST|PATCH|DELETE) (/[^?` ]*)", row):
             named.add((method, path))
         for verb in re.findall(r"`(/[a-z]+)`", row):
-            # A verb beside the call before it, `POST /v1/transfers/ID/pause`, `/resume`.
+            # The page shortens a call to its verb, as in `POST /v1/transfers/ID/pause`, `/resume`.
             before = re.findall(r"POST (/v1/[a-z]+/ID)/", row)
             named.add(("POST", before[0] + verb))
     assert len(named) > 30
     with ScriptedEndpoint() as endpoint:
         made = every_call(endpoint)
     there = {(method, re.sub(r"\bID\b", "{id}", path)) for method, path in named}
-    # As above: the tape API is not for this client.
+    # This client has no calls of the tape API.
     there = {call for call in there if "tape" not in call[1]}
-    # These are in the page's prose.
+    # The page mentions these calls only in its text.
     there |= {("GET", "/v1/endpoint"), ("GET", "/healthz"), ("POST", "/v1/admission")}
     there |= {("PATCH", "/v1/endpoint/scheduling")}
     assert {_template(*call, there) for call in made} == there

@@ -25,7 +25,7 @@ Json: TypeAlias = Any
 
 @pytest.fixture(scope="module")
 def scene() -> Iterator[TokenScene]:
-    """Give one for all of this file."""
+    """Yield one scene for all tests of this file."""
     with open_scene() as scene:
         yield scene
 
@@ -57,7 +57,7 @@ GRANTS = {
 
 
 def reaches(scopes: tuple[str, ...], action: str, path: str) -> bool:
-    """Judge a call by the page, not by the program."""
+    """Return whether scopes permit an action, by the rules of docs/design/endpoint.md."""
     for scope in scopes:
         if not scope.startswith("storage."):
             continue
@@ -155,7 +155,7 @@ CALLS: dict[str, tuple[list[tuple[str, str]], str, str, Json]] = {
 
 @pytest.fixture
 def folder(scene: TokenScene) -> Iterator[Path]:
-    """Return the folder ``in`` with a file and another, fresh for each test."""
+    """Make the folder ``in`` with two files, new for each test."""
     folder = scene.endpoint.root("in")
     folder.mkdir()
     for name in ("file", "other"):
@@ -338,7 +338,7 @@ def test_transfers_and_tickets_of_others_are_invisible(scene: TokenScene, folder
         ("DELETE", ""),
     ):
         answers = [ask(scene.endpoint, method, each + verb, token=bob) for each in (there, nowhere)]
-        # No word about whether it exists.
+        # The answer does not tell whether the transfer exists.
         assert [each.code for each in answers] == [404, 404], (method, verb, answers)
         assert answers[0].error["cause"] == answers[1].error["cause"].replace("nobodys", "alices")
     found = ask(scene.endpoint, "POST", "/v1/transfers/query", {"ids": ["alices"]}, token=bob)
@@ -346,7 +346,7 @@ def test_transfers_and_tickets_of_others_are_invisible(scene: TokenScene, folder
     assert ask(scene.endpoint, "GET", "/v1/transfers", token=bob).json["transfers"] == []
     events = ask(scene.endpoint, "GET", "/v1/events?timeout=0&after=0", token=bob)
     assert "alices" not in events.text
-    # The id is in use, and that is all the answer says.
+    # The answer tells only that the id is in use.
     answer = ask(scene.endpoint, "POST", "/v1/transfers", request, token=bob)
     assert answer.code in (403, 409), answer.text
     assert "alice@" not in answer.text

@@ -37,7 +37,7 @@ class Watch:
     """Collects the arguments and the environments of all readable processes."""
 
     def __init__(self) -> None:
-        """Begin."""
+        """Start to collect."""
         self.seen: set[bytes] = set()
         self.is_over = False
         self.rounds = 0
@@ -61,7 +61,7 @@ class Watch:
             time.sleep(0.002)
 
     def close(self) -> bytes:
-        """End; return all collected texts."""
+        """Stop. Return all collected texts."""
         self.is_over = True
         self.thread.join()
         return b"\n".join(self.seen)
@@ -86,7 +86,7 @@ class Secrets:
         return ticket
 
     def parts(self) -> Iterator[tuple[str, bytes]]:
-        """Return a name for each, and the usable bytes."""
+        """Yield the name and the bytes of each secret, and of each part that can be misused."""
         for name, token in self.tokens.items():
             yield f"token {name}", token.encode()
             signature = token.rpartition(".")[2]
@@ -127,7 +127,7 @@ def play(a: Endpoint, b: Endpoint, issuer: Issuer, folder: Path, secrets: Secret
         "other-audience": issuer.token("storage.read:/", aud="https://elsewhere"),
         "forged": issuer.token("storage.read:/", header={"kid": "rs256"}),
         "narrow": b.token("storage.read:/data/nothing"),
-        # Shorter than any cut text.
+        # This token is so short that no message cuts it.
         "short": f"eyJhIjoxfQ.eyJiIjoyfQ.{base64.urlsafe_b64encode(b's' * 32).decode()[:43]}",
     }
     for name, token in tokens.items():
@@ -137,7 +137,7 @@ def play(a: Endpoint, b: Endpoint, issuer: Issuer, folder: Path, secrets: Secret
         file.write_text(token, encoding="utf-8")
     for path, size in (("x.dat", 3 * MIB), ("large.dat", 24 * MIB)):
         tree.make_file(b.root(path), size, seed=size)
-    # Calls with each, with the token in every wrong place.
+    # Make calls with each token, also with the token in every wrong place.
     for name, token in tokens.items():
         keep(name, ask(a, "GET", "/v1/endpoint", token=token))
         keep(name, ask(a, "GET", "/v1/nothing", token=token))
@@ -152,7 +152,7 @@ def play(a: Endpoint, b: Endpoint, issuer: Issuer, folder: Path, secrets: Secret
         keep(name, dray("ls", b.place(""), "--peer-key", b.key, DRAY_TOKEN=token))
     keep("wrong key", dray("ls", b.place(""), "--peer-key", a.key, DRAY_TOKEN=tokens["b"]))
     keep("body", ask(a, "POST", "/v1/transfers", raw=b"{" * 30, token=tokens["a"]))
-    # Between two endpoints, by command and by client.
+    # Copy between two endpoints, by the command and by the client.
     keys = "--peer-key", f"{a.address}={a.key}", "--peer-key", f"{b.address}={b.key}"
     for there in ("b", "narrow"):
         own = "--token-file", f"{a.address}={folder / 'a'}"
@@ -240,7 +240,7 @@ def test_no_secret_is_left_anywhere(
         audit = (tmp_path / f"{name}.audit").read_bytes()
         assert b"turned_away" in audit or name == "a"
         wrong += [f"{found} in the audit of {name}" for found in secrets.found_in(audit)]
-    # While they run, after a kill, and after a restart and a clean end.
+    # Search while the endpoints run, after a kill, and after a restart and a clean end.
     for moment in ("running", "killed", "ended"):
         for name, endpoint in ends.items():
             if moment == "killed":
@@ -276,7 +276,7 @@ def test_the_search_finds_what_it_looks_for() -> None:
 def test_state_keys_and_configuration_are_private(
     start_endpoint: Callable[..., Endpoint], tmp_path: Path
 ) -> None:
-    """With any umask."""
+    """Check the permissions of all files with a umask of 0."""
     before = os.umask(0)
     try:
         a = start_endpoint("a", config={"audit": {"file": str(tmp_path / "audit")}})

@@ -1,6 +1,6 @@
 """Rates: changed from either end while data moves, shared by weight, within floors and limits.
 
-The tests measure durable bytes over seconds, on a busy host: so the bounds are generous.
+The host may be busy, so the tests permit large deviations.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def request(
     ends: dict[str, Any] = {"sources": [far], "destination": f"/data/to-{id}"}
     if push:
         ends = {"sources": ["/data/x"], "destination": far}
-    # Each object is durable and counted immediately; small ones, so that seconds are enough.
+    # Objects are small and durable immediately, so that measurements of seconds are precise.
     fields = {"durability": "object", "object_size": MIB // 4, "retry": PATIENT, **more}
     return Request(**ends, id=id, **fields), ticket
 
@@ -260,7 +260,7 @@ def test_the_other_end_bounds_an_owners_sessions_too(
 def test_the_sum_of_many_short_transfers_keeps_to_every_bound(
     start_endpoint: Callable[..., Endpoint], way: str, bound: str
 ) -> None:
-    """Each is shorter than the interval of the shares."""
+    """Run transfers that are shorter than the interval at which shares are computed."""
     if (way, bound) == ("within", "peer"):
         pytest.skip("a copy within an endpoint has no peer")
     rate, each, count = 4 * MIB, MIB, 20
@@ -302,5 +302,5 @@ def test_the_sum_of_many_short_transfers_keeps_to_every_bound(
     found = count * each / seconds
     print(f"{way}, {bound}: {found / MIB:.1f} MiB/s of {rate / MIB:g}")
     assert found <= 1.05 * rate, f"{found / MIB:.1f} MiB/s"
-    # The rate is used: sessions start and end all the time, on a busy host.
+    # A busy host starts and ends sessions all the time, so this minimum is low.
     assert found >= 0.4 * rate, f"{found / MIB:.1f} MiB/s"

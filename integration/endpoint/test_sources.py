@@ -34,7 +34,7 @@ def a(start_endpoint: Callable[..., Endpoint]) -> Endpoint:
 
 @pytest.fixture
 def b(start_endpoint: Callable[..., Endpoint]) -> Endpoint:
-    """Return an endpoint with files, a folder, an empty one, a link."""
+    """Start an endpoint with files, a folder, an empty folder and a link."""
     b = start_endpoint("b")
     for number, name in enumerate(("one", "two", "folder/three")):
         b.root(name).parent.mkdir(exist_ok=True)
@@ -45,7 +45,7 @@ def b(start_endpoint: Callable[..., Endpoint]) -> Endpoint:
 
 
 def ticket(client: Client, at: Endpoint, key: str, *paths: str, size: int | None = None) -> Place:
-    """Return the first path's place with a ticket for all of them."""
+    """Return the place of the first path, with a ticket for all paths."""
     given = client.mint_ticket("t", "read", [f"/data/{path}" for path in paths], key)
     return Place(at.place(paths[0]), given.ticket, given.key, given.address, size)
 
@@ -131,7 +131,7 @@ def test_replicas_that_differ_are_refused_before_bytes_move(
     a: Endpoint, b: Endpoint, tmp_path: Path
 ) -> None:
     tree.make_file(a.root("one"), 999, seed=9)
-    # Declared by the caller: refused at the submission.
+    # If the caller declares different sizes, the submission is refused.
     with a.client() as here, b.client() as there:
         far = ticket(there, b, a.key, "one", size=1000)
         near = Place("/data/one", size=999)
@@ -139,14 +139,14 @@ def test_replicas_that_differ_are_refused_before_bytes_move(
             here.submit(Request(far, "/data/to", id="t", replicas=[near]))
         for said in (b.place("one"), "/data/one", "1000", "999"):
             assert said in str(caught.value), caught.value
-        # Found by the endpoint itself.
+        # Without declared sizes, the endpoint finds the difference, and the transfer fails.
         here.submit(Request(far, "/data/to", id="t", replicas=["/data/one"], retry=ONCE))
         ended = here.wait("t", timeout_seconds=60)
     assert (ended.state, ended.bytes.sent) == ("failed", 0), ended
     assert ended.error is not None
     assert "/data/one" in ended.error.cause
     assert b.place("one") in ended.error.cause, ended.error
-    # Looked up by the command.
+    # The command looks up the sizes and refuses the copy.
     words = ("cp", b.place("one"), a.place("to"), "--replica", a.place("one"))
     done = run(tmp_path, *words, ends=(a, b))
     assert done.returncode != 0

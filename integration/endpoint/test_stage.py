@@ -43,7 +43,7 @@ class Caller:
         return done
 
     def json(self, *words: str) -> Json:
-        """Run it with ``--json``; return the object, which must be alone."""
+        """Run ``dray stage`` with ``--json``. Return the object, which must be the whole output."""
         return json.loads(self(*words, "--json").stdout)
 
 

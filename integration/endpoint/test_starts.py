@@ -129,6 +129,6 @@ def test_limits_that_are_too_low_are_named(
         check=False,
     )
     output = ended.stdout + ended.stderr
-    # No signal, and a message with a remedy.
+    # No signal has ended the program, and its message has a remedy.
     assert ended.returncode > 0, (ended.returncode, output)
     assert all(word in output for word in words), output

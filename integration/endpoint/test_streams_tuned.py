@@ -40,7 +40,7 @@ LIMITS = {"memory": "320MiB", "transfers_active": 2}
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Data]:
-    """Make files enough for half a minute on four connections."""
+    """Make files whose copy takes half a minute on four connections."""
     source = tmp_path_factory.mktemp("tuned") / "served" / "tree"
     source.mkdir(parents=True)
     for number in range(FILES):
@@ -73,7 +73,7 @@ def carriers(scene: Scene) -> list[Connection]:
 
 
 def pairs(endpoint: Endpoint) -> list[dict[str, Any]]:
-    """Read an endpoint's stored numbers."""
+    """Return the numbers of streams that an endpoint has stored, each with both ends."""
     file = endpoint.folder / "endpoint" / "state" / "tuner.json"
     if not file.exists():
         return []

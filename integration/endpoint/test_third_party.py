@@ -62,7 +62,7 @@ def test_a_tree_with_every_oddity_arrives_identical(
             sample = file.read(SAMPLE)
         kept = [each.kept_up if push else each.kept_down for each in data]
         assert any(sample in bytes(each) for each in kept) == clear_data
-        # Once more: no data is sent.
+        # A second transfer sends no data.
         before = scene.carried()
         scene.submit("again", streams=streams, clear_data=clear_data)
         again = scene.wait("again")

@@ -369,7 +369,7 @@ def test_a_ticket_may_be_renewable_for_less_than_the_maximum(two_endpoints: Two)
     key = a.folder / "endpoint" / "identity.pem"
     renewed = ask(b, "POST", "/v1/tickets/renew", body, certificate=key).json
     assert renewed["expires_at"] == ticket["expires_at"]
-    # Nor for more.
+    # A ticket cannot be renewable for more than the maximum.
     long = mint(a, b, renewable_seconds=1_000_000)
     assert long["renewable_until"] <= mint(a, b)["renewable_until"]
     wrong = {"transfer": "t", "direction": "read", "paths": ["/data/x"], "peer_key": a.key}

@@ -168,7 +168,7 @@ def test_space_is_freed_above_the_watermark_except_for_pinned_versions(
         assert found["a", 1] == found["b", 1] == "demoted"
         assert sorted(found.values()) == ["demoted", "demoted", "demoted", "slow", "slow"]
         assert one(tier, "a", 1).kept == "pinned"
-        # With more pins than the watermark allows, the tier says what is missing.
+        # If pinned versions exceed the watermark, the tier reports how many bytes are missing.
         for count, name in ((6, "f"), (7, "g")):
             sums[name] = write(endpoint, name, 1, 15 * MIB)
             until(client, "settled", functools.partial(has_settled, count=count))

@@ -139,7 +139,7 @@ def test_pinned_data_in_the_way_is_named(tier: Callable[..., Endpoint]) -> None:
 
 
 def retried(client: Client, name: str) -> str:
-    """Stage a file in as soon as a round has seen the new end of the pin; return the id."""
+    """Stage a file in as soon as the tier knows the new end of the pin. Return the id."""
     for _ in range(30):
         try:
             transfer = stage_in(client, name)

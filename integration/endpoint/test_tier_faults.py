@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(1800)]
 
-#: moments at which the endpoint is killed
+#: Number of moments at which the endpoint is killed.
 MOMENTS = 30 if FULL else 3
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
 Sums = dict[tuple[str, int], dict[str, str]]
@@ -193,7 +193,7 @@ def count_lines(audit: Path, text: str = "", after: int = 0) -> int:
 
 @pytest.fixture
 def small_slow(tmp_path: Path) -> Iterator[tuple[Folders, loop.Disk]]:
-    """Make roots whose slow one is a file system of 40 MiB."""
+    """Make a fast root, and a slow root that is a file system of 40 MiB."""
     if loop.limits_reason():
         pytest.skip(loop.limits_reason())
     (tmp_path / "fast").mkdir()
@@ -494,7 +494,7 @@ def test_a_version_that_cannot_be_entered_does_not_stop_the_others(
         made.write("closed", 1, 3 * MIB)
         sums = {("open", 1): made.write("open", 1, 3 * MIB)}
         subprocess.run(["chown", "-R", str(nobody.pw_uid), home], check=True)
-        # A version, and all versions of an application, that the endpoint may not enter.
+        # The endpoint may not enter one version, and may not enter the folder of one application.
         os.chown(closed, 0, 0)
         closed.chmod(0o700)
         hidden = made.fast / "hidden"

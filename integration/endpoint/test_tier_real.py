@@ -1,4 +1,4 @@
-"""A tier on real, limited file systems: below the bound the fast one is never full."""
+"""A tier on file systems with limited rates: below the maximum load, no write is refused."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def test_the_fast_file_system_is_never_full_below_the_bound(load: float, tmp_pat
     even, burst = tier_real.run_load(load, tmp_path, shipped_program())
     # Every byte is identical, at each load.
     assert (even["wrong"], burst["wrong"]) == (0, 0)
-    # A write beside another one of the same application makes the older version useless.
+    # If an application writes a newer version, its older version becomes useless.
     assert even["older"] + even["newest"] > 0
     for period in (even, burst):
         assert period["longest_seconds"] < tier_real.BLOCKED_SECONDS, period
-        # A burst fits if the bound of whole versions says so for its measured pauses. The largest
-        # one needs every byte of S.
+        # Do not check a burst of at least ``largest`` versions, the maximum at its measured pauses.
+        # It needs every byte of the space S.
         if load < 2.0 and not (period["burst"] and period["versions"] >= period["largest"]):
             assert period["refused"] == 0, period
             assert period["peak"] <= 1.0, period
@@ -43,7 +43,8 @@ def test_the_fast_file_system_is_never_full_below_the_bound(load: float, tmp_pat
 
 def test_the_bound_of_a_burst_counts_whole_versions() -> None:
     scale = SMALL
-    # Twelve versions fit into S. At Bwmin and Brmax, twelve of 24 are demoted in time.
+    # Twelve versions fit into the space S. During a burst of 24 at the rates Bwmin and Brmax, the
+    # other twelve are demoted.
     assert ideal(scale).largest() == 24
     cycle = scale.version / scale.read_max
     slower = Burst(scale, scale.write_min, 0.2, 1.1 * cycle)

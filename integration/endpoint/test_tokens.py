@@ -30,7 +30,7 @@ MIB = 1 << 20
 
 @pytest.fixture(scope="module")
 def scene() -> Iterator[TokenScene]:
-    """Give one for all of this file."""
+    """Yield one scene for all tests of this file."""
     with open_scene() as scene:
         yield scene
 
@@ -235,7 +235,7 @@ def test_commands_without_a_valid_token_name_the_remedy(scene: TokenScene, tmp_p
 def test_a_transfer_outlives_the_token_it_was_submitted_with(
     start_endpoint: Callable[..., Endpoint], tmp_path: Path
 ) -> None:
-    """Queued, and running: calls with the token are refused, the transfers end well."""
+    """Queued and running transfers succeed, although calls with their token are refused."""
     issuer = Issuer(tmp_path)
     rules = [{"issuer": issuer.url, "subject": "alice", "owner": "alice"}]
     config = {"issuer": [issuer.config()], "map": {"rules": rules}}

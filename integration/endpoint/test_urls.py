@@ -72,7 +72,7 @@ def good(ended: subprocess.CompletedProcess[str]) -> str:
 
 
 def printed(out: str) -> dict[bytes, str]:
-    """Give the names of a listing, by their bytes."""
+    """Return the names of a listing, by their bytes."""
     names = [line.split(maxsplit=4)[4] for line in out.rstrip("\n").split("\n")]
     return {unquote_to_bytes(name): name for name in names}
 
@@ -98,7 +98,7 @@ def test_between_endpoints_a_url_is_the_same_file(pair: Pair, tmp_path: Path) ->
         good(pair.run("cp", "-q", pair.a.place(url), pair.b.place(url)))
         with open(os.fsencode(pair.b.root("odd")) + b"/" + name, "rb") as file:
             assert file.read() == name
-        # And to an endpoint from here.
+        # Copy from this host to an endpoint.
         local = tmp_path / "local"
         local.write_bytes(name)
         good(pair.run("cp", "-q", local, pair.b.place(f"from-here/{escape(name)}")))
@@ -164,7 +164,7 @@ def test_the_client_writes_and_reads_the_same_form(pair: Pair) -> None:
 
 
 def test_messages_print_names_in_the_accepted_form(pair: Pair, tmp_path: Path) -> None:
-    """A file that cannot be read is named by its URL's form in the report and in the message."""
+    """The report and the message name an unreadable file as in its URL."""
     name = b"no\xff%\x01"
     text = "no%FF%25%01"
     ended = pair.run("cp", "-r", pair.a.place("odd/gone-") + text, tmp_path / "folder")

@@ -131,7 +131,7 @@ def run_of(argv: Sequence[str], env: Mapping[str, str]) -> Run:
     parts = urlsplit(source)
     if parts.scheme not in ("root", "xroot", "roots", "xroots") or not parts.netloc:
         raise UnknownArgument("the source is no URL of XRootD")
-    # `?&tpc.key=...&tpc.org=...`: an empty first pair is how the server writes it.
+    # The server writes an empty first pair: `?&tpc.key=...&tpc.org=...`.
     pairs = (pair.partition("=") for pair in parts.query.split("&") if pair)
     given = {name: value for name, _, value in pairs}
     notes = {"xrd.org": given.pop("tpc.org", ""), "xrd.tident": env.get("XRD_TIDENT", "")}
@@ -140,7 +140,7 @@ def run_of(argv: Sequence[str], env: Mapping[str, str]) -> Run:
     return Run(
         scheme=parts.scheme,
         source_host=parts.netloc,
-        # One slash ends the host, the path's own follows.
+        # Skip the slash that ends the host. The path starts with its own slash.
         source_path=parts.path[1:],
         file=file,
         local_root=env.get("XRDLCLROOT", ""),
@@ -164,10 +164,10 @@ def request_of(
     """Map a run.
 
     :param source_root: ``dray://HOST/ROOT`` of the endpoint beside the source's server.
-    :param destination_root: ``/ROOT`` of the endpoint beside this one.
+    :param destination_root: ``/ROOT`` of the endpoint beside the destination's server.
     :param size: ``oss.asize`` of the client, or the size at the source's endpoint. The server
         passes ``oss.asize`` to storage plug-ins, not to the program, and checks no size later.
-    :param modified: the source's modification time: another version gets another id.
+    :param modified: the source's modification time. Another version of the file gets another id.
     """
     logical = run.file.removeprefix(run.local_root.rstrip("/")) if run.local_root else run.file
     labels = {
