@@ -34,8 +34,7 @@ MIB = tree.MIB
 #: With these limits a session gets at most 15 MiB for its buffers (as in integration/endpoint).
 LIMITS = {"memory": "64MiB", "transfers_active": 4}
 #: Maximum number of bytes that are sent again after an endpoint has ended: the buffers, and one
-#: sync group
-#: (docs/explanation/what-is-safe.md).
+#: sync group (docs/explanation/what-is-safe.md).
 RESENT_BYTES_MAX = 15 * MIB + 64 * MIB
 #: Name of the file with OpenLineage's events, one on each line, beside the folder of the Airflow.
 LINEAGE = "lineage.jsonl"
@@ -43,9 +42,9 @@ DATA_BYTES = 96 * MIB
 #: Number and size of the small files that a scene has in addition to large ones. A small file is
 #: sent again or adopted as a whole, and never resumed.
 SMALL_FILES, SMALL_BYTES = 40, 999
-#: Data in flight, or counted between two samples, when the durable bytes are read.
+#: Maximum number of bytes that are sent while a test reads the counters.
 LOOKED_BYTES = MIB
-#: Frames, records of TLS, object heads: small compared with the data.
+#: Overhead of frames, TLS records and object heads, as a fraction of the data.
 OVERHEAD = 0.01
 
 
@@ -156,13 +155,13 @@ def keep_logs(airflow: Airflow, request: pytest.FixtureRequest) -> None:
 
 
 class Scene:
-    """A test's own data at both endpoints, checked from outside.
+    """The data of one test at both endpoints, checked without reports of the endpoints.
 
     :param name: name of the scene's folder below the root ``data`` of each endpoint.
     """
 
     def __init__(self, world: World, name: str) -> None:
-        """Name the paths; create nothing yet."""
+        """Store the paths. No file is created yet."""
         self.world = world
         self.airflow = world.airflow
         self.name = name
@@ -250,7 +249,7 @@ class Scene:
         assert watcher.violations == []
 
     def client(self) -> Client:
-        """Return a client of ``b``, which drives the transfers; close it."""
+        """Return a client of ``b``, which drives the transfers. The caller closes the client."""
         return self.world.b.client()
 
     def transfers(self) -> list[Transfer]:
@@ -262,7 +261,7 @@ class Scene:
         return found[::-1]
 
     def transfer(self) -> Transfer:
-        """Return the only transfer."""
+        """Return the only transfer to this scene's destination."""
         found = self.transfers()
         assert len(found) == 1, found
         return found[0]
@@ -290,7 +289,7 @@ class Scene:
         return found
 
     def await_moving(self, count: int = 8 * MIB, **which: int) -> Transfer:
-        """Wait until a task's newest, running transfer has this many durable bytes."""
+        """Wait until the newest transfer of a task has ``count`` durable bytes, while it runs."""
 
         def look(transfer: Transfer) -> bool:
             assert not transfer.is_terminal, f"{transfer.state} before {count} bytes were durable"
@@ -300,13 +299,13 @@ class Scene:
 
 
 def files(described: dict[bytes, tree.Entry]) -> dict[bytes, tree.Entry]:
-    """Leave out folders, because the time of the top folder is the time of its last change."""
+    """Return the entries without folders, whose times are those of their last changes."""
     return {path: entry for path, entry in described.items() if entry.kind != "directory"}
 
 
 @pytest.fixture
 def scene(world: World, request: pytest.FixtureRequest) -> Iterator[Scene]:
-    """Yield a scene named after the test; afterwards restart ended components."""
+    """Yield a scene with the name of the test. Afterwards restart ended components."""
     scene = Scene(world, re.sub(r"\W+", "-", request.node.name).strip("-")[:60])
     yield scene
     for endpoint in (world.a, world.b):

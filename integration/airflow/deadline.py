@@ -1,9 +1,9 @@
-"""A DAG beside background load, once with a deadline and once without, for real.
+"""Runs a DAG beside background load on real endpoints, once with a deadline and once without.
 
 ``make e2e-deadline`` (``python -m integration.airflow.deadline``) starts two endpoints and an
 Airflow, fills one endpoint's link with four other transfers, runs the same DAG twice, and prints
-when each was done. It fails unless the deadline is met with deadlines and missed without; the
-simulator decides the same in ``integration/simulation/test_dag.py``.
+when each was done. It fails unless the run with a deadline meets the deadline, and the other run
+ends later. ``integration/simulation/test_dag.py`` tests the same in the simulator.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def check(a: Endpoint, c: Endpoint, run: Run, place: str) -> None:
 
 
 def main() -> int:
-    """Run it both ways, and compare."""
+    """Run the DAG with and without a deadline, and compare the results."""
     say("starting two endpoints and an Airflow of four processes: about a minute")
     with places() as (airflow, a, c):
         a.root("shift").mkdir()

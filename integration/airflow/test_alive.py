@@ -38,7 +38,7 @@ def test_transfer_arrives(scene: Scene, dag_id: str) -> None:
 
 
 def test_the_page_of_connections_has_the_form(world: World) -> None:
-    """The description of the connection form, and the button that tests a connection."""
+    """Check the description of the connection form, and the button that tests a connection."""
     airflow = world.airflow
     answer = airflow.client.get(f"{airflow.url}/ui/connections/hook_meta")
     assert answer.is_success, answer.text

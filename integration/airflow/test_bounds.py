@@ -1,4 +1,4 @@
-"""A transfer whose task no longer renews it ends after its ``bound_seconds``, and not before.
+"""A transfer ends ``bound_seconds`` after the last query by its task, and not before.
 
 docs/explanation/airflow-faults.md describes this behaviour.
 """
@@ -36,7 +36,7 @@ TIMEOUT_SECONDS = 150
 
 @contextlib.contextmanager
 def without_triggerer(scene: Scene) -> Iterator[None]:
-    """Stop the triggerer for a while."""
+    """Stop the triggerer until the context ends."""
     scene.airflow.kill("triggerer")
     try:
         yield
@@ -102,7 +102,7 @@ def test_the_time_of_a_task_counts_over_all_its_deferrals(scene: Scene) -> None:
     assert "started again" in run.log("move")
     assert "did not end within execution_timeout (0:02:30)" in run.log("move")
     assert scene.transfer().attempt == 2
-    # If each deferral had its own limit, the second deferral would take as long again.
+    # One limit covers both deferrals. Two limits would double the time.
     print(f"{took:.0f} s, {TIMEOUT_SECONDS} s of them the task's")
     assert took < TIMEOUT_SECONDS + 45
 
@@ -157,7 +157,7 @@ def test_a_late_token_renewal_loses_no_task(scene: Scene) -> None:
         airflow.wait_for(
             lambda: "its state is unknown" in run.log("waiting"), "the task is refused"
         )
-        # Longer than an unreachable endpoint is retried.
+        # Wait for longer than ``outage_seconds``.
         time.sleep(10)
         assert {run.task("deferred").state, run.task("waiting").state} == {"deferred", "running"}
         renew(endpoint.token())

@@ -1,6 +1,6 @@
 """Airflow as in production: PostgreSQL, Redis, and independent workers.
 
-Run by ``make test-celery``; the servers are Debian's.
+``make test-celery`` runs this test with the servers of Debian.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def servers(stack: contextlib.ExitStack, folder: Path) -> dict[str, str]:
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"postgresql+psycopg2://{where}",
         "AIRFLOW__CELERY__BROKER_URL": f"redis://127.0.0.1:{redis.port}/0",
         "AIRFLOW__CELERY__RESULT_BACKEND": f"db+postgresql+psycopg2://{where}",
-        # One message at a time, so that a free worker takes the next.
+        # A worker gets one task at a time, so that a free worker takes the next task.
         "AIRFLOW__CELERY__WORKER_PREFETCH_MULTIPLIER": "1",
         "AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT": "60",
     }
@@ -59,7 +59,7 @@ def begin(airflow: Airflow) -> None:
 
 @pytest.fixture(scope="module")
 def others() -> list[Endpoint]:
-    """Yield the second endpoint of ``b``'s storage, ``c``."""
+    """Return a list for ``c``, the second endpoint on ``b``'s storage, which ``site`` starts."""
     return []
 
 
@@ -120,7 +120,7 @@ def test_two_workers_share_a_dataset(scene: Scene, site: World) -> None:
 
 
 def refusals(client: Client, id: str) -> list[str]:
-    """Return the refusals of a finished transfer, try by try."""
+    """Return the kind of the error of each refused try of a finished transfer."""
     kinds = []
     for event in client.events(transfer=id, after=0):
         if event.type == "state" and event.fields.get("error"):

@@ -35,7 +35,7 @@ TIER = {
 
 @pytest.fixture
 def buffer(world: World) -> Iterator[Endpoint]:
-    """Return an endpoint with a tier, with a connection in Airflow's database."""
+    """Start an endpoint with a tier. Store a connection to it in Airflow's database."""
     folder = world.b.folder.parent / "buffer"
     roots = (Root("fast", {"tier": "fast"}), Root("slow", {"tier": "slow"}))
     config = {"limits": LIMITS, "tier": [TIER]}
@@ -78,7 +78,7 @@ def test_a_failed_simulation_restarts_from_the_buffer(world: World, buffer: Endp
 
         world.airflow.wait_for(is_settled, "all versions are on the slow root")
         moved = list(client.transfers())
-    # Four demotions and the result: nothing was copied to the fast root.
+    # The transfers are four demotions and the stage-out of the result.
     assert len(moved) == 5
     assert all(str(each.request["destination"]["url"]).startswith("/slow/") for each in moved)
     for version in (2, 4, 6, 8):

@@ -24,24 +24,24 @@ pytestmark = [pytest.mark.slow, pytest.mark.server]
 
 #: Maximum size of a scheduler's whole log. A run takes several hundred lines.
 LINES_MAX = 1 << 20
-#: Tasks of the DAGs whose runs wait in both ways: in the task itself, and in the triggerer.
+#: Tasks of the DAGs ``move_both`` and ``move_brief``: one waits itself, the other defers.
 BOTH = ("waiting", "deferred")
 
 
 def make_both(scene: Scene) -> None:
-    """Write the data of each task of such a run: 48 MiB."""
+    """Write 48 MiB of data for each task in ``BOTH``."""
     scene.make({f"{task_id}/{number}": 16 * MIB for task_id in BOTH for number in range(3)})
 
 
 def both(scene: Scene) -> dict[str, Transfer]:
-    """Return the transfers of such a run, by task."""
+    """Return the transfers by the names of their tasks."""
     return {each.request["labels"]["task_id"]: each for each in scene.transfers()}
 
 
 def await_both(
     scene: Scene, has_processed_end: Callable[[Transfer], bool], what: str
 ) -> dict[str, Transfer]:
-    """Wait until a condition holds for both transfers of such a run."""
+    """Wait until a condition holds for the transfers of both tasks."""
 
     def found() -> dict[str, Transfer]:
         known = both(scene)
@@ -149,7 +149,7 @@ def test_run_is_marked_failed_while_the_endpoint_is_unreachable(scene: Scene) ->
         for task_id in BOTH:
             run.clear(task_id)
         run.await_end()
-    # The transfer that could not be cancelled had finished.
+    # The transfer of `waiting` was not cancelled, but had finished, so it needed one attempt.
     assert {task_id: each.attempt for task_id, each in both(scene).items()} == {
         "waiting": 1,
         "deferred": 2,

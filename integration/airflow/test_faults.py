@@ -31,8 +31,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.server]
 
 #: Rate in bytes per second, so low that Airflow can act in the middle of a transfer.
 RATE = 6 * MIB
-#: Rate in bytes per second, so low that Airflow's heartbeat timeout passes and another process
-#: starts while the first still waits.
+#: Rate in bytes per second, so low that Airflow detects a missing heartbeat and starts another
+#: process before the transfer ends.
 SLOW_RATE = 2 * MIB
 #: Seconds within which a stopped task cancels its transfer. In earlier runs, a task needed one to
 #: four seconds.
@@ -46,7 +46,7 @@ def parent(pid: int) -> int:
 
 
 def is_running(pid: int) -> bool:
-    """Return whether a process lives."""
+    """Return whether a process exists and is not a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -148,7 +148,7 @@ def test_a_task_is_cleared_running_and_done_and_its_run_is_made_again(
         safe = scene.await_moving().bytes.durable
         run.clear("move")
         run.await_end()
-        # The new try attached, or started after the old one's transfer had been cancelled.
+        # The new try attached to the live transfer, or it restarted the cancelled transfer.
         resumed = run.result("move")["bytes_resumed"]
         if scene.transfer().attempt == 1:
             assert has_attached(run)
@@ -187,7 +187,7 @@ def test_run_is_begun_again_while_the_first_moves(scene: Scene) -> None:
         scene.airflow.wait_for(lambda: transfer_of(again), "there are two transfers to one place")
         together = 0
         while True:
-            # In this order: the second may start as soon as the first has ended.
+            # Read the second transfer first, because it may start when the first one has ended.
             second, first = transfer_of(again), transfer_of(run)
             assert first is not None
             assert second is not None

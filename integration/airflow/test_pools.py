@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]
 
-#: the fixture with the cluster
+#: The fixture that starts the cluster.
 __all__ = ["ceph"]
 
-#: of the DAG's connection ``dray_pool``
+#: Name of the endpoint. The DAG uses its connection ``dray_pool``.
 NAME = "pool"
 
 
 @pytest.fixture
 def pool(world: World, request: pytest.FixtureRequest, folder: Path) -> Iterator[Pool]:
-    """Yield a pool that is the root of an endpoint, with a connection in Airflow's database."""
+    """Make a pool as the root of an endpoint. Store a connection to it in Airflow's database."""
     cluster: Cluster = request.getfixturevalue("ceph")
     made = Pool(cluster, folder)
     made.write("seed", make_file(folder / "seed", MIB, 1))

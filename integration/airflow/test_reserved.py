@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.server]
 
 RATE = 10 * MIB
-#: Two such transfers do not fit into the time of a run.
+#: Deadline of a run in seconds. Two transfers of ``SIZE`` do not fit into this time.
 DEADLINE_SECONDS = 600
 SIZE = RATE * (DEADLINE_SECONDS - 120) * 3 // 4
 
 
 @pytest.fixture
 def rated(world: World) -> Iterator[Endpoint]:
-    """Return an endpoint that knows its rate, with a connection in Airflow's database."""
+    """Start an endpoint with a rate. Store a connection to it in Airflow's database."""
     folder = world.b.folder.parent / "rated"
     endpoint = Endpoint(
         folder, "rated", program=world.b.program, config={"limits": LIMITS, "rate": RATE}

@@ -47,7 +47,7 @@ def shards(scene: Scene, run: Run) -> dict[int, Transfer]:
 
 
 def seconds_of(transfers: dict[int, Transfer]) -> float:
-    """Return the seconds from the first submission to the last end."""
+    """Return the seconds from the first submission to the end of the last transfer."""
     begun = [each.submitted_at for each in transfers.values() if each.submitted_at]
     ended = [each.ended_at for each in transfers.values() if each.ended_at]
     return (max(ended) - min(begun)).total_seconds()

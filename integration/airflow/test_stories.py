@@ -1,4 +1,4 @@
-"""The example DAGs in dags/ run unchanged, scaled."""
+"""The example DAGs in dags/ run unchanged, on little data."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Site(NamedTuple):
 
 @pytest.fixture
 def story(world: World, request: pytest.FixtureRequest) -> Iterator[Site]:
-    """Return the paths of a DAG: ``@pytest.mark.parametrize("story", ["ROOT/NAME"])``."""
+    """Yield the paths of a DAG. The parameter of the fixture is ``ROOT/NAME`` of the source."""
     root, name = request.param.split("/")
     here, there = world.a.root(name, root=root), world.b.root(name, root="archive")
     yield Site(world, here, there)
@@ -95,7 +95,7 @@ def test_night_run_delivers_by_its_deadline(story: Site) -> None:
 
 @pytest.mark.parametrize("story", ["data/shared"], indirect=True)
 def test_shared_dataset_moves_every_file_once(story: Site) -> None:
-    # Three shards with 256 patterns each cannot name so many files one by one.
+    # Make more files than three shards with 256 patterns each can name one by one.
     make_dataset(story.here, 6, 170)
     (story.here / "f0" / "0*.txt").write_text("a name that others would match\n")
     airflow = story.world.airflow
@@ -107,7 +107,7 @@ def test_shared_dataset_moves_every_file_once(story: Site) -> None:
     assert sum(each.files.done for each in moved) == 6 * 171 + 1
     sent = [each.bytes.sent for each in moved]
     assert sum(sent) == sum(path.stat().st_size for path in story.here.rglob("*") if path.is_file())
-    # The parts are even: no part is twice as large as another part.
+    # No part is twice as large as another part.
     assert max(sent) < 2 * min(sent)
 
 

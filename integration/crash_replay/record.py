@@ -1,4 +1,4 @@
-"""Record the writes of a copy to a disk, and the bytes that it reports as durable meanwhile."""
+"""Records the writes of a copy to a disk, and how many bytes the copy reports as durable."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from integration.harness.program import Bench, Ended, Process, Server, Word
 
 SIZES = {"ext4": 96 << 20, "xfs": fuse_block.XFS_BYTES_MIN}
-#: Mount options. The journal is written every second instead of every five seconds, so that more
-#: moments of a copy have different contents of the disk.
+#: Mount options. ext4 writes its journal every second instead of every five seconds, so that the
+#: content of the disk changes more often during a copy.
 OPTIONS = {"ext4": ["commit=1"], "xfs": []}
 OBJECT_BYTES = 256 << 10
 #: Rate in bytes per second, so low that writes, syncs and the file system's own write-back overlap.
@@ -37,7 +37,7 @@ class Write(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A report of the copy: the durable bytes, and the length of the recording at that time."""
+    """A report of the copy: the durable bytes, and the number of entries recorded before it."""
 
     entries: int
     bytes_durable: int
@@ -183,11 +183,11 @@ class Follower:
         self.thread = threading.Thread(target=self._follow, daemon=True)
 
     def __enter__(self) -> None:
-        """Begin."""
+        """Start following."""
         self.thread.start()
 
     def __exit__(self, *_: object) -> None:
-        """Read the rest, and end."""
+        """Read the remaining reports, and stop."""
         self.is_over.set()
         self.thread.join()
 
@@ -200,8 +200,8 @@ class Follower:
                     match = re.search(r'"bytes_durable":(\d+)', line)
                     if match and int(match[1]) > most:
                         most = int(match[1])
-                        # Counted after the report was read: the writes before the report are in the
-                        # recording by now.
+                        # The report was read before this line, so the recording contains all writes
+                        # that the report covers.
                         self.recording.claims.append(Claim(len(self.recording.entries), most))
                 if is_last:
                     return

@@ -32,11 +32,13 @@ class Outcome:
     point: int
     shape: str
     seed: int
-    #: Number of writes after the last flush, and number of these writes in the image.
+    #: Number of writes after the last flush.
     unflushed: int
+    #: Number of these writes that are in the image.
     kept: int
-    #: Bytes that the copy had reported as durable, and bytes that the second run of the copy sent.
+    #: Bytes that the copy had reported as durable before the power loss.
     bytes_durable: int = 0
+    #: Bytes that the second run of the copy sent.
     bytes_sent: int = 0
     faults: list[str] = field(default_factory=list)
 
@@ -107,7 +109,7 @@ def _apply(image: Path, writes: Iterable[Write]) -> None:
 
 
 def points(recording: Recording, count: int, seed: int) -> list[tuple[int, str]]:
-    """Draw moments: half at random, half in long intervals between flushes."""
+    """Draw points: half from all points, and half from long intervals between flushes."""
     chance = random.Random(f"{seed} points")
     last = len(recording.entries)
     ends = [*recording.flushes(), last]
@@ -162,7 +164,7 @@ def replay(
         try:
             disk.mount()
         except OSError as error:
-            # The file system itself must mount: otherwise the set-up or the kernel is wrong.
+            # A file system that does not mount shows a fault of this test or of the kernel.
             outcome.faults.append(f"the image cannot be mounted: {error}")
             yield outcome
             continue
@@ -185,7 +187,7 @@ def _run_again(disk: fuse_block.FaultyDisk, copier: Copier, outcome: Outcome) ->
             f"{outcome.bytes_durable} of {data.size} bytes were called durable, "
             f"yet the second copy sent {outcome.bytes_sent}"
         )
-    # From the device, not from memory.
+    # Remount, so that files are read from the device and not from the page cache.
     disk.remount()
     entries = tree.describe(disk.at / data.source.name)
     outcome.faults += [

@@ -1,4 +1,4 @@
-"""A run whose deadline passes while a task still works; the alert names its transfer."""
+"""A DAG whose run misses its deadline while a task works. The alert names its transfer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transfers as configured in the run's conf, with each way to wait for them."""
+"""DAGs of transfers that the conf of a run describes, with each way to wait for a transfer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ with DAG("move_deferred", schedule=None, catchup=False):
         **COMMON,
     )
 
-#: Both ways to wait in one run. A second DAG has a time limit for its runs.
+#: Options of the two ways to wait. The DAGs below use both ways in one run. ``move_brief`` has a
+#: short time limit for its runs.
 WAYS: dict[str, dict[str, Any]] = {
     "waiting": {"deferrable": False},
     "deferred": {"grace_seconds": 0},

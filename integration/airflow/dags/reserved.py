@@ -19,7 +19,7 @@ with DAG("reserved", schedule=None, catchup=False):
             raise RuntimeError("the detector is off")
         time.sleep(context["dag_run"].conf.get("seconds", 0))
 
-    # With a connection that a test makes, to an endpoint that knows its rate.
+    # A test makes the connections. Their endpoint has a configured rate.
     deliver = DrayTransferOperator(
         task_id="deliver",
         sources="/data/results",
