@@ -10,7 +10,7 @@ from integration.harness.program import ROOT
 DOCS = ROOT / "docs"
 INDEX = DOCS / "README.md"
 LINK = re.compile(r"\]\(([^()#\s]+\.md)\)")
-#: a line of the list: a page, and its subject
+#: A line of the list: a link to a page, and the subject of the page.
 ENTRY = re.compile(r"^- \[[^\]]+\]\(([^()#\s]+\.md)\): \S")
 CHANGE = re.compile(r"^- (Added|Changed|Removed|Fixed|Security): \S")
 CHANGE_NAME = re.compile(
@@ -38,7 +38,7 @@ def compare(text: str, expected: set[str]) -> list[str]:
 
 
 def folder_mistakes(page: str, heading: str) -> bool:
-    """Return whether a page of a folder is below another heading."""
+    """Return whether the index has a page below a heading that is not the page's folder."""
     folder = page.split("/")[0] if "/" in page else ""
     return folder in {"tutorial", "how-to", "reference", "explanation", "design", "decisions"} and (
         folder != heading.lower()

@@ -21,13 +21,13 @@ LINK = re.compile(r"\[[^\]]*\]\(([^()\s]+)\)")
 INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z-]+|-[a-z])(?![\w-])")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
-#: tokens that end dray's part of a shell line
+#: Tokens that end dray's part of a shell line.
 SHELL_END = {"|", "&", "&&", "||", ";", ">", "2>", "<"}
-#: a line that runs dray, after a prompt, a variable or a keyword of the shell
+#: A line that runs dray. A prompt, a keyword of the shell and variables may precede the command.
 RUNS = re.compile(r"^(?:\S*\$ +)?(?:until |while |if )?(?:[A-Z_]+=\S+ )*(dray [a-z-].*)$")
-#: options of every command
+#: Options of every command.
 COMMON = {"--help", "-h", "--version", "-V"}
-#: pages that also mention options of other programs
+#: Pages that also mention options of other programs.
 ABOUT_OTHERS = (
     "docs/explanation/compared.md",
     "docs/how-to/measure.md",
@@ -54,7 +54,7 @@ def name(page: Path) -> str:
 
 
 def split(text: str) -> tuple[str, str]:
-    """Split a page into prose and code; lines indented by four are code."""
+    """Split a page into prose and code. Lines that are indented by four columns are code."""
     prose: list[str] = []
     code: list[str] = []
     is_code = False

@@ -47,7 +47,7 @@ def profile(name: str) -> str:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Return a folder that other users may enter. Other runs of pytest close pytest's own."""
+    """Make a folder that other users may enter, unlike the folders of pytest."""
     made = Path(tempfile.mkdtemp(prefix="dray-rabbit-", dir=os.environ.get("DRAY_TEST_DIR")))
     made.chmod(0o755)
     yield made
@@ -95,7 +95,7 @@ def test_the_command_of_the_profile_resumes_after_a_kill(folder: Path) -> None:
         )
 
     first = run()
-    # The kill is in the middle: some data has arrived, and no file is complete.
+    # Kill the copy when some data has arrived and no file is complete.
     end = time.monotonic() + 60
     while not (partial := [*there.rglob("*.part")]) or partial[0].stat().st_blocks < 200 * 2048:
         assert first.poll() is None, first.communicate()
@@ -112,7 +112,7 @@ def test_the_command_of_the_profile_resumes_after_a_kill(folder: Path) -> None:
     assert (copied / "large").stat().st_uid == NOBODY
     assert tree.leftovers(there) == []
     assert "from an earlier run" in said, said
-    # The same command after the end copies nothing again.
+    # When all data has arrived, the same command succeeds once more.
     third = run()
     said, _ = third.communicate(timeout=60)
     assert third.returncode == 0, said

@@ -98,12 +98,12 @@ def test_the_commands_of_the_page_print_what_it_says(tmp_path: Path, port: int) 
         found = "\n".join(shape(line) for line in output.splitlines())
         for line in wanted:
             assert shape(line) in found, f"{command}\nprints\n{output}\nand not\n{line}"
-    # A hit at first, and a copy after the loss of the fast folder.
+    # The first stage-in is a hit. The second one copies, because the fast folder was lost.
     restarts = [
         out for (command, _), out in zip(told, printed, strict=False) if "stage in" in command
     ]
     assert [", hit" in output for output in restarts] == [True, False], restarts
-    # The buffer held a part of what was written.
+    # The fast folder has only a part of the written data, and the slow folder has all of it.
     (sizes,) = (
         out for (command, _), out in zip(told, printed, strict=False) if "du -sm" in command
     )

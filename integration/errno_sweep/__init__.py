@@ -13,5 +13,6 @@ no fault. A case succeeds if
 - no temporary file of dray remains, or one of the runs reports each remaining file, and
   ``dray log sweep`` removes these files once they are old.
 
-The cases come from counting the calls of a copy, so a new call of the program is in the next sweep.
+The sweep counts the calls of a copy without a fault, and derives the cases from them. So it also
+covers calls that are new in the program.
 """

@@ -1,4 +1,4 @@
-"""Sweep from the command line: which scenes, how many cases, where the report goes."""
+"""The command line of the sweep."""
 
 from __future__ import annotations
 

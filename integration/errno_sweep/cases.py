@@ -1,4 +1,4 @@
-"""The cases: calls and kinds of files that a copy uses, times plausible errnos."""
+"""The cases: each call of a copy on each kind of file, with each plausible errno."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ ERRNOS: Mapping[str, tuple[int, ...]] = {
     "lseek": (errno.EIO, errno.EINVAL, errno.ESTALE),
 }
 SOCKET = "socket"
-#: Kinds of files that a copy only reads. Their calls get no errno of a full storage.
+#: Kinds of files that a copy only reads. Their calls get no errno of full or read-only storage.
 READ_PLACES = ("source folder", "source file", "above", "proc")
 #: Errnos that mean "try again". If all calls failed with such an errno, no program could end.
 PASSING = (errno.EINTR, errno.EAGAIN)
@@ -68,7 +68,7 @@ class Case(NamedTuple):
 
     @property
     def says_removed(self) -> bool:
-        """True if the fault says that an entry is gone which still exists.
+        """True if the failed call reports that an existing entry does not exist.
 
         No run can report such an entry as left over. The sweep by age finds and removes it.
         """

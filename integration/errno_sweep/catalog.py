@@ -1,4 +1,4 @@
-"""Every kind of copy that the sweep fails, by name."""
+"""The kinds of copies into which the sweep injects faults, by name."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SCENES: Mapping[str, tuple[type, Mapping[str, Any]]] = {
 
 @contextlib.contextmanager
 def scene(name: str, bench: Bench, data: Data) -> Iterator[Scene]:
-    """Give a scene, and close it."""
+    """Yield a scene, and close it."""
     kind, options = SCENES[name]
     made: Scene = kind(bench, data, name, options)
     try:

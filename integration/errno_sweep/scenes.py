@@ -1,4 +1,4 @@
-"""Copies to fail: on one host, with a server, and between two endpoints."""
+"""Copies with injected faults: on one host, with a server, and between two endpoints."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 OBJECT_BYTES = 256 << 10
 LARGE_BYTES = 5 * OBJECT_BYTES + 1234
-#: Maximum seconds of a first run. No retry of dray waits longer than some seconds.
+#: Maximum seconds of a first run. A longer run counts as a hang. No retry of dray waits longer than
+#: some seconds.
 RUN_SECONDS = 40.0
 #: Seconds after which a permanent fault of an endpoint ends.
 STAY_SECONDS = 2.5
@@ -89,7 +90,7 @@ class Scene(Protocol):
         ...
 
     def renew(self) -> None:
-        """Restart servers: a fault of one case must not affect the next."""
+        """End the servers, so that the fault of one case does not affect the next case."""
         ...
 
     def close(self) -> None:
@@ -109,7 +110,7 @@ class Data:
     allowed: dict[bytes, set[tuple[int, bytes]]] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Make both."""
+        """Make the source and its older version."""
         self.source = self.folder / "served" / "tree"
         self.older = self.folder / "older"
         _make(self.source, seed=1)
@@ -152,13 +153,13 @@ class Places:
     """Classifies paths by the kind of file: source, destination, and dray's own files in it."""
 
     def __init__(self, source: Path, sinks: Path, state: Path | None = None) -> None:
-        """Classify by these folders."""
+        """Store the folders by which paths are classified."""
         self.source, self.sinks = os.fspath(source), os.fspath(sinks)
         self.state = os.fspath(state) if state is not None else None
         self.networks: dict[str, bool] = {}
 
     def __call__(self, path: str) -> str | None:
-        """Return the kind; None for other files: libraries, standard output."""
+        """Return the kind, or None for other files such as libraries and standard output."""
         if path.startswith("socket:"):
             return "socket" if self._is_network(path) else None
         if _is_below(path, self.source):
@@ -174,7 +175,7 @@ class Places:
         return "above" if _is_below(self.sinks, path.rstrip("/") or "/") else None
 
     def _is_network(self, path: str) -> bool:
-        """Return whether it leads to another process: the pair for signals never fails."""
+        """Return whether a socket is a network connection, and not a local pair of sockets."""
         if path not in self.networks:
             inode = path.removeprefix("socket:[").removesuffix("]")
             local = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace")
@@ -262,11 +263,11 @@ class Copy:
         return fault is not None and fault.code == KILL
 
     def run(self) -> Ran:
-        """Run it under supervision."""
+        """Run the copy under supervision."""
         return self._start(self.supervisor.wrap)
 
     def rerun(self) -> Ran:
-        """Run it alone."""
+        """Run the copy without supervision."""
         return until_free(lambda: self._start([]))
 
     def end(self) -> None:
@@ -301,7 +302,7 @@ def _await(wait: Callable[[float], Ended], killed: bool) -> Ran:
 
 
 def until_free(start: Callable[[], Ran]) -> Ran:
-    """Repeat while another transfer, killed and not detected yet, holds the destination."""
+    """Repeat a copy while a killed transfer, whose end is not detected yet, has the lease."""
     until = time.monotonic() + HELD_SECONDS
     while True:
         ran = start()
@@ -363,7 +364,7 @@ class Served(Copy):
         return Ran(ran.code, ran.kind, ran.words, ran.seconds, tuple(bad))
 
     def renew(self) -> None:
-        """End the server; the next run starts it."""
+        """End the server. The next run starts a new server."""
         if self.server is not None:
             self.server.kill()
 
@@ -399,12 +400,12 @@ class ThirdParty:
 
     @property
     def active(self) -> Endpoint:
-        """The driving endpoint."""
+        """The endpoint that drives the transfer."""
         return self.source if self.push else self.sink
 
     @property
     def passive(self) -> Endpoint:
-        """The other endpoint."""
+        """The endpoint that does not drive the transfer."""
         return self.sink if self.push else self.source
 
     def top(self) -> Path:
@@ -503,7 +504,7 @@ class ThirdParty:
         return "hang", f"{transfer.state}: {transfer.error}"
 
     def run(self) -> Ran:
-        """Submit the transfer and wait for its end, and for that of a killed process."""
+        """Submit the transfer. Wait for its end, and for the end of a killed endpoint."""
         victim = self.source if self.victim == "source" else self.sink
         fault, pid = self.supervisor.fault, victim.pid
         ran = self._submit()
@@ -514,7 +515,7 @@ class ThirdParty:
         return ran
 
     def rerun(self) -> Ran:
-        """Submit another one of the same files."""
+        """Submit another transfer of the same files."""
         self._revive()
         return until_free(self._submit)
 
@@ -523,12 +524,12 @@ class ThirdParty:
         shutil.rmtree(self.top(), ignore_errors=True)
 
     def renew(self) -> None:
-        """End both; the next run starts them."""
+        """End both endpoints. The next run starts them again."""
         self.source.kill()
         self.sink.kill()
 
     def close(self) -> None:
-        """End both."""
+        """Close both endpoints and the supervisor."""
         self.source.close()
         self.sink.close()
         self.supervisor.close()

@@ -1,5 +1,5 @@
-/* Preloaded into the stock client: it looks every 20 ms whether a third-party copy has ended, not
- * every 2.5 s. XrdCl has no setting for it. */
+/* Library that the stock XRootD client preloads. The client then checks every 20 ms, instead of
+ * every 2.5 s, whether a third-party copy has ended. XrdCl has no setting for this interval. */
 #include <time.h>
 
 #define WAIT_MS_MAX 20

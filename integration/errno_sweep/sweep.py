@@ -38,8 +38,9 @@ class Outcome:
     #: True if the call happened in this run.
     is_hit: bool
     path: str
-    #: Exit code and kind of error of the run with the fault, and of the run without it.
+    #: Exit code and kind of error of the run with the fault.
     first: str
+    #: Exit code and kind of error of the run without the fault.
     second: str
     #: dray's own files that remain after the second run, and that ``dray log sweep`` removes once
     #: the files are old.
@@ -55,7 +56,7 @@ class Outcome:
 
 
 class Later:
-    """``dray log sweep`` as it will run in some days."""
+    """Runs ``dray log sweep`` with a clock that is two days ahead."""
 
     def __init__(self, bench: Bench) -> None:
         """Build the library that moves the clock of one program."""
@@ -131,7 +132,7 @@ def run(made: Scene, case: Case, data: Data, later: Later) -> Outcome:
 
 
 def baseline(made: Scene, data: Data) -> Counter[Key]:
-    """Count the calls of a copy without a fault; of several runs the least, so that all happen."""
+    """Count the calls of a copy. Return the minimum of several runs, so that all calls happen."""
     least: Counter[Key] | None = None
     for _ in range(BASELINES):
         made.begin()

@@ -1,4 +1,4 @@
-"""``xrdcp --tpc only`` between real XRootD servers; calls of the copying program fail.
+"""Copies by ``xrdcp --tpc only`` between real XRootD servers, with faults in dray's program.
 
 The destination's server starts ``dray-xrootd-tpc`` for each copy. In these scenes it starts a
 script, which puts that program under supervision while a fault is armed.
@@ -48,7 +48,7 @@ class XrootdCopy:
     """A third-party copy of one file."""
 
     def __init__(self, bench: Bench, data: Data, name: str, options: Mapping[str, Any]) -> None:
-        """Start the servers; ``options``: ``hides`` the placeholder, a dray ``beside`` the source.
+        """Start the servers. Options: ``hides`` (the placeholder), ``beside`` (dray at the source).
 
         :raises FileNotFoundError: when the host has no XRootD, or dray's part of it was not built.
         """
@@ -91,7 +91,7 @@ class XrootdCopy:
         self.supervisor.path.chmod(0o666)
 
     def _source_data(self, data: Data) -> Data:
-        """Give the source's server the large file, with a time that XRootD's protocol can name."""
+        """Give the source's server the large file, with a time of whole seconds, as in XRootD."""
         one = copy(data)
         one.source = self.source.path(NAME)
         shutil.copyfile(data.source / "m" / NAME, one.source)
@@ -106,7 +106,7 @@ class XrootdCopy:
         return one
 
     def _write_script(self, wrap: list[str]) -> None:
-        """Write the script that the server starts: the program, supervised by ``wrap`` if given."""
+        """Write the script that the server starts. It runs the program with the prefix ``wrap``."""
         programs = self.place.programs
         # The servers' user may not be able to run the Python of the tests.
         python = shutil.which("python3", path=os.defpath) or sys.executable
@@ -136,7 +136,7 @@ class XrootdCopy:
                 server.start()
 
     def _copy(self, wrap: list[str]) -> Ran:
-        # An earlier case may have cached that a dray did not answer.
+        # Forget servers where dray did not answer in an earlier case.
         for known in self.sink.admin.rglob("dray-deaf-servers"):
             known.unlink()
         self._write_script(wrap)
@@ -184,7 +184,7 @@ class XrootdCopy:
         shutil.rmtree(self.top(), ignore_errors=True)
 
     def renew(self) -> None:
-        """End the destination's server; the next case starts it."""
+        """End the destination's server. The next case starts it again."""
         self.sink.kill()
 
     def close(self) -> None:
