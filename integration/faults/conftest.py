@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def source(bench: Bench) -> Path:
-    """Make a small tree with a file of several objects in its middle."""
+    """Make a small tree. One of its files has several objects."""
     top = bench.folder / "source"
     for folder in ("a", "m", "z"):
         (top / folder).mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Bad input: a message of file, end, cause and remedy; nothing lost; the next copy works."""
+"""Bad input: a message names file, end, cause and remedy, and a later copy succeeds."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_destination_full(bench: Bench, source: Path) -> None:
         for path, entry in entries.items():
             assert entry.kind != "file" or entry == wanted[path], f"{path!r} is not complete"
         filler.unlink()
-        # More space, the same command.
+        # With more space, the same command succeeds.
         assert os.system(f"mount -o remount,size=64m {small}") == 0  # noqa: S605
         ended = bench.cp(*words).expect(SAFE)
         tree.assert_same(wanted, small / "source")
@@ -228,7 +228,7 @@ def test_folder_where_a_file_should_be(bench: Bench, source: Path, sink: Path) -
 def test_pipe_where_a_file_should_be(
     bench: Bench, source: Path, sink: Path, overwrite: str
 ) -> None:
-    """A device is protected too: as root a rename would replace it for the whole host."""
+    """Replace no device, pipe or socket. For root, a rename would replace even ``/dev/null``."""
     (sink / "source" / "m").mkdir(parents=True)
     os.mkfifo(sink / "source/m/large")
     os.mkfifo(sink / "pipe")
@@ -245,7 +245,7 @@ def test_pipe_where_a_file_should_be(
     tree.assert_same(tree.describe(source / "a"), sink / "source/a")
     cases = [("a/file1", "pipe"), ("a/file1", "socket")]
     with contextlib.suppress(PermissionError):
-        # Equal to /dev/null.
+        # The device has the numbers of /dev/null.
         os.mknod(sink / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
         cases.append(("a/file1", "null"))
     for one, name in cases:
@@ -302,7 +302,7 @@ def test_file_where_a_folder_should_be(bench: Bench, source: Path, sink: Path) -
 
 @pytest.fixture
 def linked_root(bench: Bench) -> tuple[Server, Path, Path]:
-    """Serve a folder that has links to its outside."""
+    """Serve a folder that has links to files outside the folder."""
     root, outside = bench.folder / "root", bench.folder / "outside"
     (root / "inner").mkdir(parents=True)
     (outside / "folder").mkdir(parents=True)
@@ -499,7 +499,7 @@ def test_unauthenticated_connections_cost_nothing(bench: Bench, source: Path, si
     print(f"\n{counted}; memory {before >> 20} to {peak >> 20} MiB, pool {pool >> 20} MiB")
     assert peak - before <= pool + 64 * tree.MIB
     assert "panicked" not in server.log_path.read_text(encoding="utf-8")
-    # Few lines for many unknown clients.
+    # The server logs few lines for many unknown clients.
     assert len(server.log_path.read_text(encoding="utf-8").splitlines()) < 200
     again = sink / "again"
     far = f"dray://{server.address}/again/"

@@ -1,4 +1,4 @@
-"""Unreadable logs, and two copies that need the same one: refused by name, nothing lost."""
+"""Unreadable object logs, and two copies that need the same log: the message names the log."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 
 def leave_log(bench: Bench, source: Path, sink: Path) -> Path:
-    """Kill a copy in the middle; return its log."""
+    """Kill a copy when some data is durable. Return its log."""
     client = bench.start_cp("-r", source, f"{sink}/", "--rate", "16MiB", "--progress", "json")
     client.await_durable()
     client.kill()
@@ -42,7 +42,7 @@ def leave_log(bench: Bench, source: Path, sink: Path) -> Path:
 
 @pytest.fixture
 def middle(bench: Bench) -> Path:
-    """Make a tree whose copy has a middle."""
+    """Make a tree with a large file, so that its copy can be killed in the middle."""
     top = bench.folder / "middle"
     top.mkdir()
     tree.make_file(top / "large", 64 * tree.MIB, seed=8)
@@ -97,7 +97,7 @@ def test_log_that_cannot_be_read(
     before = log.read_bytes()
     again: list[Word] = ["-r", middle, f"{sink}/"]
     ended = bench.cp(*again).expect(REFUSED)
-    # The path, for a person who removes it.
+    # The message names the log, so that a person can remove it.
     explains(ended, "sink", *words, log.name, "remove")
     assert log.read_bytes() == before, "an unreadable log was changed"
     assert not (sink / "middle" / "large").exists()
@@ -118,7 +118,7 @@ def test_log_with_a_flipped_bit_anywhere(bench: Bench, middle: Path, sink: Path)
     length = len(log.read_bytes())
     resumed = refused = 0
     for at in range(16, length, max(1, length // 9)):
-        # The same files: a copy's inode differs, and so is not trusted.
+        # Reuse the same files. A copied partial file has another inode, so dray would not use it.
         data = bytearray(log.read_bytes() if log.exists() else b"")
         if not data:
             log = leave_log(bench, middle, sink)
@@ -187,7 +187,7 @@ def test_two_copies_to_one_destination(bench: Bench, source: Path, sink: Path, w
     first.wait().expect(SAFE)
     tree.assert_same(tree.describe(source), sink / "source")
     assert tree.leftovers(sink) == []
-    # At another destination there is no conflict; here neither any more.
+    # The first copy has ended, so there is no conflict any more.
     works(bench, source, ["-r", source, destination, *words], sink / "source")
 
 

@@ -1,4 +1,4 @@
-"""Bytes of a partial file change between two runs: the second detects that and resends them."""
+"""Bytes of a partial file change between two runs. The second run sends these bytes again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
 OBJECT = tree.MIB
 SIZE = 40 * tree.MIB + 123
 RATE = "16MiB"
-#: Bytes that are durable before the first run is killed.
+#: Minimum number of durable bytes when the first run is killed.
 SAFE = 12 * tree.MIB
 
 

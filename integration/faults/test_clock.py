@@ -39,7 +39,7 @@ class Calendar:
         ]
 
     def year(self) -> int:
-        """Ask a program with this clock for the year."""
+        """Return the year that a program with this clock reads."""
         code = "import time; print(time.gmtime().tm_year)"
         output = subprocess.run(
             [*self.wrap, sys.executable, "-c", code], check=True, capture_output=True, text=True
@@ -49,7 +49,7 @@ class Calendar:
 
 @pytest.fixture
 def calendar(bench: Bench) -> Calendar:
-    """Make a clock that is verified to step."""
+    """Make a clock, and check that it steps."""
     calendar = Calendar(bench.folder)
     now = calendar.year()
     calendar.sign.touch()

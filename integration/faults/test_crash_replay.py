@@ -31,7 +31,7 @@ class Careless(Copier):
     """Copies with ``cp``, which syncs nothing and writes under the final names."""
 
     def start(self, at: Path, *words: Word) -> Process:
-        """Copy, and end with a report as ``dray cp`` does."""
+        """Start ``cp`` and print a report, as ``dray cp`` does."""
         del words
         script = 'cp -r "$0" "$1" && echo \'{"bytes_sent": 0}\''
         whole: list[Word] = ["sh", "-c", script, self.data.source, at]
@@ -63,7 +63,7 @@ def test_after_a_power_loss_files_are_whole_and_durable_data_is_kept(
     assert len(outcomes) == IMAGES
     bad = [f"{outcome.name}: {outcome.faults}" for outcome in outcomes if outcome.faults]
     assert bad == []
-    # Moments before, during and after the copy: otherwise the test proves nothing.
+    # The second runs must send different amounts. Otherwise all moments are alike.
     assert len({outcome.bytes_sent for outcome in outcomes}) > 1
 
 

@@ -33,7 +33,7 @@ FAST = ("local-object", "push-server", "tpc-pull-sink", "xrootd-beside")
 
 @pytest.fixture(autouse=True)
 def supervised(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Skip if no process can answer another's system calls; endpoints run the same program."""
+    """Let endpoints run the program. Skip the test if system calls cannot be supervised."""
     reason = reason_to_skip()
     if reason is not None:
         pytest.skip(reason)
@@ -51,12 +51,12 @@ def test_after_any_failed_call_the_same_command_ends_well(bench: Bench, name: st
     assert len(outcomes) == CASES
     bad = [f"{each.case}: {each.faults}; it said: {each.words}" for each in outcomes if each.faults]
     assert bad == []
-    # A call from the middle may be made once less in another run; most must have failed.
+    # A run may make fewer calls than the counted runs, so that the call of a case does not happen.
     assert sum(each.is_hit for each in outcomes) >= CASES * 3 // 4
 
 
-#: Cases in which earlier versions had a fault: a lease or a log remained, or a lock of the queue
-#: was stuck.
+#: Cases that failed in earlier versions: a lease or a log remained, or a lock of the queue was not
+#: released.
 FOUND = (
     "tpc-push-sink/fcntl/lease/1+/EINVAL",
     "tpc-push-sink/openat/log/1/ENOSPC",

@@ -34,8 +34,8 @@ OVERHEAD = 0.01
 RUNS_MAX = 4
 REFUSED = 3
 INTERRUPTED = 5
-#: Seconds within which a lost session must release the destination. It may still have to sync a
-#: group to a slow disk.
+#: Maximum seconds until a lost session releases the lease. The session may first sync a group to a
+#: slow disk.
 HELD_SECONDS = 30.0
 
 
@@ -85,7 +85,7 @@ class Pair:
             self.proxy.upstream = self.server.address
 
     def start(self, *words: Word, source: Path | None = None) -> Process:
-        """Start the same command each time."""
+        """Start the copy. Each call without arguments starts the same command."""
         name = (source or self.data.source).name
         far = f"dray://{self.proxy.address}/"
         ends: list[Word] = (
@@ -108,8 +108,7 @@ class Pair:
                 return ended
             said = ended.words
             if ended.code == REFUSED and "another transfer is writing" in said:
-                # The listening end still syncs data of the lost session, so this session still has
-                # the lease.
+                # The lost session still has the lease, while the listening end syncs its data.
                 assert time.monotonic() - began < HELD_SECONDS, f"held for ever: {said}"
                 time.sleep(0.1)
                 continue
@@ -165,7 +164,7 @@ def test_a_copy_killed_at_any_moment_resumes_with_the_same_command(
     whole = {push: whole_run(bench, data, push=push) for push in (True, False)}
     worst, resumed = 0, 0
     for moment in range(MOMENTS):
-        # Either end may dial.
+        # Push and pull alternate.
         push = moment % 2 == 0
         after = chance.uniform(0.0, 1.0) * whole[push]
         pair = Pair(bench, data, push=push, name=f"sink-{victim}-{moment}")
@@ -355,7 +354,7 @@ def test_changed_source_is_sent_from_the_start_and_never_mixed(bench: Bench, pus
         assert watcher.violations == []
         pair.check_identical()
         assert pair.carried() - before >= 150 * tree.MIB, "old and new bytes were mixed"
-        # The end with the log reports it.
+        # The sink, which has the log, reports the changed source.
         notices = [json.dumps(notice) for notice in pair.server.transfers()]
         notices += ended.report["notices"]
         assert any("changes: the source changed" in notice for notice in notices), ended.words

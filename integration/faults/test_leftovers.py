@@ -71,7 +71,7 @@ def test_leftovers_another_transfer_may_resume_are_reported(bench: Bench, tmp_pa
     assert "1 interrupted transfer may resume 1 file" in notice
     assert "dray log sweep" in notice
     assert set(left) <= set(tree.leftovers(into))
-    # Once its data is complete there is nothing to report.
+    # When the other transfer's data is complete, nothing is reported.
     bench.cp("-r", "--include", "one", source, into).expect(0)
     assert bench.cp("-r", "--include", "two", source, into).expect(0).report["notices"] == []
     assert tree.leftovers(into) == []

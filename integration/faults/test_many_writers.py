@@ -63,7 +63,7 @@ def parts(sink: Path) -> set[str]:
 
 
 def await_logs(copies: list[Process], sink: Path, count: int) -> None:
-    """Wait until this many transfers have their logs there at the same time."""
+    """Wait until the logs of this many transfers exist at the same time."""
     until = time.monotonic() + 60
     while len(list(sink.glob(".dray-log/*.log"))) < count:
         assert all(copy.is_running() for copy in copies), "one ended before all had begun"
@@ -103,7 +103,7 @@ def test_a_finished_transfer_keeps_durable_data_of_another(
 
 
 def await_free(sink: Path) -> None:
-    """Wait until the loss of the other end was detected, and no transfer writes any more."""
+    """Wait until no log changes, so the loss of the killed transfers was detected."""
     before: dict[str, int] = {}
     until = time.monotonic() + 30
     while time.monotonic() < until:
@@ -173,8 +173,7 @@ def test_three_limited_transfers_take_about_as_long_as_one(bench: Bench, source:
         f"{statistics.median(ratios):.3f} times (median of pairs)"
     )
     assert one >= GROUP_BYTES / RATE * 0.8, "the rate was not kept"
-    # Three transfers that wait for each other would take three times as long. A busy host may be a
-    # little late.
+    # Three transfers in turn would take three times as long. The limit allows for a busy host.
     assert statistics.median(ratios) < 1.5
 
 
@@ -186,7 +185,7 @@ def test_a_file_that_another_writes_is_refused_by_name_and_the_others_move(
     other = bench.folder / "other"
     other.mkdir()
     tree.make_file(other / "ev0-0", 40 * MIB, seed=77)
-    # Slow enough for a busy host.
+    # The first copy must still run when the second one ends, also on a busy host.
     slow = ("--rate", "2MiB", "--progress", "json", "--transfer-id", "the-first:1")
     first = bench.start_cp("-r", f"{other}/", to, *slow, *words)
     first.await_durable()
@@ -214,7 +213,7 @@ def test_a_transfer_resumes_the_partial_data_of_another(
     first.await_durable(12 * MIB)
     first.kill()
     await_free(sink)
-    # By either route.
+    # The copy also resumes locally, without the server.
     ended = bench.cp("-r", f"{source}/", f"{sink}/", "--transfer-id", "second").expect(SAFE)
     assert ended.report["bytes_resumed"] + 8 * MIB * ended.report["files_adopted"] >= 12 * MIB
     tree_of = {path.name: path.read_bytes() for path in source.iterdir()}

@@ -1,4 +1,4 @@
-"""The system refuses a further thread: an error that says so, at any of them, and no hang."""
+"""The system refuses to start any one of the threads: dray reports an error and does not hang."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
-#: Number of threads that is more than one copy has, so that the copy succeeds with the last limit.
+#: Limit of threads with which a copy succeeds.
 THREADS_ENOUGH = 40
 
 
@@ -44,7 +44,7 @@ def counted(uid: int) -> int:
 
 
 def as_somebody() -> tuple[list[str], int]:
-    """Return a command prefix that runs as another user, and the user.
+    """Return a command prefix that changes the user, and the id of the user.
 
     The limit does not apply to root, so as root the command runs as another user with root's file
     permissions.
@@ -57,7 +57,7 @@ def as_somebody() -> tuple[list[str], int]:
 
 
 def said(server: Process, key: str) -> list[str]:
-    """Return a field of a server's listening message; nothing without one."""
+    """Return a field of a server's listening message, or an empty list without a message."""
     first = server.out_path.read_text(encoding="utf-8").partition("\n")
     found: list[str] = json.loads(first[0]).get(key, []) if first[1] else []
     return found
@@ -183,7 +183,7 @@ def test_a_server_begins_with_all_its_threads_or_not_at_all(bench: Bench, sink: 
 
 
 def test_an_endpoint_begins_with_all_its_threads_or_not_at_all(bench: Bench) -> None:
-    """A later refusal costs a call time, but not its answer."""
+    """If a thread is refused after the start, calls are slow, but get their answers."""
     somebody, uid = as_somebody()
     lived, refused, later = 0, 0, 0
     for more in range(1, 24):

@@ -1,4 +1,4 @@
-"""Files that only look the same; files that a careless copy would destroy."""
+"""Files that only look equal, and files that a careless copy would destroy."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def test_a_link_never_replaces_the_file_that_it_leads_to(bench: Bench) -> None:
     (top / "deep" / "precious").symlink_to("../precious")
     always = ["--overwrite", "always"]
     for more in ([], always):
-        # A named link means its target: the same file.
+        # A link on the command line means its target, which is the file itself.
         for link, destination in (("link", "precious"), ("deep/precious", ".")):
             ended = bench.start("cp", "--json", *more, link, destination, cwd=top).wait()
             assert "are the same" in ended.expect(USAGE).words
             assert (top / "precious").read_bytes() == b"precious"
-    # A link inside a folder is a link.
+    # A link inside a copied folder is copied as a link.
     words = ["-r", "deep/", "."]
     ended = bench.start("cp", "--json", *words, cwd=top).wait().expect(SOME_FAILED)
     assert (
@@ -66,7 +66,7 @@ def test_a_link_never_replaces_the_file_that_it_leads_to(bench: Bench) -> None:
     ended = bench.start("cp", "--json", *always, "-r", "itself/", ".", cwd=top).wait()
     assert ended.expect(SOME_FAILED).report["files_failed"][0]["kind"] == "already_exists"
     assert (top / "precious").read_bytes() == b"precious"
-    # Another file is replaced on demand.
+    # With `--overwrite always`, the link replaces another file.
     (top / "other").write_bytes(b"other")
     (top / "more").mkdir()
     (top / "more" / "other").symlink_to("precious")
@@ -154,7 +154,7 @@ def test_a_token_file_that_is_not_there_is_named(bench: Bench) -> None:
 
 @pytest.mark.parametrize("way", [Way(push=True), Way(push=False)], ids=str)
 def test_three_sources_with_one_name(bench: Bench, way: Way) -> None:
-    """The first wins, the others fail by name, and none has bytes of another."""
+    """Copy the first source. The others fail by name, and no file has bytes of two sources."""
     tops = [bench.folder / "roots" / f"d{number}" for number in range(3)]
     for number, top in enumerate(tops):
         top.mkdir(parents=True)

@@ -23,7 +23,7 @@ SLOWLY = ["--rate", "8MiB", "--object-size", "1MiB", "--pool", "8MiB"]
 
 @pytest.fixture
 def source(bench: Bench) -> Path:
-    """Make a file of one byte over and over."""
+    """Make a file that consists of equal bytes."""
     made = bench.folder / "source"
     made.write_bytes(b"a" * SIZE)
     return made
@@ -104,7 +104,7 @@ def test_a_rewrite_after_another_change_is_found_too(bench: Bench, source: Path)
     copy = bench.folder / "copy"
     client = bench.start_slow_cp(source, copy, *SLOWLY)
     chmod(source)
-    # Until it was checked again.
+    # Wait until dray has checked the changed attributes.
     client.await_durable(6 * MIB)
     rewrite(source, client)
     assert client.wait().code == 1

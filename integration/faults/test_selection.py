@@ -1,4 +1,4 @@
-"""Excluded entries fail nothing, named ones are copied or refused, an empty copy is an error."""
+"""Excluded entries cause no failure. Named entries are copied or refused. No entry is an error."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_excluded_entries_cause_no_failure(bench: Bench, source: Path, links: st
     bench.cp(*words, *excluded()).expect(SAFE)
     assert (to / "good").read_bytes() == b"good"
     assert sorted(os.listdir(to)) == ["deep", "good"]
-    # By included names, too.
+    # An included name selects, too.
     bench.cp(*words, "--include", "go*", "--exclude", "closed").expect(SAFE)
     # Over the network the source selects as well.
     server = bench.serve(source.parent)

@@ -20,8 +20,8 @@ FULL = os.environ.get("DRAY_FULL") == "1"
 SEED = int(os.environ.get("DRAY_SEED", "1106"))
 MINUTES = 1.0
 MEMORY, DESCRIPTORS, THREADS = QUANTITIES
-#: Number of transfers after which caches and allocators are filled, and number of measured
-#: transfers.
+#: Number of transfers before the measurement, which fill caches and allocators, and number of
+#: measured transfers.
 HISTORY_WARM_UP, HISTORY = 500, 500
 #: Maximum growth in bytes per transfer. The three events of a transfer in the ring take 2 KiB.
 HISTORY_BYTES_EACH = 4 << 10

@@ -19,10 +19,10 @@ FILES = 40
 #: Rate by the fraction of the data that is sent before the fault. With the lower rate, the copy
 #: still runs after the connection was given up. With the higher rate, it ends long before.
 RATES_BYTES_PER_SECOND = {0.3: 2 * tree.MIB, 0.9: 10 * tree.MIB}
-#: Number of bytes in flight: more than two objects and the sockets of one connection hold.
+#: Maximum number of bytes that are sent again. Two objects and the socket buffers of one connection
+#: hold less.
 UNDER_WAY_BYTES = 16 * tree.MIB
-#: Seconds after which a connection is given up, if its sockets are full by then. Otherwise it is
-#: never given up.
+#: Seconds after which a silent connection with full socket buffers is given up.
 LOST_AFTER_SECONDS = 60
 
 

@@ -33,7 +33,7 @@ def large(bench: Bench) -> Path:
 
 
 def test_a_file_beyond_the_limit_of_files_fails_by_name(bench: Bench, large: Path) -> None:
-    """RLIMIT_FSIZE: the signal that comes with it would end the program."""
+    """RLIMIT_FSIZE: its signal SIGXFSZ must not end the program."""
     sink = bench.folder / "sink"
     words: list[Word] = ["-r", large, f"{sink}/", "--reflink", "never"]
     ended = bench.cp(*words, wrap=["prlimit", f"--fsize={LARGE // 2}"]).expect(1)
@@ -79,7 +79,7 @@ def test_a_server_without_memory_refuses_and_lives(bench: Bench, large: Path, pu
     far = f"dray://{server.address}/"
     ways = [f"{large}/", far] if push else [far, f"{sink}/"]
     words: list[Word] = ["-r", *ways, *bench.peer(server)]
-    # Without further memory, a session's other thread would be refused memory too.
+    # Repeat the copy, because different threads of a session may be the first without memory.
     for _ in range(8):
         ended = bench.cp(*words, "--retries", "0")
         assert ended.code in {3, 4, 5}, ended.words
@@ -98,7 +98,7 @@ def test_a_slow_rate_still_makes_progress(bench: Bench) -> None:
 
 def test_a_copy_under_nohup_outlives_the_terminal(bench: Bench, large: Path) -> None:
     """Under ``nohup`` the program ignores SIGHUP; without it, SIGHUP stops the copy."""
-    # The copy to be stopped is slow enough not to be done before, on any host.
+    # The copy without `nohup` is so slow that it runs when SIGHUP is sent, on any host.
     for wrap, code, rate in ((["nohup"], 0, "12MiB"), ([], 5, "2MiB")):
         sink = bench.folder / f"sink-{code}"
         words: list[Word] = [large / "large", f"{sink}/", "--rate", rate, "--reflink", "never"]
@@ -119,7 +119,7 @@ def test_unwritable_output_is_reported(bench: Bench, large: Path) -> None:
 
 
 def test_a_server_out_of_sockets_reports_it_and_recovers(bench: Bench) -> None:
-    """RLIMIT_NOFILE: otherwise callers would wait for an answer without a reason in the log."""
+    """RLIMIT_NOFILE: the log must give the reason why callers wait for an answer."""
     sink = bench.folder / "sink"
     sink.mkdir()
     server = bench.serve(sink, wrap=["prlimit", "--nofile=40"])

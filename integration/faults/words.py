@@ -15,7 +15,7 @@ SAFE, SOME_FAILED, USAGE, REFUSED, UNREACHABLE, INTERRUPTED = range(6)
 
 
 def explains(ended: Ended, *words: str) -> None:
-    """Fail unless one line contains all of this."""
+    """Fail unless one line of the output contains all ``words``."""
     lines = ended.words.splitlines()
     assert any(all(word in line for word in words) for line in lines), (
         f"no line says {words}:\n{ended.words}"
