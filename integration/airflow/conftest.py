@@ -146,7 +146,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 
 
 def keep_logs(airflow: Airflow, request: pytest.FixtureRequest) -> None:
-    """Keep the logs if a test failed."""
+    """Keep the logs of Airflow if a test has failed."""
     if request.session.testsfailed:
         shutil.rmtree(OUT, ignore_errors=True)
         for name in ("processes", "logs"):
@@ -204,11 +204,11 @@ class Scene:
         return self.world.proxy.counted()[1]
 
     def carried(self) -> int:
-        """Count the bytes of this scene on data connections."""
+        """Return the bytes sent for this scene on data connections."""
         return self._counted() - self.before
 
     def excess(self) -> int:
-        """Count the bytes that were sent more than once."""
+        """Return the sent bytes that exceed the size of the data."""
         return self.carried() - self.size
 
     def unsafe(self, safe: int) -> int:

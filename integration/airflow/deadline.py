@@ -100,7 +100,7 @@ def fill(a: Endpoint, c: Endpoint) -> None:
 
 
 def are_busy(c: Endpoint) -> bool:
-    """Return whether the other transfers still run."""
+    """Return whether all other transfers still run."""
     states = []
     for number in range(OTHERS):
         with c.client(subject=f"other{number}") as here:
@@ -109,7 +109,7 @@ def are_busy(c: Endpoint) -> bool:
 
 
 def go(airflow: Airflow, c: Endpoint, place: str, *, has_deadline: bool) -> tuple[Run, Outcome]:
-    """Run the DAG to its end."""
+    """Run the DAG to its end. Return the run and its result."""
     conf: dict[str, Any] = {
         **SIZES,
         "place": place,
@@ -131,7 +131,7 @@ def go(airflow: Airflow, c: Endpoint, place: str, *, has_deadline: bool) -> tupl
 
 
 def check(a: Endpoint, c: Endpoint, run: Run, place: str) -> None:
-    """Fail unless both copies equal their sources."""
+    """Fail unless the copies in the run's folder equal their sources."""
     digest = hashlib.sha256()
     for name in ("raw", "calibration"):
         if tree.hash_file(c.root(f"{place}/{name}")) != tree.hash_file(a.root(f"shift/{name}")):

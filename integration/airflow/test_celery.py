@@ -33,7 +33,7 @@ RATE = 2 * MIB
 
 
 def servers(stack: contextlib.ExitStack, folder: Path) -> dict[str, str]:
-    """Start the servers and return their addresses."""
+    """Start PostgreSQL and Redis. Return the options with which Airflow uses them."""
     postgresql = start_postgresql(folder / "postgresql", "airflow")
     stack.callback(postgresql.close)
     redis = start_redis(folder / "redis")
@@ -93,7 +93,7 @@ def scene(site: World, request: pytest.FixtureRequest) -> Scene:
 
 
 def finished(site: World, name: str) -> int:
-    """Count the tasks that a worker has finished, by its own log."""
+    """Return the number of tasks that a worker has finished, according to its log."""
     return site.airflow.said(name, 1_000_000).count(" succeeded in ")
 
 

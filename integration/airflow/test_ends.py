@@ -34,7 +34,7 @@ def make_both(scene: Scene) -> None:
 
 
 def both(scene: Scene) -> dict[str, Transfer]:
-    """Return the transfers by the names of their tasks."""
+    """Return the transfers of the two tasks, by the name of the task."""
     return {each.request["labels"]["task_id"]: each for each in scene.transfers()}
 
 

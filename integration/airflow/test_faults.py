@@ -40,7 +40,7 @@ KILL_SECONDS = 6.0
 
 
 def parent(pid: int) -> int:
-    """Return the parent of a process."""
+    """Return the id of the parent of a process."""
     stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
     return int(stat.rpartition(")")[2].split()[1])
 

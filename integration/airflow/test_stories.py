@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.server]
 
 
 class Site(NamedTuple):
-    """Source and destination of a DAG."""
+    """The folders from which and to which a DAG copies."""
 
     world: World
     here: Path

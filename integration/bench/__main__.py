@@ -54,7 +54,7 @@ PARTS = {
 
 
 def options() -> argparse.ArgumentParser:
-    """Describe the command line."""
+    """Return the parser of the command line."""
     words = argparse.ArgumentParser(
         prog="python -m integration.bench",
         description="Measure dray beside other movers: MB/s, CPU seconds per GB, peak memory.",
@@ -90,7 +90,7 @@ def options() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str]) -> int:
-    """Measure, print, write."""
+    """Run all tools, print the tables, and write the results."""
     if arguments and arguments[0] in PARTS:
         return PARTS[arguments[0]](arguments[1:])
     given = options().parse_args(arguments)

@@ -58,14 +58,14 @@ class Processes:
                 time.sleep(0.01)
 
     def _collect(self) -> None:
-        """Collect ended children: a zombie would count as living."""
+        """Collect the exit codes of ended children, because a zombie would count as living."""
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
 
 
 class Group(Processes):
-    """A control group."""
+    """The processes of one tool, in a control group."""
 
     def __init__(self, folder: Path) -> None:
         """Make the group.

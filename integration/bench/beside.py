@@ -33,7 +33,7 @@ LIMIT = 300.0
 
 @dataclass(frozen=True)
 class Way:
-    """One command."""
+    """One command to measure, and how to measure it."""
 
     name: str
     words: Sequence[Word]
@@ -86,7 +86,7 @@ class Results:
     tables: dict[str, Any] = field(default_factory=dict)
 
     def write(self, path: Path | None) -> None:
-        """Write everything as JSON."""
+        """Write all fields as JSON to ``path``. Do nothing without a path."""
         if path is None:
             return
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -179,12 +179,12 @@ def table(samples: Sequence[Sample], case: str, base: str) -> list[str]:
 
 
 def show(lines: Sequence[str]) -> None:
-    """Print a table."""
+    """Print the lines of a table."""
     print("\n" + "\n".join(lines) + "\n", flush=True)
 
 
 def options(module: str, what: str) -> argparse.ArgumentParser:
-    """Return the options that each measurement has."""
+    """Return a parser of the options that each measurement has."""
     parser = argparse.ArgumentParser(prog=f"python -m integration.bench.{module}", description=what)
     parser.add_argument("--rounds", type=int, default=3, help="runs of each command")
     parser.add_argument("--json", type=Path, help="file for the results")

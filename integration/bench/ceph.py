@@ -54,7 +54,7 @@ BESIDE_BYTES = 1 << 30
 
 
 class Gateway:
-    """A radosgw for the cluster, which speaks S3."""
+    """An S3 server of the Ceph cluster (radosgw)."""
 
     def __init__(self, cluster: Cluster) -> None:
         """Start the gateway, and wait until it listens."""
@@ -111,7 +111,7 @@ class Gateway:
 def cluster(
     folder: Path | None, *, has_keys: bool = False, osd_bytes: int = 12 << 30
 ) -> Iterator[Cluster]:
-    """Start a cluster in a new folder, with a pool."""
+    """Start a Ceph cluster in a new folder, and make its pool ``POOL``."""
     top = Path(tempfile.mkdtemp(prefix="dray-bench-", dir=folder))
     # Servers that run as other users read the cluster's configuration in this folder.
     top.chmod(0o755)
@@ -140,7 +140,7 @@ class Speed:
     def __init__(
         self, on: Cluster, server: XrdCeph | None, gateway: Gateway | None, size: int
     ) -> None:
-        """Make the file in memory."""
+        """Make the file to copy, in memory."""
         self.on, self.server, self.gateway, self.size = on, server, gateway, size
         self.folder = Path(tempfile.mkdtemp(prefix="dray-bench-", dir=TMPFS))
         self.file, self.back = self.folder / "file", self.folder / "back"
@@ -158,11 +158,11 @@ class Speed:
         return f"rados://{POOL}//{name}?conf={self.on.configuration}"
 
     def dray(self, *words: Word) -> list[Word]:
-        """Return a command of dray."""
+        """Return the command ``dray cp`` with these words."""
         return [find_engine(), "cp", "--progress", "none", "--quiet", *words]
 
     def rados(self, *words: Word) -> list[Word]:
-        """Return a command of ``rados``."""
+        """Return the command ``rados`` with these words, for the pool."""
         return ["rados", "-c", self.on.configuration, "-p", POOL, *words]
 
     def bench(self, how: str) -> Way:
@@ -186,7 +186,7 @@ class Speed:
         return remove
 
     def into(self) -> list[Way]:
-        """Return the ways into the cluster."""
+        """Return all ways to copy the file into the cluster."""
         size, file = self.size, self.file
 
         def way(name: str, words: list[Word], at: str) -> Way:
@@ -240,7 +240,7 @@ class Speed:
         return ways + self.by_gateway(back, is_upload=False)
 
     def by_gateway(self, local: Path, *, is_upload: bool) -> list[Way]:
-        """Return the ways through radosgw."""
+        """Return the ways to copy through radosgw, or an empty list without a radosgw."""
         gateway = self.gateway
         if gateway is None:
             return []
@@ -271,7 +271,7 @@ class Speed:
         return ways
 
     def close(self) -> None:
-        """Remove the files."""
+        """Remove the file and its copies on this host."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -318,7 +318,7 @@ def memory(it: Speed, sizes: Sequence[int]) -> list[tuple[str, int, int]]:
 
 
 def main() -> None:
-    """Run the measurement."""
+    """Run the measurement, and print the tables."""
     known = options("ceph", "Measure copies into and out of Ceph beside other programs.")
     known.add_argument("--size", type=int, default=1536, help="MiB of the file")
     known.add_argument("--memory", type=int, nargs="*", default=[1024, 4096], help="MiB, each")

@@ -41,7 +41,7 @@ NOBODY = -1
 
 @dataclass(frozen=True)
 class Sizes:
-    """Amounts and delays of one measurement."""
+    """Sizes of the data, and delays of the OSDs, in one measurement."""
 
     files: int = 6
     file_bytes: int = 16 * OBJECT
@@ -68,10 +68,10 @@ class Ended:
 
 
 class Bench:
-    """A cluster, and the same files in a pool and in memory."""
+    """A Ceph cluster, and equal files in one of its pools and in memory."""
 
     def __init__(self, on: Cluster, folder: Path, sizes: Sizes) -> None:
-        """Make the files."""
+        """Make the files in memory, and copy them into the pool ``from``."""
         self.on, self.folder, self.sizes = on, folder, sizes
         self.data = folder / "data"
         self.data.mkdir()
@@ -180,7 +180,7 @@ class Bench:
 
 @contextlib.contextmanager
 def bench(sizes: Sizes, folder: Path | None = None) -> Iterator[Bench]:
-    """Start a cluster, and make the files."""
+    """Start a cluster, and make the files to copy."""
     with cluster(folder) as on, tempfile.TemporaryDirectory(dir=TMPFS) as made:
         yield Bench(on, Path(made), sizes)
 
@@ -208,7 +208,7 @@ def congestion(it: Bench, way: str) -> Row:
 
 
 def moving(it: Bench, way: str) -> Row:
-    """Run one round in which the slow OSD changes."""
+    """Run one round: no slow OSD, then twice a slow OSD that changes."""
     row = Row(
         way,
         it.run(way, "layout", NOBODY),
@@ -246,7 +246,7 @@ def table(rows: list[Row]) -> list[str]:
 
 
 def main() -> None:
-    """Run the measurement."""
+    """Run the measurement, and print the tables."""
     known = options("ceph_slow", "Measure copies while an OSD of a Ceph cluster is slow.")
     known.add_argument("--files", type=int, default=Sizes.files)
     known.add_argument("--ways", nargs="*", choices=WAYS, default=list(WAYS))

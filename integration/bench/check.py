@@ -72,7 +72,7 @@ class Content:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of the check of a copy."""
+    """The result of a comparison of a copy with its source."""
 
     #: The fault. Empty if the copy is correct.
     fault: str

@@ -34,7 +34,7 @@ SERVER_MIB = 80
 
 
 def options() -> argparse.ArgumentParser:
-    """Describe the command line."""
+    """Return the parser of the command line."""
     words = argparse.ArgumentParser(
         prog="python -m integration.bench connections",
         description="Compare thread to single, thread to multiple, and what is chosen by itself.",
@@ -56,7 +56,7 @@ def options() -> argparse.ArgumentParser:
 
 
 def cells() -> list[Cell]:
-    """List the cases."""
+    """List the cases to measure."""
     found = [
         Cell(direction, mode, threads, connections, LOCKED)
         for direction, mode, threads, connections in itertools.product(
@@ -100,7 +100,7 @@ def run(program: Path, cell: Cell, policy: str, turn: int, seconds: float) -> Ru
 
 
 def main(arguments: list[str]) -> int:
-    """Measure, print, write."""
+    """Run all cases with all policies, print the tables, and write the results."""
     known = options()
     given = known.parse_args(arguments)
     catch_signals()

@@ -63,7 +63,7 @@ READING = """\
 
 @dataclass(frozen=True)
 class Cell:
-    """One case."""
+    """One measured case: direction, threads, connections and properties of the server."""
 
     direction: str
     mode: str
@@ -119,7 +119,7 @@ class Results:
 
 @dataclass(frozen=True)
 class Line:
-    """A case: medians over its rounds."""
+    """One line of a table: a case, with medians over its rounds."""
 
     cell: Cell
     single: float
@@ -175,7 +175,7 @@ WAITS = ("lock waits, single", "multiple")
 
 
 def table(found: list[Line]) -> list[str]:
-    """Write a table in Markdown."""
+    """Return a table in Markdown."""
     heads = [*HEADS, *WAITS]
     rows = [f"| {' | '.join(_cells(line))} |" for line in found]
     return [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}", *rows]
@@ -209,7 +209,7 @@ def verdict(results: Results) -> str:
 
 
 def tables(results: Results) -> str:
-    """Write all tables."""
+    """Return all tables as text."""
     text = [verdict(results)]
     for title, there in parts(results):
         text += ["", f"{title}:", "", *table(there)]
@@ -217,7 +217,7 @@ def tables(results: Results) -> str:
 
 
 def page(results: Results) -> str:
-    """Write the page."""
+    """Return the text of the page of the manual."""
     text = [INTRODUCTION, report.place(results.machine), f"    {results.command}\n"]
     text.append(verdict(results) + "\n")
     for title, there in parts(results):

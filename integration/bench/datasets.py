@@ -19,8 +19,8 @@ LINUX = Path("/usr/src/linux-source-6.1.tar.xz")
 LINUX_BYTES = 1_298_681_992
 #: Number and mean size in bytes of the small files: 554 MB in total, as mdtmFTP's authors used.
 SMALL_FILES, SMALL_MEAN_BYTES = 50_000, 11_080
-#: The selected files may exceed their total at the mean size by the size of this many mean files,
-#: because some files are large.
+#: N selected files may be as large as N + SLACK_FILES files of the mean size. Otherwise the large
+#: files would be left out.
 SLACK_FILES = 50
 #: Exponents of ten: the numbers of almost empty files.
 POWERS = (3, 4, 5, 6)
@@ -35,7 +35,7 @@ PAGE = 4096
 
 @dataclass(frozen=True)
 class Data:
-    """One data set."""
+    """One data set, and the folder that contains it."""
 
     name: str
     title: str
@@ -50,7 +50,7 @@ class Data:
 
     @property
     def room(self) -> int:
-        """Bytes of memory that a copy takes."""
+        """Bytes of memory that one copy of the data set takes."""
         return self.size + self.files * PAGE
 
     @property
@@ -112,7 +112,7 @@ def _few(path: Path, scale: float) -> str:
 
 
 def _small(path: Path, scale: float) -> str:
-    """Take the first files of Linux's sources that keep the set's mean size."""
+    """Unpack the first files of Linux's sources that keep the mean size of the set."""
     files, size = 0, 0
     wanted = round(SMALL_FILES * scale)
     with tarfile.open(LINUX, "r|xz") as archive:

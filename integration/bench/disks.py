@@ -35,7 +35,7 @@ SLOW = 1
 
 @dataclass(frozen=True)
 class Sizes:
-    """Amounts and rates of one measurement."""
+    """Sizes of the data, and rates of the disks, in one measurement."""
 
     files: int = 48
     file_bytes: int = 8 * MIB
@@ -82,7 +82,7 @@ def limit(mounted: Sequence[Disk], rate: int, slow: int | None = None) -> None:
 
 
 def make_files(top: Path, sizes: Sizes) -> Path:
-    """Make the files to copy."""
+    """Make the files to copy. Return their folder."""
     top.mkdir(parents=True)
     block = os.urandom(sizes.file_bytes)
     for number in range(sizes.files):
@@ -91,7 +91,7 @@ def make_files(top: Path, sizes: Sizes) -> Path:
 
 
 def places(mounted: Sequence[Disk], below: str) -> dict[str, int]:
-    """Return the disk of each file."""
+    """Return the index of the disk of each file, by the name of the file."""
     found = {}
     for number, one in enumerate(mounted):
         for file in (one.folder / below).glob("*"):
@@ -100,7 +100,7 @@ def places(mounted: Sequence[Disk], below: str) -> dict[str, int]:
 
 
 def copy(source: str, target: str, order: str, sizes: Sizes, trace: Path) -> float:
-    """Copy, and return the seconds of the whole command."""
+    """Copy with dray. Return the seconds of the whole command."""
     words = [find_engine(), "cp", "-r", source, target, "--order", order, "--direct-io"]
     words += ["--pool", sizes.pool, "--trace", trace, "--progress", "none"]
     began = time.monotonic()
@@ -125,7 +125,7 @@ def last_sent(trace: Path, fast: set[str]) -> float:
 
 
 class Bench:
-    """Two sets of disks, and the data on them."""
+    """Two sets of disks, ``into`` and ``out_of``, and the data to copy."""
 
     def __init__(self, top: Path, sizes: Sizes, stack: contextlib.ExitStack) -> None:
         """Mount the disks and make the data."""
@@ -201,14 +201,14 @@ def congestion(sizes: Sizes, rounds: int, results: Results) -> None:
 
 
 def timed(*words: str | Path) -> float:
-    """Run a shell command; return its seconds."""
+    """Run a command. Return its duration in seconds."""
     began = time.monotonic()
     subprocess.run([str(word) for word in words], check=True, capture_output=True)
     return time.monotonic() - began
 
 
 def speed(sizes: Sizes, rounds: int, rate: int, results: Results) -> None:
-    """Print the seconds of copies into disks of ``rate`` bytes per second."""
+    """Measure and print the seconds of copies into disks of ``rate`` bytes per second."""
     parts = [f"{number:04}" for number in range(sizes.files)]
     with bench(sizes) as it:
         folders = [one.folder for one in it.into]

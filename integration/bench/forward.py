@@ -119,7 +119,7 @@ class Direction:
         self._under_way.append((due, packet, payload))
 
     def give(self, now: int, send: Callable[[bytes], object]) -> None:
-        """Send due packets."""
+        """Send all packets that are due."""
         under_way, counters = self._under_way, self._counters
         while under_way and under_way[0][0] <= now:
             due, packet, payload = under_way.popleft()
@@ -136,7 +136,7 @@ class Direction:
 
 
 def carry(source: int, sink: int, direction: Direction) -> None:
-    """Forward packets for ever."""
+    """Forward the packets of one direction for ever."""
     clock = time.monotonic_ns
 
     def send(packet: bytes) -> None:

@@ -47,7 +47,7 @@ BASE = "cp -r"
 
 @dataclass(frozen=True)
 class Sizes:
-    """Amounts and rates of one measurement."""
+    """Sizes of the data, and rates of the bricks, in one measurement."""
 
     files: int = 48
     file_bytes: int = 4 * MIB
@@ -67,10 +67,10 @@ class Ended:
 
 
 class Bench:
-    """A volume with files, and the same files in memory."""
+    """A GlusterFS volume with files, and equal files in memory."""
 
     def __init__(self, folder: Path, sizes: Sizes, volume: Volume, bricks: list[Disk]) -> None:
-        """Make the files."""
+        """Make the files in memory and in the volume."""
         self.folder, self.sizes, self.volume, self.bricks = folder, sizes, volume, bricks
         self.data = folder / "data"
         self.data.mkdir()
@@ -216,7 +216,7 @@ def speed(it: Bench, rounds: int, results: Results) -> list[str]:
 
 
 def main() -> None:
-    """Run the measurement."""
+    """Run the measurement, and print the tables."""
     known = options("gluster", "Measure copies to and from GlusterFS.")
     known.add_argument("--only", choices=["congestion", "speed"])
     given = known.parse_args()

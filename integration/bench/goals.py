@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Goal:
-    """A goal of a measurement."""
+    """A goal of a measurement: its title, and the bound of the result."""
 
     title: str
     bound: float
@@ -27,7 +27,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Reached:
-    """A goal, and its result."""
+    """A goal in one case, with the result that was reached."""
 
     goal: Goal
     #: Title of the row.

@@ -37,7 +37,7 @@ DISK_RESERVE_BYTES = 4 * tree.GIB
 
 
 def options() -> argparse.ArgumentParser:
-    """Describe the command line."""
+    """Return the parser of the command line."""
     words = argparse.ArgumentParser(
         prog="python -m integration.bench growth",
         description="Measure how seconds, CPU seconds and memory grow with files and bytes.",
@@ -74,7 +74,7 @@ def missing(name: str, scale: float, where: Path) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Measure, print, write."""
+    """Run all tools, print the tables, and write the results."""
     known = options()
     given = known.parse_args(arguments)
     refuse_niceness(given.nice)

@@ -44,7 +44,7 @@ READING = """\
 
 @dataclass(frozen=True)
 class Series:
-    """Sets that differ in one number."""
+    """Data sets that differ only in the number or only in the size of their files."""
 
     #: First letter of the names of the sets.
     letter: str
@@ -58,7 +58,7 @@ class Series:
         return float(each.files) if self.letter == "f" else each.size / GB
 
     def place(self, each: Set) -> float:
-        """Place a set on the axis of a picture."""
+        """Return the place of a data set on the horizontal axis of a picture."""
         amount = self.amount(each)
         return math.log10(amount) if self.letter == "f" else amount
 
@@ -71,7 +71,7 @@ SERIES = (
 
 @dataclass(frozen=True)
 class Point:
-    """A tool with a set: medians of its runs."""
+    """A tool with one data set: medians over its runs."""
 
     row: Row
     set: Set
@@ -112,13 +112,13 @@ def _point(row: Row, each: Set, samples: list[Sample]) -> Point:
 
 
 def growth(series: Series, before: Point, after: Point) -> float:
-    """Compute the exponent of the growth of seconds: 1 is proportional."""
+    """Return the exponent with which the seconds grow: 1 means in proportion."""
     more = series.amount(after.set) / series.amount(before.set)
     return math.log(after.seconds / before.seconds) / math.log(more)
 
 
 def table(results: Results, series: Series) -> list[str]:
-    """Write the table of a series in Markdown; empty without runs."""
+    """Return the table of a series in Markdown, or an empty list without runs."""
     small = series.letter == "f"
     per = "us / file" if small else "s / GB"
     heads = ["tool", "files" if small else "GB", "seconds", per, f"CPU {per}", "growth"]
@@ -157,7 +157,7 @@ def failures(results: Results) -> list[str]:
 
 
 def tables(results: Results) -> str:
-    """Write all tables."""
+    """Return the tables of all series as text."""
     parts = [*results.facts]
     for series in SERIES:
         parts += ["", *table(results, series)]
@@ -196,7 +196,7 @@ def pictures(results: Results) -> dict[str, str]:
 
 
 def page(results: Results) -> str:
-    """Write the page."""
+    """Return the text of the page of the manual."""
     parts = [INTRODUCTION, report.place(results.machine), f"    {results.command}\n"]
     parts += [f"{fact}\n" for fact in results.facts]
     drawn = pictures(results)

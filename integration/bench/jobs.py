@@ -42,7 +42,7 @@ def _numbers(text: str) -> list[str]:
 
 
 def options() -> argparse.ArgumentParser:
-    """Describe the command line."""
+    """Return the parser of the command line."""
     words = argparse.ArgumentParser(
         prog="python -m integration.bench jobs",
         description="Measure several transfers between two endpoints at one time, and GridFTP's.",
@@ -68,7 +68,7 @@ def options() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str]) -> int:
-    """Measure, print, write."""
+    """Run all tools, print the tables, and write the results."""
     known = options()
     given = known.parse_args(arguments)
     refuse_niceness(given.nice)

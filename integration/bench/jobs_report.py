@@ -84,7 +84,7 @@ HEADS = (
 
 @dataclass(frozen=True)
 class Jobs:
-    """A number of jobs: a line for each tool."""
+    """One row of a table: a number of concurrent jobs, and a line for each tool."""
 
     number: int
     lines: dict[str, Line]
@@ -104,7 +104,7 @@ def cases(results: Results) -> list[tuple[str, str]]:
 
 
 def jobs(results: Results, where: str, congestion: str) -> list[Jobs]:
-    """Compute the rows of a table."""
+    """Return the rows of a table, one for each number of jobs."""
     found = []
     for each in results.sets:
         there = [
@@ -148,7 +148,7 @@ def _median(values: list[float]) -> float:
 
 
 def table(results: Results, where: str, congestion: str) -> list[str]:
-    """Write a table in Markdown."""
+    """Return a table in Markdown."""
     text = [f"| {' | '.join(HEADS)} |", f"|{'---|' * len(HEADS)}"]
     for each in jobs(results, where, congestion):
         rates = [f"{line.rate:.0f}" if line.rounds else "" for line in _lines(each)]
@@ -181,7 +181,7 @@ def _unsummed(each: Jobs, results: Results) -> float:
 
 
 def tables(results: Results) -> str:
-    """Write all tables."""
+    """Return all tables as text."""
     parts = [*results.facts]
     for where, congestion in cases(results):
         parts += ["", f"{where}, {congestion}:", "", *table(results, where, congestion)]
@@ -209,7 +209,7 @@ def pictures(results: Results) -> dict[str, str]:
 
 
 def page(results: Results) -> str:
-    """Write the page."""
+    """Return the text of the page of the manual."""
     parts = [INTRODUCTION, report.place(results.machine), f"    {results.command}\n"]
     size = next((each.size / GB / int(each.name[1:]) for each in results.sets), 0.0)
     parts.append(f"Each job copies one file of {size:.2f} GB.\n")

@@ -43,7 +43,7 @@ ALLOWED = IPV4 / "tcp_allowed_congestion_control"
 
 @dataclass(frozen=True)
 class Machine:
-    """The description of the machine, with the time of the measurement."""
+    """Description of this host, and the time of the measurement."""
 
     processor: str
     cpus: int
@@ -54,7 +54,7 @@ class Machine:
 
     @staticmethod
     def this() -> Machine:
-        """Describe this machine, now."""
+        """Describe this host at the present time."""
         info = Path("/proc/cpuinfo").read_text(encoding="utf-8")
         named = re.search(r"^model name\s*: (.*)$", info, re.MULTILINE)
         try:
@@ -237,7 +237,7 @@ def warmed(place: Path, size: int, *, holds: bool = True) -> Iterator[None]:
 
 
 def _punch(file: int, offset: int, length: int) -> None:
-    """Free a part of a file."""
+    """Free ``length`` bytes of a file from ``offset`` on."""
     mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
     whence = (ctypes.c_long(offset), ctypes.c_long(length))
     if ctypes.CDLL(None, use_errno=True).fallocate(file, mode, *whence) != 0:

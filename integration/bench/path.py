@@ -35,7 +35,7 @@ ALMOST_ALL = 0.99
 
 @dataclass(frozen=True)
 class Ends:
-    """The two ends of a copy: the client's, and the server's."""
+    """Addresses of the two ends of a copy: the client's end, and the server's."""
 
     here: str = "127.0.0.1"
     there: str = "127.0.0.1"
@@ -58,7 +58,7 @@ class Seen:
 
     @staticmethod
     def read(value: dict[str, Any]) -> Seen:
-        """Parse the form that is stored as JSON."""
+        """Parse the JSON form of a value of this class."""
         points = tuple((float(x), float(y)) for x, y in value.get("arrived", ()))
         return Seen(points, value.get("dropped", 0), value.get("late_ms", 0.0))
 
@@ -188,10 +188,10 @@ class WidePath(machine.OwnNetwork):
 
 
 class Watch:
-    """Samples how much has arrived at the far end."""
+    """Samples how many bytes have arrived at the far end of a path."""
 
     def __init__(self, path: WidePath) -> None:
-        """Sample this path."""
+        """Prepare to sample this path."""
         self._path = path
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)

@@ -123,7 +123,7 @@ def _rsync(scene: Scene) -> Command:
 
 
 def _gridftp_server(scene: Scene, name: str, *, is_near: bool = False) -> str:
-    """Start a server. Return the URL of the server."""
+    """Start a GridFTP server. Return its URL."""
     port = machine.free_port()
     address = scene.ends.here if is_near else scene.ends.there
     home = scene.folder / name
@@ -153,7 +153,7 @@ def _gridftp_client(*more: Word) -> Callable[[Scene], Command]:
 
 
 def _gridftp_jobs(*more: Word) -> Callable[[Scene], Command]:
-    """Request each job as BigData Express's authors did."""
+    """Request each job with the options that BigData Express's authors used."""
 
     def prepare(scene: Scene) -> Command:
         near = _gridftp_server(scene, "gridftp-from", is_near=True)
@@ -279,7 +279,7 @@ def _aria2(scene: Scene) -> Command:
 
 
 def _sshd(scene: Scene) -> Path:
-    """Start a server with its own keys; return the client's configuration."""
+    """Start an SSH server with its own keys. Return the configuration of the client."""
     port = machine.free_port()
     for name in ("host", "user"):
         words: list[Word] = ["ssh-keygen", "-q", "-t", "ed25519", "-N", ""]

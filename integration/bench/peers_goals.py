@@ -41,7 +41,7 @@ BETWEEN = Goal("third party: at most 1.03 times as long as client to server", 1.
 
 
 class _Case:
-    """The good runs of one table."""
+    """The runs of one table without an error, and its goals."""
 
     def __init__(self, results: Results, case: Case) -> None:
         self.results, self.case = results, case
@@ -65,7 +65,7 @@ class _Case:
         return statistics.median(each.cpu_seconds for each in samples) if samples else 0.0
 
     def sums(self) -> list[Reached]:
-        """Judge the checksums, by a copy that does only the necessary work."""
+        """Compare the time for checksums with the goal, in the work by hand."""
         shares = [each.summing for each in samples_of(self.results, self.case, BY_HAND)]
         share = statistics.median(shares) if shares else 0.0
         if not share:
@@ -74,7 +74,7 @@ class _Case:
         return [Reached(SUMS, self.title(BY_HAND), self.case, words, is_met)]
 
     def clear(self) -> list[Reached]:
-        """Judge copies without encryption."""
+        """Compare copies without encryption with their goals."""
         peers = self.peers(CLEAR)
         if not peers or not self.cpu(OURS):
             return []
@@ -114,7 +114,7 @@ class _Case:
         ]
 
     def encrypted(self) -> list[Reached]:
-        """Judge encrypted copies."""
+        """Compare encrypted copies with their goals."""
         encrypted = self.cpu(OURS_ENCRYPTED)
         if not encrypted:
             return []
@@ -137,7 +137,7 @@ class _Case:
         return found
 
     def third(self) -> list[Reached]:
-        """Judge third-party copies."""
+        """Compare third-party copies with their goal."""
         more = self.times(OURS, OURS_THIRD)
         if not more:
             return []

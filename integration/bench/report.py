@@ -96,13 +96,13 @@ READING = """\
 
 
 def cases(results: Results) -> list[Case]:
-    """List the tables: set, file system, congestion control."""
+    """List the data set, the file system and the congestion control of each table."""
     found = [(each.set, each.where, each.congestion) for each in results.samples]
     return list(dict.fromkeys(found))
 
 
 def cells(line: Line) -> list[str]:
-    """Write a line's cells."""
+    """Return the cells of a line."""
     notes = plain("; ".join(line.notes))
     if line.rounds == 0:
         return [title(line), *[""] * 7, notes]
@@ -120,12 +120,12 @@ def cells(line: Line) -> list[str]:
 
 
 def title(line: Line) -> str:
-    """Write a tool's title."""
+    """Return the title of a tool, in bold for dray."""
     return f"**{line.row.title}**" if line.row.is_ours else line.row.title
 
 
 def plain(words: str) -> str:
-    """Make a text fit into a cell; texts of servers may contain zero bytes."""
+    """Make a text fit into a cell of a table. Texts of servers may contain zero bytes."""
     shown = "".join(letter if letter.isprintable() else " " for letter in words)
     return " ".join(shown.replace("|", "\\|").split())
 
@@ -160,20 +160,20 @@ def absent(results: Results) -> list[str]:
 
 
 def tables(results: Results) -> str:
-    """Write the tables of all cases."""
+    """Return the tables of all cases as text."""
     parts = [line for case in cases(results) for line in ["", *table(results, *case)]]
     parts += ["", *goals.table(reached(results, cases(results)))]
     return "\n".join([*parts, "", *absent(results)]).strip("\n") + "\n"
 
 
 def to_reach(reached: list[Reached]) -> list[str]:
-    """Write the section of a page about its goals; empty without goals."""
+    """Return the section of a page about its goals, or an empty list without goals."""
     text = goals.table(reached)
     return ["\n".join(["## Goals", "", *text]) + "\n"] if text else []
 
 
 def picture_name(set_name: str, where: str) -> str:
-    """Name the file of a picture."""
+    """Return the name of the file with a picture."""
     return f"{set_name}-{where}.svg".replace(" ", "")
 
 
@@ -205,7 +205,7 @@ def pictures(results: Results) -> dict[str, str]:
 
 
 def place(machine: dict[str, Any]) -> str:
-    """Describe place and time of the run."""
+    """Describe the host and the day of a measurement."""
     where = (
         f"{machine['cpus']} processors ({machine['processor']}),"
         f" {machine['memory_mib'] / 1024:.0f} GiB, {machine['system']}, Linux {machine['kernel']}"
@@ -214,13 +214,13 @@ def place(machine: dict[str, Any]) -> str:
 
 
 def versions(results: Results) -> list[str]:
-    """Write the table of versions."""
+    """Return the table of the versions of the tools."""
     found = [f"| {row.title} | {plain(row.version)} |" for row in results.rows if row.version]
     return ["## Versions", "", "| tool | version |", "|---|---|", *found]
 
 
 def page(results: Results) -> str:
-    """Write the page."""
+    """Return the text of the page of the manual."""
     parts = [INTRODUCTION, place(results.machine), f"    {results.command}\n"]
     parts += to_reach(reached(results, cases(results)))
     drawn = pictures(results)

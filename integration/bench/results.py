@@ -29,7 +29,7 @@ Case = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Row:
-    """A tool, as stored in results."""
+    """A tool, as stored in the results."""
 
     name: str
     title: str
@@ -42,7 +42,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Set:
-    """A data set, as stored in results."""
+    """A data set, as stored in the results."""
 
     name: str
     title: str
@@ -225,7 +225,7 @@ def _differences(one: Results, other: Results) -> list[str]:
 
 
 def samples_of(results: Results, case: Case, tool: str) -> list[Sample]:
-    """List a tool's good runs in a case: set, path, congestion control."""
+    """List a tool's runs without an error in a case."""
     return [
         each
         for each in results.samples

@@ -37,7 +37,7 @@ CPUS = len(os.sched_getaffinity(0))
 
 @dataclass(frozen=True)
 class Asked:
-    """The requested runs."""
+    """The requested runs: tools, data sets, number of rounds and limits."""
 
     tools: list[Tool]
     sets: list[str]
@@ -74,7 +74,7 @@ def await_true(is_so: Callable[[], bool], seconds: float) -> None:
 
 
 def say(words: str) -> None:
-    """Print progress."""
+    """Print a line about the progress."""
     print(words, flush=True)
 
 
@@ -171,7 +171,7 @@ def disturbance(sample: Sample) -> float:
 
 
 def _run(asked: Asked, tool: Tool, ground: _Ground, wanted: check.Content) -> Sample:
-    """Run a tool once."""
+    """Run a tool once, in a new folder, and check its copy."""
     data = ground.data
     sample = Sample(data.name, ground.where, "", 0, tool.name, 0.0, 0.0, 0, 0.0)
     with contextlib.ExitStack() as at_end:
@@ -290,7 +290,7 @@ def _await(process: subprocess.Popen[bytes], seconds: float) -> int | None:
 
 @contextlib.contextmanager
 def priority(nice: int) -> Iterator[None]:
-    """Set the priority of this thread, and of the processes it starts."""
+    """Add ``nice`` to the niceness of this thread and of the processes that it starts."""
     before = os.getpriority(os.PRIO_PROCESS, 0)
     if nice == 0:
         yield

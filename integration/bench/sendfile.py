@@ -52,7 +52,7 @@ def sendfile(to: socket.socket, file: int, offset: int, buffer: memoryview) -> i
 
 
 def receive(listener: socket.socket) -> None:
-    """Read everything into one buffer."""
+    """Read all data of a connection into one buffer, and drop it."""
     with listener.accept()[0] as stream:
         buffer = bytearray(PIECE_BYTES)
         while stream.recv_into(buffer):
@@ -82,7 +82,7 @@ def run(
 
 
 def main(words: list[str]) -> None:
-    """Take turns and print the medians."""
+    """Send the file in both ways in turn, and print the medians."""
     parser = argparse.ArgumentParser(
         prog="python -m integration.bench.sendfile", description=__doc__
     )

@@ -50,7 +50,7 @@ BANDS: dict[tuple[End, str], Band] = {
 
 
 def counted(said: str) -> int:
-    """Read the final report of callgrind."""
+    """Return the number of instructions in the final report of callgrind."""
     match = re.search(r"Collected : (\d+)", said)
     assert match, said
     return int(match.group(1))

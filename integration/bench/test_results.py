@@ -314,7 +314,7 @@ def test_a_picture_of_nothing_is_refused() -> None:
 
 
 class Written(NamedTuple):
-    """A page of the manual that is made from results."""
+    """A page of the manual that a report makes from stored results."""
 
     report: str
     page: Path

@@ -69,7 +69,7 @@ def at_once(commands: Sequence[Sequence[Word]]) -> list[Word]:
 
 @dataclass
 class Scene:
-    """The set-up of one run."""
+    """What a tool needs for one run: data, folders, processes and the ends of the path."""
 
     data: Data
     #: The empty destination folder, in which all users may write.
@@ -110,7 +110,7 @@ class Scene:
             time.sleep(0.01)
 
     def start(self, log: Path, words: list[Word], env: dict[str, str]) -> subprocess.Popen[bytes]:
-        """Start a process of the tool, counted from its first moment."""
+        """Start a process of the tool. Its CPU time and memory count from the start."""
         with log.open("ab") as out:
             return subprocess.Popen(
                 [*self.processes.wrap, *self._niced(), *words],
@@ -139,11 +139,11 @@ class Scene:
         return ["sh", "-c", f'echo {self.nice} > {AUTOGROUP}; exec "$@"', "sh"]
 
     def jobs(self) -> tuple[str, ...]:
-        """Return the folders of the data, each of which is a separate job."""
+        """Return the names of the folders of the data. Each folder is a separate job."""
         return tuple(sorted(f"{path.name}/" for path in self.data.path.iterdir()))
 
     def write(self, name: str, lines: list[str]) -> Path:
-        """Write a file of configuration."""
+        """Write a configuration file of a server. Return its path."""
         path = self.folder / name
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         return path
@@ -160,7 +160,7 @@ class Scene:
 
 @dataclass(frozen=True)
 class Tool:
-    """A compared tool, which is one row of each table."""
+    """A compared tool. Each tool is one row of each table."""
 
     name: str
     title: str

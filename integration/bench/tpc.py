@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from integration.bench.path import WidePath
     from integration.bench.results import Row
 
-#: The cases: the loopback, a path of 50 ms with a link that limits all tools, and a path of 50 ms
-#: with a link that limits no tool.
+#: The cases: the loopback, and paths of 50 ms. A rate of 1 Gbit/s limits all tools, and a rate of
+#: 4 Gbit/s limits no tool.
 CASES = "0:a,0:h,50@1000:w,50@4000:w,50@1000:h"
 
 
 class Case(NamedTuple):
-    """The data of a copy, and its path."""
+    """The data set of a copy, and the path between the servers."""
 
     #: Round-trip time in milliseconds. 0 means the loopback.
     round_trip: float
@@ -67,7 +67,7 @@ class Case(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Name the path."""
+        """Name of the path in tables."""
         return f"{self.round_trip:g} ms {self.megabits / 1000:g} Gbit"
 
 
@@ -82,7 +82,7 @@ def _cases(text: str) -> list[str]:
 
 
 def options() -> argparse.ArgumentParser:
-    """Describe the command line."""
+    """Return the parser of the command line."""
     words = argparse.ArgumentParser(
         prog="python -m integration.bench tpc",
         description="Measure third-party copies of XRootD's servers: their own, and dray's.",
@@ -142,7 +142,7 @@ def keeps_attributes(place: Path) -> bool:
 
 
 def main(arguments: list[str]) -> int:
-    """Measure, print, write."""
+    """Run all cases, print the tables, and write the results."""
     known = options()
     given = known.parse_args(arguments)
     refuse_niceness(given.nice)

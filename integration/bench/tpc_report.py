@@ -152,7 +152,7 @@ def best_tuned(results: Results, case: Case, kind: str = STOCK) -> str:
 
 
 def waits(results: Results, case: Case, tool: str) -> dict[int, float]:
-    """Return the client's waiting time of each round."""
+    """Return the seconds for which the client waited, by round."""
     return {each.round: each.waited or each.seconds for each in of.samples_of(results, case, tool)}
 
 
@@ -175,7 +175,7 @@ def cpu_ratio(results: Results, case: Case, tool: str, kind: str = STOCK) -> flo
 
 
 def cells(results: Results, case: Case, line: Line) -> list[str]:
-    """Write a line's cells."""
+    """Return the cells of a line."""
     tuned = best_tuned(results, case, ASKED if line.row.kind == ASKED else STOCK)
     name, notes = line.row.name, report.plain("; ".join(line.notes))
     if line.rounds == 0:
@@ -226,7 +226,7 @@ def _count(number: int, what: str) -> str:
 
 
 def is_far(case: Case) -> bool:
-    """Return true if the case is over a path."""
+    """Return true if the copies of a case cross a path with a delay."""
     return " ms " in case[1]
 
 
@@ -279,7 +279,7 @@ def reached(results: Results) -> list[Reached]:
 
 
 def tables(results: Results) -> str:
-    """Write the tables of all cases."""
+    """Return the tables of all cases as text."""
     parts = [*results.facts]
     for case in report.cases(results):
         parts += ["", *table(results, case)]
@@ -288,12 +288,12 @@ def tables(results: Results) -> str:
 
 
 def pictures(results: Results) -> dict[str, str]:
-    """Draw a bar for each way, for each set and path."""
+    """Draw a bar for each tool, in a picture for each set and path."""
     return report.pictures(results)
 
 
 def page(results: Results) -> str:
-    """Write the page."""
+    """Return the text of the page of the manual."""
     parts = [INTRODUCTION, report.place(results.machine), f"    {results.command}\n"]
     parts += [f"{fact}\n" for fact in results.facts]
     parts += report.to_reach(reached(results))

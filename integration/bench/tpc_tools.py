@@ -162,7 +162,7 @@ def adler32(path: Path) -> int:
 
 
 def _sink(scene: Scene, *lines: str, env: dict[str, str]) -> str:
-    """Start the destination's server; return its address."""
+    """Start the destination's server. Return its address."""
     # Export the parent of the sink folder, because the server does not accept its root as the
     # folder of a copy.
     root = scene.sink.parent
@@ -191,8 +191,8 @@ def _asked(scene: Scene, words: list[Word], source: str, sink: str) -> list[Word
     urls = [(f"{source}/{folder}/{name}", f"{sink}/sink/{name}") for name in names]
     if len(urls) == 1:
         return [*user, *words, *urls[0]]
-    # File by file, as data managers do: xrdcp's own --recursive gives all files of a folder one
-    # name.
+    # Copy file by file, as data managers do, because `xrdcp --recursive` gives all files of a
+    # folder the same name.
     asked = scene.write("asked", [" ".join(pair) for pair in urls])
     return [*user, "xargs", "-a", asked, "-P", str(AT_ONCE), "-n", "2", *words]
 
@@ -249,7 +249,7 @@ def _stock(streams: int = 1, env: dict[str, str] | None = None) -> Callable[[Sce
 
 
 def _http_sink(scene: Scene, *handler: str) -> str:
-    """Start a destination's server with copies by HTTP."""
+    """Start a destination's server that accepts copies by HTTP. Return its address."""
     certificates = scene.folder / "certificates"
     certificates.mkdir()
     # This version of XRootD loads the plug-in for copies only if TLS is configured. The data is
@@ -301,7 +301,7 @@ def _delegated(
 
 
 def _program(scene: Scene, *settings: str) -> str:
-    """Return dray's program with these settings."""
+    """Return the command of dray's program, with these settings in its configuration."""
     config = scene.write("tpc.toml", list(settings))
     return f"{scene.program.parent / PROGRAM} --config {config}"
 

@@ -27,7 +27,7 @@ def used() -> float:
 
 
 def run(program: Path, way: str, folder: Path, args: argparse.Namespace) -> tuple[float, float]:
-    """Make all files one way; return seconds and CPU seconds."""
+    """Make all files in one way. Return seconds and CPU seconds."""
     with tempfile.TemporaryDirectory(dir=folder) as place:
         numbers = map(str, (args.files, args.bytes, args.batch))
         words = [str(program), way, place, *numbers]

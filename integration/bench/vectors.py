@@ -43,7 +43,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Way(NamedTuple):
-    """One way to read, and its arguments."""
+    """One way to read the file, and the arguments of the program for it."""
 
     shape: str
     title: str
@@ -133,7 +133,7 @@ def run(program: Path, url: str, way: Way, process: int) -> tuple[float, float, 
 
 
 def main(words: list[str]) -> None:
-    """Take turns and print the medians."""
+    """Read in all ways in turn, and print the medians."""
     parser = argparse.ArgumentParser(
         prog="python -m integration.bench.vectors",
         description="Read one file of an XRootD server by reads and by vector reads, by turns.",

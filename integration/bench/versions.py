@@ -68,7 +68,7 @@ def copy_once(program: Path, way: str, source: Path, folder: Path) -> Sample:
 def pairs_of(
     before: Path, after: Path, way: str, source: Path, folder: Path, rounds: int
 ) -> Iterator[tuple[Sample, Sample]]:
-    """Yield one sample of each program per round; the first program alternates."""
+    """Yield one sample of each program per round. The first program alternates."""
     for turn in range(rounds):
         if turn % 2:
             newer = copy_once(after, way, source, folder)
@@ -79,7 +79,7 @@ def pairs_of(
 
 
 def row(name: str, way: str, pairs: list[tuple[Sample, Sample]]) -> str:
-    """Format the medians of one data set and way."""
+    """Return a line with the medians of one data set and way."""
     before = statistics.median(older.seconds for older, _ in pairs)
     after = statistics.median(newer.seconds for _, newer in pairs)
     ratio = statistics.median(newer.seconds / older.seconds for older, newer in pairs)
@@ -88,7 +88,7 @@ def row(name: str, way: str, pairs: list[tuple[Sample, Sample]]) -> str:
 
 
 def options() -> argparse.ArgumentParser:
-    """Describe the command line."""
+    """Return the parser of the command line."""
     words = argparse.ArgumentParser(
         prog="python -m integration.bench versions",
         description="Compare two builds of dray in interleaved pairs of copies.",
@@ -114,7 +114,7 @@ def options() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str]) -> int:
-    """Measure and print."""
+    """Copy with both programs, and print the medians."""
     given = options().parse_args(arguments)
     after = given.after or find_program()
     sys.stdout.write("set  way    before s   after s    ratio  CPU ratio\n")

@@ -48,7 +48,7 @@ def _cases(text: str) -> list[str]:
 
 
 def options() -> argparse.ArgumentParser:
-    """Describe the command line."""
+    """Return the parser of the command line."""
     words = argparse.ArgumentParser(
         prog="python -m integration.bench wan",
         description="Measure dray and others over a path with a delay, emulated in user space.",
@@ -99,7 +99,7 @@ def carried(wide: WidePath, size: int) -> float:
 
 
 def main(arguments: list[str]) -> int:
-    """Measure, print, write."""
+    """Run all cases, print the tables, and write the results."""
     known = options()
     given = known.parse_args(arguments)
     refuse_niceness(given.nice)

@@ -89,7 +89,7 @@ GOALS = {
 
 
 def cells(results: Results, case: Case, line: Line) -> list[str]:
-    """Write a line's cells."""
+    """Return the cells of a line."""
     notes = report.plain("; ".join(line.notes))
     found = of.samples_of(results, case, line.row.name)
     if not found:
@@ -113,7 +113,7 @@ def cells(results: Results, case: Case, line: Line) -> list[str]:
 
 
 def table(results: Results, case: Case) -> list[str]:
-    """Write one table in Markdown, by kinds, the fastest first."""
+    """Return one table in Markdown: by kinds of tools, the fastest tool first."""
     found = [line for line in of.lines(results, *case) if line.rounds or not line.row.missing]
     rounds = max(line.rounds for line in found)
     name = next(each.title for each in results.sets if each.name == case[0])
@@ -131,7 +131,7 @@ def table(results: Results, case: Case) -> list[str]:
 
 
 def tables(results: Results) -> str:
-    """Write the tables of all cases."""
+    """Return the tables of all cases as text."""
     parts = [*results.facts]
     for case in report.cases(results):
         parts += ["", *table(results, case)]
@@ -140,7 +140,7 @@ def tables(results: Results) -> str:
 
 
 def seconds_of(results: Results, case: Case, tool: str) -> float:
-    """Return the median of a tool's seconds in a case; 0 without a good run."""
+    """Return the median of a tool's seconds in a case, or 0 without a good run."""
     found = [each.seconds for each in of.samples_of(results, case, tool)]
     return statistics.median(found) if found else 0.0
 
@@ -176,12 +176,12 @@ def reached(results: Results) -> list[Reached]:
 
 
 def picture_name(case: Case) -> str:
-    """Name the file of a picture."""
+    """Return the name of the file with a picture."""
     return f"{'-'.join(case)}.svg".replace(" ", "")
 
 
 def pictures(results: Results) -> dict[str, str]:
-    """Draw for each case the rate over time: the last good run of each tool."""
+    """Draw the rate over time for each case, from the last good run of each tool."""
     found: dict[str, str] = {}
     for case in report.cases(results):
         lines = []
@@ -197,7 +197,7 @@ def pictures(results: Results) -> dict[str, str]:
 
 
 def page(results: Results) -> str:
-    """Write the page."""
+    """Return the text of the page of the manual."""
     parts = [INTRODUCTION, report.place(results.machine), f"    {results.command}\n"]
     parts += [f"{fact}\n" for fact in results.facts]
     parts += report.to_reach(reached(results))

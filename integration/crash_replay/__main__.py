@@ -35,7 +35,7 @@ subsets, not the very same bytes. --keep keeps the images that came to a fault.
 
 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m integration.crash_replay",
         description="Lose the power at random moments of a copy onto ext4 and XFS. Needs root.",
@@ -69,7 +69,7 @@ def lose_power(
 
 
 def main() -> int:
-    """Replay; exit code 1 if an image has a fault."""
+    """Record and replay all ways. Return 1 if an image has a fault."""
     given = arguments()
     host.clean_up_when_ended()
     ways = [way for way in WAYS if given.way is None or str(way) in given.way]

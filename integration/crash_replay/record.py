@@ -45,7 +45,7 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True)
 class Way:
-    """The kind of a copy to the disk."""
+    """A way to copy to the disk."""
 
     #: Type of the file system: ``ext4`` or ``xfs``.
     kind: str = "ext4"
@@ -74,13 +74,13 @@ class Recording:
         return max((each.bytes_durable for each in self.claims if each.entries <= point), default=0)
 
     def flushes(self) -> list[int]:
-        """Return the entries that are flushes."""
+        """Return the indices of the entries that are flushes."""
         return [index for index, entry in enumerate(self.entries) if entry is None]
 
 
 @dataclass
 class Data:
-    """The data to copy, and the older version at the destination."""
+    """The tree to copy, and an older version of it for the destination."""
 
     folder: Path
     source: Path = field(init=False)
@@ -90,7 +90,7 @@ class Data:
     size: int = field(init=False)
 
     def __post_init__(self) -> None:
-        """Make both trees."""
+        """Make the tree and its older version."""
         self.source, self.older = self.folder / "tree", self.folder / "older"
         _make(self.source, seed=1, files=30)
         _make(self.older, seed=2, files=10)
@@ -174,7 +174,7 @@ def record(disk: fuse_block.FaultyDisk, folder: Path, copier: Copier) -> Recordi
 
 
 class Follower:
-    """Follows a copy's reports of durable bytes."""
+    """Reads the reports of durable bytes while a copy runs."""
 
     def __init__(self, path: Path, recording: Recording) -> None:
         """Follow the feed at ``path``."""

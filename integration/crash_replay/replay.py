@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-#: Size in bytes of the unit that a disk writes as a whole. With torn blocks of 512 bytes XFS cannot
-#: replay its own journal.
+#: Bytes that the disk writes as a whole, so that a torn write ends at a multiple of this size. With
+#: units of 512 bytes, XFS cannot replay its own journal.
 SECTOR = 4096
 #: Minimum number of writes between two flushes for which subsets are drawn.
 WIDE = 3
@@ -26,7 +26,7 @@ SHAPES = ("none", "all", "some", "reordered", "torn")
 
 @dataclass
 class Outcome:
-    """Result of one power loss."""
+    """The result of one replayed power loss."""
 
     way: str
     point: int
@@ -53,7 +53,7 @@ class Outcome:
 
 
 def survivors(writes: list[Write], shape: str, chance: random.Random) -> list[Write]:
-    """Draw which unflushed writes the disk kept, and their order."""
+    """Draw the unflushed writes that the disk has kept, and their order."""
     if shape == "none":
         return []
     if shape == "all":
@@ -127,7 +127,7 @@ def points(recording: Recording, count: int, seed: int) -> list[tuple[int, str]]
 
 
 def judge(data: Data, recording: Recording, point: int, at: Path) -> list[str]:
-    """Check the files under final names after the power loss."""
+    """Return the faults of the files under final names after a power loss."""
     copied = at / data.source.name
     entries = tree.describe(copied)
     faults = []

@@ -26,7 +26,7 @@ def pages() -> set[str]:
 
 
 def compare(text: str, expected: set[str]) -> list[str]:
-    """Return the pages that the text leaves out, invents or lists twice."""
+    """Return the faults of the index: pages that are missing, unknown or listed twice."""
     listed = LINK.findall(text)
     wrong = [f"{page}: not listed in docs/README.md" for page in sorted(expected - set(listed))]
     wrong += [f"{page}: no such page" for page in sorted(set(listed) - expected)]

@@ -39,7 +39,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 
 
 def profile(name: str) -> str:
-    """Return a field of the profile on the page."""
+    """Return a field of the profile on the page ``PAGE``."""
     found = re.search(rf"^  {name}: (.*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert found is not None, name
     return found[1]

@@ -66,7 +66,7 @@ def small(place: Path) -> tuple[Path, dict[bytes, tree.Entry]]:
 
 @pytest.fixture(scope="module")
 def large(place: Path) -> tuple[Path, dict[bytes, tree.Entry]]:
-    """Make a file that does not compress."""
+    """Make a file of random bytes, which do not compress."""
     path = place / "large"
     tree.make_file(path, LARGE_BYTES, seed=4)
     print(f"\nthe file: {LARGE_BYTES >> 20} MiB")
@@ -74,7 +74,7 @@ def large(place: Path) -> tuple[Path, dict[bytes, tree.Entry]]:
 
 
 def carry(bench: Bench, source: Path, way: Way, *words: str) -> tuple[Path, Ended]:
-    """Copy ``source`` through two processes; return the destination."""
+    """Copy ``source`` from one process to another. Return the path of the copy, and the end."""
     sink = bench.folder / "sink"
     sink.mkdir()
     served = sink if way.push else source.parent

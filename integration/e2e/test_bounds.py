@@ -45,7 +45,7 @@ def make_empty_entries(top: Path, count: int) -> None:
 
 
 def shape(top: Path) -> dict[bytes, tuple[int, int, int]]:
-    """Describe entries whose content is empty: kind and mode, size, time."""
+    """Describe each entry by its kind and mode, its size and its time. Contents are empty."""
     base = os.fsencode(top)
     return {
         path: (
@@ -88,7 +88,7 @@ def test_very_many_empty_entries(bench: Bench, push: bool) -> None:
 
 
 def extents(path: Path) -> list[tuple[int, int]]:
-    """List a file's data extents: start and end."""
+    """List the ranges of a file that have data, as start and end."""
     found, at = [], 0
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size

@@ -22,7 +22,7 @@ FAULTS_MAX = 12_000
 
 
 def faults(server: Server) -> int:
-    """Count the page faults of a server."""
+    """Return the number of page faults of a server's process."""
     # Skip the name of the program, which is in brackets and may contain blanks.
     fields = Path(f"/proc/{server.pid}/stat").read_text(encoding="ascii").rpartition(")")[2]
     return int(fields.split()[7])

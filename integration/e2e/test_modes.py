@@ -27,7 +27,7 @@ SIZES = {"small": 1, "large": 3000 * KIB}
 
 
 def mode(path: Path) -> int:
-    """Return the bits of a file or folder."""
+    """Return the permission bits of a file or folder."""
     return path.stat().st_mode & 0o7777
 
 

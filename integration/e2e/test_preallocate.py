@@ -20,7 +20,7 @@ FILE_BYTES = 40 * tree.MIB
 
 
 def taken(path: Path) -> int:
-    """Count the bytes of storage that a file has."""
+    """Return the bytes of storage that a file occupies."""
     return path.stat().st_blocks * 512
 
 

@@ -53,7 +53,7 @@ def held_up(report: dict[str, Any], stage: str, end: str) -> None:
 
 
 def slow(folder: Path) -> list[Word]:
-    """Make everything in a folder slow."""
+    """Return the options that limit the storage in a folder to the rate ``SLOW``."""
     return ["--target", f"{folder}=slow", f"--limit-target=slow={SLOW}"]
 
 

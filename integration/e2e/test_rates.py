@@ -33,7 +33,7 @@ BEGIN_BYTES = 64 << 10
 
 
 def sample(client: Process, count: Callable[[], int]) -> list[tuple[float, int]]:
-    """Read a counter until a process has ended."""
+    """Read a counter repeatedly until a process has ended. Return times and counts."""
     samples = [(time.monotonic(), count())]
     while client.is_running():
         time.sleep(SAMPLE_SECONDS)

@@ -31,7 +31,7 @@ def place(bench: Bench) -> Iterator[Path]:
 
 
 def taken(place: Path) -> int:
-    """Count the bytes in use, after a sync."""
+    """Sync, and return the bytes in use on the file system."""
     with (place / "large").open("rb") as file:
         os.fsync(file.fileno())
     os.sync()

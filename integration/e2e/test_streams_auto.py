@@ -27,7 +27,7 @@ STREAMS_FIRST = 4
 
 
 def settings(ended: Ended) -> list[tuple[float, int]]:
-    """Return seconds and streams of each line of the feed."""
+    """Return the time and the number of streams of each progress report."""
     lines: list[dict[str, Any]] = [
         json.loads(line) for line in ended.words.splitlines() if line.startswith("{")
     ]

@@ -56,7 +56,7 @@ class Course:
 
     @property
     def rate(self) -> float:
-        """Bytes per second over both targets."""
+        """Bytes per second at the fast and the slow target together."""
         return self.bytes_seen / self.seconds
 
 
@@ -80,7 +80,7 @@ def watch(
     folders: list[str] = FOLDERS,
     file_bytes: int = FILE_BYTES,
 ) -> Course:
-    """Run a copy and poll the destination all the time."""
+    """Run a copy, and poll the sizes of the files at the destination until it ends."""
     fast_total = file_bytes * sum("fast" in name for name in folders)
     client = bench.start_cp(*words)
     began: float | None = None

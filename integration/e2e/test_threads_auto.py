@@ -34,7 +34,7 @@ WAITS = {"source": "0.05", "sink": "0.2"}
 
 
 def counts(ended: Ended, what: str) -> list[int]:
-    """Return the readers or writers of each line of the feed."""
+    """Return the number of readers or writers in each progress report."""
     lines: list[dict[str, Any]] = [
         json.loads(line) for line in ended.words.splitlines() if line.startswith("{")
     ]
@@ -106,7 +106,7 @@ class Crowded:
     POWER = 1.6
 
     def __init__(self) -> None:
-        """Start it."""
+        """Start the server."""
         lock, self.at_once, self.most = threading.Lock(), 0, 0
         crowded = self
 

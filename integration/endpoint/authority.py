@@ -50,7 +50,7 @@ distinguished_name = any
 
 
 def run(*words: str | Path) -> None:
-    """Run openssl; its output matters only on failure."""
+    """Run openssl. Its output is shown only if it fails."""
     subprocess.run(["openssl", *words], check=True, capture_output=True)
 
 
@@ -61,7 +61,7 @@ def moment(days: float) -> str:
 
 
 def proxy_extensions(language: str = INHERIT_ALL, length: int | None = None) -> str:
-    """Write the extensions of a proxy (RFC 3820)."""
+    """Return the extensions of a proxy certificate (RFC 3820)."""
     bound = "" if length is None else f",pathlen:{length}"
     return f"""\
 proxyCertInfo = critical,language:{language}{bound}
@@ -70,10 +70,10 @@ keyUsage = critical,digitalSignature
 
 
 class Certificate:
-    """A certificate and its key."""
+    """A certificate, its private key, and its issuers."""
 
     def __init__(self, folder: Path, name: str, subject: str) -> None:
-        """Make the key; another method signs the certificate."""
+        """Make the private key. Another method makes the certificate."""
         self.folder = folder
         self.name = name
         self.subject = subject
@@ -86,7 +86,7 @@ class Certificate:
 
     @property
     def chain(self) -> str:
-        """The certificate and its issuers, PEM."""
+        """The certificate and its issuers, in the format PEM."""
         return "".join(each.own.read_text(encoding="utf-8") for each in [self, *self.above])
 
     def file(self) -> Path:
@@ -125,7 +125,7 @@ class Authority:
         start_days: float = -2,
         end_days: float = 30,
     ) -> Certificate:
-        """Make a certificate."""
+        """Make a certificate that the authority signs."""
         made = Certificate(self.folder, name, subject or f"/DC=org/DC=dray/CN={name}")
         self._sign(made, self.root, extensions, start_days, end_days)
         return made
@@ -152,7 +152,7 @@ class Authority:
         return made
 
     def revoke(self, certificate: Certificate) -> None:
-        """Revoke a certificate; :meth:`write_list` publishes that."""
+        """Revoke a certificate. :meth:`write_list` makes the revocation known to endpoints."""
         run("ca", *self._as(self.root), "-revoke", certificate.own)
 
     def write_list(self, path: Path) -> None:

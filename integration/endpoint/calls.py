@@ -50,7 +50,7 @@ ANSWER: dict[str, object] = {
 
 
 def every_call(endpoint: ScriptedEndpoint) -> list[tuple[str, str]]:
-    """Call every method; return method and path of each request."""
+    """Call every method of the client. Return the HTTP method and path of each request."""
 
     def answer(asked: Asked) -> Reply:
         lists = {"tickets": "tickets", "list": "entries", "staging": "staging", "files": "files"}

@@ -201,7 +201,7 @@ def requests_of(job: Words, job_id: str, prefixes: Prefixes) -> list[Mapped]:
 
 
 def job_of(mapped: Sequence[Mapped], prefixes: Prefixes) -> dict[str, Json]:
-    """Return the job of these requests."""
+    """Return the FTS job from which these requests were mapped."""
     files = []
     params: dict[str, Json] = {}
     for each in mapped:
@@ -439,5 +439,5 @@ def _job_type(params: Words, transfers: Sequence[Words]) -> str:
 
 
 def _time(text: str | None) -> str | None:
-    """Return a time as Rucio parses it: whole seconds, no zone."""
+    """Return a time as Rucio parses it: in whole seconds, without a time zone."""
     return None if text is None else text[:19]

@@ -31,7 +31,7 @@ def encode(data: bytes) -> str:
 
 
 def run(*words: str | Path, data: bytes = b"") -> bytes:
-    """Run openssl."""
+    """Run openssl. Return its output."""
     return subprocess.run(["openssl", *words], input=data, check=True, capture_output=True).stdout
 
 
@@ -44,7 +44,7 @@ class Issuer:
     def __init__(
         self, folder: Path, url: str = "https://issuer.example/", *, name: str = "issuer"
     ) -> None:
-        """Make the keys."""
+        """Make the key pairs, and publish the public keys."""
         self.url = url
         self.folder = folder
         self.name = name
@@ -122,7 +122,7 @@ class Issuer:
         return self.token(*scopes, exp=expires, nbf=expires - 60, iat=expires - 60, **claims)
 
     def sign(self, header: Json, claims: Json, algorithm: str, secret: bytes = b"") -> str:
-        """Assemble a token. Only HS256 uses ``secret``."""
+        """Sign a header and claims. Only HS256 uses ``secret``."""
         signed = ".".join(encode(json.dumps(part).encode()) for part in (header, claims))
         if algorithm == "none":
             return f"{signed}."
@@ -215,7 +215,7 @@ class Served:
 
 
 def _context(authority: Authority, name: str) -> ssl.SSLContext:
-    """Return the TLS context of a server of that name."""
+    """Return the TLS context of a server with the name ``name``."""
     extensions = f"basicConstraints = critical,CA:FALSE\nsubjectAltName = {name}\n"
     certificate = authority.issue(name.replace(":", "-"), extensions=extensions)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

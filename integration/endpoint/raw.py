@@ -29,7 +29,7 @@ FIELDS = {"kind", "status", "end", "operation", "file", "cause", "remedy", "mess
 
 
 def shipped_program() -> Path:
-    """Find the program for fixtures that live longer than a test."""
+    """Return the program, for fixtures that live longer than a test."""
     named = os.environ.get("DRAY_PROGRAM")
     return Path(named) if named else harness.find_program()
 
@@ -37,7 +37,7 @@ def shipped_program() -> Path:
 def dray(
     *words: str | Path, seconds: float = 120.0, **env: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the program as a user with only these variables."""
+    """Run ``dray`` with the environment variables ``env``, PATH and HOME."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     return subprocess.run(
         [shipped_program(), *words],
@@ -60,18 +60,18 @@ class Answer:
 
     @property
     def json(self) -> Json:
-        """The body, which must be JSON."""
+        """The body of the answer, which must be JSON."""
         return json.loads(self.text)
 
     @property
     def error(self) -> Json:
-        """The error, which must have the documented shape."""
+        """The error of the answer, which must have the documented fields."""
         error = self.json["error"]
         assert error.keys() >= FIELDS, f"{sorted(FIELDS - error.keys())} are missing: {error}"
         return error
 
     def refused(self, code: int, kind: str) -> Json:
-        """Fail unless it is a refusal of this code and kind with a remedy."""
+        """Fail unless the answer is an error of this code and kind, with a remedy."""
         assert self.code == code, f"{self.code}, not {code}: {self.text}"
         error = self.error
         assert error["kind"] == kind, f"{error['kind']}, not {kind}: {error}"
@@ -95,7 +95,7 @@ def trusting(certificate: Path | None = None) -> ssl.SSLContext:
 def dial(
     address: str, certificate: Path | None = None, source: str = "127.0.0.1"
 ) -> http.client.HTTPSConnection:
-    """Return a connection; ``source`` is its local address."""
+    """Return a connection to ``address`` from the local address ``source``."""
     return http.client.HTTPSConnection(
         address, timeout=SECONDS, context=trusting(certificate), source_address=(source, 0)
     )
@@ -135,7 +135,7 @@ def ask(
 
 
 def bearer(token: str | None) -> list[tuple[str, str]]:
-    """Return the header of a token; empty without one."""
+    """Return the header with a token, or no header without a token."""
     return [] if token is None else [("Authorization", f"Bearer {token}")]
 
 

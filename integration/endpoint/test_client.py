@@ -44,7 +44,7 @@ def b(two_endpoints: Two) -> Iterator[Client]:
 
 
 def pull(ends: Two, b: Client, name: str, id: str, **more: object) -> Request:
-    """Write a request with which ``a`` fetches a file of ``b``."""
+    """Return a request with which ``a`` fetches a file of ``b``."""
     ticket = b.mint_ticket(id, "read", [f"/data/{name}"], ends.a.key)
     place = Place(ends.b.place(name), ticket.ticket, ticket.key, ticket.address)
     return Request([place], f"/data/{name}", id=id, **more)  # type: ignore[arg-type]

@@ -44,12 +44,12 @@ PATIENT = Retry(tries=60, interval_seconds=1)
 
 
 def now() -> datetime:
-    """Return the time on the endpoint's clock."""
+    """Return the present time."""
     return datetime.now(timezone.utc)
 
 
 def make_file(endpoint: Endpoint, size: int, name: str) -> None:
-    """Make the source file."""
+    """Make a file of ``size`` bytes at the source."""
     block = bytes(range(256)) * 4096
     with endpoint.root(name).open("wb") as file:
         for offset in range(0, size, len(block)):
@@ -66,7 +66,7 @@ class Pair:
         self.tickets: dict[str, str] = {}
 
     def request(self, id: str, size: int, there: Client, **more: Any) -> Request:  # noqa: ANN401
-        """Write a request for a file of that size, which is created."""
+        """Make a file of ``size`` bytes at ``b``. Return a request to pull it."""
         make_file(self.b, size, f"from-{id}")
         ticket = there.mint_ticket(id, "read", [f"/data/from-{id}"], self.a.key)
         self.tickets[id] = ticket.id
@@ -264,7 +264,7 @@ def test_a_promised_transfer_begins_in_time_though_all_slots_are_taken(
 
 
 def run(pair: Pair, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run the program as alice, whom both ends know."""
+    """Run ``dray`` as alice, whom both endpoints know."""
     from dray.testing.endpoints import find_program
 
     environment = dict(os.environ)

@@ -57,7 +57,7 @@ def proxies() -> Iterator[list[Proxy]]:
 
 
 def root_of(dirs: list[Path], name: str = "data", **options: object) -> Root:
-    """Return a root on the disks."""
+    """Return a root that is spread over the disks."""
     return Root(name, {"dirs": [str(folder) for folder in dirs], **options})
 
 
@@ -97,7 +97,7 @@ class Pair:
         *,
         into: bool,
     ) -> None:
-        """Start both, and a proxy before the source."""
+        """Start both endpoints, and a proxy in front of the source."""
         self.folder = folder
         self.proxy = Proxy("127.0.0.1:1")
         proxies.append(self.proxy)
@@ -108,7 +108,7 @@ class Pair:
         self.proxy.upstream = self.source.address
 
     def begin(self, source: str, to: str, *more: str) -> Process:
-        """Start ``dray cp`` from the one endpoint to the other."""
+        """Start ``dray cp`` from the source's endpoint to the sink's endpoint."""
         words: list[str | Path] = ["-r", *more]
         for endpoint in (self.source, self.sink):
             token = self.folder / f"{endpoint.name}.token"
@@ -121,7 +121,7 @@ class Pair:
         return Process([self.sink.program, "cp", *how, *ends, *words], self.folder, "cp")
 
     def sent(self) -> int:
-        """Count the bytes that came through the proxy."""
+        """Return the bytes that the source has sent through the proxy."""
         return self.proxy.counted()[1]
 
 

@@ -52,7 +52,7 @@ class Pair:
         return self.driver.client(policy=CALLS)
 
     def begin(self, name: str, durability: str) -> None:
-        """Submit the copy of a file of this name, which is the transfer's id too."""
+        """Submit the copy of a new file. The name of the file is the transfer's id."""
         make_marked(self.served / name, SIZE, seed=sum(name.encode()))
         with self.far.client() as other, self.client() as client:
             direction, near = ("write", "read") if self.push else ("read", "write")
@@ -105,7 +105,7 @@ class Pair:
         return transfer, is_wrong, [path for path in left if path != "lost+found"]
 
     def close(self) -> None:
-        """Stop them, so that the disk is unused."""
+        """Kill both endpoints, so that no process uses the disk."""
         self.source.kill()
         self.sink.kill()
 

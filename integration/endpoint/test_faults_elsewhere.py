@@ -93,7 +93,7 @@ def test_a_submission_of_another_id_from_a_replica_resumes(
 
 @pytest.fixture
 def changed(scenes: Scenes, tmp_path: Path) -> Iterator[Data]:
-    """Make other content with the same names."""
+    """Make data with the same names, but with other content in the large files."""
     other = make_data(tmp_path / "served", seed=9, files=300)
     for number, entry in enumerate(sorted(other.source.glob("large*"))):
         tree.make_file(entry, entry.stat().st_size, seed=500 + number)
@@ -102,7 +102,7 @@ def changed(scenes: Scenes, tmp_path: Path) -> Iterator[Data]:
 
 
 def ended(scene: Scene, id: str, endpoint: Endpoint) -> Transfer:
-    """Wait for a transfer at an endpoint."""
+    """Wait until a transfer at an endpoint has ended."""
     return scene.wait(id, active=endpoint)
 
 
@@ -141,7 +141,7 @@ def rivals(scene: Scene, where: str, other: Data) -> tuple[Endpoint, Endpoint]:
 def begin_rival(
     scene: Scene, where: str, rival: Endpoint, source: Endpoint, *, retry: Retry = PATIENT
 ) -> Transfer:
-    """Submit the second transfer, ``u``."""
+    """Submit the second transfer, whose id is ``u``."""
     if where == "pushed":
         return push_to(scene, "u", rival, retry=retry)
     return pull(scene, "u", rival, source, retry=retry)

@@ -41,7 +41,7 @@ def await_state(client: Client, id: str, *states: str, seconds: float = 60) -> T
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Data]:
-    """Make very many small files in some folders."""
+    """Make ``ENTRIES`` small files in many folders."""
     source = tmp_path_factory.mktemp("many") / "served" / "tree"
     for number in range(ENTRIES):
         folder = source / f"folder{number // 200:03}"
@@ -264,7 +264,7 @@ def test_a_cancelled_transfer_keeps_its_data_and_a_purged_one_does_not(
 
 
 def partial(scene: Scene) -> list[str]:
-    """List the log and the partial files."""
+    """List dray's own files at the sink: the log and the partial files."""
     return tree.leftovers(scene.sink.root())
 
 

@@ -89,7 +89,7 @@ def test_both_ends_killed_again_and_again(scenes: Scenes, fault: Faults, tally: 
 
 
 def command_line(scene: Scene, folder: Path, id: str = "t") -> Process:
-    """Start ``dray cp`` from the one endpoint to the other."""
+    """Start ``dray cp`` from the scene's source to its sink."""
     both = (scene.source, scene.sink)
     credentials: list[str | Path] = []
     for endpoint in both:
@@ -250,7 +250,7 @@ def test_a_bound_transfer_is_cancelled_and_keeps_durable_data(
 
 
 def tree_bytes(scene: Scene) -> int:
-    """Count the bytes of the files."""
+    """Return the total size of the files of the scene."""
     return sum(entry.size for entry in scene.data.wanted.values())
 
 

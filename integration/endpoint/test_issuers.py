@@ -28,7 +28,7 @@ TOKENS = 12
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    """Return an issuer whose keys must be fetched."""
+    """Yield an issuer whose public keys endpoints must fetch."""
     (tmp_path / "ca").mkdir()
     served = Served(tmp_path, Authority(tmp_path / "ca"))
     try:

@@ -38,7 +38,7 @@ def asked(start_endpoint: Callable[..., Endpoint]) -> Iterator[tuple[Endpoint, P
 
 
 def begin(endpoint: Endpoint, *words: str) -> subprocess.Popen[str]:
-    """Start the program as a known caller."""
+    """Start ``dray`` with a valid token for the endpoint."""
     environment = {**os.environ, "DRAY_TOKEN": endpoint.token()}
     whole: list[str | Path] = [find_program(), *words, "--peer-key", endpoint.key]
     pipe = subprocess.PIPE
@@ -46,7 +46,7 @@ def begin(endpoint: Endpoint, *words: str) -> subprocess.Popen[str]:
 
 
 def await_connections(proxy: Proxy, count: int) -> None:
-    """Wait until this many connections were made."""
+    """Wait until the proxy has seen ``count`` connections."""
     until = time.monotonic() + SECONDS
     while len(proxy.connections) < count:
         assert time.monotonic() < until, f"{len(proxy.connections)} connections"

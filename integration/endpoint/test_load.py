@@ -51,7 +51,7 @@ GROWTH = 48 * MIB
 
 
 def rss(pid: int) -> int:
-    """Read how much memory a process holds, in bytes."""
+    """Return the resident memory of a process in bytes."""
     for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) << 10
@@ -105,7 +105,7 @@ def requests(here: Endpoint, there: Endpoint) -> list[Json]:
 def call(
     connection: http.client.HTTPSConnection, token: str, method: str, path: str, body: Json = None
 ) -> tuple[int, Json]:
-    """Call on a persistent connection."""
+    """Make a call on a persistent connection. Return status and body of the answer."""
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     connection.request(method, path, None if body is None else json.dumps(body), headers)
     answer = connection.getresponse()
@@ -150,7 +150,7 @@ def measure(address: str, token: str, seconds: float, queue: Queue[Json]) -> Non
 
 
 def at(times: list[float], share: float) -> float:
-    """Return the duration that this share of calls did not exceed."""
+    """Return the duration that a fraction ``share`` of the calls did not exceed."""
     ordered = sorted(times)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
@@ -212,7 +212,7 @@ def await_running(endpoint: Endpoint, token: str) -> None:
 
 
 def states(endpoint: Endpoint, token: str) -> dict[str, int]:
-    """Count the transfers in each state."""
+    """Return the number of transfers in each state."""
     ids = [f"load-{number:03}" for number in range(TRANSFERS)]
     answer = ask(endpoint, "POST", "/v1/transfers/query", {"ids": ids}, token=token)
     counts: dict[str, int] = {}

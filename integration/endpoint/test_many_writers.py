@@ -21,7 +21,7 @@ PUSH = pytest.mark.parametrize("push", [False, True], ids=["pull", "push"])
 
 
 def only(*patterns: str) -> Selection:
-    """Select the files of these patterns."""
+    """Return the selection of the files that match these patterns."""
     return Selection(recursive=True, include=patterns)
 
 

@@ -27,7 +27,7 @@ PFN = "davs://se-{}.example.org:443/store/user.alice/0f/{}/file%20{}.root"
 
 
 def file(number: int = 1, sources: str = "b", destination: str = "a", **more: Json) -> Json:
-    """Return a file as ``_file_from_transfer`` writes it (Rucio 41.5.1)."""
+    """Return a file of a job as ``_file_from_transfer`` writes it (Rucio 41.5.1)."""
     metadata = {
         "request_id": f"{number:032x}",
         "scope": "user.alice",
@@ -57,7 +57,7 @@ def file(number: int = 1, sources: str = "b", destination: str = "a", **more: Js
 
 
 def params(**more: Json) -> Json:
-    """Return the parameters as ``build_job_params`` writes them."""
+    """Return the parameters of a job as ``build_job_params`` writes them."""
     whole = {
         "account": "alice",
         "verify_checksum": "both",

@@ -57,12 +57,12 @@ class Sites:
         )
 
     def job(self, job: Json) -> Json:
-        """Return a recorded job about existing files."""
+        """Return a recorded job, changed to the checksum of the existing files."""
         text = json.dumps(job).replace("5bdc0fda", self.adler32)
         return json.loads(text)
 
     def site(self, url: str) -> str:
-        """Return the site of a place."""
+        """Return the name of the site whose endpoint serves a URL."""
         return next(name for name, end in self.ends.items() if url.startswith(end.place("")))
 
     def ask(self, site: str, method: str, path: str, body: Json = None) -> Json:
@@ -92,7 +92,7 @@ class Sites:
         return {**request, "sources": origins[:1], **replicas}
 
     def wait(self, site: str, id: str) -> Json:
-        """Wait for the end of a transfer."""
+        """Wait until a transfer has ended. Return the transfer."""
         return self.ask(site, "GET", f"/v1/transfers/{id}/wait?timeout=60")
 
 

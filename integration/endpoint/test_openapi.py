@@ -87,7 +87,7 @@ def served() -> Iterator[Served]:
 
 
 def operations() -> list[str]:
-    """List the calls without an endpoint, from the document's copy in the tree."""
+    """List the calls in the tree's copy of the document."""
     import json
 
     from integration.harness.program import ROOT

@@ -77,7 +77,7 @@ def commands(scene: Scene) -> dict[str, list[str | Path]]:
 
 
 def objects(out: str) -> list[object]:
-    """Parse one JSON object for each line."""
+    """Parse the output, which has one JSON object on each line."""
     return [json.loads(line) for line in out.splitlines()]
 
 

@@ -110,7 +110,7 @@ LINKS = ("out", "up", "absolute", "relative", "proc")
 
 
 def calls(path: str) -> dict[str, tuple[str, str, Json]]:
-    """List all calls with a path."""
+    """Return all calls of the API that contain a path, by name."""
     name, ticket = "/data/in/new", {"transfer": "t", "peer_key": "sha256:" + "0" * 64}
     return {
         "stat": ("GET", f"/v1/storage/stat?{query(path)}", None),
@@ -165,7 +165,7 @@ ROOTS = {"other-case", "root-prefix", "root-longer", "root-real-path"}
 
 
 def secrets_in(text: str) -> list[str]:
-    """Find traces of files outside of the root: their content or their size."""
+    """Return the traces of files outside of the root in a text."""
     found = [
         word for word in ("nobody outside", f'"size":{len(SECRET)}', "root:x:0") if word in text
     ]
@@ -173,7 +173,7 @@ def secrets_in(text: str) -> list[str]:
 
 
 def state(place: Place) -> Json:
-    """Describe everything outside of the root ``data``."""
+    """Describe all files outside of the root ``data``."""
     closed = place.endpoint.root(root="data-closed")
     return [tree.describe(each) for each in (place.outside, closed)]
 
@@ -451,7 +451,7 @@ def test_followed_links_stay_within_the_requested_paths(place: Place) -> None:
 def test_a_folder_replaced_by_a_link_leads_nowhere(
     place: Place,
 ) -> None:
-    """A folder is replaced by a link while calls use it."""
+    """Replace a folder by a link while calls use it."""
     swapped = place.endpoint.root("in/swap")
     before = state(place)
     until = time.monotonic() + 3

@@ -37,13 +37,13 @@ def begin(start: Callable[..., Endpoint], **rules: object) -> tuple[Endpoint, En
 
 
 def moment(at: datetime | None) -> datetime:
-    """Return the time of an event."""
+    """Return a time that must be known."""
     assert at is not None
     return at
 
 
 def seconds(first: Transfer, second: Transfer) -> float:
-    """Return the seconds from the earlier start to the later end."""
+    """Return the seconds from the submission of ``first`` to the end of both transfers."""
     end = max(moment(first.ended_at), moment(second.ended_at))
     return (end - moment(first.submitted_at)).total_seconds()
 

@@ -45,7 +45,7 @@ def request(id: str, to: str = "/data/out/", **more: Any) -> Request:  # noqa: A
 
 
 def begun(client: Client, endpoint: Endpoint, id: str = "t", to: str = "/data/out/") -> None:
-    """Start a copy and wait until some data is durable."""
+    """Submit a copy, and wait until some data is durable."""
     client.submit(request(id, to, rate_max=8 * MIB, durability="object"))
     until(lambda: client.transfer(id).bytes.durable > MIB, "nothing is safe")
     assert tree.leftovers(endpoint.root("out"))
@@ -63,7 +63,7 @@ def ended(client: Client, id: str = "t") -> Transfer:
 
 @pytest.fixture
 def endpoint(start_endpoint: Callable[..., Endpoint]) -> Endpoint:
-    """Start an endpoint with a file that takes a while."""
+    """Start an endpoint with a file whose copy takes some time."""
     made = start_endpoint("a")
     tree.make_file(made.root("in"), 64 * MIB, seed=5)
     return made

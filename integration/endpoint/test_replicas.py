@@ -31,7 +31,7 @@ def place(there: Client, at: Endpoint, id: str, active: Endpoint) -> Place:
 
 
 def sessions(endpoint: Endpoint, id: str) -> list[Json]:
-    """Read a transfer's sessions in the audit lines."""
+    """Return the audit lines of a transfer's sessions."""
     found = []
     for line in endpoint.log_text().splitlines():
         message = json.loads(line)["fields"].get("message", "")

@@ -48,7 +48,7 @@ def change_queue(endpoint: Endpoint, *statements: str) -> None:
 
 
 def release(endpoint: Endpoint) -> None:
-    """Let the waiting transfers of a stopped endpoint start."""
+    """Let the waiting transfers of a stopped endpoint begin at its next start."""
     change_queue(endpoint, "UPDATE transfers SET held_until = NULL")
 
 
@@ -62,7 +62,7 @@ def submit_within(endpoint: Endpoint, host: str) -> None:
 
 
 def check_done(endpoint: Endpoint) -> None:
-    """Wait for the transfer, and compare its copy."""
+    """Wait until the transfer is done, and compare its copy."""
     with endpoint.client() as client:
         ended = client.wait("t", timeout_seconds=END_SECONDS)
     assert ended.state == "done", ended

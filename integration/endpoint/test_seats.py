@@ -38,7 +38,7 @@ def until(client: Client, id: str, is_so: Callable[[Transfer], bool]) -> Transfe
 
 
 def in_time(pair: Pair, here: Client, there: Client, id: str) -> None:
-    """Finish a transfer that is due soon."""
+    """Submit a transfer that is due soon. Fail unless it meets its deadline."""
     deadline = in_seconds(12)
     wanted = pair.request(id, 6 * MEGA, there, deadline=deadline)
     assert here.submit(wanted).promised

@@ -68,20 +68,20 @@ class Watch:
 
 
 class Secrets:
-    """The secrets to search for."""
+    """The tokens and tickets to search for."""
 
     def __init__(self) -> None:
-        """Start empty."""
+        """Start without secrets."""
         self.tokens: dict[str, str] = {}
         self.tickets: dict[str, str] = {}
 
     def token(self, name: str, token: str) -> str:
-        """Add a token."""
+        """Add a token to the secrets. Return the token."""
         self.tokens[name] = token
         return token
 
     def ticket(self, name: str, ticket: str) -> str:
-        """Add a ticket."""
+        """Add a ticket to the secrets. Return the ticket."""
         self.tickets[name] = ticket
         return ticket
 
@@ -97,18 +97,18 @@ class Secrets:
             yield f"ticket {name}", ticket.removeprefix("drt_").encode()
 
     def found_in(self, data: bytes, *, besides: tuple[str, ...] = ()) -> list[str]:
-        """Return the secrets in ``data``."""
+        """Return the names of the secrets in ``data``, without those in ``besides``."""
         return [name for name, part in self.parts() if part in data and name not in besides]
 
 
 def files_of(endpoint: Endpoint) -> dict[Path, bytes]:
-    """Read all files of an endpoint: state, logs, output, and its roots."""
+    """Return the content of all files in an endpoint's folder, by path."""
     paths = [path for path in endpoint.folder.rglob("*") if path.is_file()]
     return {path.relative_to(endpoint.folder): path.read_bytes() for path in paths}
 
 
 def play(a: Endpoint, b: Endpoint, issuer: Issuer, folder: Path, secrets: Secrets) -> list[str]:
-    """Make calls of users, valid and invalid; return all answers."""
+    """Make valid and invalid calls of users. Return all answers."""
     said: list[str] = []
 
     def keep(name: str, answer: Any) -> Json:  # noqa: ANN401 - of several kinds

@@ -76,7 +76,7 @@ def measure(clients: Mapping[str, Client], seconds: float = MEASURED_SECONDS) ->
 
 
 def await_moving(client: Client, *ids: str, bytes_: int = 2 * MIB, seconds: float = 30) -> None:
-    """Wait until each transfer has this many durable bytes."""
+    """Wait until each transfer has ``bytes_`` durable bytes."""
     until = time.monotonic() + seconds
     while any(client.transfer(id).bytes.durable < bytes_ for id in ids):
         assert time.monotonic() < until, [client.transfer(id) for id in ids]
@@ -86,7 +86,7 @@ def await_moving(client: Client, *ids: str, bytes_: int = 2 * MIB, seconds: floa
 def test_the_lower_rate_of_both_ends_applies_after_any_change(
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
-    """A pulled and a pushed transfer, concurrently."""
+    """Pull and push concurrently."""
     a, b = start_endpoint("a"), start_endpoint("b")
     make_file(a)
     make_file(b)
@@ -165,7 +165,7 @@ SESSIONS = 2
 
 
 def connections(to: Endpoint) -> int:
-    """Count the established connections to an endpoint's port, by the system."""
+    """Return the number of established connections to an endpoint's port."""
     port = f"{int(to.address.rpartition(':')[2]):04X}"
     lines = Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]
     fields = (line.split() for line in lines)

@@ -26,10 +26,10 @@ __all__ = ["buffer"]
 
 
 class Caller:
-    """Runs commands at one endpoint."""
+    """Runs ``dray stage`` at one endpoint, as one subject."""
 
     def __init__(self, endpoint: Endpoint, folder: Path, subject: str = "alice") -> None:
-        """Write the token."""
+        """Write the token of the subject to a file."""
         token = folder / f"{subject}.token"
         token.write_text(endpoint.token(subject=subject), encoding="utf-8")
         token.chmod(0o600)
@@ -37,7 +37,7 @@ class Caller:
         self._options += ["--token-file", str(token)]
 
     def __call__(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        """Run ``dray stage``; fail unless it ends with this code."""
+        """Run ``dray stage``. Fail unless its exit code is ``code``."""
         done = dray("stage", *words, *self._options)
         assert done.returncode == code, done
         return done

@@ -24,7 +24,7 @@ PAGE = 4096
 
 
 def queue(endpoint: Endpoint) -> Path:
-    """Find the database of its queue."""
+    """Return the path of the database of an endpoint's queue."""
     (found,) = endpoint.folder.rglob("queue.db")
     return found
 
@@ -50,7 +50,7 @@ def filled(start: Callable[..., Endpoint]) -> Endpoint:
 
 
 def remove(path: Path) -> None:
-    """Move the database away, with its companion files."""
+    """Remove the database and its companion files."""
     for suffix in ("", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 

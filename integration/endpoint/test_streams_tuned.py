@@ -52,7 +52,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Data]:
 
 @pytest.fixture
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Data]:
-    """Make a file of some objects."""
+    """Make a file that consists of some objects."""
     source = tmp_path_factory.mktemp("few") / "served" / "tree"
     source.mkdir(parents=True)
     tree.make_file(source / "file", FILE_BYTES, seed=1)
@@ -62,7 +62,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Data]:
 
 
 def streams(scene: Scene) -> list[Connection]:
-    """Return the data connections so far, in order of time."""
+    """Return all data connections since the start of the proxy, the oldest first."""
     return [each for each in scene.proxy.connections if each.is_data]
 
 

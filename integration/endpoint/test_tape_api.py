@@ -49,7 +49,7 @@ class Site(NamedTuple):
 
     @property
     def url(self) -> str:
-        """URL with the host name of the certificate."""
+        """URL of the endpoint, with the host name of its certificate."""
         return f"https://localhost:{self.endpoint.address.rsplit(':', 1)[1]}"
 
     def context(self) -> ssl.SSLContext:
@@ -57,13 +57,13 @@ class Site(NamedTuple):
         return ssl.create_default_context(cafile=self.trusted / "ca.pem")
 
     def write(self, name: str, data: bytes, root: str = "slow") -> None:
-        """Write a file below a root."""
+        """Write a file to a root, by default to the slow root."""
         path = self.endpoint.root(name, root=root)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
 
     def fast(self, name: str) -> Path:
-        """Return the path of a fast copy."""
+        """Return the path of a file on the fast root."""
         return self.endpoint.root(name, root="fast")
 
     def gfal(self, command: str, *words: str, token: str | None = None) -> str:
@@ -122,7 +122,7 @@ def caller(
 
 
 def stage(client: httpx.Client, *paths: str, **more: Json) -> str:
-    """Stage files; return the id of the request."""
+    """Request to stage files. Return the id of the request."""
     files = [{"path": path, **more} for path in paths]
     answer = client.post("/v1/tape/stage", json={"files": files})
     assert answer.status_code == 201, answer.text
@@ -134,14 +134,14 @@ def stage(client: httpx.Client, *paths: str, **more: Json) -> str:
 
 
 def progress(client: httpx.Client, request: str) -> Json:
-    """Return the progress of a request."""
+    """Return the progress of a stage request."""
     answer = client.get(f"/v1/tape/stage/{request}")
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
 def until(client: httpx.Client, request: str, fits: Callable[[Json], bool]) -> Json:
-    """Wait until the progress of a request is as wanted."""
+    """Wait until ``fits`` accepts the progress of a request. Return the progress."""
     end = time.monotonic() + END_SECONDS
     while True:
         shown = progress(client, request)
@@ -152,24 +152,24 @@ def until(client: httpx.Client, request: str, fits: Callable[[Json], bool]) -> J
 
 
 def over(shown: Json) -> bool:
-    """Return true if all files have ended."""
+    """Return true if all files of a request have ended."""
     return "completedAt" in shown
 
 
 def states(shown: Json) -> dict[str, str]:
-    """Return the states by path."""
+    """Return the state of each file of a request, by path."""
     return {file["path"]: file["state"] for file in shown["files"]}
 
 
 def localities(client: httpx.Client, *paths: str) -> dict[str, str]:
-    """Return the localities by path, or the errors."""
+    """Return the locality of each path, or its error."""
     answer = client.post("/v1/tape/archiveinfo", json={"paths": paths})
     assert answer.status_code == 200, answer.text
     return {one["path"]: one.get("locality") or one["error"] for one in answer.json()}
 
 
 def post(client: httpx.Client, path: str, *paths: str) -> httpx.Response:
-    """Call cancel or release with paths."""
+    """Call ``path``, which cancels or releases, with the file paths ``paths``."""
     return client.post(path, json={"paths": paths})
 
 
@@ -251,7 +251,7 @@ def test_files_are_staged_and_their_pins_end(start: Callable[..., Site]) -> None
 
 
 def entries(site: Site, fast: str) -> list[Json]:
-    """Return the staging entries of a fast copy."""
+    """Return the endpoint's staging entries for a path on the fast root."""
     with site.endpoint.client(subject="root") as client:
         return [one for one in client.stagings() if one.to == fast]
 

@@ -34,7 +34,7 @@ SOURCE, SINK = 0, 1
 
 
 def mint(here: Endpoint, there: Endpoint, id: str = "t", **more: Json) -> Json:
-    """Get a ticket of ``there`` for ``here``'s key."""
+    """Get a ticket of ``there`` that is valid for the key of ``here``."""
     body = {
         "transfer": id,
         "direction": "read",
@@ -48,7 +48,7 @@ def mint(here: Endpoint, there: Endpoint, id: str = "t", **more: Json) -> Json:
 
 
 def pull(there: Endpoint, ticket: Json, id: str = "t", path: str = "x.dat", **more: Json) -> Json:
-    """Write a request that fetches a file of ``there``."""
+    """Return a request that fetches a file of ``there`` with a ticket."""
     place = {name: ticket[name] for name in ("ticket", "key", "address")}
     place["url"] = there.place(path)
     return {"id": id, "sources": [place], "destination": {"url": f"/data/got-{id}"}, **more}

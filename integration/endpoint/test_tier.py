@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 
 def tier_of(**changes: Any) -> dict[str, Any]:  # noqa: ANN401 - keys of the configuration
-    """Return the configuration of the tier of these tests."""
+    """Return the configuration of the tests' tier, with these changes."""
     return {
         "name": "burst",
         "fast": ["fast"],
@@ -58,7 +58,7 @@ def buffer(start_endpoint: Callable[..., Endpoint]) -> Callable[..., Endpoint]:
 
 
 def fill(folder: Path, size: int, seed: int) -> dict[str, str]:
-    """Write the files of a version; return their checksums by name."""
+    """Write the files of a version. Return their checksums by name."""
     folder.mkdir(parents=True)
     sums = {}
     for index in range(3):
@@ -82,13 +82,13 @@ def write(
 
 
 def check(folder: Path, sums: dict[str, str]) -> None:
-    """Fail unless every file has its checksum."""
+    """Fail unless every file in a folder has its checksum."""
     for name, wanted in sums.items():
         assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == wanted, folder / name
 
 
 def metrics_of(endpoint: Endpoint) -> dict[str, float]:
-    """Return the metrics of an endpoint by name and labels."""
+    """Return the values of an endpoint's metrics, by name and labels."""
     answer = ask(endpoint, "GET", "/metrics", token=endpoint.token(subject="root"))
     assert answer.code == 200, answer
     lines = [line for line in answer.text.splitlines() if not line.startswith("#")]
@@ -96,12 +96,12 @@ def metrics_of(endpoint: Endpoint) -> dict[str, float]:
 
 
 def states(tier: Tier) -> dict[tuple[str, int], str]:
-    """Return the states by application and version."""
+    """Return the state of each version of a tier, by application and version."""
     return {(one.application, one.version): one.state for one in tier.versions}
 
 
 def one(tier: Tier, application: str, version: int) -> TierVersion:
-    """Return one version."""
+    """Return the version of an application in a tier."""
     (found,) = (
         one for one in tier.versions if (one.application, one.version) == (application, version)
     )
@@ -109,12 +109,12 @@ def one(tier: Tier, application: str, version: int) -> TierVersion:
 
 
 def settled(tier: Tier) -> bool:
-    """Return true if no version waits for its demotion."""
+    """Return true if a tier has versions, and none waits for its demotion."""
     return bool(tier.versions) and not {"written", "demoting"} & set(states(tier).values())
 
 
 def has_settled(tier: Tier, *, count: int) -> bool:
-    """Return true if all of this many versions are demoted."""
+    """Return true if a tier has ``count`` versions, and none waits for its demotion."""
     return settled(tier) and len(tier.versions) == count
 
 

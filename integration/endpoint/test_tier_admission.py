@@ -30,7 +30,7 @@ def tier(start_endpoint: Callable[..., Endpoint]) -> Callable[..., Endpoint]:
 
 
 def archive(endpoint: Endpoint, name: str, size: int) -> bytes:
-    """Write a file to the slow root; return its bytes."""
+    """Write a file to the slow root. Return its content."""
     data = scene.content(size, name)
     path = endpoint.root(name, root="slow")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -39,7 +39,7 @@ def archive(endpoint: Endpoint, name: str, size: int) -> bytes:
 
 
 def stage_in(client: Client, name: str) -> str:
-    """Stage a file in; return the id of the transfer."""
+    """Request to stage a file in. Return the id of the transfer."""
     staged = client.stage_in(StagingRequest(f"/slow/{name}"))
     assert staged.transfer is not None
     return staged.transfer

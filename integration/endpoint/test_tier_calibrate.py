@@ -28,7 +28,7 @@ SHORT = ["--size", "128MiB", "--time", "2s", "--rounds", "1"]
 
 @pytest.fixture
 def disks(tmp_path: Path) -> Iterator[tuple[loop.Disk, loop.Disk]]:
-    """Mount a fast and a slow file system."""
+    """Mount two file systems on loop devices. The tests limit their rates."""
     if loop.limits_reason():
         pytest.skip(loop.limits_reason())
     with (
@@ -39,7 +39,7 @@ def disks(tmp_path: Path) -> Iterator[tuple[loop.Disk, loop.Disk]]:
 
 
 def names(folder: Path) -> list[str]:
-    """Return the names in a folder, without that of the file system."""
+    """Return the names in a folder, without ``lost+found``."""
     return sorted(path.name for path in folder.iterdir() if path.name != "lost+found")
 
 

@@ -30,7 +30,7 @@ READ_MAX = 4 * MIB
 
 @contextlib.contextmanager
 def growing(folder: Path) -> Iterator[None]:
-    """Let an application write a version slowly."""
+    """Let an application write a version slowly until the context ends."""
     stop = threading.Event()
     folder.mkdir(parents=True)
 

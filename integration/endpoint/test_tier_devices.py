@@ -54,14 +54,14 @@ def disk(tmp_path: Path) -> Iterator[tuple[Path, Path, str]]:
 
 
 def begin(start: Callable[..., Endpoint], path: Path, **changes: object) -> Endpoint:
-    """Start an endpoint whose fast root is on the device."""
+    """Start an endpoint with a tier whose fast root is on the device."""
     roots = [Root("fast", {"tier": "fast", "path": str(path)}), Root("slow", {"tier": "slow"})]
     values = {"write_max": "40MiB", "write_min": "20MiB", "watermark": 1.0, **changes}
     return start("bb", roots=roots, config={"tier": [tier_of(**values)]})
 
 
 def limits() -> dict[str, int]:
-    """Return the limits of the cgroup by device."""
+    """Return the write limits in the cgroup, by device."""
     lines = [line.split() for line in LIMIT.read_text().splitlines()]
     return {device: int(rate) for device, rate in lines}
 

@@ -38,18 +38,18 @@ Sums = dict[tuple[str, int], dict[str, str]]
 
 
 class Folders(NamedTuple):
-    """The folders of the two roots."""
+    """The folders of the fast and the slow root."""
 
     fast: Path
     slow: Path
 
     def roots(self) -> list[Root]:
-        """Return the roots of an endpoint."""
+        """Return the roots of an endpoint for these folders."""
         pairs = (("fast", self.fast), ("slow", self.slow))
         return [Root(name, {"tier": name, "path": str(path)}) for name, path in pairs]
 
     def write(self, application: str, version: int, size: int) -> dict[str, str]:
-        """Write a version as an application does; return its checksums."""
+        """Write a version as an application does. Return its checksums."""
         folder = self.fast / application / str(version)
         sums = fill(folder, size, hash((application, version)))
         (folder / MARKER).write_bytes(b"")
@@ -58,7 +58,7 @@ class Folders(NamedTuple):
 
 @pytest.fixture
 def folders(tmp_path: Path) -> Folders:
-    """Make the folders of the two roots."""
+    """Make the folders of the fast and the slow root."""
     made = Folders(tmp_path / "fast", tmp_path / "slow")
     made.fast.mkdir()
     made.slow.mkdir()
@@ -66,7 +66,7 @@ def folders(tmp_path: Path) -> Folders:
 
 
 def digest(path: Path) -> str:
-    """Return the checksum of a file; an empty text if it does not exist."""
+    """Return the SHA-256 of a file, or an empty text if the file does not exist."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except (FileNotFoundError, NotADirectoryError):
@@ -83,7 +83,7 @@ def check_safe(folders: Folders, sums: Sums) -> None:
 
 
 def check_agreement(folders: Folders, sums: Sums, tier: Tier) -> None:
-    """Fail unless each row of the catalog says what the disks have."""
+    """Fail unless the catalog and the roots have the same versions."""
     assert states(tier).keys() == sums.keys()
     for (application, version), state in states(tier).items():
         below = Path(application) / str(version)
@@ -120,7 +120,7 @@ def fill_disk(file: Path) -> None:
 
 
 def has_row(tier: Tier, *, key: tuple[str, int]) -> bool:
-    """Return true if the catalog has the version."""
+    """Return true if the tier's catalog has the version."""
     return key in states(tier)
 
 
@@ -181,7 +181,7 @@ def test_an_endpoint_killed_at_any_moment_loses_nothing(
 
 
 def count_lines(audit: Path, text: str = "", after: int = 0) -> int:
-    """Return the number of lines with a text after the first lines."""
+    """Count the lines with ``text`` after the first ``after`` lines."""
     if not audit.exists():
         return 0
     lines = audit.read_text(encoding="utf-8", errors="replace").splitlines()[after:]

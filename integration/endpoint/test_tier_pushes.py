@@ -37,7 +37,7 @@ class Push:
         return self.client.mint_ticket(name, "write", [f"/fast/{name}"], self.source.key, **options)
 
     def start(self, name: str, ticket: Ticket, **more: Any) -> None:  # noqa: ANN401 - of a request
-        """Submit the push."""
+        """Submit the push of a file with a ticket."""
         place = Place(self.tier.place(name, root="fast"), ticket.ticket, ticket.key, ticket.address)
         self.driver.submit(Request(f"/data/{name}", place, id=name, **more))
 
@@ -53,13 +53,13 @@ class Push:
             time.sleep(0.1)
 
     def check(self, name: str, size: int) -> None:
-        """Fail unless the file has arrived."""
+        """Fail unless the fast root has the pushed file."""
         assert self.tier.root(name, root="fast").read_bytes() == scene.content(size, name)
 
 
 @pytest.fixture
 def push(start_endpoint: Callable[..., Endpoint]) -> Iterator[Push]:
-    """Start both endpoints."""
+    """Start an endpoint with a tier, and an endpoint that pushes to it."""
     tier = scene.start_tier(start_endpoint)
     source = start_endpoint("src", roots=[Root("data")])
     with contextlib.ExitStack() as stack:

@@ -43,7 +43,7 @@ def group(start_endpoint: Callable[..., Endpoint]) -> Callable[..., Endpoint]:
 
 
 def progress(tier: Tier) -> dict[tuple[str, int], list[str]]:
-    """Return the states of the replicas by application and version."""
+    """Return the states of each version's replicas, by application and version."""
     versions = tier.versions
     return {
         (each.application, each.version): [replica.state for replica in each.replicas]
@@ -52,7 +52,7 @@ def progress(tier: Tier) -> dict[tuple[str, int], list[str]]:
 
 
 def is_replicated(tier: Tier, count: int) -> bool:
-    """Return true if this many versions have all replicas."""
+    """Return true if the tier has ``count`` versions, and each has all replicas."""
     found = progress(tier)
     return len(found) == count and all(each == ["complete"] * 2 for each in found.values())
 

@@ -32,14 +32,14 @@ NAMES = ("fast1", "fast2")
 
 
 class Two(NamedTuple):
-    """The folders of two fast roots and of the slow root."""
+    """The folders of a tier's two fast roots and of its slow root."""
 
     fast1: Path
     fast2: Path
     slow: Path
 
     def start(self, start: Callable[..., Endpoint], **changes: object) -> Endpoint:
-        """Start an endpoint with a tier on the folders."""
+        """Start an endpoint with a tier on these folders."""
         roots = [
             Root("fast1", {"tier": "fast", "path": str(self.fast1)}),
             Root("fast2", {"path": str(self.fast2)}),
@@ -58,7 +58,7 @@ class Two(NamedTuple):
 
 @pytest.fixture
 def two(tmp_path: Path) -> Two:
-    """Make folders for the roots."""
+    """Make the folders of the roots."""
     made = Two(tmp_path / "fast1", tmp_path / "fast2", tmp_path / "slow")
     for folder in made:
         folder.mkdir()
@@ -98,18 +98,18 @@ def restart(client: Client, application: str) -> Staged:
 
 
 def is_state(wanted: dict[tuple[str, int], str]) -> Callable[[Tier], bool]:
-    """Return a condition: the versions have these states."""
+    """Return a function that checks whether a tier's versions have these states."""
     return lambda tier: states(tier) == wanted
 
 
 def check(folder: Path, sums: dict[str, str]) -> None:
-    """Fail unless a version is complete and has the right content."""
+    """Fail unless a folder has all files of a version with the right content."""
     for name, wanted in sums.items():
         assert digest(folder / name) == wanted, folder / name
 
 
 def show(endpoint: Endpoint) -> str:
-    """Return the description of the tier by the command line."""
+    """Return the output of ``dray tier show`` about the tier."""
     words = ("tier", "show", "burst", "--endpoint", endpoint.address)
     done = dray(*words, "--peer-key", endpoint.key, DRAY_TOKEN=endpoint.token())
     assert done.returncode == 0, done
@@ -191,7 +191,7 @@ def test_a_full_device_loses_only_its_own_caches(
 
 
 def swapped(wanted: dict[tuple[str, int], str]) -> dict[tuple[str, int], str]:
-    """Return the states with the versions a and b exchanged."""
+    """Return the states, with those of the versions a and b exchanged."""
     return {**wanted, ("a", 1): wanted["b", 1], ("b", 1): wanted["a", 1]}
 
 
@@ -313,7 +313,7 @@ def start_one(
 
 
 def put(folder: Path, application: str, version: int, size: int) -> dict[str, str]:
-    """Write a version below a fast root; return its checksums."""
+    """Write a version below a fast root. Return its checksums."""
     sums = fill(folder / application / str(version), size, hash((application, version)))
     (folder / application / str(version) / MARKER).write_bytes(b"")
     return sums

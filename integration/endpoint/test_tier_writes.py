@@ -31,12 +31,12 @@ def tier(start_endpoint: Callable[..., Endpoint]) -> Callable[..., Endpoint]:
 
 
 def is_demoted(tier: Tier, name: str) -> bool:
-    """Return true if the first version of an application has both copies."""
+    """Return true if version 1 of an application is on both roots."""
     return scene.state_of(tier, name, 1) == "demoted"
 
 
 def until(client: Client, job: str, fits: Callable[[WriteJob], bool]) -> WriteJob:
-    """Wait until a condition holds for a job."""
+    """Wait until ``fits`` accepts a write job. Return the job."""
     end = time.monotonic() + scene.END_SECONDS
     while True:
         found = client.write_job(job)
@@ -47,12 +47,12 @@ def until(client: Client, job: str, fits: Callable[[WriteJob], bool]) -> WriteJo
 
 
 def granted(client: Client, job: str) -> WriteJob:
-    """Wait until a job is granted."""
+    """Wait until a write job is granted. Return the job."""
     return until(client, job, lambda job: job.state == "granted")
 
 
 def put(endpoint: Endpoint, job: WriteJob, size: int) -> None:
-    """Write the version of a job, without a marker."""
+    """Write the version of a write job, without the marker."""
     root, _, below = job.path.lstrip("/").partition("/")
     folder = endpoint.root(below, root=root)
     folder.mkdir(parents=True)

@@ -42,7 +42,7 @@ def start_tier(start_endpoint: Callable[..., Endpoint], **changes: Any) -> Endpo
 
 
 def content(size: int, seed: str) -> bytes:
-    """Return the bytes of a file."""
+    """Return ``size`` bytes that depend on ``seed``."""
     block = (seed * 64).encode()
     return (block * (size // len(block) + 1))[:size]
 
@@ -56,7 +56,7 @@ def write(endpoint: Endpoint, application: str, version: int, size: int) -> None
 
 
 def until(client: Client, what: str, fits: Callable[[Tier], bool]) -> Tier:
-    """Wait until the tier is as wanted."""
+    """Wait until ``fits`` accepts the tier. Return the tier."""
     end = time.monotonic() + END_SECONDS
     while True:
         tier = client.tier("burst")
@@ -67,7 +67,7 @@ def until(client: Client, what: str, fits: Callable[[Tier], bool]) -> Tier:
 
 
 def state_of(tier: Tier, application: str, version: int) -> str | None:
-    """Return the state of a version, or None if the tier does not know it."""
+    """Return the state of a version, or None if the tier does not know the version."""
     for one in tier.versions:
         if (one.application, one.version) == (application, version):
             return one.state

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class TokenScene(NamedTuple):
-    """An endpoint that trusts an issuer of the tests."""
+    """An endpoint that trusts an issuer, and another issuer."""
 
     endpoint: Endpoint
     issuer: Issuer

@@ -34,8 +34,8 @@ __all__ = [
 
 Json: TypeAlias = Any
 
-#: Seconds without a query after which the program counts as dead. A program that was killed with
-#: SIGKILL sends no last message.
+#: Seconds after the program's last query, after which the endpoint cancels the transfer. A program
+#: that was killed with SIGKILL cannot cancel it.
 BOUND_SECONDS = 30
 STREAMS_MAX = 15
 #: Variables that name a file with the client's credential.
@@ -81,7 +81,7 @@ class UnknownArgument(ValueError):
 
 @dataclass(frozen=True)
 class Run:
-    """One parsed run of the program."""
+    """The parsed arguments and environment of one run of the program."""
 
     scheme: str
     source_host: str
@@ -221,7 +221,7 @@ def run_back(mapped: Mapped, source_root: str, destination_root: str) -> Run:
 
 
 def argv_of(run: Run) -> list[str]:
-    """Return the command line of a run."""
+    """Return the command line of a run, without the program."""
     algorithm = f"{run.algorithm}:{run.checksum}" if run.checksum else run.algorithm
     words = ["-C", algorithm] if algorithm else []
     words += [] if run.streams is None else ["-S", str(run.streams)]

@@ -34,7 +34,7 @@ examples:
 
 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m integration.errno_sweep",
         description="Fail each system call of a copy with each plausible errno, then run it again.",
@@ -57,7 +57,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def table(outcomes: Iterable[Outcome]) -> str:
-    """Write the results, a line for each kind of call."""
+    """Return a table of the results, with a line for each kind of call."""
     rows: dict[str, Counter[str]] = defaultdict(Counter)
     for outcome in outcomes:
         case = cases.parse(outcome.case)
@@ -76,7 +76,7 @@ def table(outcomes: Iterable[Outcome]) -> str:
 
 
 def main() -> int:
-    """Sweep; exit code 1 if a case has a fault."""
+    """Run the chosen cases. Return 1 if a case has a fault."""
     given = arguments()
     host.clean_up_when_ended()
     if given.list:

@@ -61,7 +61,7 @@ OPENS = ("open", "openat", "openat2")
 
 
 class Case(NamedTuple):
-    """One fault in one scene."""
+    """One fault in the copy of one scene."""
 
     scene: str
     fault: Fault
@@ -96,7 +96,7 @@ def parse(text: str) -> Case:
 
 
 def errnos(key: Key) -> tuple[int, ...]:
-    """Return the errnos with which a call may fail at its place."""
+    """Return the errnos with which a call on a kind of file may fail."""
     if key.place == SOCKET:
         return GONE
     found = ERRNOS.get(key.call, ANY)
@@ -108,7 +108,7 @@ def errnos(key: Key) -> tuple[int, ...]:
 
 
 def moments(count: int) -> list[int]:
-    """Return the first, the middle and the last of ``count`` calls."""
+    """Return the numbers of the first, the middle and the last of ``count`` calls."""
     return sorted({1, (count + 1) // 2, count})
 
 

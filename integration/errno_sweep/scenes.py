@@ -46,7 +46,7 @@ CALLS = Policy(seconds=20, tries=20, first_pause=0.05, longest_pause=0.5)
 
 @dataclass(frozen=True)
 class Ran:
-    """The end of a run."""
+    """The result of one run of a copy."""
 
     #: Exit code, or the code that corresponds to a transfer's state. None if the run hung.
     code: int | None
@@ -82,7 +82,7 @@ class Scene(Protocol):
         ...
 
     def copied(self) -> Path:
-        """Return the copied tree's top."""
+        """Return the path of the copied tree."""
         ...
 
     def end(self) -> None:
@@ -100,7 +100,7 @@ class Scene(Protocol):
 
 @dataclass
 class Data:
-    """The source, and an older version of it."""
+    """The source of the copies, and an older version of it."""
 
     folder: Path
     source: Path = field(init=False)
@@ -199,7 +199,7 @@ def _is_below(path: str, folder: str) -> bool:
 
 
 def judge_exit(ended: Ended, *, killed: bool) -> Ran:
-    """Check the end of ``dray cp``."""
+    """Return the result of a run of ``dray cp``, with its violations."""
     faults = []
     if "panicked" in ended.words:
         faults.append("a panic")
@@ -233,15 +233,15 @@ class Copy:
         self.supervisor = Supervisor(Places(data.source, self.sinks))
 
     def top(self) -> Path:
-        """Give the destination."""
+        """Return the destination folder."""
         return self.sinks / f"case{self.number}"
 
     def copied(self) -> Path:
-        """Give the copied tree's top."""
+        """Return the path of the copied tree."""
         return self.top() / "tree"
 
     def begin(self) -> None:
-        """Make the destination."""
+        """Make the destination folder in its initial state."""
         self.number += 1
         self.top().mkdir()
         if self.before == "older":
@@ -275,10 +275,10 @@ class Copy:
         shutil.rmtree(self.top(), ignore_errors=True)
 
     def renew(self) -> None:
-        """Do nothing: each run is a process of its own."""
+        """Do nothing, because each run is a process of its own."""
 
     def close(self) -> None:
-        """Stop answering."""
+        """Close the supervisor."""
         self.supervisor.close()
 
 
@@ -286,11 +286,11 @@ class OneFile(Copy):
     """``dray cp`` of one file on one host."""
 
     def __init__(self, bench: Bench, data: Data, name: str, options: Mapping[str, Any]) -> None:
-        """Prepare."""
+        """Store the arguments, with one file as the source."""
         super().__init__(bench, data.one_file("m/large"), name, options)
 
     def copied(self) -> Path:
-        """Give the copied file."""
+        """Return the path of the copied file."""
         return self.top() / self.data.source.name
 
 
@@ -315,7 +315,7 @@ class Served(Copy):
     """``dray cp`` with ``dray serve``. The supervisor observes one of the two processes."""
 
     def __init__(self, bench: Bench, data: Data, name: str, options: Mapping[str, Any]) -> None:
-        """Prepare; ``options`` also contains ``push`` and the ``victim``."""
+        """Store the arguments. ``options`` also has ``push`` and ``victim``."""
         super().__init__(bench, data, name, options)
         self.push: bool = options["push"]
         self.is_server: bool = options["victim"] == "server"
@@ -332,7 +332,7 @@ class Served(Copy):
         return self.server
 
     def begin(self) -> None:
-        """Make the destination, and start the server if it has died."""
+        """Make the destination folder, and start the server if it has ended."""
         super().begin()
         self._serve()
 
@@ -369,14 +369,14 @@ class Served(Copy):
             self.server.kill()
 
     def close(self) -> None:
-        """End the server."""
+        """End the server, and close the supervisor."""
         if self.server is not None:
             self.server.kill()
         super().close()
 
 
 class ThirdParty:
-    """A copy between two endpoints. The supervisor observes one of the two."""
+    """A copy between two endpoints. The supervisor observes one endpoint."""
 
     def __init__(self, bench: Bench, data: Data, name: str, options: Mapping[str, Any]) -> None:
         """Prepare; ``options`` contains ``push`` and the ``victim``, ``source`` or ``sink``."""
@@ -409,15 +409,15 @@ class ThirdParty:
         return self.sink if self.push else self.source
 
     def top(self) -> Path:
-        """Give the destination."""
+        """Return the destination folder."""
         return self.sinks / f"case{self.number}"
 
     def copied(self) -> Path:
-        """Give the copied tree's top."""
+        """Return the path of the copied tree."""
         return self.top() / "tree"
 
     def begin(self) -> None:
-        """Make the destination, and start endpoints that have died."""
+        """Make the destination folder, and start endpoints that have ended."""
         self.number += 1
         self._revive()
         self.top().mkdir()

@@ -32,7 +32,7 @@ SAID_LEFT = "dray log sweep"
 
 @dataclass
 class Outcome:
-    """The result of a case."""
+    """The result of a case, after both runs."""
 
     case: str
     #: True if the call happened in this run.
@@ -156,7 +156,7 @@ def sweep(
     *,
     kills: bool = True,
 ) -> Iterator[Outcome]:
-    """Run the chosen cases of these scenes, scene after scene."""
+    """Run the chosen cases of these scenes, one scene after the other."""
     data = Data(bench.folder / "data")
     later = Later(bench)
     for name in names:

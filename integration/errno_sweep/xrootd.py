@@ -119,15 +119,15 @@ class XrootdCopy:
         fresh.rename(self.script)
 
     def top(self) -> Path:
-        """Give the destination's folder."""
+        """Return the destination folder."""
         return self.sink.path(f"case{self.number}")
 
     def copied(self) -> Path:
-        """Give the destination."""
+        """Return the path of the copied file."""
         return self.top() / NAME
 
     def begin(self) -> None:
-        """Make the destination's folder, and start servers that have ended."""
+        """Make the destination folder, and start servers that have ended."""
         self.number += 1
         self.top().mkdir()
         give(self.top())

@@ -418,7 +418,7 @@ def garbage(port: socket.socket) -> None:
 
 
 def oversize(port: socket.socket) -> None:
-    """Claim a control frame of 4 GiB before any TLS."""
+    """Announce a control frame of 4 GiB before TLS."""
     port.sendall(b"DRAY\x01\x01\0\0" + struct.pack("<IBBHI", 0xFFFFFFFF, 1, 0, 0, 0) + bytes(4096))
 
 
@@ -427,7 +427,7 @@ def truncated(port: socket.socket) -> None:
 
 
 def absurd(port: socket.socket) -> None:
-    """Join as a stream with invalid numbers, as often as the listener permits."""
+    """Join a session as a stream, with invalid numbers."""
     body = b"\xff" * 52
     port.sendall(b"DRAY\x02\x01\0\0" + struct.pack("<IBBHI", len(body), 0x41, 0, 0, 0) + body * 50)
 

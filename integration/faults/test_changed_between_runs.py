@@ -95,7 +95,7 @@ class Broken:
 
 
 def flip(path: Path, at: int) -> None:
-    """Flip a bit without a change of size or time."""
+    """Flip a bit of a file. Its size and time do not change."""
     with path.open("r+b") as file:
         file.seek(at)
         byte = file.read(1)

@@ -42,7 +42,7 @@ WAYS = ["cp", "push", "pull"]
 
 @pytest.fixture(params=KINDS if IS_FULL else FEW)
 def volume(request: pytest.FixtureRequest, bench: Bench) -> Iterator[Lossy]:
-    """Return a file system on a disk that can lose data."""
+    """Yield a file system on a disk that can lose data."""
     if why := fuse_block.reason_to_skip(KINDS[request.param][0]):
         pytest.skip(why)
     with lossy(bench.folder / "disk", request.param) as made:
@@ -77,7 +77,7 @@ class Copy:
             self.server = self.bench.serve(top, listen=where)
 
     def start(self, *words: Word) -> Process:
-        """Start the command."""
+        """Start the copy with further options."""
         source, sink, peer = f"{self.source}", f"{self.sink}/large", list[Any]()
         if self.server is not None:
             peer = self.bench.peer(self.server)

@@ -41,7 +41,7 @@ HELD_SECONDS = 30.0
 
 @dataclass
 class Data:
-    """The data set."""
+    """The tree to copy."""
 
     source: Path
     wanted: dict[bytes, tree.Entry]
@@ -125,7 +125,7 @@ class Pair:
         return self.proxy.counted()[0 if self.push else 1]
 
     def check_identical(self) -> None:
-        """Fail unless everything has arrived, without additional files."""
+        """Fail unless the copied tree is identical, without leftovers of dray."""
         tree.assert_same(self.data.wanted, self.sink / "tree")
         assert tree.leftovers(self.sink) == []
 
@@ -141,7 +141,7 @@ def excess_allowed(data: Data, faults: int = 1) -> int:
 
 
 def whole_run(bench: Bench, data: Data, *, push: bool) -> float:
-    """Measure the duration of a copy without a fault."""
+    """Return the seconds of a copy without a fault."""
     pair = Pair(bench, data, push=push, name=f"whole-{push}")
     try:
         with pair.watch() as watcher:
@@ -307,7 +307,7 @@ def test_control_c_keeps_durable_data(bench: Bench, data: Data, times: int, push
 
 
 def interrupt(pair: Pair, after: int) -> Ended:
-    """Run the command and kill it in the middle."""
+    """Start the copy, and kill it when ``after`` bytes have been sent."""
     client = pair.start("--rate", "100MiB")
     pair.proxy.await_bytes(after)
     return client.kill()

@@ -43,7 +43,7 @@ BETWEEN = (Key("fdatasync", "log"), 2)
 
 
 def sort(path: str) -> str | None:
-    """Distinguish partial files and logs from other files."""
+    """Return the kind of a file: ``part``, ``log``, or None for other files."""
     name = PurePath(path).name
     if name.startswith(".dray-") and name.endswith(".part"):
         return "part"

@@ -36,7 +36,7 @@ WHERE = pytest.mark.parametrize("where", ["here", "there"])
 
 @pytest.fixture
 def source(bench: Bench) -> Path:
-    """Make three groups of files."""
+    """Make a folder with three groups of three files."""
     top = bench.folder / "source"
     top.mkdir()
     for group in range(3):

@@ -32,7 +32,7 @@ THREADS_ENOUGH = 40
 
 
 def counted(uid: int) -> int:
-    """Count the threads of a user, as the system does."""
+    """Return the number of threads of a user."""
     count = 0
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -86,7 +86,7 @@ def greet(address: str) -> None:
 
 
 def limit(somebody: list[str], server: Server, threads: int) -> None:
-    """Limit the threads of the server's user from now on."""
+    """Set the limit of threads for the user of a running server."""
     words = [*somebody, "prlimit", f"--pid={server.pid}", f"--nproc={threads}:"]
     subprocess.run(words, check=True)
 

@@ -75,7 +75,7 @@ def test_two_versions_are_not_mixed_under_the_final_name(
 
 
 def chmod(file: Path) -> None:
-    """Remove a permission."""
+    """Remove permissions of a file."""
     file.chmod(0o600)
 
 
@@ -85,7 +85,7 @@ def keep_checksum(file: Path) -> None:
 
 
 def link(file: Path) -> None:
-    """Add a hard link, as some snapshots do."""
+    """Add a hard link to a file, as some snapshots do."""
     os.link(file, f"{file}.linked")
 
 

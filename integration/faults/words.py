@@ -23,7 +23,7 @@ def explains(ended: Ended, *words: str) -> None:
 
 
 def failed(ended: Ended) -> dict[str, dict[str, str]]:
-    """Return the failed files of a report."""
+    """Return the failures in a report, by path."""
     return {failure["path"]: failure for failure in ended.report["files_failed"]}
 
 
@@ -45,7 +45,7 @@ def check_rest(source: Path, arrived: Path, *but: str) -> None:
 
 
 def works(bench: Bench, source: Path, words: list[Word], arrived: Path) -> Ended:
-    """Run a copy once more: now it must succeed, and leave no file of dray."""
+    """Run a copy again. Fail unless it succeeds and leaves no file of dray."""
     ended = bench.cp(*words).expect(SAFE)
     tree.assert_same(tree.describe(source), arrived)
     assert tree.leftovers(arrived.parent) == []

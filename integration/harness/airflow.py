@@ -110,7 +110,7 @@ def is_marked(pid: int, mark: str) -> bool:
 
 
 def marked(mark: str) -> list[int]:
-    """Find the living processes with a mark."""
+    """Find the ids of the living processes with a mark."""
     pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
     return [pid for pid in pids if is_marked(pid, mark)]
 
@@ -166,7 +166,7 @@ class Airflow:
         options: Mapping[str, str] | None = None,
         mark: str | None = None,
     ) -> None:
-        """Choose a port and secrets; start nothing yet."""
+        """Choose a port and secrets. No process starts yet."""
         self.folder = folder
         self.logs = folder / "processes"
         self.port = free_port()
@@ -244,7 +244,7 @@ class Airflow:
     # --- its processes ----------------------------------------------------------------------------
 
     def prepare(self) -> Airflow:
-        """Make the folder and an empty database."""
+        """Make the folder of this Airflow, with an empty database."""
         self.logs.mkdir(parents=True, exist_ok=True)
         (self.folder / "dags").mkdir(exist_ok=True)
         if not is_installed():
@@ -287,7 +287,7 @@ class Airflow:
         return done.stdout
 
     def start(self, *names: str) -> Airflow:
-        """Start components, by default all; return immediately."""
+        """Start components, by default all. Return before they are ready."""
         for name in names or COMPONENTS:
             self._running[name] = self._spawn(name, [name, *COMPONENTS.get(name, ())])
         return self
@@ -324,7 +324,7 @@ class Airflow:
         return ended
 
     def pid(self, name: str) -> int:
-        """Return the number of a component's main process."""
+        """Return the id of a component's main process."""
         return self._running[name].pid
 
     def kill(self, name: str) -> None:
@@ -373,7 +373,7 @@ class Airflow:
 
     @property
     def client(self) -> httpx.Client:
-        """Return a client of its REST API, logged in."""
+        """Client of Airflow's REST API, logged in as the administrator."""
         if self._client is None:
             credentials = {"username": "admin", "password": self.password}
             answer = httpx.post(f"{self.url}/auth/token", json=credentials, timeout=30)
@@ -410,7 +410,7 @@ class Airflow:
             time.sleep(POLL_SECONDS)
 
     def await_dags(self, *dag_ids: str, seconds: float = 120.0) -> None:
-        """Wait until DAGs are known and free of import errors."""
+        """Wait until Airflow knows these DAGs. Fail if a DAG file has an import error."""
 
         def known() -> bool:
             errors = self.ask("GET", "importErrors")["import_errors"]
@@ -422,7 +422,7 @@ class Airflow:
         self.wait_for(known, f"DAGs {', '.join(dag_ids)} are known", seconds)
 
     def trigger(self, dag_id: str, run_id: str, conf: Mapping[str, object] | None = None) -> Run:
-        """Start a run; wait until the DAG is known."""
+        """Start a run of a DAG as soon as Airflow knows the DAG."""
         self.await_dags(dag_id)
         body = {"logical_date": None, "dag_run_id": run_id, "conf": dict(conf or {})}
         self.ask("POST", f"dags/{dag_id}/dagRuns", body)
@@ -445,7 +445,7 @@ class Run:
         return str(self.airflow.ask("GET", self._path)["state"])
 
     def await_end(self, state: str = "success", seconds: float = 180.0) -> Run:
-        """Wait until the run has ended, and check its final state."""
+        """Wait until the run has ended. Fail unless its state is ``state``."""
         ended = ("success", "failed")
         found = self.airflow.wait_for(
             lambda: self.state if self.state in ended else "", f"{self} has ended", seconds
@@ -506,7 +506,7 @@ class Run:
         return found["value"]
 
     def clear(self, task_id: str, map_index: int = -1, **options: bool) -> None:
-        """Clear a task so that it runs again."""
+        """Clear a task, so that Airflow runs it again."""
         body = {
             "dry_run": False,
             "dag_run_id": self.run_id,

@@ -333,7 +333,7 @@ def _unmount(at: Path, flags: int) -> int:
 
 
 def attach_loop(file: Path) -> Path:
-    """Make ``file`` a loop device."""
+    """Attach ``file`` to a loop device. Return the device."""
     return Path(_must(["losetup", "--find", "--show", file]))
 
 
@@ -476,7 +476,7 @@ class FaultyDisk:
 def faulty_disk(
     folder: Path, kind: str = "ext4", size: int = 64 << 20, options: Sequence[str] = ()
 ) -> Iterator[FaultyDisk]:
-    """Return a mounted :class:`FaultyDisk`; close it at the end in any case."""
+    """Yield a mounted :class:`FaultyDisk`, and close it at the end."""
     disk = FaultyDisk(folder, kind, size, options)
     try:
         yield disk

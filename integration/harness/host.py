@@ -23,7 +23,7 @@ def clean_up_when_ended() -> None:
 
 
 def is_root() -> bool:
-    """Return true if this process has root's privileges."""
+    """Return true if this process runs as root."""
     return os.geteuid() == 0
 
 

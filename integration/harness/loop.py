@@ -29,7 +29,7 @@ SHUTDOWN = 0x8004587D
 
 
 def run(*words: str | Path) -> str:
-    """Run a command; return its output."""
+    """Run a command. Return its output."""
     done = subprocess.run(
         [str(word) for word in words], check=False, capture_output=True, text=True
     )
@@ -54,7 +54,7 @@ class Disk:
             file.write_text(f"{self._number} {rate}", encoding="utf-8")
 
     def unlimit(self) -> None:
-        """Remove the limits."""
+        """Remove the limits of reads and writes."""
         if BLKIO.is_dir():
             self.limit(0, 0)
 
@@ -104,7 +104,7 @@ def end(at: Path) -> None:
 
 @functools.cache
 def reason() -> str:
-    """Return why loop devices cannot be mounted here; an empty text if they can."""
+    """Return why loop devices cannot be mounted here, or an empty text if they can."""
     try:
         with tempfile.TemporaryDirectory() as folder, disk(Path(folder) / "try", 16 << 20):
             return ""

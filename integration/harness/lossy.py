@@ -35,7 +35,7 @@ KINDS = {
 
 
 def make_marked(path: Path, size: int, seed: int) -> None:
-    """Make a file whose every block begins with the mark."""
+    """Make a file in which each block begins with :data:`MARK`."""
     draw = random.Random(seed)
     with path.open("wb") as file:
         for _ in range(-(-size // BLOCK)):
@@ -101,7 +101,7 @@ class Lossy:
                 os.fsync(file.fileno())
 
     def remount(self) -> None:
-        """Drop every page that is not on the disk."""
+        """Remount the file system, so that the page cache has no data that the disk lacks."""
         self.disk.remount()
 
     def is_read_only(self) -> bool:
@@ -184,7 +184,7 @@ class Moment:
 
 @dataclass
 class Tally:
-    """The sums of a test's rounds."""
+    """Counts of the results of a test's rounds."""
 
     name: str
     rounds: int = 0
@@ -198,7 +198,7 @@ class Tally:
     left: list[str] = field(default_factory=list)
 
     def add(self, moment: Moment, lost: int, *, is_wrong: bool, left: Sequence[str]) -> None:
-        """Count a round, and print the result of the round."""
+        """Count a round, and print its result."""
         self.rounds += 1
         self.hit += lost > 0
         self.killed += moment.kills
@@ -209,7 +209,7 @@ class Tally:
         self.left += [f"{said}: {left} left"] if left else []
 
     def check(self) -> None:
-        """Print the sums, and fail if bytes were wrong or no round met the fault."""
+        """Print the counts. Fail if bytes were wrong, or if no round had a lost write."""
         print(
             f"rounds of {self.name}: {self.rounds}, with lost writes {self.hit}, "
             f"killed {self.killed}, remounted read-only {self.remounted}, "

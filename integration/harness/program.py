@@ -64,7 +64,7 @@ class Ended:
 
     @property
     def report(self) -> dict[str, Any]:
-        """The JSON object that ends the output."""
+        """The JSON object in the last line of the output."""
         lines = [line for line in self.out.splitlines() if line.strip()]
         assert lines, f"no report; exit code {self.code}; it said:\n{self.words}"
         report: dict[str, Any] = json.loads(lines[-1])
@@ -77,7 +77,7 @@ class Ended:
 
 
 class Process:
-    """A process that was started here, with its output in files."""
+    """A process that a test has started, with its output in files."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Process:
         cwd: Path | None = None,
         wrap: Sequence[str] = (),
     ) -> None:
-        """Start ``words`` with the prefix ``wrap``."""
+        """Start the command ``words`` with the prefix ``wrap``."""
         self.out_path = logs / f"{name}.out"
         self.log_path = logs / f"{name}.log"
         self.started = time.monotonic()
@@ -200,7 +200,7 @@ class Server(Process):
 
 @dataclass
 class Bench:
-    """The set-up of one test: a folder, the program, every started process."""
+    """What one test uses: a folder, the program, and all started processes."""
 
     folder: Path
     program: Path
@@ -208,7 +208,7 @@ class Bench:
     started: int = 0
 
     def __post_init__(self) -> None:
-        """Make the folders."""
+        """Make the folder of the logs, and the file with the token."""
         self.logs = self.folder / "logs"
         self.logs.mkdir()
         self.token = self.folder / "token"
@@ -227,7 +227,7 @@ class Bench:
         cwd: Path | None = None,
         wrap: Sequence[str] = (),
     ) -> Process:
-        """Start ``dray`` with these words."""
+        """Start ``dray`` with these arguments."""
         whole = [self.program, *words]
         process = Process(whole, self.logs, self._name(name), env=env, cwd=cwd, wrap=wrap)
         self.processes.append(process)
@@ -236,7 +236,7 @@ class Bench:
     def start_cp(
         self, *words: Word, env: dict[str, str] | None = None, wrap: Sequence[str] = ()
     ) -> Process:
-        """Start ``dray cp --json``."""
+        """Start ``dray cp --json`` with these arguments."""
         return self.start("cp", "--json", *words, name="cp", env=env, wrap=wrap)
 
     def start_slow_cp(self, *words: Word) -> Process:
@@ -252,7 +252,7 @@ class Bench:
         wrap: Sequence[str] = (),
         seconds: float = 120.0,
     ) -> Ended:
-        """Run ``dray cp --json``, and wait until the copy has ended."""
+        """Run ``dray cp --json`` with these arguments, and wait until the copy has ended."""
         return self.start_cp(*words, env=env, wrap=wrap).wait(seconds)
 
     def serve(
@@ -270,25 +270,25 @@ class Bench:
         return ["--token-file", self.token, "--peer-key", server.fingerprint]
 
     def close(self) -> None:
-        """End the processes that still run."""
+        """Kill all processes that still run."""
         for process in self.processes:
             process.kill()
 
 
 @dataclass
 class Way:
-    """A way to send a tree: the dialling end, the streams, with or without TLS."""
+    """A way to send a tree: the end that dials, the number of streams, TLS or not."""
 
     push: bool = True
     streams: int = 4
     is_clear: bool = False
 
     def __str__(self) -> str:
-        """Return the id of the way in names of tests."""
+        """Return the name of the way, which is part of the ids of tests."""
         direction = "push" if self.push else "pull"
         return f"{direction}-{'clear' if self.is_clear else 'tls'}-{self.streams}"
 
     def words(self) -> list[Word]:
-        """Return the options of ``cp``."""
+        """Return the options of ``dray cp`` for this way."""
         words: list[Word] = ["--streams", str(self.streams)]
         return [*words, "--clear-data"] if self.is_clear else words

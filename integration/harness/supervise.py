@@ -125,7 +125,7 @@ NAMES = {call.number: name for name, call in CALLS.items()}
 
 
 class Key(NamedTuple):
-    """A counted combination: a call on a kind of file."""
+    """What is counted: a system call on a kind of file."""
 
     call: str
     place: str
@@ -137,7 +137,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Fault:
-    """A call that fails, and its error."""
+    """A system call that fails, and its errno."""
 
     key: Key
     #: Number of the call among the calls of its kind, from 1.
@@ -149,7 +149,7 @@ class Fault:
 
     @property
     def name(self) -> str:
-        """The errno's name."""
+        """Name of the errno, or KILL."""
         return "KILL" if self.code == KILL else errno.errorcode[self.code]
 
     def __str__(self) -> str:
@@ -169,7 +169,7 @@ def reason_to_skip() -> str | None:
 
 
 class Supervisor:
-    """Answers for every program started with :attr:`wrap`."""
+    """Decides about the system calls of each program started with :attr:`wrap`."""
 
     def __init__(self, sort: Callable[[str], str | None]) -> None:
         """Listen for programs.
@@ -286,7 +286,7 @@ class Supervisor:
         os.close(listener)
 
     def _decide(self, name: str, task: int, pid: int, arguments: list[int]) -> int:
-        """Return the errno of a call, 0 to let it continue."""
+        """Return the errno with which a call fails, or 0 to let it continue."""
         if not name:
             return 0
         try:

@@ -24,7 +24,7 @@ LOAD_WORD, JUMP_EQUAL, RETURN = 0x20, 0x15, 0x06
 
 
 def install(calls: list[int]) -> int:
-    """Install the filter; return its listener."""
+    """Install the seccomp filter. Return the listener of the filter."""
     program = [(LOAD_WORD, 0, 0, 0)]
     # Each jump leads to the last instruction, over the other comparisons and the ALLOW.
     program += [(JUMP_EQUAL, len(calls) - index, 0, call) for index, call in enumerate(calls)]
@@ -43,7 +43,7 @@ def install(calls: list[int]) -> int:
 
 
 def main(words: list[str]) -> None:
-    """Become the program."""
+    """Install the filter, send its listener to the supervisor, and become the program."""
     path, numbers, _, *program = words
     link = socket.socket(socket.AF_UNIX)
     link.connect(path)

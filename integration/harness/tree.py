@@ -34,7 +34,7 @@ class Entry:
 
 
 def hash_file(path: bytes | Path) -> bytes:
-    """Compute the SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     total = hashlib.sha256()
     block = memoryview(bytearray(MIB))
     with open(path, "rb", buffering=0) as file:
@@ -125,7 +125,7 @@ def assert_same(wanted: dict[bytes, Entry], top: Path) -> None:
 
 
 def leftovers(top: Path) -> list[str]:
-    """List dray's own files below a folder."""
+    """List dray's own files and folders below a folder."""
     return sorted(
         os.path.join(folder, name)
         for folder, folders, files in os.walk(top)
@@ -135,7 +135,7 @@ def leftovers(top: Path) -> list[str]:
 
 
 def make_file(path: Path, size: int, seed: int) -> None:
-    """Write ``size`` bytes that do not compress."""
+    """Write ``size`` random bytes, which do not compress."""
     chance = random.Random(seed)
     with path.open("wb") as file:
         left = size
@@ -194,8 +194,8 @@ def make_tree(top: Path, files: int, seed: int) -> None:
     deep.mkdir(parents=True)
     (deep / "bottom").write_bytes(b"reached")
     (top / "empty").mkdir()
-    # Set the times of folders last and from the bottom, because a new entry changes a folder's
-    # time.
+    # Set the times of folders last, the deepest folder first, because a new entry changes the
+    # time of its folder.
     for folder in sorted(folders[1:], key=lambda path: -len(path.parts)):
         times = chance.randrange(1, 2**31) * 10**9 + chance.randrange(10**9)
         folder.chmod(chance.choice((0o755, 0o750, 0o700)))

@@ -25,7 +25,7 @@ class Content:
 
 
 class Watcher(threading.Thread):
-    """Lists a tree repeatedly; use as a context, then check :attr:`violations`."""
+    """Checks a tree repeatedly while its context lasts. Then read :attr:`violations`."""
 
     def __init__(self, top: Path, allowed: dict[bytes, set[Content]]) -> None:
         """Watch below ``top``; ``allowed`` holds the permitted contents by relative path."""
@@ -47,7 +47,7 @@ class Watcher(threading.Thread):
         }
 
     def run(self) -> None:
-        """Check until the context ends, and once more."""
+        """Check all files repeatedly until the context ends, and then once more."""
         while not self.is_over.is_set():
             self._check_all()
             time.sleep(0.002)

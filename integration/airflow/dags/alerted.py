@@ -19,7 +19,7 @@ with DAG("alerted", schedule=None, catchup=False, deadline=ALERTS):
 
     @task
     def work(**context: Any) -> None:  # noqa: ANN401 - Airflow's context
-        """Take longer than the deadline permits."""
+        """Work for longer than the deadline permits."""
         time.sleep(context["dag_run"].conf["seconds"])
 
     move = DrayTransferOperator(

@@ -66,7 +66,7 @@ with DAG("move_mapped", schedule=None, catchup=False):
 
     @task(retries=3, retry_delay=timedelta(seconds=1))
     def shards(params: dict[str, Any] | None = None, **context: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - Airflow's context
-        """Return each shard's part of the arguments."""
+        """Return source and destination of each shard."""
         conf = context["dag_run"].conf
         return [
             {
@@ -83,7 +83,7 @@ with DAG("move_contended", schedule=None, catchup=False):
 
     @task
     def ways(**context: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - Airflow's context
-        """Return each shard twice, once for each endpoint."""
+        """Return each shard twice, with a different connection each time."""
         conf = context["dag_run"].conf
         return [
             {
@@ -131,7 +131,7 @@ with DAG("move_shards", schedule=None, catchup=False):
 
     @task
     def patterns(**context: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - Airflow's context
-        """Return each shard's files."""
+        """Return the pattern of the files of each shard."""
         return [{"include": [pattern]} for pattern in context["dag_run"].conf["patterns"]]
 
     DrayTransferOperator.partial(

@@ -10,7 +10,7 @@ from airflow.sdk import dag, task
 
 @dag(dag_id="plain", schedule=None, catchup=False)
 def plain() -> None:
-    """Add, and wait."""
+    """Define two tasks: the first one adds, and then the second one waits."""
 
     @task
     def add(params: dict[str, Any] | None = None) -> int:

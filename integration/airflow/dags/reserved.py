@@ -14,7 +14,7 @@ with DAG("reserved", schedule=None, catchup=False):
 
     @task(retries=0)
     def compute(**context: Any) -> None:  # noqa: ANN401 - Airflow's context
-        """Fail if the run's conf says so; otherwise take a while."""
+        """Fail if the run's conf says so. Otherwise work for the seconds in the conf."""
         if context["dag_run"].conf.get("fails"):
             raise RuntimeError("the detector is off")
         time.sleep(context["dag_run"].conf.get("seconds", 0))

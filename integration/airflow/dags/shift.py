@@ -68,7 +68,7 @@ with DAG("shift", schedule=None, catchup=False):
 
     @task
     def report() -> None:
-        """Make a report."""
+        """Work for two seconds, in place of making a report."""
         time.sleep(2)
 
     computed = expect(reconstruct(), timedelta(seconds=6))
