@@ -146,7 +146,7 @@ def keep_checksum(path: Path) -> None:
     with contextlib.suppress(OSError):
         os.getxattr(path, "user.XrdCks.adler32")
         return
-    # If the file system keeps no attributes, the server computes it on request.
+    # If the file system keeps no attributes, the server computes the checksum on request.
     with contextlib.suppress(OSError):
         set_checksum(path, adler32(path))
 

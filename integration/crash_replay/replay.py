@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #: Bytes that the disk writes as a whole, so that a torn write ends at a multiple of this size. With
 #: units of 512 bytes, XFS cannot replay its own journal.
 SECTOR = 4096
-#: Minimum number of writes between two flushes for which subsets are drawn.
+#: An interval between two flushes is long if it has at least this many writes.
 WIDE = 3
 #: Ways to draw a subset of the writes after the last flush.
 SHAPES = ("none", "all", "some", "reordered", "torn")

@@ -24,7 +24,7 @@ __all__ = ["Answer", "ask", "bearer", "dial", "dray", "query", "shipped_program"
 
 Json: TypeAlias = Any
 SECONDS = 60.0
-#: fields of an error (docs/reference/api.md)
+#: Fields of an error (docs/reference/api.md).
 FIELDS = {"kind", "status", "end", "operation", "file", "cause", "remedy", "message"}
 
 

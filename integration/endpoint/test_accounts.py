@@ -33,7 +33,7 @@ pytestmark = [
 
 Json: TypeAlias = Any
 MIB = tree.MIB
-#: Account by subject.
+#: Name of the local account of each subject.
 ACCOUNTS = {"alice": "nobody", "bob": "games"}
 #: Id of a user that does not exist.
 STRANGER = 54_321
@@ -135,7 +135,7 @@ def test_private_files_of_others_are_neither_read_nor_written(scene: AccountScen
     shut.mkdir(exist_ok=True)
     os.chown(shut, STRANGER, STRANGER)
     shut.chmod(0o755)
-    # Read a file without permission: within the endpoint, and from the endpoint.
+    # Copy a file that the account may not read: within `a`, and from `a` to `b`.
     with scene.a.client() as here:
         here.submit(Request(["/data/secret"], "/data/open/stolen", id="within"))
         done = here.wait("within", timeout_seconds=60)
@@ -148,7 +148,7 @@ def test_private_files_of_others_are_neither_read_nor_written(scene: AccountScen
         there.submit(Request([far], "/data/stolen", id="out"))
         done = there.wait("out", timeout_seconds=60)
     assert (done.state, done.error and done.error.kind) == ("failed", "permission_denied"), done
-    # Write without permission.
+    # Alice's account may not write into the folder `shut`.
     pull(scene, "alice", "shut/new")
     done = ended(scene, "alice", "shut/new")
     assert (done.state, done.error and done.error.kind) == ("failed", "permission_denied"), done

@@ -58,7 +58,7 @@ def test_a_refused_session_of_a_known_owner_is_logged_by_name(
     # The line has the path as requested, because the path could not be parsed.
     assert refused[1]["paths"] == ["none/x"]
     assert "turned_away" not in log.read_text(encoding="utf-8")
-    # An unknown token.
+    # A token without its end is invalid.
     ended = dray("cp", endpoint.place("x.dat"), tmp_path / "got", *options, DRAY_TOKEN=narrow[:-9])
     assert ended.returncode != 0, ended
     assert [line["error"]["kind"] for line in lines_of(log, "turned_away")] == ["unauthorized"]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 Json: TypeAlias = Any
-#: Interval at which an endpoint checks for a new revocation list, with a margin.
+#: Maximum seconds until an endpoint uses a new revocation list, with a margin.
 RELOAD_SECONDS = 10.0
 SERVER = """\
 basicConstraints = critical,CA:FALSE

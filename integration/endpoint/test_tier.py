@@ -275,7 +275,7 @@ def test_a_staged_out_version_belongs_to_the_tier(buffer: Callable[..., Endpoint
         tier = until(client, "demoted", lambda tier: states(tier) == {("sim", 3): "demoted"})
         version = one(tier, "sim", 3)
         assert (version.transfer, version.mtbf_seconds) == (staged.transfer, 1234)
-        # Ten of these versions fit into a period of 600 s.
+        # At one version per 60 s, the application writes ten versions in the period of 600 s.
         tier = until(client, "measured", lambda tier: tier.versions[0].bytes == 3 * MIB)
         until(client, "expected", lambda tier: tier.dwpp == 30 * MIB)
         assert client.stage_in(StagingRequest(application="sim")).hit

@@ -83,7 +83,7 @@ def test_writes_are_limited_through_the_cgroup(
         print(f"{rate:.1f} MiB/s of {WRITE_MAX / MIB:.0f} MiB/s")
         assert rate < 1.2 * WRITE_MAX / MIB
     endpoint.stop()
-    # The applications stay unlimited without the endpoint.
+    # The stopped endpoint leaves no limit for the applications.
     assert number not in limits()
 
 

@@ -153,7 +153,8 @@ def test_a_job_waits_for_space_and_one_larger_than_the_tier_is_refused(
             client.request_write("burst", WriteRequest("a", 1, MIB, period_seconds=1))
         scene.write(endpoint, "sim", 1, 20 * MIB)
         scene.until(client, "known", lambda tier: scene.state_of(tier, "sim", 1) is not None)
-        # The job is hotter than the version on the tier, so it does not bypass the tier.
+        # The job's application fails more often than that of the version on the tier, so the job
+        # does not bypass the tier.
         request = WriteRequest("a", 1, 16 * MIB, mtbf_seconds=60)
         job = client.request_write("burst", request)
         found = until(client, job.id, lambda job: "not yet demoted" in (job.reason or ""))
@@ -238,7 +239,8 @@ def test_the_order_of_victims_and_the_bypass_follow_the_configuration(
 ) -> None:
     endpoint = tier(order="fifo", bypass={"ratio": 0.9}, prior_mtbf=100, prior_weight=2.0)
     with endpoint.client() as client:
-        # With FIFO, the first version goes first, although its application fails most often.
+        # With the order `fifo`, the older version of `a` leaves the fast root, although `a` fails
+        # most often.
         for name, mtbf in (("a", 50), ("b", 5_000)):
             request = WriteRequest(name, 1, 12 * MIB, mtbf_seconds=mtbf)
             job = granted(client, client.request_write("burst", request).id)
