@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 NEAR, FAR = "10.79.0.1", "10.79.0.2"
 MB = 1e6
 SAMPLE_SECONDS = 0.1
-#: Seconds after which the slow start of a connection is over. The steady rate is measured from then
-#: on.
+#: Seconds after which the slow start of a connection is over. The measurement of the steady rate
+#: starts at this time.
 STEADY_SECONDS = 5.0
 #: The steady rate is measured until this fraction of the bytes has arrived, because the last bytes
 #: cannot fill the path.

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 FILES = 40
-#: Rate by the fraction of the data that is sent before the fault. With the lower rate, the copy
-#: still runs after the connection was given up. With the higher rate, it ends long before.
+#: Rate of the copy, by the fraction of the data that is sent before the fault. At the lower rate,
+#: the copy still runs when the connection is given up. At the higher rate, it ends long before.
 RATES_BYTES_PER_SECOND = {0.3: 2 * tree.MIB, 0.9: 10 * tree.MIB}
 #: Maximum number of bytes that are sent again. Two objects and the socket buffers of one connection
 #: hold less.

@@ -33,7 +33,7 @@ def large(bench: Bench) -> Path:
 
 
 def test_a_file_beyond_the_limit_of_files_fails_by_name(bench: Bench, large: Path) -> None:
-    """RLIMIT_FSIZE: its signal SIGXFSZ must not end the program."""
+    """Exceed RLIMIT_FSIZE: the signal SIGXFSZ must not end the program."""
     sink = bench.folder / "sink"
     words: list[Word] = ["-r", large, f"{sink}/", "--reflink", "never"]
     ended = bench.cp(*words, wrap=["prlimit", f"--fsize={LARGE // 2}"]).expect(1)
@@ -98,7 +98,7 @@ def test_a_slow_rate_still_makes_progress(bench: Bench) -> None:
 
 def test_a_copy_under_nohup_outlives_the_terminal(bench: Bench, large: Path) -> None:
     """Under ``nohup`` the program ignores SIGHUP; without it, SIGHUP stops the copy."""
-    # The copy without `nohup` is so slow that it runs when SIGHUP is sent, on any host.
+    # Without `nohup`, the rate is so low that the copy still runs when SIGHUP is sent.
     for wrap, code, rate in ((["nohup"], 0, "12MiB"), ([], 5, "2MiB")):
         sink = bench.folder / f"sink-{code}"
         words: list[Word] = [large / "large", f"{sink}/", "--rate", rate, "--reflink", "never"]
@@ -119,7 +119,7 @@ def test_unwritable_output_is_reported(bench: Bench, large: Path) -> None:
 
 
 def test_a_server_out_of_sockets_reports_it_and_recovers(bench: Bench) -> None:
-    """RLIMIT_NOFILE: the log must give the reason why callers wait for an answer."""
+    """Reach RLIMIT_NOFILE: the server's log must tell why callers wait for an answer."""
     sink = bench.folder / "sink"
     sink.mkdir()
     server = bench.serve(sink, wrap=["prlimit", "--nofile=40"])
