@@ -45,8 +45,8 @@ impl StageClock {
         times
     }
 
-    /// Returns true if the profile is due to be sent to the other end, at most once per interval.
-    /// Call this with each input.
+    /// Returns true at most once per [`REPORT_INTERVAL`]: the profile must then be sent to the
+    /// other end. Call this with each input.
     pub(crate) fn is_report_due(&mut self, now: Time) -> bool {
         let is_due = self.stage.is_some() && now.since(self.reported_at) >= REPORT_INTERVAL;
         if is_due {

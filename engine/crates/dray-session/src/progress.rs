@@ -68,9 +68,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Returns the number of files that are durable under their final names. This transfer or an
-    /// earlier run has made them durable. Skipped files are not counted, because this transfer did
-    /// not write them.
+    /// Returns the number of files that are durable under their final names. Skipped files do not
+    /// count, because the transfer did not write them.
     #[must_use]
     pub const fn files_safe(&self) -> u64 {
         match self.keeps_nothing {
@@ -89,8 +88,8 @@ impl Progress {
     }
 }
 
-/// Durable bytes that this attempt did not send. The counts are those of one session, or the sums
-/// over all sessions of an attempt.
+/// Durable bytes that an attempt found at the sink and did not send, in one session or in all its
+/// sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Found {
     /// Bytes that an earlier run made durable.
@@ -100,15 +99,14 @@ pub struct Found {
 }
 
 impl Found {
-    /// Adds the counts of a session to the sums of its attempt. `self` are the counts of the
-    /// session, `before` are the sums before the session, and `sent` is the number of bytes that
-    /// earlier sessions of the attempt sent. Bytes that earlier sessions found or sent are not
-    /// counted again. All other bytes that this session found count as resumed or adopted: either
-    /// an earlier attempt made them durable, or a session sent them and was killed before it
-    /// recorded their number.
+    /// Returns the sums of an attempt after a session. `self` are the counts of this session,
+    /// `before` are the sums before the session, and `sent` is the number of bytes that earlier
+    /// sessions of the attempt sent. Bytes that earlier sessions found or sent are not counted
+    /// again. All other found bytes count as resumed or adopted, also bytes that a killed session
+    /// sent and did not record.
     ///
-    /// So, apart from holes and skipped files, the number of durable bytes is at most sent +
-    /// resumed + adopted. The difference is the number of bytes sent more than once.
+    /// The sent, resumed and adopted bytes together are at least the durable bytes, apart from
+    /// holes and skipped files. The difference is the number of bytes sent more than once.
     #[must_use]
     pub fn after(self, before: Self, sent: u64) -> Self {
         let known = before

@@ -56,8 +56,8 @@ enum Phase {
     Ended,
 }
 
-/// A target is congested if [`Congestion::bound`] is below this value. Credit already limits the
-/// amount in transit, so the sink only distinguishes congested from not congested.
+/// A target is congested if [`Congestion::bound`] is below this value. The sink needs no finer
+/// distinction, because credit limits the amount in transit.
 const CONGESTED_OR_NOT: u32 = 2;
 
 /// The sink's state machine. The documentation of the crate describes its interface.
@@ -181,8 +181,8 @@ impl Sink {
         self.runs
     }
 
-    /// Returns true if the session has ended or is about to end early. The sink then publishes no
-    /// further file, so the runtime need not finish work that only prepares a publication.
+    /// Returns true if the session has ended or will end early. The sink then publishes no further
+    /// file, so the runtime may abandon work that only prepares a publication.
     #[must_use]
     pub const fn is_stopping(&self) -> bool {
         matches!(self.phase, Phase::Stopping { .. } | Phase::Ended)
@@ -349,8 +349,7 @@ impl Sink {
                 | Message::Cancel { .. }
         );
         if is_work && !matches!(self.phase, Phase::Moving) {
-            // The session is already stopping, or the verdict is fixed, so there is nothing to
-            // cancel.
+            // The session is stopping, or all its entries are closed, so ignore further work.
             return;
         }
         let is_listing = matches!(
@@ -466,8 +465,8 @@ impl Sink {
     }
 
     fn on_leave(&mut self, error: Error) {
-        // After the last file, the sink only waits for a message of the other end. This wait is
-        // short, so the sink does not end the session, although this end is about to stop.
+        // The session is already stopping, or all its entries are closed. The remaining steps take
+        // little time, so let the session finish.
         if !matches!(self.phase, Phase::Moving) {
             return;
         }

@@ -263,8 +263,8 @@ fn finished_source_counts_as_verdict_stage() {
     clocked.wait(40);
     let end = Message::ListEnd { entries: 0 };
     clocked.step(Input::Message(PEER, end));
-    // The source sent its profile before the end of the listing, so this profile does not contain
-    // the waits after the end.
+    // The source sent its profile before the end of the listing. The sink cannot compute the wait
+    // for the verdict from this profile.
     clocked.step(Input::VerdictStored(Ok(())));
     assert_eq!(clocked.sink.progress().profile.source, times);
 

@@ -234,8 +234,8 @@ fn file_that_fails_before_its_sync_is_closed_before_its_blocks_are_answered() {
     };
     assert!(effects.iter().any(is_failure), "{effects:?}");
     assert_eq!(states(&effects), []);
-    // The group's remaining blocks are answered only now. The source counts no bytes of a closed
-    // file (`source.rs`).
+    // Only now does the sink answer the other blocks of the group. The source counts no bytes of
+    // a closed file (`source.rs`).
     let effects = step(&mut sink, Input::Logged(Ok(())));
     assert_eq!(states(&effects), [(BlockId(0), BlockState::Durable)]);
     assert_eq!(sink.progress().bytes_durable, 0);

@@ -326,7 +326,8 @@ fn verdict_with_an_open_entry_is_refused() {
 
 #[test]
 fn close_before_durable_bytes_is_refused() {
-    // The file is too large for a pack, so its publication does not make it durable.
+    // The file is too large for a pack, so its object must be durable before the sink publishes the
+    // file.
     let large = |state: Option<BlockState>| {
         let mut source = with_pack(2);
         if let Some(state) = state {
@@ -427,8 +428,8 @@ fn verdict_must_match_the_closed_entries() {
             )
         );
         assert_eq!(broken(&verdict(&mut done(is_driver), ONE_FILE)), None);
-        // A sink that is the driver may have other sources too. So the totals of this sink may be
-        // higher than those of this source.
+        // A sink that is the driver may have other sources too, so its totals may be higher than
+        // those of this source.
         let effects = verdict(&mut done(is_driver), more);
         assert_eq!(broken(&effects).is_some(), is_driver);
     }

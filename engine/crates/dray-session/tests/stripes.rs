@@ -242,8 +242,8 @@ fn is_on_one_target(layout: &Layout, range: ByteRange, target: TargetId) -> bool
 }
 
 proptest! {
-    /// The units are at least a sixteenth of the requested object size, so the bounds permit that
-    /// objects follow the stripes of both ends.
+    /// The units are at least a sixteenth of the requested object size, which is the minimum size
+    /// of an object. So objects can follow the stripes of both ends.
     #[test]
     fn no_object_crosses_a_border_of_either_end(
         size in OBJECT + 1..12_000,
@@ -317,7 +317,7 @@ fn layouts_over_the_memory_limit_become_single() {
         let targets = (0..stripes).map(|stripe| TargetId(stripe as u32 % 6));
         Layout::of_stripes(64, targets)
     };
-    // One file takes 128 KiB at each end. The limit is 64 MiB.
+    // The layout of one file takes 128 KiB at each end. The limit for all layouts is 64 MiB.
     let mut steps = 0;
     for index in 0..600u64 {
         let mut entry = entry(size);

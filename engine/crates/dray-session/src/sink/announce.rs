@@ -38,7 +38,7 @@ impl Sink {
         }
     }
 
-    /// Stores the steps of layouts until the source announces their files.
+    /// Stores the `Layout::step` of each file until the source announces the file.
     pub(super) fn on_stripes(&mut self, peer: PeerId, steps: Vec<(FileIndex, u64)>) {
         let most = self.config.live_entries_max as usize;
         let Some(known) = self.peers.get_mut(&peer) else {
@@ -57,7 +57,7 @@ impl Sink {
         }
     }
 
-    /// Returns the step of the source's layout of an entry. Zero if the source has sent no step.
+    /// Returns the `Layout::step` of an entry at the source; zero if the source has sent none.
     fn take_step(&mut self, peer: PeerId, told: FileIndex) -> u64 {
         let known = self.peers.get_mut(&peer);
         known
@@ -161,8 +161,8 @@ impl Sink {
         }
     }
 
-    /// Returns the reason why this sink refuses the name or the kind of an entry in every folder.
-    /// Returns `None` for an acceptable entry.
+    /// Returns the reason why this sink refuses the name or the kind of an entry, whatever its
+    /// folder. Returns `None` for an acceptable entry.
     fn refuse_entry(&self, entry: &Entry) -> Option<Error> {
         if entry.name.is_reserved() {
             let error = Error::new(ErrorKind::InvalidName, End::Sink, "accept the name")

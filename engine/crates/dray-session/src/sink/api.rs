@@ -33,8 +33,7 @@ pub struct Config {
     /// Paths that the transfer may write, each with everything below it. An empty list allows any
     /// path.
     pub claims: Vec<RelPath>,
-    /// Precision of modification times in nanoseconds, taken from the end with the coarser
-    /// precision.
+    /// Precision of modification times in nanoseconds: the coarser precision of the two ends.
     pub precision_nanoseconds: u32,
     /// For a store that writes files in order: maximum number of objects of one file in transit.
     /// `None` for a store with random writes.
@@ -45,11 +44,11 @@ pub struct Config {
     pub sync_group_bytes: u64,
     /// Maximum time between writing data and the start of its sync.
     pub sync_interval: Duration,
-    /// Number of the driver's attempt. After a lost connection, the driver makes a new attempt,
-    /// with a new session. The sink ignores a CANCEL for another attempt.
+    /// Number of the driver's try. After a lost connection, the driver starts a new try with a new
+    /// session. The sink ignores a CANCEL for another try.
     pub attempt: u32,
-    /// True if this end is the driver. In this case no other end needs the verdict, so the sink
-    /// does not wait until the source has stored the verdict.
+    /// True if this end is the driver. No other end then needs the verdict, so the sink does not
+    /// wait until the source has stored the verdict.
     pub is_driver: bool,
 }
 
@@ -63,7 +62,7 @@ pub struct BlockKey {
 }
 
 /// A path to inspect, or an entry to create. The item of a folder precedes the items of its
-/// contents, and the runtime handles items in order.
+/// contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InspectItem {
     /// Index of the entry.
@@ -106,7 +105,7 @@ pub struct Existing {
     pub mode: Option<u32>,
 }
 
-/// Contents of a valid log about one file.
+/// Records of one file in a valid log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resume {
     /// Durable ranges, with their checksums.
@@ -153,8 +152,8 @@ pub struct WritePart {
     pub small: Option<(RelPath, Metadata)>,
 }
 
-/// An item to make durable. The folder entry of a partial file, and folder entries above it that
-/// this session created, become durable with the item.
+/// An item to make durable. With a partial file, its folder entry becomes durable, and so do the
+/// folder entries above it that this session created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SyncItem {
     /// Data of a prepared partial file.
@@ -268,8 +267,8 @@ pub enum Input {
         /// True if partial files and the log must be deleted.
         purge: bool,
     },
-    /// Sets the rate limit of this end for all sources together, in bytes per second. Each source
-    /// also has its own limit; the lower limit applies.
+    /// Sets the rate limit of this end in bytes per second, for all sources together. `None`
+    /// removes the limit. A source also obeys its own limit if that is lower.
     SetRate(Option<u64>),
     /// Sets the maximum number of streams that each source uses for new objects, at least 1.
     /// Objects that are on other streams still arrive.
@@ -322,8 +321,8 @@ pub enum Effect {
     Free(BufferId),
     /// Make all items durable.
     Sync(Vec<SyncItem>),
-    /// Append records to the log. Answer when the records are as durable as the log promises. The
-    /// log's tenure, which is the record of its current holder, contains this promise.
+    /// Append records to the log. Answer when the records have the durability that the log's tenure
+    /// (the record of its current holder) states.
     Log {
         /// The records.
         records: Vec<LogRecord>,

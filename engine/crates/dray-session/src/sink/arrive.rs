@@ -16,9 +16,9 @@ use dray_wire::message::{BlockHead, BlockState, Segment, SegmentKind};
 /// Maximum number of streams that a source reports as lost before this end detects their loss.
 const ASKED_STREAMS_MAX: usize = 1024;
 
-/// Maximum number of ranges of block numbers that the sink remembers for each source. At the
-/// maximum, the sink counts the block numbers in the oldest gap as seen. The blocks of that gap
-/// never arrive: a source has far fewer buffers, so their reads failed.
+/// Maximum number of ranges of seen block numbers for each source. Beyond it, the sink counts the
+/// numbers between the first two ranges as seen too. Blocks with these numbers never arrive: a
+/// source has far fewer buffers, so the reads of these blocks failed.
 const SEEN_RUNS_MAX: usize = 1 << 16;
 
 #[derive(Debug)]
@@ -181,8 +181,8 @@ impl Sink {
     }
 
     /// Writes a block if it is next in its file. Otherwise holds the block until the preceding
-    /// blocks are written. Held blocks occupy buffers. If too many blocks are held, the sink
-    /// refuses the new block, so that a buffer remains free for the next block.
+    /// blocks are written. A held block occupies a buffer. If half of the buffers contain held
+    /// blocks, the sink refuses the block, so that buffers remain for the preceding blocks.
     fn hold_for_turn(&mut self, key: BlockKey, now: Time) {
         let Some(block) = self.blocks.get(&key) else {
             return;
@@ -246,8 +246,7 @@ impl Sink {
     fn write_next_in_turn(&mut self, index: dray_core::FileIndex, end: u64, now: Time) {
         let Some(file) = self.file(index) else { return };
         file.next_offset = file.next_offset.max(end);
-        // Skip a range that an earlier run made durable. Such a range may follow a gap if the store
-        // of the earlier run allowed random writes.
+        // Skip a range that an earlier run made durable.
         let next = file.next_offset;
         let safe = file
             .known
@@ -483,7 +482,7 @@ impl Sink {
             self.count_wanting(key.peer, false);
         }
         if !small {
-            // A lost hole is cheap to send again, so it is not unsafe and does not delay credit.
+            // A lost hole is cheap to send again, so holes do not count as unsafe bytes.
             let data_bytes = match segment.kind {
                 SegmentKind::Data(_) => segment.range.length,
                 SegmentKind::Hole => 0,

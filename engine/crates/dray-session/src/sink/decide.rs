@@ -240,7 +240,8 @@ impl Sink {
         self.runs + resume.done.run_count() <= RUNS_MAX
     }
 
-    /// Handles the layout of a partial file. The source gets it with the verdict.
+    /// Handles the layout of a partial file. The source gets the layout with the decision about the
+    /// file.
     pub(super) fn on_placed(&mut self, index: FileIndex, layout: Layout) {
         if !self.preparing.contains_key(&index) || self.file(index).is_none() {
             return;
@@ -253,9 +254,9 @@ impl Sink {
         }
     }
 
-    /// Handles the result of opening a partial file. If the file does not accept data any more,
-    /// closes the partial file and keeps its durable ranges. If the partial file has no durable
-    /// ranges, discards it instead.
+    /// Handles the result of opening a partial file. If the file has failed or the session is
+    /// stopping, closes the partial file and keeps its durable ranges. If it has none, discards the
+    /// partial file instead.
     pub(super) fn on_prepared(&mut self, index: FileIndex, result: Result<(), Error>) {
         self.deciding = self.deciding.saturating_sub(1);
         let is_useless = self

@@ -10,11 +10,11 @@ use dray_core::{ByteRange, Error, FileIndex, RelPath, Time};
 use dray_wire::message::BlockState;
 use std::collections::BTreeSet;
 
-/// Number of small files and folder entries at which a group is synced even if it has few bytes.
+/// A group with this number of small files and folder entries is synced, even if it has few bytes.
 const GROUP_ENTRIES: usize = 4096;
 
-/// Minimum number of entries at which a group is synced. It applies to sessions with a low limit on
-/// unclosed entries. The value is estimated, not measured.
+/// Lower bound for the number of entries at which a group is synced ([`Group::is_due`]). The value
+/// is estimated, not measured.
 const GROUP_ENTRIES_LEAST: usize = 128;
 
 #[derive(Debug, Default)]
@@ -190,8 +190,8 @@ impl Sink {
         }
     }
 
-    /// Fails entries that another program removed during the session. Ranges that earlier groups
-    /// made durable are kept.
+    /// Fails the entries that could not be synced, for example because another program removed
+    /// them. Ranges that earlier groups made durable are kept.
     fn fail_unsynced(&mut self, group: &mut Group, failed: Vec<(RelPath, Error)>) {
         if failed.is_empty() {
             return;
@@ -224,9 +224,8 @@ impl Sink {
             return;
         }
         self.unsafe_bytes = self.unsafe_bytes.saturating_sub(group.bytes);
-        // Some files of these blocks may have failed meanwhile. The log has no records of the
-        // failed files. The source has already received FILE_CLOSE for the failed files, so it
-        // counts none of their bytes.
+        // Some files of these blocks may have failed meanwhile. The source has already received
+        // FILE_CLOSE for these files, so it counts none of their bytes.
         for key in group.blocks {
             self.forget_block(key);
             self.state(key, BlockState::Durable);
@@ -254,8 +253,8 @@ impl Sink {
     }
 }
 
-/// Returns the error for a group that could not be made durable. The files of the group have no
-/// errors of their own. The store's error often has no remedy, so this function adds one.
+/// Returns the error for a group that could not be made durable. The store's error often has no
+/// remedy, so this function adds one.
 fn in_doubt(error: Error) -> Error {
     if error.remedy.is_empty() {
         error.remedy("check the sink's storage, then run the same command again to resume")

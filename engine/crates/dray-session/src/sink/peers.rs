@@ -21,7 +21,7 @@ const NO_ENTRY: FileIndex = FileIndex(u64::MAX);
 pub(super) struct Peer {
     /// Unclosed entries of the source, from the source's index to the machine's index.
     own: HashMap<FileIndex, FileIndex>,
-    /// Steps of the source's layouts in bytes, for files that the source will announce.
+    /// `Layout::step` in bytes of files that the source has not announced yet.
     pub(super) steps: HashMap<FileIndex, u64>,
     /// Number of entries that the source has announced.
     pub(super) announced: u64,
@@ -47,9 +47,9 @@ pub(super) struct Peer {
     credit: BTreeMap<TargetId, u32>,
     /// Targets for which the source has requested credit, until it receives some.
     wants_credit: BTreeSet<TargetId>,
-    /// Time at which the machine sent its PING to the source. `round_trip` is the time from this
-    /// PING to the PONG.
+    /// Time at which the machine sent its PING to the source.
     asked_at: Time,
+    /// Time from this PING to the PONG.
     round_trip: Option<Duration>,
     /// True if the source has set its own rate to zero.
     is_shut: bool,
@@ -309,8 +309,8 @@ impl Sink {
     pub(super) fn on_stored_there(&mut self, peer: PeerId) {
         match self.phase {
             Phase::Announced(_) => {}
-            // A sink that is the driver does not wait for the source's message VERDICT_STORED. So
-            // the message may arrive while the log is being removed.
+            // A sink that is the driver does not wait for the source's message VERDICT_STORED. The
+            // message may arrive while the log is being removed.
             Phase::Removing(_) if self.config.is_driver => return,
             _ => {
                 self.protocol_error(

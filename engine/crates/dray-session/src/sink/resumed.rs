@@ -3,8 +3,8 @@
 //!
 //! Invariant: a file that an earlier run began is published only in two cases. Either the sink has
 //! read the bytes of the file back from the storage, or the runtime has copied the earlier run's
-//! bytes to a partial file of this run. With the option to trust the log, only the bytes of this
-//! run are read back.
+//! bytes to a partial file of this run. With the resume mode `Trust`, the sink reads back only the
+//! bytes of this run.
 
 use super::decide::end_of_first_run;
 use super::tree::File;

@@ -400,9 +400,9 @@ impl Source {
         }
     }
 
-    /// Counts an object as sent after its stream has accepted all of it. An answer of the sink
-    /// about the object also proves that the stream has accepted it, and may arrive first. An
-    /// object that is incomplete at the end of the session does not count.
+    /// Counts an object as sent. The stream has accepted all of the object, or was lost, or the
+    /// sink has sent an answer about the object. An object that is incomplete at the end of the
+    /// session does not count.
     fn count_sent(&mut self, id: BlockId) {
         let sending = self.sending.get_mut(&id);
         if let Some(bytes) = sending.and_then(|sending| sending.uncounted.take()) {
@@ -430,8 +430,7 @@ impl Source {
             .map(|(id, _)| *id)
             .collect();
         for id in on_lost {
-            // The stream was lost, but the object may have arrived. So the sink may have sent an
-            // answer about the object, or may still send it.
+            // The object may have arrived, so count it as sent.
             self.count_sent(id);
             self.free
                 .extend(self.sending.remove(&id).and_then(|lost| lost.buffer));

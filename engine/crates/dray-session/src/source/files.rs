@@ -105,8 +105,8 @@ impl Source {
             entry.metadata.xattrs.clear();
         }
         if entry.parent.is_none() {
-            // All entries of a top-level folder follow the folder in the listing. So the index of
-            // the folder identifies the dataset.
+            // A top-level folder and all entries below it are one dataset. The index of the folder
+            // identifies the dataset.
             let is_folder = entry.kind == EntryKind::Directory;
             self.dataset = is_folder.then_some(Dataset(entry.index.0));
             self.objects.set_listing(self.dataset);
