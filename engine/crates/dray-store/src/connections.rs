@@ -66,9 +66,9 @@ struct PoolState<C> {
 struct State<C> {
     board: Switchboard,
     slots: Vec<Slot<C>>,
-    /// Calls that wait for a connection, by ticket, in order of arrival. `seated` has the places on
-    /// connections that were assigned to waiting calls, by ticket.
+    /// Calls that wait for a connection, by ticket, in order of arrival.
     waiting: VecDeque<(u64, Call)>,
+    /// Places on connections that were assigned to waiting calls, by ticket.
     seated: BTreeMap<u64, Vec<Place>>,
     next_ticket: u64,
 }

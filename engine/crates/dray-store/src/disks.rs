@@ -73,7 +73,7 @@ struct Disk {
 #[derive(Debug)]
 struct Set {
     disks: Vec<Disk>,
-    /// The store whose root is the folders of the disks; `None` for that store itself.
+    /// Store of the disks' whole folders, if this store is a subfolder of them; otherwise `None`.
     root: Option<Arc<Set>>,
     /// Path of the root of this store below the folders of the disks.
     top: RelPath,

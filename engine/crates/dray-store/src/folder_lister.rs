@@ -10,8 +10,7 @@ use dray_core::{
 use std::vec::IntoIter;
 
 /// Maximum depth of folders. The limit bounds memory, because a faulty server can report folders
-/// without end. A path of 1024 bytes has at most 512 names, and every store allows paths of that
-/// length.
+/// without end. Every store allows paths of 1024 bytes, and such a path has at most 512 names.
 const DEPTH_MAX: usize = 512;
 
 /// A store that returns the entries of one folder at a time.
@@ -175,8 +174,8 @@ impl<S: FolderSource> FolderLister<S> {
         let end = source.end();
         let mut lister = Self::empty(options, source);
         match top.name().filter(|_| !options.contents) {
-            // Leave out a top with one of dray's own names, as is done with such an entry of a
-            // folder.
+            // Leave out a top with one of dray's own names, like every other entry with such a
+            // name.
             Some(name) if name.is_reserved() && !options.own => {}
             Some(name) => lister.top = Some((top.clone(), name, entry)),
             None if is_folder => lister.enter(top.clone(), None, None),

@@ -25,7 +25,7 @@ pub const LAYOUT_ATTRIBUTE: &str = "lustre.lov";
 pub const LAYOUT_BYTES_MAX: usize = 64 * 1024;
 
 /// Returns the error for a destination that cannot give its new files the stripes that a user
-/// requests. `words` is the destination.
+/// requests. `words` describes the destination.
 #[must_use]
 pub fn stripes_refused(end: End, words: &str) -> Error {
     Error::new(ErrorKind::Unsupported, end, "set the stripes of new files")
@@ -184,8 +184,8 @@ const fn foreign(start: u64, end: u64) -> Component {
     }
 }
 
-/// Decodes `lov_user_md_v1` or `lov_user_md_v3`. `has_objects` is false for a component without
-/// objects; such a component has a requested stripe count, and no records follow.
+/// Decodes `lov_user_md_v1` or `lov_user_md_v3`. If `may_have_objects` is false, the component has
+/// only a requested stripe count, and no records of objects follow.
 fn plain(
     bytes: &[u8],
     start: u64,

@@ -57,9 +57,9 @@ impl MemoryStore {
         }
     }
 
-    /// Simulates a crash of the host. Content written since the last sync of a file is lost, and so
-    /// are names made since the last sync of their folder. All locks are released. Handles opened
-    /// before the crash must not be used afterwards.
+    /// Simulates a crash of the host. Content is lost that was written since the last sync of its
+    /// file. Names are lost that were created since the last sync of their folder. All locks are
+    /// released. Handles opened before the crash must not be used afterwards.
     pub fn crash(&self) {
         self.write().crash();
     }

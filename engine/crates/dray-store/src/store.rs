@@ -82,7 +82,7 @@ pub trait Store: Send + Sync {
 
     /// Lists `top` and everything below it, depth first. The memory for the listing does not grow
     /// with the number of entries. The listing leaves out dray's own names ([`Name::is_reserved`]).
-    /// With [`ListOptions::own`] it contains only these names.
+    /// With [`ListOptions::own`] it contains only these names and folders.
     ///
     /// # Errors
     /// An error if `top` itself cannot be listed (`NotFound`, `PermissionDenied`, ...). An error of

@@ -143,9 +143,9 @@ impl Default for ListOptions {
 /// One item of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// Depth of the entry: the number of folders between the entry and the top of the listing, 0
-    /// for the top. An [`EntryKind::DirectoryEnd`] has the same depth as its
-    /// [`EntryKind::Directory`].
+    /// Depth of the entry: 0 for the top of the listing, 1 for an entry in the top folder. With
+    /// [`ListOptions::contents`], an entry in the top folder has the depth 0. An
+    /// [`EntryKind::DirectoryEnd`] has the same depth as its [`EntryKind::Directory`].
     pub depth: usize,
     /// Name of the entry in its folder.
     pub name: Name,

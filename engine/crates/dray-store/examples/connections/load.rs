@@ -14,9 +14,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Maximum length of a call in bytes, and the maximum random reduction of this length in bytes.
-/// With calls of equal length, all threads would start their calls at the same moments.
+/// Maximum length of a call in bytes.
 const CALL_BYTES: u32 = 512 * 1024;
+/// Maximum random reduction of this length in bytes. With calls of equal length, all threads would
+/// start their calls at the same moments.
 const LESS_BYTES: u32 = 128 * 1024;
 
 /// Maximum number of concurrent calls on a connection.
@@ -40,8 +41,9 @@ pub(crate) struct Came {
     /// Throughput in bytes per second.
     pub(crate) rate: f64,
     pub(crate) carried: Vec<Carried>,
-    /// Number and total duration of the waits for locks of files at the server.
+    /// Number of waits for locks of files at the server.
     pub(crate) lock_waits: u64,
+    /// Total duration of these waits.
     pub(crate) lock_seconds: f64,
     /// Current setting at the end of the run.
     pub(crate) setting: Setting,

@@ -56,8 +56,9 @@ pub(crate) struct Request {
     pub(crate) is_durable: bool,
 }
 
-/// Length in bytes of a request and of an answer, without data.
+/// Length in bytes of a request without data.
 pub(crate) const REQUEST: usize = 18;
+/// Length in bytes of an answer without data.
 pub(crate) const ANSWER: usize = 12;
 
 impl Request {
@@ -97,9 +98,9 @@ pub(crate) struct Shared {
     files: Mutex<HashMap<u32, Arc<Mutex<()>>>>,
     /// Time at which the limit on all connections permits the next bytes.
     free: Mutex<Instant>,
-    /// Number of waits for a lock that another thread held, and the total nanoseconds of these
-    /// waits.
+    /// Number of waits for a lock that another thread held.
     pub(crate) lock_waits: AtomicU64,
+    /// Total duration of these waits in nanoseconds.
     pub(crate) lock_nanos: AtomicU64,
 }
 

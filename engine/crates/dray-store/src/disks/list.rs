@@ -19,7 +19,7 @@ const OPEN_LEVELS_MAX: usize = 8;
 struct OnDisk {
     disk: usize,
     lister: PosixLister,
-    /// The first subfolder, which was met while files were wanted.
+    /// First subfolder that this disk has listed. It waits until all disks have listed their files.
     next_folder: Option<Name>,
     has_ended: bool,
 }
@@ -34,7 +34,7 @@ struct Level {
     /// Depth of the entries of the folder.
     depth: usize,
     parts: Vec<OnDisk>,
-    /// Index of the part that is read.
+    /// Index in `parts` of the disk that is being read.
     at: usize,
     /// True after all parts have returned the entries before their first subfolder.
     lists_folders: bool,
@@ -194,8 +194,8 @@ impl DisksLister {
         }
     }
 
-    /// Looks at all disks under the lock of the path. Without the lock, a publication in progress
-    /// could leave the file on two disks for a moment.
+    /// Looks for files with this path on all disks, under the lock of the path. Without the lock, a
+    /// publication in progress could leave the file on two disks for a moment.
     fn duplicate(&self, path: &RelPath, disk: usize) -> Result<Duplicate> {
         let _lock = self.set.lock(path).ok();
         let mut names = Vec::new();

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 /// Time between two readings of the free space. The value is estimated, not measured.
 const FREE_AGE_MAX: Duration = Duration::from_secs(1);
 
-/// Maximum number of files whose chosen disk is remembered. A choice takes about 32 bytes. If the
-/// choice for a file was forgotten, the file may get another disk than the scheduler expected,
-/// which costs only speed.
+/// Maximum number of files whose chosen disk is remembered; beyond it, the oldest choice is
+/// forgotten. The file may then get another disk than the scheduler expected, which costs only
+/// speed. A choice takes about 32 bytes.
 const CHOICES_MAX: usize = 65_536;
 
 #[derive(Debug)]

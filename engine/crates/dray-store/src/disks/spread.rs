@@ -11,12 +11,12 @@ struct Load {
     free: u64,
     /// Bytes that open partial files will still take.
     promised: u64,
-    /// Bytes that were assigned to the disk, each weighted by the ratio of the largest room of a
-    /// disk to the room of this disk.
+    /// Bytes that were assigned to the disk. Each byte counts as the largest room of a disk,
+    /// divided by the room of this disk.
     assigned: f64,
 }
 
-/// Shares of the disks in new files.
+/// Distributes new files over the disks in proportion to free space.
 ///
 /// Each new file goes to the disk whose assigned bytes, in proportion to its free space, would be
 /// the lowest with the file (weighted fair queueing, with the free space as the weight). So disks
@@ -79,7 +79,7 @@ impl Spread {
             .map(|disk| self.0[disk].assigned)
             .min_by(f64::total_cmp)?;
         for load in &mut self.0 {
-            // A disk that was full for some time must not get all files of the time afterwards.
+            // Otherwise a disk that was full for some time would get all new files afterwards.
             load.assigned = load.assigned.max(lowest) - lowest;
         }
         Some(chosen)

@@ -16,8 +16,9 @@ pub(super) struct MemoryLister {
     top: Key,
     /// Folders whose start was returned and whose end was not.
     open: Vec<Key>,
-    /// Key of the item returned last, and true if this item is a folder whose contents are skipped.
+    /// Key of the item returned last.
     last: Key,
+    /// True if the last item is a folder whose contents are skipped.
     skips: bool,
     /// The top, if the options request an item for the top itself.
     first: Option<Arc<Inode>>,

@@ -87,7 +87,8 @@ impl Direct {
     }
 }
 
-/// Returns the length of the first part of `bytes` that direct I/O can write at `offset`.
+/// Returns the length of the part of `bytes`, from its start, that direct I/O can move at `offset`.
+/// Returns `None` if there is no such part.
 fn aligned(offset: u64, bytes: &[u8]) -> Option<usize> {
     let length = bytes.len() - bytes.len() % ALIGNMENT;
     let is_aligned =

@@ -12,7 +12,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Maximum number of folders kept open: a quarter of 1024, the usual soft limit on open files.
+/// Maximum number of folders kept open in the cache: a quarter of 1024, the usual soft limit on
+/// open files.
 const FOLDERS_MAX: usize = 256;
 
 /// Number of parts of the cache, each with its own lock. Several parts reduce contention between

@@ -36,8 +36,9 @@ const KNOWN_MAX: usize = 16 * 1024;
 /// with a thousand bricks has about as many translators.
 const TRANSLATORS_MAX: usize = 16 * 1024;
 
-/// `f_type` of Lustre (`LL_SUPER_MAGIC`) and of FUSE (`FUSE_SUPER_MAGIC`).
+/// `f_type` of Lustre (`LL_SUPER_MAGIC`).
 const LUSTRE: u64 = 0x0BD0_0BD0;
+/// `f_type` of FUSE (`FUSE_SUPER_MAGIC`).
 const FUSE: u64 = 0x6573_5546;
 
 /// Distribution of files by a file system.

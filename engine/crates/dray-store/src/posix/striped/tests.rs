@@ -118,7 +118,7 @@ fn a_copy_has_the_stripes_of_its_source() {
     // attribute like every other `user.` attribute, so the small file has the attribute in any
     // case.
     assert_eq!(stripes_of(&small), Some(layout));
-    // Stripes that cannot be read leave the choice to the folder.
+    // If the sink cannot parse the stripes, the file gets the default stripes of its folder.
     let begun = sink.begin_striped(&path("c"), 10, &request(b".dray-c"), b"4 stripes");
     begun.expect("begun");
     assert_eq!(stripes_of(&to.path().join(".dray-c")), None);
