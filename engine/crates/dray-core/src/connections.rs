@@ -63,9 +63,10 @@ const PASSED_MAX: u32 = 64;
 /// estimated, not measured.
 pub const PIECE_BYTES_MIN: u64 = 32 * 1024;
 
-/// Time for which a broken connection is not used. `DOWN_MIN` applies after the first failure. The
-/// time doubles with each consecutive failure, up to `DOWN_MAX`.
+/// Time for which a connection is not used after its first failure. The time doubles with each
+/// consecutive failure, up to [`DOWN_MAX`].
 const DOWN_MIN: Duration = Duration::from_secs(1);
+/// Maximum time for which a broken connection is not used.
 const DOWN_MAX: Duration = Duration::from_secs(30);
 
 /// Mapping of threads to connections.

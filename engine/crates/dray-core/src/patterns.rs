@@ -16,11 +16,11 @@ pub const PATTERN_BYTES_MAX: usize = 4096;
 /// Maximum number of patterns with wildcards of one request, include and exclude together.
 pub const WILD_PATTERNS_MAX: usize = 256;
 
-/// Maximum bytes of all patterns with wildcards of one request.
+/// Maximum total length in bytes of the patterns with wildcards of one request.
 pub const WILD_BYTES_MAX: usize = 8 * 1024;
 
-/// Memory for each byte of a pattern with wildcards after compilation, in bytes (measured: 650 to 1
-/// 000 bytes).
+/// Memory in bytes for each byte of a pattern with wildcards after compilation (measured: at most
+/// 1000).
 pub const COMPILED_BYTES_PER_BYTE: usize = 1 << 10;
 
 /// Checks the limits. Returns the total length in bytes of the patterns with wildcards.

@@ -104,10 +104,10 @@ pub fn object_bytes_for(size: u64, asked: NonZeroU64, largest: NonZeroU64) -> No
     object
 }
 
-/// Maximum number of objects for which the objects of a file are kept within its stripes. If a file
-/// would have more objects, its objects may be larger than its stripes. The number can be this high
-/// because both ends keep ranges of objects in memory, and a file has far fewer ranges than
-/// objects.
+/// Maximum number of objects of a file that are kept within the file's stripes. In a file that
+/// would have more, objects may be larger than stripes. The number can exceed
+/// [`OBJECTS_PER_FILE_TARGET`], because both ends keep ranges of objects in memory, and a file has
+/// far fewer ranges than objects.
 pub const OBJECTS_PER_STRIPED_FILE_MAX: u64 = 1 << 20;
 
 /// Minimum object size in bytes that follows from stripes. Smaller objects cost more time than they
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(size(4 * MIB, 3 * MIB, 4 * MIB), MIB);
         assert_eq!(size(2 * MIB, 3 * MIB, 0), MIB + MIB / 2);
         assert_eq!(size(MIB, 5 << 16, 7 << 16), 1 << 16);
-        // The steps have only small common divisors, so the sink's stripes count.
+        // The steps have only small common divisors, so the objects follow only the sink's stripes.
         assert_eq!(size(MIB, MIB - 4096, MIB), MIB);
         // Following stripes of 4 KiB would cost more than it saves.
         assert_eq!(size(MIB, 0, 4096), MIB);

@@ -35,9 +35,8 @@ pub enum Verdict {
 
 impl RetryPolicy {
     /// Decides on a retry after try number `attempt`, counted from 1, has failed with `status`.
-    /// `draw` is a random number in `0 ..= u32::MAX`. The number sets the wait to between 50 and
-    /// 100 % of the backoff, which doubles with each try, so that transfers that failed together do
-    /// not retry simultaneously.
+    /// `draw` is a random number in `0 ..= u32::MAX`. It sets the wait to between 50 and 100 % of
+    /// the backoff, so that transfers that failed together do not retry simultaneously.
     #[must_use]
     pub fn verdict(&self, status: Status, attempt: u32, draw: u32) -> Verdict {
         if status != Status::Temporary || attempt >= self.attempts_max {

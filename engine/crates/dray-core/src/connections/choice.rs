@@ -19,21 +19,24 @@ use crate::Time;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Minimum length of a window, minimum number of calls in a window, and minimum number of calls for
-/// each thread. If threads have several open calls, the last minimum applies to each connection
-/// instead. Shorter windows would measure differences by chance that exceed [`MARGIN`].
+/// Minimum length of a window. Shorter windows would measure differences by chance that exceed
+/// [`MARGIN`].
 const WINDOW_MIN: Duration = Duration::from_millis(100);
+/// Minimum number of calls in a window.
 const WINDOW_CALLS_MIN: u64 = 8;
+/// Minimum number of calls in a window for each thread. If threads have several open calls and
+/// there are more connections than threads, the minimum applies to each connection instead.
 const WINDOW_CALLS_EACH: u64 = 4;
 
-/// Maximum length of a window. If a longer window were needed, there would be too little work to
-/// compare.
+/// Maximum length of a window. A longer window is discarded, because there is too little work to
+/// compare settings.
 const WINDOW_MAX: Duration = Duration::from_secs(10);
 
-/// A trial of another setting ends after `LOOK_TIMES` times the length of the previous window. It
-/// ends after the fraction `HALF` of that length if the throughput is less than half that of the
-/// current setting.
+/// A trial of another setting ends at the latest after this multiple of the length of the window
+/// before the trial.
 const LOOK_TIMES: f64 = 2.0;
+/// A trial already ends after this fraction of the length of the window before it, if its
+/// throughput is less than this fraction of the throughput in that window.
 const HALF: f64 = 0.5;
 
 /// Another setting counts as clearly better if its throughput exceeds that of the current setting
@@ -46,11 +49,12 @@ const WINS: u32 = 2;
 /// Maximum cost of comparisons, as a fraction of the total throughput.
 const COST_MAX: f64 = 0.01;
 
-/// Number of windows before another setting is tried. `PATIENCE_GUESSED` applies if no rule exists,
-/// as for the number of pieces of a durable write. `PATIENCE_RULED` applies to Mulconn's rule.
-/// `PATIENCE_MAX` is the upper limit, so that a change of the server is found.
+/// Number of windows before a trial of another setting for durable writes. No rule exists for their
+/// number of pieces.
 const PATIENCE_GUESSED: f64 = 2.0;
+/// Minimum number of windows before a trial of another setting, except for [`PATIENCE_GUESSED`].
 const PATIENCE_RULED: f64 = 32.0;
+/// Maximum number of windows before a trial, so that a change of the server is found.
 const PATIENCE_MAX: f64 = 1000.0;
 
 /// Minimum fraction of time that threads spend in calls. Below it the connections are not the
@@ -120,10 +124,11 @@ struct Window {
     bytes: u64,
     calls: u64,
     callers: BTreeSet<u64>,
-    /// Threads that are in a call now, the time of the last update, and the total seconds that
-    /// threads spent in calls.
+    /// Threads that are in a call now. A thread can occur several times.
     inside: Vec<u64>,
+    /// Time of the last update of `busy`.
     since: Time,
+    /// Total seconds that all threads spent in calls.
     busy: f64,
     /// Number of open calls.
     open: u64,
