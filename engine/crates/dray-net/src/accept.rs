@@ -85,8 +85,8 @@ impl ListenerState {
         handler: &'env dyn Handler,
         porter: &Porter,
     ) {
-        // The limit allows `pending_max` connections twice. Connections that were evicted to admit
-        // others end soon, but their threads may still run.
+        // Count `pending_max` twice: the threads of evicted connections may still run for a short
+        // time.
         let most = 2 * self.serve.pending_max.max(1) + self.serve.sessions_max;
         loop {
             let accepted = socket.accept();

@@ -11,7 +11,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Maximum number of recently ended sessions in the table. The value is estimated, not measured.
+/// Maximum number of recently ended sessions in the table; beyond it, the oldest is removed. The
+/// value is estimated, not measured.
 const ENDED_MAX: usize = 1024;
 
 type Ticket = [u8; 16];

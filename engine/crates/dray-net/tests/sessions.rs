@@ -104,8 +104,8 @@ fn first_object(one_way: Duration, clear: bool) -> Duration {
 
 #[test]
 fn the_first_object_is_there_after_three_turns_and_a_half() {
-    // Each of these steps takes one or two delays: TLS; HELLO and CONNECT; the entries of the
-    // listing; the object, which waits for nothing else.
+    // TLS, then HELLO with CONNECT, and then the entries of the listing each take `2 * one_way`.
+    // The object takes `one_way`.
     let one_way = Duration::from_millis(400);
     for clear in [false, true] {
         // A busy host can delay the object, but cannot speed it up. So one fast try is enough.
