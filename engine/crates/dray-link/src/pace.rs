@@ -21,13 +21,12 @@ const PIECE_MAX: u64 = 1 << 20;
 /// Minimum number of bytes in one piece, even at a very low rate: each piece becomes a TLS record.
 const PIECE_MIN: u64 = 16;
 
-/// Number of pieces in a second: a piece takes about 1 / `PIECE_PARTS` of a second at the lowest
-/// rate.
+/// Number of pieces in a second, at the lowest rate that applies to the session.
 const PIECE_PARTS: u64 = 50;
 
-/// A session may later send the bytes that it did not send in the last 1 / `BURST_PARTS` of a
-/// second. A thread that wakes late on a busy host catches up in this way. Otherwise the average
-/// rate would stay below the limit. The value is estimated, not measured.
+/// After a pause, a session may send the bytes of the last 1 / `BURST_PARTS` of a second at once.
+/// Without this burst, a thread that wakes late on a busy host would keep the average rate below
+/// the limit. The value is estimated, not measured.
 const BURST_PARTS: u64 = 5;
 
 /// Interval at which a waiting thread checks whether the session has ended.
@@ -36,7 +35,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Interval at which the thread of a long object reports that the object still moves.
 const TOLD: Duration = Duration::from_secs(1);
 
-/// Stored value for "no limit". A rate of zero is never stored in this field.
+/// Value of `SharedRate::rate` for "no limit". A limit of zero is never stored.
 const NONE: u64 = 0;
 
 /// A rate limit that several streams and sessions share.
