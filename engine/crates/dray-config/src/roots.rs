@@ -309,8 +309,7 @@ mod tests {
             Roots::open(&Config::parse("test", &text).expect("good"))
         };
         let is_fast = "tier = \"fast\"";
-        // Each pair of folders overlaps: nested in both orders, identical, or through a link. Tests
-        // them with and without tiers.
+        // Each pair of folders overlaps: nested in both orders, identical, or through a link.
         for (slow, fast) in [
             ("slow", "slow/cache"),
             ("slow/cache", "slow"),

@@ -39,7 +39,7 @@ pub enum VictimOrder {
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BypassKeys {
-    /// Smallest `read_max` as a fraction of `write_min`.
+    /// Minimum `read_max` for a bypass, as a fraction of `write_min`.
     pub ratio: f64,
     /// Fraction of the other applications on the fast roots that must have a lower MTBF.
     pub colder_than: f64,
