@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 /// Maximum time that a complete copy waits for the server's answer. A server without a stored
-/// checksum must read the file first. It started to read when the copy started. The value is
+/// checksum must read the file first, and starts to read when the copy starts. The value is
 /// estimated, not measured.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -96,8 +96,7 @@ impl FinalCheck for Offer {
         let _ = self.stop.send(WaitEnd::Stop);
     }
 
-    /// Compares the checksums when the server has answered. Waits at most [`PATIENCE`] for the
-    /// answer.
+    /// Waits for the server's answer, at most for the time `patience`, and compares the checksums.
     fn compare(&self, sums: &Sums) -> Result<()> {
         let known = match self.hear() {
             Ok(Some(known)) => known,

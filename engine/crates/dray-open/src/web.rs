@@ -6,8 +6,9 @@ use dray_store::ReadOnly;
 use dray_store_http::{Credentials, HttpStore, HttpUrl};
 use std::sync::Arc;
 
-/// Text before and after the URLs of a transfer in its id.
+/// Text before the URLs in the text from which a transfer id is derived.
 const IDENTITY_START: &str = "Web([";
+/// Text after these URLs.
 const IDENTITY_END: &str = "])";
 
 /// The kind of store of servers that speak HTTP or WebDAV.
