@@ -41,7 +41,8 @@ const LIST_BATCH: u32 = 512;
 /// of a connection.
 const EARLY_ENTRIES_MAX: u32 = 4096;
 
-/// Maximum time that a cancelled session waits for the sink's last message.
+/// Maximum time that a cancelled session waits for the sink's last message. The session then ends
+/// without it.
 const FAREWELL: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -520,7 +521,8 @@ impl Source {
         self.apply_rate(now);
     }
 
-    /// Schedules another attempt to send a range. Aborts the file after too many attempts.
+    /// Schedules another attempt to send a range. Aborts the file if the retry policy permits no
+    /// further attempt.
     fn retry(&mut self, index: FileIndex, range: ByteRange, error: Error, now: Time) {
         if !self.files.contains_key(&index) {
             return;

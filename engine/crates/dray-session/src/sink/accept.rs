@@ -102,8 +102,8 @@ impl Sink {
         self.runs = (self.runs + after).saturating_sub(before);
     }
 
-    /// Counts a block that arrived without payload. Returns true if the source's number of such
-    /// blocks is within the limit.
+    /// Counts a block that arrived without payload. Returns true if the source has at most
+    /// [`HOLE_BLOCKS_MAX`] such blocks.
     pub(super) fn count_hole_block(&mut self, key: BlockKey) -> bool {
         let Some(peer) = self.peers.get_mut(&key.peer) else {
             return true;

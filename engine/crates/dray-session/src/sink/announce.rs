@@ -112,7 +112,7 @@ impl Sink {
     }
 
     /// Checks that the index of the entry follows the last index that its source announced, and
-    /// that the number of unclosed entries of this source is within the limit.
+    /// that the source has fewer than `live_entries_max` unclosed entries.
     fn check_turn(&self, peer: PeerId, entry: &Entry) -> Result<(), String> {
         let known = self.peers.get(&peer);
         let (next, live_count) = known.map_or((0, 0), |peer| (peer.announced, peer.live_count()));

@@ -13,7 +13,8 @@ use dray_sched::congestion::Moved;
 use dray_wire::bounds::HOLE_BLOCKS_MAX;
 use dray_wire::message::{BlockHead, BlockState, Segment, SegmentKind};
 
-/// Maximum number of streams that a source reports as lost before this end detects their loss.
+/// Maximum number of streams that a source reports as lost before this end detects their loss. A
+/// source that reports more violates the protocol.
 const ASKED_STREAMS_MAX: usize = 1024;
 
 /// Maximum number of ranges of seen block numbers for each source. Beyond it, the sink counts the

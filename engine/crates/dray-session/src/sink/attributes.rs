@@ -6,7 +6,8 @@ use dray_core::attribute::{AttributeRule, attribute_rule};
 use dray_core::path::escape;
 use dray_core::{End, Entry, Error, ErrorKind, FileIndex, Time};
 
-/// Maximum number of notices about adopted files whose attributes cannot be set.
+/// Maximum number of notices about adopted files whose attributes cannot be set. Further files get
+/// no notice.
 const UNSET_MAX: u32 = 16;
 
 impl Sink {

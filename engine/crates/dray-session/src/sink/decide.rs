@@ -15,8 +15,8 @@ use dray_wire::bounds::{RUNS_MAX, RUNS_PER_FILE_MAX};
 use dray_wire::message::{FileId, FileVerdict, Message};
 use std::num::NonZeroU64;
 
-/// Maximum number of ranges in a DONE message. With this number of ranges, the message is far below
-/// every limit on the size of a frame.
+/// Maximum number of ranges in a DONE message; further ranges go into further messages. A message
+/// with this number of ranges is far below every limit on the size of a frame.
 const RANGES_PER_MESSAGE: usize = 1024;
 
 /// Decision about a file. It depends only on the result of the inspection and on the options.
@@ -234,8 +234,8 @@ impl Sink {
         });
     }
 
-    /// Returns true if the total number of ranges of all unclosed files stays within the limit
-    /// after this file is resumed.
+    /// Returns true if all unclosed files together have at most [`RUNS_MAX`] ranges after this file
+    /// is resumed.
     fn has_room(&self, resume: &Resume) -> bool {
         self.runs + resume.done.run_count() <= RUNS_MAX
     }
@@ -342,8 +342,8 @@ pub(super) fn end_of_first_run(ranges: &RangeSet) -> u64 {
 }
 
 /// Returns true if a file can be resumed. Its objects must fit the buffers of this session
-/// (`largest` bytes). Its durable ranges must lie within the file and must not be empty. The number
-/// of these ranges must be within the limit of both ends.
+/// (`largest` bytes). Its durable ranges must lie within the file and must not be empty. There may
+/// be at most [`RUNS_PER_FILE_MAX`] durable ranges.
 #[must_use]
 pub fn is_usable(resume: &Resume, size: u64, largest: NonZeroU64) -> bool {
     resume.object_bytes > 0

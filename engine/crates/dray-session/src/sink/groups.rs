@@ -105,8 +105,8 @@ impl Group {
 
     /// Returns true if the group has enough entries for a sync. The required number is half of the
     /// limit on unclosed entries, but at least [`GROUP_ENTRIES_LEAST`] and at most
-    /// [`GROUP_ENTRIES`]. With a higher number, a source at its limit would wait for the sync
-    /// interval.
+    /// [`GROUP_ENTRIES`]. With a higher number, a source that has reached the limit would wait for
+    /// the sync interval.
     fn is_due(&self, live_entries_max: u32) -> bool {
         let half = (live_entries_max / 2) as usize;
         let enough = half.clamp(GROUP_ENTRIES_LEAST, GROUP_ENTRIES);

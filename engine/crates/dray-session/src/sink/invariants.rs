@@ -52,8 +52,9 @@ impl Sink {
         ensure(group.ranges().all(is_new), RECORD)
     }
 
-    /// Checks the invariants in debug builds. Skips the check if the machine has too many blocks,
-    /// or if a defect is planted, because the simulator must detect that defect by itself.
+    /// Checks the invariants in debug builds. Skips the check if the machine has more than
+    /// [`CHECKED_BLOCKS_MAX`] blocks and records, or if a defect is planted, because the simulator
+    /// must detect that defect by itself.
     pub(super) fn check_if_small(&self) -> Result<(), Breach> {
         let records = self.gathering.record_count();
         let records = records + self.syncing.as_ref().map_or(0, Group::record_count);

@@ -268,9 +268,9 @@ impl Source {
         segments.any(|segment| self.files.contains_key(&segment.file))
     }
 
-    /// Extends a read of `range` that found a hole. Returns `range` and all unsent ranges of the
-    /// file that lie in the same hole, including those behind objects that are being read. The
-    /// object in which the hole ends is not included, because objects are sent whole.
+    /// Returns `range`, in which a read has found a hole, and unsent ranges of the file behind
+    /// `range` in the same hole, as far as [`HOLE_BLOCKS_MAX`] permits. The object in which the
+    /// hole ends is not included, because objects are sent whole.
     fn take_hole(&mut self, index: FileIndex, range: ByteRange, hole_end: u64) -> Vec<ByteRange> {
         let mut found = RangeSet::new();
         found.insert(range);

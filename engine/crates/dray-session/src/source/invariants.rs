@@ -31,8 +31,9 @@ impl Source {
         ensure(!is_closing || self.files.is_empty(), VERDICT)
     }
 
-    /// Checks the invariants in debug builds. Skips the check if the machine has too many blocks,
-    /// or if a defect is planted, because the simulator must detect that defect by itself.
+    /// Checks the invariants in debug builds. Skips the check if the machine has more than
+    /// [`CHECKED_BLOCKS_MAX`] blocks, or if a defect is planted, because the simulator must detect
+    /// that defect by itself.
     pub(super) fn check_if_small(&self) -> Result<(), Breach> {
         match self.planted.is_any() || self.blocks.len() > CHECKED_BLOCKS_MAX {
             true => Ok(()),

@@ -18,7 +18,8 @@ pub(super) fn limits(pack_bytes_max: u64, segments_max: u32, reads_max: u32) -> 
 }
 
 impl Source {
-    /// Records a storage target of the sink. Ends the session if the sink reports too many targets.
+    /// Records a storage target of the sink. Ends the session, and returns false, if the sink
+    /// reports more than [`SINK_TARGETS_MAX`] targets.
     pub(super) fn knows_target(&mut self, target: TargetId) -> bool {
         if self.sink_targets.len() >= SINK_TARGETS_MAX && !self.sink_targets.contains(&target) {
             let cause = format!("the sink has more than {SINK_TARGETS_MAX} storage targets");
@@ -34,10 +35,10 @@ impl Source {
         layout.targets().all(|target| self.knows_target(target))
     }
 
-    /// Counts the memory of a layout of an unclosed file. If all layouts together would exceed the
-    /// limit, replaces the layout by the single target of the file's first byte. This is safe
-    /// because the sink charges credit for the target that is named in the block. Returns the
-    /// counted bytes.
+    /// Counts the memory of a layout of an unclosed file, and returns the counted bytes. If all
+    /// layouts together would exceed [`LAYOUT_BYTES_MAX`], replaces the layout by the single target
+    /// of the file's first byte. This is safe because the sink charges credit for the target that
+    /// is named in the block.
     pub(super) fn admit_layout(&mut self, layout: &mut Layout) -> u64 {
         let bytes = layout.memory_bytes();
         if self.layout_bytes.saturating_add(bytes) > LAYOUT_BYTES_MAX {
