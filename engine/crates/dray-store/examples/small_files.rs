@@ -146,8 +146,8 @@ fn sync(folder: &str) -> Result<()> {
                 match way {
                     0 => items.iter().try_for_each(|item| store.sync_all(&[*item]))?,
                     _ => {
-                        // Repeat the items, so that their number exceeds the threshold and they are
-                        // synced with one call.
+                        // Repeat the items, so that there are enough of them for one `syncfs`
+                        // instead of many `fsync`.
                         let many: Vec<_> = items.iter().cycle().take(4096).copied().collect();
                         store.sync_all(&many)?;
                     }

@@ -9,8 +9,9 @@ use dray_core::{
 };
 use std::vec::IntoIter;
 
-/// Maximum depth of folders. The limit bounds memory, because a faulty server can report folders
-/// without end. Every store allows paths of 1024 bytes, and such a path has at most 512 names.
+/// Maximum depth of folders; a deeper folder is an error item of the listing. The limit bounds
+/// memory, because a faulty server can report folders without end. Every store allows paths of 1024
+/// bytes, and such a path has at most 512 names.
 const DEPTH_MAX: usize = 512;
 
 /// A store that returns the entries of one folder at a time.

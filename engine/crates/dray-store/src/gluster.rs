@@ -12,14 +12,14 @@
 /// `trusted.glusterfs.pathinfo` has the same value, but only root may read it.
 pub const PLACE_ATTRIBUTE: &str = "glusterfs.pathinfo";
 
-/// Maximum size in bytes of the value. A value names at most a few bricks, each with the path of
-/// the file.
+/// Maximum size in bytes of the value; a longer value gives no place. A value names at most a few
+/// bricks, each with the path of the file.
 pub const PLACE_BYTES_MAX: usize = 64 * 1024;
 
-/// Maximum length in bytes of the name of a target.
+/// Maximum length in bytes of the name of a target. A longer name gives no place.
 const NAME_BYTES_MAX: usize = 512;
 
-/// Maximum depth of nested translators.
+/// Maximum depth of nested translators. A deeper value gives no place.
 const DEPTH_MAX: usize = 16;
 
 /// Returns the name of the part of the volume that has the bytes of a file. For a distributed file,

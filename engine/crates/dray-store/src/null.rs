@@ -1,5 +1,5 @@
 //! A store without storage. As a source it generates files, as a sink it discards all bytes. With a
-//! null store at one end, a measurement shows the throughput of the rest of the path.
+//! null store at one end, a measurement excludes the storage of that end.
 
 use crate::store::{ControlFile, Lister, Partial, ReadHandle, Store, unsupported};
 use crate::targets::{TargetMap, Targets};

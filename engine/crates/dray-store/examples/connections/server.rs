@@ -127,7 +127,8 @@ impl Server {
     }
 }
 
-/// Maximum oversleep that is compensated. On a busy machine a sleep takes longer than requested.
+/// Maximum oversleep in one sleep that the next sleep compensates. On a busy machine a sleep takes
+/// longer than requested.
 const LATE_MAX: Duration = Duration::from_millis(5);
 
 /// Clock of a thread. Contains the time by which the last sleep was too long.

@@ -11,8 +11,8 @@ use dray_core::{EntryKind, Error, ErrorKind, Layout, Metadata, Name, RelPath, Re
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Maximum number of folders of the current path that are open on each disk. The value is
-/// estimated, not measured.
+/// Maximum number of folders of the current path that are open on each disk. In a deeper tree,
+/// folders are closed until the listing returns to them. The value is estimated, not measured.
 const OPEN_LEVELS_MAX: usize = 8;
 
 /// Listing of one folder on one disk.

@@ -18,7 +18,7 @@ pub(super) const MARK_NAME: &[u8] = b".dray-disk";
 /// First line of a mark.
 const HEADING: &str = "dray-disk 1";
 
-/// Maximum size in bytes of a mark.
+/// Maximum size in bytes of a mark. The rest of a longer file is not read.
 const MARK_BYTES_MAX: usize = 256;
 
 /// Folder that the tools of ext4 create in each new file system.

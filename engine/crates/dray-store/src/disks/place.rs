@@ -116,7 +116,8 @@ impl Placer {
         self.hasher.hash_one((top.as_bytes(), path.as_bytes()))
     }
 
-    /// Reads the free space if the last reading is too old. Does not hold the lock while it reads.
+    /// Reads the free space if the last reading is older than [`FREE_AGE_MAX`]. Does not hold the
+    /// lock while it reads.
     fn refresh(&self, free: impl Fn(usize) -> Option<u64>) {
         let now = Instant::now();
         {

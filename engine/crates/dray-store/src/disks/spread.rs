@@ -79,7 +79,8 @@ impl Spread {
             .map(|disk| self.0[disk].assigned)
             .min_by(f64::total_cmp)?;
         for load in &mut self.0 {
-            // Otherwise a disk that was full for some time would get all new files afterwards.
+            // Raise low values to `lowest`. Otherwise a disk that was full for some time would get
+            // all new files afterwards.
             load.assigned = load.assigned.max(lowest) - lowest;
         }
         Some(chosen)

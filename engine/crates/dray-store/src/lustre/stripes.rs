@@ -8,7 +8,7 @@ use dray_core::stripes::{StripeError, stripe_bytes};
 use std::fmt;
 use std::str::FromStr;
 
-/// Maximum number of parts. A peer's request for more parts is refused.
+/// Maximum number of parts. A text with more parts is not parsed.
 const PARTS_MAX: usize = 64;
 
 /// Value of `lmm_stripe_offset` with which Lustre chooses the targets itself.

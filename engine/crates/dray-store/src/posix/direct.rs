@@ -62,8 +62,8 @@ impl Direct {
         (read != Err(Errno::INVAL)).then_some(read)
     }
 
-    /// Writes the aligned part of `bytes` and returns the number of bytes written. Returns 0 if the
-    /// storage requires a larger alignment.
+    /// Writes the aligned part of `bytes` and returns the number of bytes written. Returns 0 if no
+    /// part is aligned, or if the storage requires a larger alignment.
     pub(super) fn write_at(&self, offset: u64, bytes: &[u8]) -> rustix::io::Result<usize> {
         let Some(length) = aligned(offset, bytes) else {
             return Ok(0);

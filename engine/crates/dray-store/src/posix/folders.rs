@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Maximum number of folders kept open in the cache: a quarter of 1024, the usual soft limit on
-/// open files.
+/// open files. A further folder replaces the one that was used least recently.
 const FOLDERS_MAX: usize = 256;
 
 /// Number of parts of the cache, each with its own lock. Several parts reduce contention between

@@ -25,15 +25,16 @@ use std::sync::{Arc, Mutex, RwLock};
 /// take about as long as its copy. The value is estimated, not measured.
 const FILE_BYTES_MIN: u64 = 256 * 1024;
 
-/// Maximum number of targets that a store finds by looking up files. A Lustre client knows at most
-/// 8192 devices (`MAX_OBD_DEVICES`).
+/// Maximum number of targets that a store finds by looking up files. Files on further targets
+/// belong to the target of their folder. A Lustre client knows at most 8192 devices
+/// (`MAX_OBD_DEVICES`).
 const PARTS_MAX: usize = 8192;
 
 /// Maximum number of files in the cache of a GlusterFS volume. If the cache is full, it is cleared.
 const KNOWN_MAX: usize = 16 * 1024;
 
-/// Maximum number of translators of a GlusterFS client that are inspected. A client of a volume
-/// with a thousand bricks has about as many translators.
+/// Maximum number of translators of a GlusterFS client that are inspected; the others are ignored.
+/// A client of a volume with a thousand bricks has about as many translators.
 const TRANSLATORS_MAX: usize = 16 * 1024;
 
 /// `f_type` of Lustre (`LL_SUPER_MAGIC`).

@@ -82,8 +82,8 @@ impl PosixStore {
 
 /// A folder between the top and the current folder.
 struct Frame {
-    /// Descriptor of the folder. `None` while the folder is closed because too many folders are
-    /// open.
+    /// Descriptor of the folder. `None` while the lister has closed the folder to keep within
+    /// [`OPEN_FOLDERS_MAX`].
     fd: Option<OwnedFd>,
     /// Position in the folder at which reading continues after the folder is reopened.
     position: u64,

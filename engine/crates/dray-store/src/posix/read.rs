@@ -18,7 +18,8 @@ const FILE: OFlags = OFlags::RDONLY
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY);
 
-/// Maximum number of attempts to open a file that other programs replace. An estimate, not measured.
+/// Maximum number of attempts to open a file that other programs replace, before the call fails.
+/// The value is estimated, not measured.
 const STALE_OPENS_MAX: u32 = 4;
 
 impl PosixStore {

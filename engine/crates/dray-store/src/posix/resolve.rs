@@ -160,8 +160,8 @@ impl Root {
             });
             match opened {
                 Err(Errno::NOSYS) => {}
-                // EPERM may mean that a sandbox forbids `openat2`, or it may concern this file. A
-                // call for the root itself shows which.
+                // EPERM may mean that a sandbox forbids `openat2`, or it may concern this file. In
+                // the second case, `openat2` of the root itself works.
                 Err(Errno::PERM) if !self.openat2_works() => {}
                 other => return other,
             }

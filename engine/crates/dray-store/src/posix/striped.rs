@@ -17,7 +17,7 @@ use std::path::Path;
 /// `O_NOCTTY | FASYNC`).
 const DELAY_CREATE: OFlags = OFlags::NOCTTY.union(OFlags::from_bits_retain(0o20000));
 
-/// Maximum length in bytes of the stripes that a source sends.
+/// Maximum length in bytes of the stripes that a source sends. Longer stripes are ignored.
 const TEXT_BYTES_MAX: usize = 4096;
 
 impl PosixStore {

@@ -23,8 +23,8 @@ use std::num::NonZeroU64;
 /// Size in bytes of the aligned buffer, which is used if the caller's memory is not aligned.
 const BOUNCE_BYTES: usize = 256 << 10;
 
-/// Maximum number of attempts to write back and drop cached pages. A retry can succeed, because
-/// another process that has just read a page holds it only briefly.
+/// Maximum number of attempts to write back and drop cached pages, before the read fails. A retry
+/// can succeed, because another process that has just read a page holds it only briefly.
 const TRIES: u32 = 3;
 
 /// File systems in memory: tmpfs, ramfs, hugetlbfs (linux/magic.h).

@@ -46,8 +46,8 @@ impl PosixStore {
         let takes_one = kind.is_ok_and(|kind| TAKE_ONE_WRITER.contains(&kind));
         let may_share = self.shares_blocks && kind.is_ok_and(share::may_share);
         Ok(PosixPartial {
-            // Direct I/O does not copy bytes to memory while it holds the lock, so several writers
-            // are useful.
+            // Direct I/O does not copy bytes to memory while it holds the lock of the file, so
+            // several writers are useful.
             takes_one_writer: takes_one && direct.is_none(),
             direct,
             may_share: AtomicBool::new(may_share),

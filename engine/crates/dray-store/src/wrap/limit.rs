@@ -185,8 +185,8 @@ impl Bucket {
             *even = start + rate.time_for(bytes).unwrap_or_default();
             *even
         };
-        // Wait for the time of these bytes before the return. Otherwise a single call of `take`
-        // could exceed the rate.
+        // Sleep here until the rate permits these bytes, and not at the start of the next call.
+        // Otherwise a single call of `take` could exceed the rate.
         std::thread::sleep(go.saturating_duration_since(now) + self.rate.each);
     }
 }
