@@ -166,7 +166,8 @@ pub enum Outcome {
     Carried,
     /// The call failed, but not because of the connection. The switchboard records no measurement.
     Failed,
-    /// The connection is broken. The switchboard uses other connections for a while.
+    /// The connection is broken. The switchboard does not use it for the time [`DOWN_MIN`] or
+    /// longer.
     Broken,
 }
 
@@ -308,8 +309,8 @@ impl Switchboard {
         self.choices[flow.index()].ended(moved, now);
     }
 
-    /// Records that a connection was lost or could not be opened. The switchboard uses other
-    /// connections for a while.
+    /// Records that a connection was lost or could not be opened. The switchboard does not use the
+    /// connection for at least the time `DOWN_MIN`.
     pub fn broke(&mut self, connection: usize, now: Time) {
         let line = &mut self.lines[connection];
         // Calls that were open when the connection broke fail one after the other. Count these

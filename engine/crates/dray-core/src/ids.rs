@@ -48,7 +48,7 @@ id!(
 pub struct TransferId(String);
 
 impl TransferId {
-    /// Maximum length in bytes.
+    /// Maximum length of an id in bytes.
     pub const LENGTH_MAX: usize = 64;
 
     /// Creates an id from text that the caller chose.

@@ -1,8 +1,8 @@
 //! Layouts: the assignment of a file's bytes to storage targets (FT-LADS, section II-A).
 //!
 //! A layout is a guide for scheduling. A wrong layout costs speed, but no data: each end finds the
-//! bytes of a file by their offsets. So every layout is bounded, and a layout over the bounds is
-//! replaced by a coarser one.
+//! bytes of a file by their offsets. So a layout that exceeds its limits may be replaced by a
+//! coarser one.
 
 mod borders;
 mod simpler;

@@ -115,7 +115,7 @@ pub const OBJECTS_PER_STRIPED_FILE_MAX: u64 = 1 << 20;
 /// sixteenth of the requested size.
 pub const OBJECT_BYTES_STRIPED_MIN: u64 = 64 << 10;
 
-/// Maximum number of divisors that [`object_bytes_within`] tries.
+/// Maximum number of candidates that [`divisor`] tries one by one.
 const DIVISORS_TRIED: u64 = 4096;
 
 /// Returns the object size for a file that is striped at one end or both ends. `source_step` and
@@ -148,8 +148,8 @@ pub fn object_bytes_within(
     found.and_then(NonZeroU64::new).unwrap_or(usual)
 }
 
-/// Returns the greatest divisor of `step` from `least` to `most`, or a smaller power of two if the
-/// search takes too long. Returns `None` if there is no such divisor.
+/// Returns the greatest divisor of `step` from `least` to `most`. After [`DIVISORS_TRIED`] numbers,
+/// returns a smaller power of two instead. Returns `None` if there is no such divisor.
 fn divisor(step: u64, least: u64, most: u64) -> Option<u64> {
     if step == 0 {
         return None;
@@ -248,9 +248,9 @@ mod tests {
         assert_eq!(size(MIB, MIB - 4096, MIB), MIB);
         // Following stripes of 4 KiB would cost more than it saves.
         assert_eq!(size(MIB, 0, 4096), MIB);
-        // No divisor is found, so the objects are as usual.
+        // No divisor is found, so the object has the requested size.
         assert_eq!(size(MIB, 0, (1 << 61) - 1), MIB);
-        // A file of 8 TiB in stripes of 4 MiB has too many stripes.
+        // A file of 8 TiB has more than [`OBJECTS_PER_STRIPED_FILE_MAX`] stripes of 4 MiB.
         let long = object_bytes_within(8 << 40, nonzero(MIB), nonzero(64 * MIB), 4 * MIB, 0);
         assert_eq!(long.get(), 64 * MIB);
         let long = object_bytes_within(4 << 40, nonzero(MIB), nonzero(64 * MIB), 4 * MIB, 0);

@@ -1,7 +1,7 @@
 //! Stripes that a user chose for new files of a destination.
 //!
-//! The text of a choice is a value of the command line, of the configuration, of the API and of the
-//! wire protocol. The store of a parallel file system carries the choice out.
+//! The command line, the configuration, the API and the wire protocol contain a choice as text. The
+//! store of a parallel file system creates the stripes.
 
 use crate::units;
 use serde::{Deserialize, Serialize};
