@@ -34,8 +34,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Interval at which the listener checks whether the threads of evicted connections have ended.
 const ENDING_PAUSE: Duration = Duration::from_millis(1);
 
-/// Maximum time that the porter spends on one connection, because all other new connections wait
-/// meanwhile. The value is estimated, not measured.
+/// Maximum time for which the porter waits for one connection, because all other new connections
+/// wait meanwhile. The value is estimated, not measured.
 const PORTER_TIME: Duration = Duration::from_secs(1);
 
 /// Counts one running connection thread until dropped.

@@ -341,8 +341,8 @@ impl Hub {
     }
 
     fn linger(&self, control: Option<Arc<ControlConnection>>) {
-        // No thread sends on this channel. The receive returns when the last thread drops its
-        // sender, or after the timeout.
+        // No thread sends on `ended`. The receive returns when the last thread of the link drops
+        // its sender, or after the timeout.
         let _ = self.ended.recv_timeout(self.timing.linger);
         if let Some(control) = control {
             control.cut();

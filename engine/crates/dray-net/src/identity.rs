@@ -17,7 +17,8 @@ use std::path::{Path, PathBuf};
 /// Name of the file, in its folder, that holds the key and the certificate.
 pub const IDENTITY_FILE: &str = "identity.pem";
 
-/// Maximum size of an identity file in bytes. A key and a short certificate chain fit.
+/// Maximum number of bytes that are read from an identity file. A key and a short certificate chain
+/// fit.
 const IDENTITY_BYTES_MAX: u64 = 64 << 10;
 
 /// Returns the fingerprint of the key in a certificate. Returns `None` if the bytes are not an

@@ -108,8 +108,9 @@ pub(super) struct Preconnected {
 }
 
 impl Preconnected {
-    /// Starts to connect to `address`, once for each of `streams` streams. The limits of this
-    /// module may reduce the number.
+    /// Starts to connect to `address`, once for each of `streams` streams, but at most
+    /// [`PRECONNECT_MAX`] times, and only while the process has fewer than
+    /// [`PRECONNECT_IN_PROCESS_MAX`] such connections.
     pub(super) fn begin(way: &Arc<Dialer>, address: &str, streams: u16) -> Self {
         let (made_in, made) = unbounded();
         let mut started = 0;

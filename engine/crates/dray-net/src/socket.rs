@@ -213,8 +213,8 @@ pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
     if let (Ok(from), Ok(to)) = (stream.local_addr(), stream.peer_addr())
         && stays_within_host(from, to)
     {
-        // The setting is optional. If the call fails because the peer has left, a later read
-        // reports this.
+        // The setting is optional. If the call fails because the peer has left, a later read fails
+        // too.
         let _ = SockRef::from(stream).set_tcp_congestion(b"reno");
     }
     Ok(())

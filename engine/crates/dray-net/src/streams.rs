@@ -7,8 +7,8 @@ use std::collections::{HashMap, HashSet};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 
-/// Maximum number of streams that may join one session from its start to its end. This maximum
-/// limits the memory for the set of used stream numbers.
+/// Maximum number of streams that may join one session from its start to its end; further streams
+/// are refused. The limit bounds the memory for the set of used stream numbers.
 const JOINS_MAX: usize = 1 << 16;
 
 /// The streams of a link.
