@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::path::PathBuf;
 
-/// Maximum size of the file in bytes. A configuration with a thousand roots is smaller. The value
-/// is estimated, not measured.
+/// Maximum size of the file in bytes; a larger file is refused. A configuration with a thousand
+/// roots is smaller. The value is estimated, not measured.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// Maximum of `limits.transfers_active`. The number is bounded because each transfer needs threads.

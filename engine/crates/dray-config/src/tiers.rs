@@ -17,7 +17,7 @@ const WATERMARK: f64 = 0.9;
 /// Longest period of a tier in seconds: a year.
 const PERIOD_MAX: u64 = 366 * 24 * 3_600;
 
-/// Maximum number of folders in a template of version paths.
+/// Maximum number of parts in a template of version paths.
 const DEPTH_MAX: usize = 16;
 
 /// One tier of the endpoint.
