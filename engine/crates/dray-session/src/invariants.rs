@@ -18,7 +18,6 @@ pub(crate) const VERDICT: Breach = "verdict_never_precedes_final_name";
 /// many blocks. The simulator checks its machines without this limit.
 pub(crate) const CHECKED_BLOCKS_MAX: usize = 256;
 
-/// Returns `Err(breach)` if `holds` is false.
 pub(crate) fn ensure(holds: bool, breach: Breach) -> Result<(), Breach> {
     if holds { Ok(()) } else { Err(breach) }
 }

@@ -80,12 +80,10 @@ impl Planted {
         Self(Some(mutant))
     }
 
-    /// Returns true if this defect is planted in the machine.
     pub(crate) fn is(self, mutant: Mutant) -> bool {
         cfg!(feature = "mutants") && self.0 == Some(mutant)
     }
 
-    /// Returns true if any defect is planted in the machine.
     pub(crate) const fn is_any(self) -> bool {
         cfg!(feature = "mutants") && self.0.is_some()
     }

@@ -123,7 +123,6 @@ impl ClockedSource {
         }))
     }
 
-    /// Grants credit for `count` objects.
     fn grant(&mut self, count: u32) -> Vec<Effect> {
         self.step(Input::Message(Message::Credit(vec![(TARGET, count)])))
     }

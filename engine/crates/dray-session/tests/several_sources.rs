@@ -24,7 +24,6 @@ const OBJECT: u64 = 8;
 const FILES: u64 = 5;
 const BUFFERS: u32 = 3;
 
-/// An input for the sink or for a source.
 enum Event {
     Sink(sink::Input),
     Source(usize, source::Input),

@@ -24,7 +24,6 @@ const BUFFERS: u32 = 128;
 /// Object size in bytes.
 const OBJECT: u64 = 4;
 
-/// Network round trip between the two ends.
 const ROUND_TRIP: Duration = Duration::from_millis(1);
 
 const FIXED: ThreadCount = ThreadCount::Fixed(4);
@@ -44,7 +43,6 @@ fn seeks(at_once: u32) -> Duration {
     Duration::from_secs_f64(0.005 * f64::from(at_once).powf(1.4))
 }
 
-/// Result of a simulated run.
 #[derive(Debug)]
 struct RunResult {
     objects: u64,

@@ -13,7 +13,6 @@ pub(super) struct Claims {
     ways: HashSet<RelPath>,
 }
 
-/// Returns the path itself and then all folders above it.
 fn path_and_ancestors(path: &RelPath) -> impl Iterator<Item = RelPath> {
     std::iter::successors(Some(path.clone()), RelPath::parent)
 }

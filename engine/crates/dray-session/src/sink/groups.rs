@@ -59,7 +59,6 @@ impl Group {
         self.records.len()
     }
 
-    /// Returns the ranges of the group's records.
     pub(super) fn ranges(&self) -> impl Iterator<Item = (FileIndex, ByteRange)> {
         self.records
             .iter()
@@ -90,7 +89,6 @@ impl Group {
         }
     }
 
-    /// Returns the indices of all files and entries in the group.
     fn entries(&self) -> BTreeSet<FileIndex> {
         let files = self.records.iter().map(|record| record.file);
         let others = self.small.iter().chain(&self.closing).copied();

@@ -299,7 +299,6 @@ impl Sink {
         !self.peers.is_empty() && self.peers.values().all(|peer| peer.has_ended_list)
     }
 
-    /// Returns true if the source has announced all its entries.
     pub(super) fn has_ended_list(&self, peer: PeerId) -> bool {
         self.peers
             .get(&peer)

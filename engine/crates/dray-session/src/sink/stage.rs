@@ -35,7 +35,6 @@ impl Sink {
         }
     }
 
-    /// Sends the profile of the sink to all sources.
     pub(super) fn send_profile(&mut self) {
         let times = self.progress.profile.sink;
         if times.is_empty() {

@@ -6,7 +6,6 @@ use dray_core::{ErrorKind, Layout, TargetId};
 use dray_sched::objects::Limits;
 use dray_wire::bounds::{LAYOUT_BYTES_MAX, RUNS_MAX, SINK_TARGETS_MAX, STRIPED_MAX};
 
-/// Returns the limits of the queues.
 pub(super) fn limits(pack_bytes_max: u64, segments_max: u32, reads_max: u32) -> Limits {
     Limits {
         pack_bytes_max,

@@ -40,7 +40,6 @@ impl Source {
         }
     }
 
-    /// Sends the profile of the source to the sink.
     pub(super) fn send_profile(&mut self) {
         let times = self.progress.profile.source;
         if !times.is_empty() {
