@@ -243,7 +243,6 @@ fn osts(records: &[u8], count: u16) -> Result<Vec<u32>, LayoutError> {
     records.chunks_exact(OBJECT_BYTES).map(index).collect()
 }
 
-/// An entry of a composite layout.
 struct Entry<'a> {
     mirror: u32,
     flags: u32,

@@ -23,7 +23,6 @@ const LESS_BYTES: u32 = 128 * 1024;
 /// Maximum number of concurrent calls on a connection.
 const DEPTH: u32 = 4;
 
-/// Parameters of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Case {
     pub(crate) flow: Flow,

@@ -41,7 +41,6 @@ impl Default for Rates {
     }
 }
 
-/// A request from the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Request {
     /// Number of the request. The answer contains the same number.
@@ -92,7 +91,6 @@ pub(crate) struct Server {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// State that the threads of the server share.
 pub(crate) struct Shared {
     rates: Rates,
     files: Mutex<HashMap<u32, Arc<Mutex<()>>>>,

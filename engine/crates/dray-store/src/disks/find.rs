@@ -10,7 +10,6 @@ use dray_core::{Error, ErrorKind, Metadata, ModifiedTime, Name, RelPath, Result}
 /// Mode bits that the owner of a folder needs to create entries in it.
 const OWNER_ENTERS: u32 = 0o700;
 
-/// An entry that was found.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Found {
     pub(super) disk: usize,

@@ -51,7 +51,6 @@ struct DisksLister {
     failed_at_folder: bool,
 }
 
-/// Begins a listing.
 pub(super) fn open(
     set: &Arc<Set>,
     top: &RelPath,

@@ -12,7 +12,6 @@ use dray_core::{End, Error, ErrorKind, Metadata, RelPath, Result};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 
-/// Name of the mark in the folder of a disk.
 pub(super) const MARK_NAME: &[u8] = b".dray-disk";
 
 /// First line of a mark.
@@ -24,7 +23,6 @@ const MARK_BYTES_MAX: usize = 256;
 /// Folder that the tools of ext4 create in each new file system.
 const LOST_AND_FOUND: &[u8] = b"lost+found";
 
-/// Content of a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mark {
     /// Random number that is the same on all disks of a store.

@@ -30,7 +30,6 @@ struct Held {
     moves: usize,
 }
 
-/// An open partial file of a [`super::DisksStore`].
 struct DisksPartial {
     set: Arc<Set>,
     path: RelPath,

@@ -84,7 +84,6 @@ impl Placer {
         Some(disk)
     }
 
-    /// Returns true if the disk has room for `size` bytes.
     pub(super) fn has_room(
         &self,
         disk: usize,

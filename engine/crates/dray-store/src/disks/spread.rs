@@ -4,7 +4,6 @@
 /// disk. The value is estimated, not measured.
 const FILE_COST: u64 = 64 * 1024;
 
-/// State of one disk.
 #[derive(Debug, Clone, Copy, Default)]
 struct Load {
     /// Free bytes at the last reading.
@@ -29,7 +28,6 @@ impl Spread {
         Self(vec![Load::default(); count])
     }
 
-    /// Sets the free bytes of a disk.
     pub(super) fn set_free(&mut self, disk: usize, bytes: u64) {
         if let Some(load) = self.0.get_mut(disk) {
             load.free = bytes;

@@ -71,7 +71,6 @@ impl Content {
     }
 }
 
-/// Attributes of an inode.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Meta {
     pub(super) metadata: Metadata,

@@ -127,7 +127,6 @@ impl PosixStore {
     }
 }
 
-/// An open control file of a [`PosixStore`].
 #[derive(Debug)]
 pub(super) struct PosixControl {
     /// The open file. Replacing the content exchanges the descriptor.

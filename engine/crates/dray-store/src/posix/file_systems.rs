@@ -9,7 +9,6 @@ use rustix::fs::{Mode, OFlags};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex};
 
-/// A file system that this store uses.
 #[derive(Debug)]
 pub(super) struct FileSystem {
     /// A descriptor that stays open from the first use. `syncfs` reports lost writes once to each

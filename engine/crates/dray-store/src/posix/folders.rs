@@ -24,7 +24,6 @@ const SHARDS: usize = 16;
 /// at most this time. The value is estimated, not measured.
 const AGE_MAX: Duration = Duration::from_secs(1);
 
-/// An open folder.
 #[derive(Debug)]
 pub(super) struct Folder {
     fd: OwnedFd,
@@ -81,7 +80,6 @@ struct Slot {
 
 type Shard = Mutex<HashMap<Box<[u8]>, Slot>>;
 
-/// The open folders of one store.
 #[derive(Debug)]
 pub(super) struct Folders {
     root: Arc<Root>,
@@ -105,7 +103,6 @@ impl Folders {
         }
     }
 
-    /// Returns the open folder at `path`.
     pub(super) fn at(&self, path: &[u8]) -> Result<Arc<Folder>> {
         self.at_moment(path, Instant::now())
     }

@@ -103,7 +103,6 @@ struct Frame {
     folders: Vec<(Name, bool)>,
 }
 
-/// A listing in progress.
 pub(crate) struct PosixLister {
     root: Arc<Root>,
     layouts: Arc<Layouts>,
@@ -339,7 +338,6 @@ impl PosixLister {
         }
     }
 
-    /// Returns the item of a file or a link.
     fn look_at(
         &self,
         folder: &OwnedFd,

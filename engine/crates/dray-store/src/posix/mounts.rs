@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-/// A mounted file system.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Mount {
     /// Folder at which the file system is mounted. `None` if only a folder of the file system is

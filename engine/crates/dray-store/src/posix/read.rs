@@ -63,7 +63,6 @@ impl PosixStore {
     }
 }
 
-/// An open file of a [`PosixStore`].
 #[derive(Debug)]
 pub(super) struct PosixRead {
     fd: OwnedFd,

@@ -30,7 +30,6 @@ const PASSAGE: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOE
 /// Flags for a resolution that follows no link and stays below the root.
 const STRAIGHT: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
 
-/// The root of a store.
 #[derive(Debug)]
 pub(super) struct Root {
     fd: OwnedFd,

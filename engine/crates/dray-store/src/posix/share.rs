@@ -12,7 +12,6 @@ use rustix::io::Errno;
 /// File systems that can share blocks (`f_type` of `statfs(2)`): XFS, btrfs, bcachefs.
 const CAN_SHARE: [u64; 3] = [0x5846_5342, 0x9123_683E, 0xCA45_1A4E];
 
-/// Returns true if a file system of type `kind` (`f_type`) can share blocks.
 pub(super) fn may_share(kind: u64) -> bool {
     CAN_SHARE.contains(&kind)
 }

@@ -21,7 +21,6 @@ use std::sync::Arc;
 /// The limit is higher because `syncfs` also waits for all other dirty data of the file system.
 pub(super) const SYNC_EACH_MAX: usize = 4;
 
-/// An item and the folder that contains it.
 struct ItemInFolder<'a> {
     path: &'a RelPath,
     folder: Arc<Folder>,

@@ -225,7 +225,6 @@ fn index_of(offset: u64) -> usize {
     usize::try_from(offset).unwrap_or(usize::MAX)
 }
 
-/// An open partial file of a [`PosixStore`].
 #[derive(Debug)]
 pub(super) struct PosixPartial {
     fd: OwnedFd,
@@ -514,7 +513,6 @@ fn gone(place: &ErrorContext, operation: &str) -> Error {
         .remedy("run the same command again; the file is sent from its start")
 }
 
-/// Returns the identity of an open file.
 fn id_of(fd: &OwnedFd) -> rustix::io::Result<PartialId> {
     id_at(fd.as_fd(), b"")
 }

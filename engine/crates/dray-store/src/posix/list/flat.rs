@@ -4,7 +4,6 @@ use super::PosixLister;
 use crate::types::Listed;
 use dray_core::{Metadata, Name, RelPath, Result};
 
-/// An entry of a folder.
 pub(crate) enum Flat {
     /// A file or a link.
     Entry(Listed),
@@ -39,7 +38,6 @@ impl PosixLister {
         }
     }
 
-    /// Returns the attributes of the listed folder.
     pub(crate) fn folder_metadata(&self) -> Metadata {
         let first = self.frames.first();
         first
