@@ -120,7 +120,6 @@ pub enum Rule {
     Always(Mapping),
 }
 
-/// State of one connection.
 #[derive(Debug, Clone, Default)]
 struct Line {
     calls: u32,

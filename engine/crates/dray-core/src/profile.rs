@@ -39,7 +39,6 @@ pub enum Stage {
     Publish = 12,
 }
 
-/// Number of stages.
 const STAGES: usize = 12;
 
 impl Stage {

@@ -22,7 +22,6 @@ const SECONDS: f64 = 10.0;
 /// Seconds before the measurement, in which the switchboard can find a better setting.
 const BEFORE: f64 = 5.0;
 
-/// Parameters of one simulation.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     flow: Flow,

@@ -27,7 +27,6 @@ impl Iterator for Runs<'_> {
     }
 }
 
-/// Returns the end of the stripe that contains the byte at `offset`.
 fn stripe_end(stripe_bytes: u64, offset: u64) -> u64 {
     let stripe_bytes = stripe_bytes.max(1);
     (offset / stripe_bytes)
