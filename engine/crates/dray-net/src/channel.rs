@@ -109,7 +109,6 @@ impl Channel {
         shown.map(|one| one.clone().into_owned()).collect()
     }
 
-    /// Returns the underlying socket.
     pub(super) fn socket(&self) -> &Socket {
         match self {
             Self::Clear(socket) => socket,
@@ -117,7 +116,6 @@ impl Channel {
         }
     }
 
-    /// Returns the underlying socket, to change its deadline.
     pub(super) fn socket_mut(&mut self) -> &mut Socket {
         match self {
             Self::Clear(socket) => socket,

@@ -14,7 +14,6 @@ use dray_wire::message::BlockHead;
 use std::io;
 use std::sync::Arc;
 
-/// Sends objects on one stream.
 pub(super) struct StreamSender {
     channel: Channel,
     registration: Registration,

@@ -66,7 +66,6 @@ pub(super) fn lost(cause: impl Into<String>) -> Error {
         .remedy("run the same command again; durable data is kept")
 }
 
-/// Returns the error for a defect in this program.
 pub(super) fn internal(operation: impl Into<String>, cause: impl Into<String>) -> Error {
     Error::new(ErrorKind::Internal, End::Here, operation)
         .cause(cause)

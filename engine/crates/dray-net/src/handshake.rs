@@ -140,7 +140,6 @@ impl Greeting {
     }
 }
 
-/// Returns this end's HELLO.
 pub(super) fn hello(software: &str, limits: Limits, optional: u64, token: &[u8]) -> Hello {
     Hello {
         versions: (VERSION_OLDEST, VERSION_NEWEST),

@@ -105,7 +105,6 @@ impl Hub {
         &self.limits
     }
 
-    /// Returns true if the link has ended.
     pub(super) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
     }

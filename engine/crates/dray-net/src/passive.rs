@@ -118,7 +118,6 @@ impl ListenerState {
         hello
     }
 
-    /// Runs a session until it ends.
     pub(super) fn session(
         &self,
         mut greeting: Greeting,

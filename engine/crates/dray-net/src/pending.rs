@@ -107,7 +107,6 @@ impl Pending {
         }
     }
 
-    /// Shuts down all connections in the set.
     pub(super) fn cut(&self) {
         for held in self.places().held.drain(..) {
             shut(&held.stream);

@@ -33,7 +33,6 @@ pub(super) struct StreamReceiver {
     head: Vec<u8>,
 }
 
-/// Reason for the end of a receiver thread.
 enum End {
     /// The stream is not usable any more; the session continues.
     Stream(Error),

@@ -50,7 +50,6 @@ struct Table {
     ended: VecDeque<Ended>,
 }
 
-/// All sessions of a listener.
 pub(super) struct Sessions {
     max: usize,
     /// Time for which an ended session stays in the table: as long as a stream may take to join.
@@ -138,7 +137,6 @@ impl Sessions {
             .for_each(|session| session.hub.leave());
     }
 
-    /// Ends the connections of all sessions.
     pub(super) fn cut(&self) {
         let hubs: Vec<_> = {
             let table = self.table();

@@ -33,7 +33,6 @@ impl Socket {
         &self.stream
     }
 
-    /// Sets the deadline to `until`.
     pub(super) const fn set_deadline(&mut self, until: Instant) {
         self.until = Some(until);
     }
@@ -110,7 +109,6 @@ pub(super) fn is_hung_up(error: &io::Error) -> bool {
     kind == Kind::UnexpectedEof || kind == Kind::ConnectionReset || kind == Kind::BrokenPipe
 }
 
-/// Resolves `host:port` to its addresses.
 pub(super) fn resolve(address: &str) -> Result<Vec<SocketAddr>> {
     let operation = || format!("find the address {}", address.escape_debug());
     let found: Vec<SocketAddr> = match address.to_socket_addrs() {

@@ -11,7 +11,6 @@ use std::sync::Arc;
 /// are refused. The limit bounds the memory for the set of used stream numbers.
 const JOINS_MAX: usize = 1 << 16;
 
-/// The streams of a link.
 #[derive(Default)]
 pub(super) struct Streams {
     live: HashMap<StreamId, Arc<TcpStream>>,
@@ -66,12 +65,10 @@ impl Streams {
         self.used.len() < JOINS_MAX && self.used.insert(stream)
     }
 
-    /// Removes a stream that is no longer alive.
     pub(super) fn remove(&mut self, stream: StreamId) {
         self.live.remove(&stream);
     }
 
-    /// Shuts down all open streams.
     pub(super) fn cut(&mut self) {
         for (_, stream) in self.live.drain() {
             shut(&stream);

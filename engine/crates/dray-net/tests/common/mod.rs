@@ -277,7 +277,6 @@ pub fn source_input(events: &SourceEvents, streams: &mut Streams) -> source::Inp
 
 pub type Streams = Vec<(StreamId, Box<dyn BlockSender>)>;
 
-/// Waits for the next stream of a source and returns it.
 pub fn next_stream(events: &SourceEvents) -> (StreamId, Box<dyn BlockSender>) {
     loop {
         match source_event(events) {
@@ -342,7 +341,6 @@ pub struct Object {
 }
 
 impl Object {
-    /// Creates an object with these segments and bytes.
     pub fn new(number: u64, segments: Vec<Segment>, bytes: Vec<u8>) -> Self {
         let pool = Pool::new(1, bytes.len() as u64).expect("memory");
         let mut buffer = pool.buffer(BufferId(0)).expect("known");

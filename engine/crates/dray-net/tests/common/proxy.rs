@@ -27,7 +27,6 @@ struct State {
     data_connections: AtomicU64,
 }
 
-/// The proxy.
 pub struct Proxy {
     pub address: SocketAddr,
     state: Arc<State>,
@@ -61,7 +60,6 @@ impl Proxy {
         self.state.is_frozen.store(true, Ordering::SeqCst);
     }
 
-    /// Refuses new connections if `refuses` is true.
     pub fn refuse(&self, refuses: bool) {
         self.state.refuses.store(refuses, Ordering::SeqCst);
     }
@@ -71,7 +69,6 @@ impl Proxy {
         self.state.cuts_after_join.store(true, Ordering::SeqCst);
     }
 
-    /// Cuts all data connections.
     pub fn cut_data(&self) {
         let mut pairs = self.state.pairs.lock().expect("whole");
         pairs.retain(|(is_data, client, target)| {
