@@ -36,7 +36,6 @@ impl Drop for Batch {
     }
 }
 
-/// Returns the scheduling policy of the calling thread.
 #[expect(unsafe_code, reason = "no safe crate offers this system call")]
 fn policy() -> i32 {
     // SAFETY: the call takes a number and touches no memory. 0 means the calling thread.

@@ -35,7 +35,6 @@ const BUSY_MAX: f64 = 0.85;
 /// loop.
 const LAYERS_MAX: u32 = 8;
 
-/// The nodes of a host.
 #[derive(Debug, Default)]
 struct NumaNodes {
     sys: PathBuf,

@@ -43,7 +43,6 @@ fn probe(bytes: usize) -> Result<()> {
     all.map_anon().map(drop).map_err(|_| refused(bytes))
 }
 
-/// Memory of a buffer.
 enum Memory {
     Mapped(MmapMut),
     /// Allocated memory, and the offset of the first page boundary in it.
@@ -75,7 +74,6 @@ impl Memory {
     }
 }
 
-/// Returns the error for a failed allocation.
 fn refused(bytes: usize) -> Error {
     Error::new(
         ErrorKind::Busy,
