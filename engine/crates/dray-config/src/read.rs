@@ -179,7 +179,6 @@ impl Config {
         Ok(())
     }
 
-    /// Checks a root of several disks.
     fn check_disks(&self, root: &super::Root) -> Result<(), (&'static str, String)> {
         let name = &root.name;
         if let Some(dir) = root.dirs.iter().find(|dir| !dir.is_absolute()) {

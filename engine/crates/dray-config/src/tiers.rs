@@ -120,7 +120,6 @@ fn is_segment(name: &str) -> bool {
     !name.is_empty() && !matches!(name, "." | "..") && !name.contains('/')
 }
 
-/// The placeholder of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holds {
     Application,
