@@ -522,7 +522,7 @@ impl Source {
     }
 
     /// Schedules another attempt to send a range. Aborts the file if the retry policy permits no
-    /// further attempt.
+    /// further attempt, or if `tries` is full.
     fn retry(&mut self, index: FileIndex, range: ByteRange, error: Error, now: Time) {
         if !self.files.contains_key(&index) {
             return;

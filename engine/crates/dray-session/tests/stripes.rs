@@ -55,8 +55,8 @@ fn tell(sink: &mut Sink, input: sink::Input) -> Vec<sink::Effect> {
     std::iter::from_fn(|| sink.poll()).collect()
 }
 
-/// Returns the decision of a sink with the layout `layout` about a file, after the messages
-/// `announced` of the source.
+/// Returns the decision of a sink about a file, after the messages `announced` of the source. The
+/// file has the layout `layout` at the sink.
 fn decision(
     sink: &mut Sink,
     announced: Vec<Message>,
