@@ -216,9 +216,9 @@ impl PosixStore {
         let stat = if path.is_root() {
             rustix::fs::fstat(self.root.fd())
         } else {
-            // Do not use `beside` here. `beside` checks if the folder was replaced when a file does
-            // not exist, and this check would double the cost of a `stat`. At a sink most of the
-            // files do not exist yet.
+            // Do not use `beside` here. If a file does not exist, `beside` also checks whether the
+            // folder was replaced. This check would double the cost of a `stat`, and at a sink most
+            // of the files do not exist yet.
             let (above, name) = resolve::split(path.as_bytes());
             self.folders
                 .at(above)

@@ -239,8 +239,9 @@ pub trait Store: Send + Sync {
         request: &PartialRequest,
     ) -> Result<Box<dyn Partial>>;
 
-    /// Does the same as [`Store::begin`], and gives a new file the stripes that the source has sent
-    /// ([`dray_core::attribute::STRIPES_NAME`]), if this store was opened for that.
+    /// Does the same as [`Store::begin`]. If this store was opened to use the stripes of the
+    /// source, a new file gets the stripes that the source has sent
+    /// ([`dray_core::attribute::STRIPES_NAME`]).
     ///
     /// # Errors
     /// The errors of [`Store::begin`].
