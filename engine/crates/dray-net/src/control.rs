@@ -62,7 +62,7 @@ impl Threads {
 }
 
 /// Passes a greeted connection to the reserved threads. The receiver passes messages to the hub's
-/// inbox. It reports the end of the connection as a lost peer.
+/// inbox, and reports the end of the connection there as a lost peer.
 pub(super) fn start(
     greeted: Greeted,
     timing: Timing,

@@ -47,8 +47,8 @@ fn every_message_arrives_in_order_both_ways() {
     let sent = messages();
     let mut to_sink = source.link.control;
     let mut to_source = sink.link.control;
-    // Send in both directions concurrently, so that no end waits until the other end's queue is
-    // read.
+    // Send in both directions concurrently. Otherwise one end could wait forever until the other
+    // end's queue is read.
     thread::scope(|scope| {
         scope.spawn(|| {
             sent.iter()
