@@ -145,8 +145,8 @@ impl<C> Lease<C> {
         self.held.outcome = Outcome::Carried;
     }
 
-    /// Reports that the connection is lost. After the last running call on this connection, the
-    /// pool closes the connection and opens another connection in the same slot.
+    /// Reports that the connection is lost. The connection closes after the last running call on
+    /// it. A later call opens another connection in the same slot.
     pub fn broken(mut self) {
         self.held.outcome = Outcome::Broken;
     }

@@ -169,7 +169,7 @@ impl Set {
     }
 
     /// Returns the disk of the partial file with the identity `id`. If the file does not exist,
-    /// returns a disk on which the caller's operation will fail with the right error.
+    /// returns a disk on which the caller's operation fails because it does not find the file.
     pub(super) fn disk_of_partial(
         &self,
         path: &RelPath,
