@@ -71,8 +71,8 @@ impl StoredRoot {
         let store = match writable {
             None => read,
             Some(writable) => {
-                // Like the destination of a copy, this call would make a missing folder. The check
-                // above excludes that case.
+                // `open_sink` would make a missing folder. The `match` above has already refused a
+                // missing folder.
                 let store = writable.open_sink()?.store;
                 refuse_lacking(&location.words(), &store.capabilities())?;
                 store
