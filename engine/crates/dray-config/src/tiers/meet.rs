@@ -77,8 +77,8 @@ impl Template {
     }
 }
 
-/// Returns the cause of the error if two of the tiers may store versions under one path of a slow
-/// root. The later version would replace the other one there.
+/// Returns an error if two of the tiers may store versions under one path of a common slow root.
+/// The later version would replace the earlier one there.
 pub(super) fn check(tiers: &[ManagedTier]) -> Result<(), (&'static str, String)> {
     for (at, tier) in tiers.iter().enumerate() {
         for other in &tiers[..at] {
