@@ -38,8 +38,8 @@ use std::time::Duration;
 
 pub use choice::{Choice, Setting};
 
-/// Maximum number of connections of one switchboard. The limit leaves threads of the server to
-/// other clients. The value is estimated, not measured.
+/// Maximum number of connections of one switchboard; a higher number is reduced to it. The limit
+/// leaves threads of the server to other clients. The value is estimated, not measured.
 pub const CONNECTIONS_MAX: usize = 64;
 
 /// Maximum number of threads that the switchboard distinguishes. Beyond the limit it forgets the

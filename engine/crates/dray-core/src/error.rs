@@ -268,8 +268,8 @@ impl Error {
     }
 
     /// Sets the file to its name at the destination, because callers know the file by that name. If
-    /// the error already names another file, it is the source file. The cause then contains the
-    /// name of the source file, with the prefix `top`.
+    /// the error already names a file with another name, that file is the source file. The cause
+    /// then contains the path of the source file, with the prefix `top`.
     #[must_use]
     pub fn file_copied_as(mut self, file: &RelPath, top: &str) -> Self {
         let source = self.file.replace(file.clone());
