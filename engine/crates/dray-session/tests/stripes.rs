@@ -55,8 +55,9 @@ fn tell(sink: &mut Sink, input: sink::Input) -> Vec<sink::Effect> {
     std::iter::from_fn(|| sink.poll()).collect()
 }
 
-/// Returns the decision of a sink about a file, after the messages `announced` of the source. The
-/// file has the layout `layout` at the sink.
+/// Passes the messages `announced` of the source and the result of the inspection to a sink.
+/// Returns the object size in bytes and the layout that the sink chooses, or `None` if the sink
+/// wants no bytes.
 fn decision(
     sink: &mut Sink,
     announced: Vec<Message>,
