@@ -150,9 +150,9 @@ pub trait Store: Send + Sync {
         }))
     }
 
-    /// Makes partial files of data that no listing shows and that has not changed since `before`, so
-    /// that a sweep finds the data. Returns the number of new partial files. Only a store that keeps
-    /// a file in several parts can have such data.
+    /// Turns data that no listing shows, and that has not changed since `before`, into partial
+    /// files, so that a sweep finds the data. Returns the number of new partial files. Only a store
+    /// that keeps a file in several parts can have such data.
     ///
     /// # Errors
     /// Errors of the store.
