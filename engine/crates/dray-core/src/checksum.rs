@@ -167,8 +167,7 @@ const fn multiply(mut left: u32, mut right: u32) -> u32 {
 }
 
 /// Returns the remainder of x^(8 * `length`) modulo the polynomial of the crc. A crc is a
-/// remainder, and `length` more bytes multiply it by this factor. A thousand combinations cost less
-/// than summing one object.
+/// remainder, and `length` more bytes multiply it by this factor.
 fn shift(mut length: u64) -> u32 {
     let mut power = ONE;
     let mut squares = SQUARES.iter().skip(3);
