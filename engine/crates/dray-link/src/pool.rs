@@ -21,11 +21,11 @@ const PAGE: usize = 4096;
 /// common processors of the last ten years. The value is an estimate.
 pub const PIECE_BYTES: usize = 256 << 10;
 
-/// Minimum size in bytes of a buffer that gets its own memory mapping. An allocator clears the
-/// memory that it reuses, so a pool without mappings was cleared completely even for the smallest
-/// copy. In an endpoint this took up to 0.2 s of processor time for each session. The kernel clears
-/// the pages of a mapping only when they are used. Mapping smaller buffers too would exceed the
-/// number of mappings of a process. The value is estimated, not measured.
+/// Minimum size in bytes of a buffer that gets its own memory mapping. The kernel clears the pages
+/// of a mapping only when they are used. An allocator clears reused memory at once, which took up
+/// to 0.2 s of processor time for each session of an endpoint. With mappings for smaller buffers
+/// too, a process could exceed its maximum number of mappings. The value is estimated, not
+/// measured.
 const MAPPED_BYTES: usize = 512 << 10;
 
 /// Number of bytes that must remain available to other threads of the process after a pool was
