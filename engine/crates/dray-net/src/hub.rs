@@ -222,10 +222,10 @@ impl Hub {
         self.ends().streams.count_live()
     }
 
-    /// Reports streams that the peer has closed to the executor of a source. A sender with nothing
-    /// to send would not detect the end of its stream, and the last objects on that stream may be
-    /// lost. `known` counts for each closed stream the checks that found it closed. A stream is
-    /// reported at the second such check, because the regular end of a session closes streams too.
+    /// Tells the executor of a source which streams the peer has closed. A sender with nothing to
+    /// send would not detect the end of its stream, and the last objects on that stream may be
+    /// lost. `known` has the number of checks that found a stream closed. A stream is reported at
+    /// the second such check, because the regular end of a session closes streams too.
     pub(super) fn look_for_left(&self, known: &mut HashMap<StreamId, u32>) {
         if !matches!(self.inbox, Inbox::Source(_)) {
             return;
