@@ -1,7 +1,7 @@
-"""Peers that send arbitrary frames, in both roles, written from docs/design/wire-protocol.md alone.
+"""Peers that send arbitrary frames, written from docs/design/wire-protocol.md alone.
 
-:class:`Driver` dials a listener. :class:`Listener` is dialled by ``dray cp``. Numbers in comments
-are sections of that page.
+:class:`Driver` dials a listener. :class:`Listener` waits until ``dray cp`` dials it. Each can be
+the source or the sink. A number such as 4.7 in a comment is a section of wire-protocol.md.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ FILE, FOLDER, FOLDER_END, LINK = 1, 2, 3, 4
 SOURCE, SINK = 0, 1
 HOLE = 2
 SECONDS = 20.0
-#: Exceptions of a connection that the other end has closed.
+#: What a socket raises when the other end has closed the connection.
 ABORTED = (OSError, EOFError)
 
 crc32c = decoder.crc32c
@@ -55,7 +55,7 @@ crc32c = decoder.crc32c
 
 @dataclass
 class Options:
-    """The options of CONNECT (4.7, 4.8)."""
+    """Fields of a CONNECT frame (4.7, 4.8)."""
 
     xattrs: bool = False
     checksum_attributes: bool = False
@@ -65,7 +65,7 @@ class Options:
     exclude: Sequence[bytes] = ()
     links: int = 0
     object_bytes: int = 1 << 20
-    #: Required adler32, if any.
+    #: The adler32 that the file must have. None: any checksum.
     demanded: int | None = None
     durability: int = 1
     streams: int = 1
@@ -73,14 +73,14 @@ class Options:
 
 
 def hello(token: bytes = b"", *, live: int = 1 << 16, optional: int = 3) -> bytes:
-    """Write HELLO; ``optional`` is HOLES and XATTRS."""
+    """Write HELLO. The default of ``optional`` offers HOLES and XATTRS."""
     limits = struct.pack("<IQII", 1 << 20, 64 << 20, 4096, live)
     body = struct.pack("<HHQQ", 1, 1, 1, optional) + limits + data_of(b"\x01")
     return frame_of(0x01, body + data_of(b"a hostile peer") + data_of(token))
 
 
 def connect(role: int, paths: Sequence[bytes], options: Options) -> bytes:
-    """Write CONNECT: ``role`` is the listener's."""
+    """Write CONNECT. ``role`` is the role of the listener: SOURCE or SINK."""
     patterns = b"".join(
         struct.pack("<I", len(list_)) + b"".join(map(data_of, list_))
         for list_ in (options.include, options.exclude)
@@ -124,7 +124,7 @@ def entry(
     seconds: int = 1_700_000_000,
     xattrs: Iterable[tuple[bytes, bytes]] = (),
 ) -> bytes:
-    """Write an entry (4.5)."""
+    """Write one entry of a NEW_FILES frame (4.5)."""
     body = struct.pack("<Q", index)
     body += b"\0" if parent is None else struct.pack("<BQ", 1, parent)
     body += data_of(name) + bytes([kind])
@@ -145,7 +145,7 @@ def new_files(*entries: bytes) -> bytes:
 def segment(
     file: int, offset: int, data: bytes | int, *, sums: tuple[int, int] | None = None
 ) -> tuple[bytes, bytes]:
-    """Return a segment head (7.3) and the payload. If ``data`` is a number, it is a hole's size."""
+    """Return a segment's head (7.3) and payload. A number ``data`` is the size of a hole."""
     if isinstance(data, int):
         return struct.pack("<BQQQ", HOLE, file, offset, data), b""
     found = sums or (crc32c(data), zlib.adler32(data))
@@ -160,21 +160,21 @@ def block(number: int, target: int, *segments: tuple[bytes, bytes]) -> bytes:
 
 
 class Talk:
-    """Frames over a socket."""
+    """Send and receive frames on one TLS connection."""
 
     def __init__(self, tls: ssl.SSLSocket) -> None:
-        """Start."""
+        """Keep the connected socket."""
         self.tls = tls
         self.said: list[dict[str, Any]] = []
-        #: time at which the test gives up, because the other end still sends but never finishes
+        #: Monotonic time at which :meth:`next` gives up.
         self.over = time.monotonic() + 2 * SECONDS
 
     def send(self, *frames: bytes) -> None:
-        """Send the frames unchanged."""
+        """Send the frames as they are, without a check."""
         self.tls.sendall(b"".join(frames))
 
     def take(self, count: int) -> bytes:
-        """Read ``count`` bytes."""
+        """Read exactly ``count`` bytes."""
         taken = bytearray()
         while len(taken) < count:
             piece = self.tls.recv(count - len(taken))
@@ -184,7 +184,7 @@ class Talk:
         return bytes(taken)
 
     def next(self) -> dict[str, Any]:
-        """Read the next frame other than PING; answer a PING."""
+        """Read the next frame that a test may expect; answer each PING."""
         while True:
             if time.monotonic() > self.over:
                 raise TimeoutError("the other end neither closes nor sends the expected frame")
@@ -198,26 +198,26 @@ class Talk:
                 return dict(frame)
 
     def until(self, *kinds: str) -> dict[str, Any]:
-        """Read frames up to one of these types."""
+        """Read frames until one has a type of ``kinds``, and return this frame."""
         while True:
             frame = self.next()
             if frame["type"] in kinds:
                 return frame
 
     def rest(self) -> list[dict[str, Any]]:
-        """Read everything until the other end closes."""
+        """Read until the other end closes, and return all frames since the start."""
         with suppress(*ABORTED, decoder.FrameError):
             while True:
                 self.next()
         return self.said
 
     def error(self) -> dict[str, Any] | None:
-        """Return the error with which the other end closed the session, once it has."""
+        """Wait until the other end closes, and return the error of its last GO_AWAY or REFUSE."""
         ends = [frame for frame in self.rest() if frame["type"] in {"GO_AWAY", "REFUSE"}]
         return ends[-1]["fields"]["error"] if ends else None
 
     def close(self) -> None:
-        """Close."""
+        """Close the connection."""
         with suppress(OSError):
             self.tls.close()
 
@@ -230,7 +230,7 @@ def _trusting() -> ssl.SSLContext:
 
 
 def proof_of(accept: dict[str, Any], stream: int, challenge: bytes) -> bytes:
-    """Write JOIN's body (2.3)."""
+    """Write the body of JOIN (2.3)."""
     ticket, key = bytes.fromhex(accept["ticket"]), bytes.fromhex(accept["key"])
     label = b"dray join v1".ljust(16, b"\0")
     what = label + ticket + struct.pack("<I", stream) + challenge
@@ -239,7 +239,7 @@ def proof_of(accept: dict[str, Any], stream: int, challenge: bytes) -> bytes:
 
 
 class Driver(Talk):
-    """A dialler of a listener; ``role`` is the listener's."""
+    """Dial a listener. ``role`` is the role of the listener: SOURCE or SINK."""
 
     def __init__(
         self,
@@ -251,7 +251,7 @@ class Driver(Talk):
         live: int = 1 << 16,
         source: str = "127.0.0.1",
     ) -> None:
-        """Dial and send the request; the answer is not awaited."""
+        """Dial, and send HELLO and CONNECT without waiting for an answer."""
         self.address = address
         self.source = source
         super().__init__(self._dial(1))
@@ -267,7 +267,7 @@ class Driver(Talk):
         return _trusting().wrap_socket(plain)
 
     def begin(self) -> Driver:
-        """Wait until the session has started."""
+        """Wait until the listener has accepted the session."""
         self.until("HELLO")
         answer = self.until("ACCEPT", "REFUSE", "GO_AWAY")
         assert answer["type"] == "ACCEPT", answer
@@ -275,7 +275,7 @@ class Driver(Talk):
         return self
 
     def stream(self, number: int = 0) -> Talk:
-        """Join with a stream."""
+        """Open one data stream of the session."""
         talk = Talk(self._dial(2))
         prefix = talk.take(decoder.PREFIX_BYTES)
         challenge = talk.take(struct.unpack_from("<I", prefix)[0])
@@ -284,7 +284,7 @@ class Driver(Talk):
 
 
 def identity(folder: Path) -> tuple[Path, str]:
-    """Make a key and a certificate; return the file and the pin (2.2)."""
+    """Make a key and a certificate. Return the path of their file, and the key's pin (2.2)."""
     made = folder / "hostile.pem"
     words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
     words += ["-nodes", "-days", "2", "-subj", "/CN=hostile"]
@@ -306,20 +306,20 @@ def identity(folder: Path) -> tuple[Path, str]:
 
 @dataclass
 class Listener:
-    """A listener that ``dray cp`` dials; ``script`` runs after CONNECT was answered."""
+    """Accept the sessions of ``dray cp``. ``script`` runs in each session after ACCEPT was sent."""
 
     folder: Path
     script: Callable[[Listener, Talk], None]
-    #: The dialler's CONNECT frames, one for each session.
+    #: Fields of the CONNECT frames that ``dray cp`` sent, one for each session.
     asked: list[dict[str, Any]] = field(default_factory=list)
-    #: Streams that have joined.
+    #: Data streams that ``dray cp`` has opened.
     streams: list[Talk] = field(default_factory=list)
-    #: Exceptions of the script.
+    #: Exceptions of ``script``, except those of a closed connection.
     errors: list[BaseException] = field(default_factory=list)
     sessions: int = 0
 
     def __post_init__(self) -> None:
-        """Listen."""
+        """Listen on a free port of the loopback address."""
         made, self.key = identity(self.folder)
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.load_cert_chain(made)
@@ -371,13 +371,13 @@ class Listener:
             self.joined.notify_all()
 
     def stream(self) -> Talk:
-        """Wait for a stream."""
+        """Wait for the first data stream, and return it."""
         with self.joined:
             assert self.joined.wait_for(lambda: bool(self.streams), SECONDS), "no stream"
             return self.streams[0]
 
     def close(self) -> None:
-        """Stop listening, and end what is open."""
+        """Stop listening, and close all connections."""
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
         self.socket.close()

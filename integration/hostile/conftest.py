@@ -12,5 +12,5 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def token(bench: Bench) -> bytes:
-    """Give the token of the servers of this test."""
+    """Return the token that ``bench.serve`` accepts."""
     return bench.token.read_bytes().strip()

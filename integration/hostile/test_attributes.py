@@ -1,4 +1,4 @@
-"""Modes and attributes of existing files, and attributes that the storage refuses."""
+"""Mode and extended attributes: of a file that is already there, and too large for the disk."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_attributes_that_are_asked_for_later_are_set(bench: Bench, push: bool) -
 
 @pytest.fixture
 def small_attributes(bench: Bench) -> Iterator[Path]:
-    """Mount a file system with a few KiB of attributes for each file: ext4 without ea_inode."""
+    """Mount ext4 without ea_inode: a file has room for a few KiB of attributes."""
     image, mounted = bench.folder / "image", bench.folder / "mounted"
     image.touch()
     os.truncate(image, 64 << 20)

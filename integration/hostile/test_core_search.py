@@ -1,4 +1,4 @@
-"""A core of an idle server holds no token of an ended call or session."""
+"""The memory of an idle server contains no token of an ended call or session."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 CALLS = 90
 SESSIONS = 24
-#: Seconds after the last call before the memory is searched. By then the server no longer waits for
-#: the end of the peer.
+#: Seconds between the last call and the search of the memory. By then the server has stopped
+#: waiting for the peer to close.
 IDLE_SECONDS = 4.0
 
 
@@ -37,7 +37,7 @@ def this_tree(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def core_of(pid: int) -> bytes:
-    """Read all writable memory of a process: its heaps, stacks and other anonymous memory."""
+    """Return the content of a process's writable memory."""
     pieces = []
     maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8").splitlines()
     with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
@@ -58,14 +58,14 @@ def core_of(pid: int) -> bytes:
 
 
 def found(pid: int, secrets: Iterable[bytes]) -> dict[bytes, int]:
-    """Count the secrets in a process's memory."""
+    """Count each of the secrets in a process's memory. Secrets that are absent have no count."""
     core = core_of(pid)
     counts = {secret: core.count(secret) for secret in secrets}
     return {secret: count for secret, count in counts.items() if count}
 
 
 def parts_of(token: str) -> list[bytes]:
-    """Return the claims and the signature of a bearer token, which no memory may contain."""
+    """Return the claims and the signature of a bearer token: the parts to search for."""
     _, claims, signature = token.split(".")
     return [claims.encode(), signature.encode()]
 
@@ -86,7 +86,7 @@ def test_an_idle_endpoint_holds_no_token_of_its_callers(
             }
             assert ask(endpoint, "POST", "/v1/transfers", body, token=token).code == 201
         ask(endpoint, "GET", "/v1/transfers", token=f"{token}x")
-    # Many calls of one connection, which then ends.
+    # Send many calls on one connection, then close it.
     connection = dial(endpoint.address)
     for token in tokens[CALLS // 2 :]:
         connection.request("GET", "/v1/transfers", headers=dict(bearer(token)))
@@ -122,13 +122,13 @@ def test_an_idle_server_holds_no_token_that_it_was_offered(bench: Bench) -> None
 
 
 def test_the_heap_of_a_server_passes_memcheck(bench: Bench) -> None:
-    """The allocator that clears blocks reads and writes only within them."""
+    """The server's allocator clears freed blocks. It must not write outside a block."""
     if shutil.which("valgrind") is None:
         pytest.fail("valgrind is missing: run `make setup`", pytrace=False)
     source, sink = bench.folder / "source", bench.folder / "sink"
     tree.make_tree(source, 20, seed=1)
     sink.mkdir()
-    # Memcheck takes the cipher's output for uninitialised, so it checks only accesses and frees.
+    # Ignore uninitialised values: Memcheck takes the output of the cipher for uninitialised.
     wrap = ["valgrind", "--undef-value-errors=no", "--error-exitcode=99"]
     server = bench.serve(sink, wrap=wrap)
     bench.cp("-r", source, f"dray://{server.address}/", *bench.peer(server)).expect(0)

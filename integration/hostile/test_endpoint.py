@@ -1,4 +1,4 @@
-"""Hostile callers of an endpoint of 128 MiB: its memory stays bounded, and others are served."""
+"""Hostile peers and callers of an endpoint: its memory stays bounded, and it serves others."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(300)]
 MIB = 1 << 20
 MEMORY = 128 * MIB
 MOST = MEMORY + 64 * MIB
-#: Number of concurrent sessions that other ends drive.
+#: The endpoint's limit of concurrent sessions.
 SESSIONS = 16
 BUSY = 28
-#: Number of data streams that one session asks for.
+#: Number of data streams that each session asks for.
 STREAMS = 12
-#: Defaults of `limits` that the tests reach.
+#: Number of waiting calls of each owner.
 WAITS = 64
 
 
@@ -89,7 +89,7 @@ def test_patterns_at_their_bound_are_compiled(endpoint: Endpoint) -> None:
 
 
 def test_live_entries_of_many_sessions_are_bounded(endpoint: Endpoint) -> None:
-    """Sixteen sessions with the most and longest folders that each may have."""
+    """Each of sixteen sessions announces 66 000 folders with names of 200 bytes."""
     token = endpoint.token().encode()
 
     def attack(number: int) -> None:
@@ -112,7 +112,7 @@ def test_live_entries_of_many_sessions_are_bounded(endpoint: Endpoint) -> None:
 
 
 def hoard_buffers(driver: Driver, streams: list[Talk]) -> None:
-    """Fill a buffer for each stream that was granted, all but its last byte."""
+    """Send one object without its last byte on each stream, so that the endpoint keeps a buffer."""
     size = driver.until("READY")["fields"]["object_bytes_max"]
     driver.send(files(entry(0, b"large", size=STREAMS * size)))
     (decided,) = driver.until("FILE_IDS")["fields"]["files"]
@@ -123,7 +123,7 @@ def hoard_buffers(driver: Driver, streams: list[Talk]) -> None:
     target, data = decided["layout"]["single"], bytes(size)
     filled, number = 0, 0
     while filled < min(driver.accept["streams"], credit) and number < 2 * STREAMS:
-        # On a busy host, the endpoint may take too long to accept a stream.
+        # On a busy host, a stream may fail, because the endpoint accepts it too late.
         with contextlib.suppress(*ABORTED):
             stream = driver.stream(number)
             stream.send(block(number, target, segment(0, filled * size, data))[:-1])
@@ -141,11 +141,11 @@ def hoard_entries(driver: Driver) -> None:
 
 
 def test_all_limits_reached_concurrently_stay_bounded(endpoint: Endpoint) -> None:
-    """Sixteen sessions with patterns, half-filled buffers and entries, as many as each may have."""
+    """Each of sixteen sessions fills its patterns, its buffers and its list of live folders."""
     token = endpoint.token().encode()
     wild = [b"*a" * 2000, b"?[!b]*{c,d}" * 350, b"*"]
-    #: Barriers. ``begun``: no session sends bytes before all sessions have begun. ``filled``: no
-    #: session announces entries before all sessions have filled their buffers.
+    #: A session sends objects only after all sessions have ``begun``. It announces folders only
+    #: after all sessions have ``filled`` their buffers.
     begun, filled, full = (threading.Barrier(SESSIONS) for _ in range(3))
     buffers: list[Talk] = []
     sessions: list[Driver] = []
@@ -153,8 +153,8 @@ def test_all_limits_reached_concurrently_stay_bounded(endpoint: Endpoint) -> Non
     def attack(number: int) -> None:
         options = Options(include=wild, transfer=b"hostile:%d" % number, streams=STREAMS)
         sink = b"data/full%d" % number
-        # Dial from a different address for each session, because the endpoint limits the number of
-        # connections from one address.
+        # Dial from a different address for each session: the endpoint limits the connections of one
+        # address.
         here = f"127.0.0.{number + 10}"
         driver = Driver(endpoint.address, token, SINK, sink, options=options, source=here)
         answer = driver.until("ACCEPT", "REFUSE", "GO_AWAY")
@@ -185,7 +185,7 @@ def test_all_limits_reached_concurrently_stay_bounded(endpoint: Endpoint) -> Non
 
 
 def test_patterns_of_many_sessions_have_one_bound(endpoint: Endpoint) -> None:
-    """Sixteen sessions with the most patterns: some are refused as busy."""
+    """The patterns of sixteen sessions exceed the endpoint's limit: it refuses some as busy."""
     token = endpoint.token().encode()
     wild = Options(include=[b"*a" * 2000, b"?[!b]*{c,d}" * 350])
     drivers = [
@@ -204,7 +204,7 @@ def test_patterns_of_many_sessions_have_one_bound(endpoint: Endpoint) -> None:
     print(f"{begun} of {SESSIONS} sessions began")
     for driver in drivers:
         driver.close()
-    # Wait until the endpoint has freed the memory of these sessions, and accepts a new session.
+    # Wait until the endpoint has freed the patterns of the closed sessions, and accepts a new one.
     until = time.monotonic() + 20
     while True:
         last = Driver(endpoint.address, token, SOURCE, b"data/", options=wild)
@@ -216,7 +216,7 @@ def test_patterns_of_many_sessions_have_one_bound(endpoint: Endpoint) -> None:
 
 
 def test_the_memory_of_pulled_entries_is_bounded(endpoint: Endpoint, tmp_path: Path) -> None:
-    """A listener that announces entries without end, in transfers that the endpoint drives."""
+    """The endpoint pulls from a listener that announces 66 000 folders in each session."""
 
     def announce(_: Listener, talk: Talk) -> None:
         with contextlib.suppress(*ABORTED):
@@ -256,10 +256,10 @@ def test_the_memory_of_pulled_entries_is_bounded(endpoint: Endpoint, tmp_path: P
 
 
 def test_waiting_calls_do_not_block_other_calls(endpoint: Endpoint) -> None:
-    """Four owners use up the connections of one address. Urgent calls are still answered.
+    """Four owners use up the connections of one address with calls that wait.
 
-    The endpoint still answers ``/healthz``, ``/metrics`` and a cancellation. It refuses other calls
-    from the address with 503 and ``Retry-After``.
+    The endpoint still answers ``/healthz``, ``/metrics`` and a cancellation from this address. It
+    refuses other calls from this address with 503 and ``Retry-After``.
     """
     waiting: list[http.client.HTTPSConnection] = []
     client = endpoint.client()

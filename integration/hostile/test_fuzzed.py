@@ -1,7 +1,8 @@
-"""Live sessions whose valid frames are changed, reordered, repeated and truncated, in both roles.
+"""Sessions in which some frames of a peer are mutated. The peer is a driver or a listener.
 
-A session is a script of frames. A seed draws the mutations; it is printed and replays the session:
-``DRAY_SEED=7 python -m pytest integration/hostile/test_fuzzed.py``. ``DRAY_FULL=1`` runs many more.
+A mutation changes, repeats, moves, removes or truncates a frame. A seed determines all mutations
+of a session. Repeat the session of seed 7 with
+``DRAY_SEED=7 python -m pytest integration/hostile/test_fuzzed.py``.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ FULL = os.environ.get("DRAY_FULL") == "1"
 pytestmark = [pytest.mark.server, pytest.mark.timeout(3000 if FULL else 120)]
 
 SEEDS = 2000 if FULL else 24
-#: Number of sessions with ``dray cp``, each of which is a separate process.
+#: Number of seeds for sessions with ``dray cp``. Each session starts a process, which takes time.
 CLIENT_SEEDS = 200 if FULL else 4
 POOL = 16 << 20
 MEMORY = POOL + (64 << 20)
@@ -51,7 +52,7 @@ EDGES = [0, 1, 2, 255, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1]
 
 
 def seeds(count: int) -> list[int]:
-    """Return the seeds of this run."""
+    """Return the seed in ``DRAY_SEED``, or ``count`` seeds: new ones with ``DRAY_FULL=1``."""
     named = os.environ.get("DRAY_SEED")
     if named:
         return [int(named)]
@@ -60,14 +61,14 @@ def seeds(count: int) -> list[int]:
 
 
 class Fuzz:
-    """Draws mutations of frames."""
+    """Draw mutations of frames from one seed."""
 
     def __init__(self, seed: int) -> None:
-        """Start with a seed."""
+        """Seed the generator."""
         self.draw = random.Random(seed)
 
     def body(self, frame: bytes) -> bytes:
-        """Change a frame's body; prefix and crc are correct again."""
+        """Mutate the body of a frame. The prefix of the result fits the new body."""
         if len(frame) < decoder.PREFIX_BYTES:
             return frame
         number, body = frame[4], bytearray(frame[decoder.PREFIX_BYTES :])
@@ -86,7 +87,7 @@ class Fuzz:
         return frame_of(number, bytes(body))
 
     def frames(self, script: list[bytes]) -> list[bytes]:
-        """Change a script: one to four mutations."""
+        """Return the script with one to four mutations."""
         frames = list(script)
         for _ in range(self.draw.randrange(1, 5)):
             if not frames:
@@ -107,7 +108,7 @@ class Fuzz:
 
 
 def as_source(draw: random.Random) -> list[bytes]:
-    """Write an honest source's control frames, without waiting."""
+    """Return the control frames of an honest source."""
     pairs = [(b"user.a", b"1" * draw.randrange(50))]
     entries = [
         entry(0, b"d", FOLDER),
@@ -131,7 +132,7 @@ def as_source(draw: random.Random) -> list[bytes]:
 
 
 def as_sink() -> list[bytes]:
-    """Write an honest sink's control frames, without waiting."""
+    """Return the control frames of an honest sink."""
     layout = struct.pack("<BI", 1, 0)
     want = struct.pack("<QBQ", 0, 1, 1 << 20) + layout
     closed = struct.pack("<QBIIQ", 0, 1, 0, 1, 0)
@@ -151,7 +152,7 @@ def as_sink() -> list[bytes]:
 
 
 def blocks(draw: random.Random) -> list[bytes]:
-    """Write an honest source's stream frames."""
+    """Return the stream frames of an honest source."""
     target = draw.choice([0, 0, 0, 7])
     return [
         block(1, target, segment(1, 0, b"abc")),
@@ -161,7 +162,7 @@ def blocks(draw: random.Random) -> list[bytes]:
 
 
 def speak(talk: Talk, frames: list[bytes]) -> None:
-    """Send these frames while the other end reads, then read its answers for a moment."""
+    """Send the frames, then read answers until none arrives for 0.3 s."""
     talk.tls.settimeout(0.3)
     try:
         for frame in frames:
@@ -172,7 +173,7 @@ def speak(talk: Talk, frames: list[bytes]) -> None:
 
 
 def assert_sound(server: Server, bench: Bench, seed: int) -> None:
-    """Fail unless the server runs, within its memory, and reported no defect."""
+    """Check that the server runs, used less than ``MEMORY``, and reported no defect of its own."""
     assert server.is_running(), seed
     log_text = server.log_path.read_text(encoding="utf-8", errors="replace")
     log_text += server.out_path.read_text(encoding="utf-8", errors="replace")
@@ -248,7 +249,7 @@ def test_sessions_with_a_hostile_listener(bench: Bench, push: bool) -> None:
 
 
 def _no_foreign(here: Path, into: Path) -> None:
-    """Fail if a pull of the folder ``d`` wrote any other file."""
+    """Fail if a pull of the folder ``d`` wrote any other file below ``here``."""
     if into.exists():
         found = {path.name for path in into.iterdir()}
         assert {name for name in found if not name.startswith(".dray-")} <= {"d"}, found

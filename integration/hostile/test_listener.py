@@ -1,4 +1,4 @@
-"""A listener that ``dray cp`` dials, and that sends frames no honest peer sends, both ways."""
+"""A listener that ``dray cp`` dials sends frames that no honest source or sink sends."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def list_end(count: int) -> bytes:
 
 
 class Scene:
-    """A folder to copy to or from, and the listener's script."""
+    """Run ``dray cp`` with a hostile listener, and check its memory and the files it leaves."""
 
     def __init__(self, bench: Bench) -> None:
-        """Make the folders."""
+        """Make the local folder."""
         self.bench = bench
         self.here = bench.folder / "here"
         self.here.mkdir()
@@ -80,22 +80,22 @@ class Scene:
         return ended
 
     def pull(self, path: str, script: Callable[[Listener, Talk], None], *words: Word) -> Ended:
-        """Copy ``path`` from the listener."""
+        """Copy ``path`` from the listener to the local folder."""
         return self._run(script, lambda url: [*words, f"{url}{path}", f"{self.here}/"])
 
     def push(self, source: Path, script: Callable[[Listener, Talk], None], *words: Word) -> Ended:
-        """Copy to the listener."""
+        """Copy ``source`` to the listener."""
         return self._run(script, lambda url: [*words, source, f"{url}to/"])
 
 
 @pytest.fixture
 def scene(bench: Bench) -> Scene:
-    """Return a set-up."""
+    """Return the scene of one test."""
     return Scene(bench)
 
 
 def announcing(*entries: bytes, count: int | None = None) -> Callable[[Listener, Talk], None]:
-    """Announce ``entries``, send no data, and otherwise behave as an honest source."""
+    """Return the script of a source that announces ``entries`` but sends no data."""
 
     def script(_: Listener, talk: Talk) -> None:
         talk.until("READY")
@@ -107,12 +107,12 @@ def announcing(*entries: bytes, count: int | None = None) -> Callable[[Listener,
 
 
 def folder_of(name: bytes, *inside: bytes, first: int = 0) -> tuple[bytes, ...]:
-    """Write a folder and its entries."""
+    """Write the entries of a folder and its content."""
     return (entry(first, name, FOLDER), *inside, entry(first, name, FOLDER_END))
 
 
 def small(name: bytes = b"f", data: bytes = b"abc", **more: Any) -> Callable[..., None]:  # noqa: ANN401
-    """Deliver one small file."""
+    """Return the script of a source that announces one small file and sends its bytes."""
 
     def script(listener: Listener, talk: Talk) -> None:
         talk.until("READY")
@@ -130,7 +130,7 @@ def small(name: bytes = b"f", data: bytes = b"abc", **more: Any) -> Callable[...
 
 
 def names_in(folder: Path) -> set[str]:
-    """Return everything in a folder except dray's own files, by relative path."""
+    """Return the relative paths of all files below a folder, except dray's own files."""
     found = {str(path.relative_to(folder)) for path in folder.rglob("*")}
     return {name for name in found if ".dray-" not in name}
 
@@ -160,7 +160,7 @@ def test_attributes_of_storage_systems_are_left_out_and_reported(scene: Scene) -
     assert "user.XrdCks.adler32" in "".join(ended.report["notices"])
 
 
-#: Cases by name: the request, and the entries that are announced instead.
+#: By name: the requested path, options of ``dray cp``, and entries that the request excludes.
 UNASKED: dict[str, tuple[str, list[str], tuple[bytes, ...]]] = {
     "another-name": ("data/f", [], (entry(0, b".bashrc"),)),
     "a-folder": ("data/f", [], folder_of(b"f", entry(1, b"x", parent=0))),
@@ -245,13 +245,13 @@ def test_a_wrong_payload_is_never_published(scene: Scene) -> None:
     assert names_in(scene.here) == set()
 
 
-# Forbidden frames of a sink to a source.
+# Frames that a sink must not send.
 
 
 def sinking(
     *frames: Callable[[dict[str, Any]], bytes], before: bytes | None = None
 ) -> Callable[[Listener, Talk], None]:
-    """Send READY and, for the first announced entry, these."""
+    """Return the script of a sink that answers the first entry with ``frames``."""
 
     def script(_: Listener, talk: Talk) -> None:
         talk.send(before or ready())
@@ -264,17 +264,17 @@ def sinking(
 
 
 def want(layout: bytes, object_bytes: int = 1 << 20) -> bytes:
-    """Write FILE_IDS that wants entry 0."""
+    """Write FILE_IDS: the sink wants entry 0."""
     return frame_of(0x13, struct.pack("<IQBQ", 1, 0, 1, object_bytes) + layout)
 
 
 def single(target: int = 0) -> bytes:
-    """Write a layout on one target."""
+    """Write the layout of a file on one target."""
     return struct.pack("<BI", 1, target)
 
 
 def striped(stripe_bytes: int, targets: range) -> bytes:
-    """Write a layout over many targets."""
+    """Write the layout of a file that is striped over ``targets``."""
     head = struct.pack("<BQI", 2, stripe_bytes, len(targets))
     return head + struct.pack(f"<{len(targets)}I", *targets)
 
@@ -287,7 +287,7 @@ def credit(targets: range, count: int = 1) -> bytes:
 
 @pytest.fixture
 def large(scene: Scene) -> Path:
-    """Make a file of 1 TiB that takes no space."""
+    """Make a sparse file of 1 TiB."""
     source = scene.bench.folder / "from"
     with source.open("wb") as file:
         file.truncate(1 << 40)
@@ -296,7 +296,7 @@ def large(scene: Scene) -> Path:
 
 
 def test_tiny_objects_over_many_targets_are_bounded(scene: Scene, large: Path) -> None:
-    """Objects of one byte, each on another of 4 096 targets: 2^40 pieces."""
+    """The sink asks for 2^40 objects of one byte, in turn on 4 096 targets."""
 
     def script(_: Listener, talk: Talk) -> None:
         talk.send(ready())
@@ -324,7 +324,7 @@ def test_targets_without_end_are_refused(scene: Scene, large: Path) -> None:
 
 
 def test_credit_without_end_is_not_remembered_block_by_block(scene: Scene, large: Path) -> None:
-    """Objects of 64 bytes, endless credit, no answer about their fate."""
+    """The sink grants endless credit for objects of 64 bytes, and acknowledges no object."""
 
     def script(listener: Listener, talk: Talk) -> None:
         talk.send(ready())
@@ -361,7 +361,7 @@ def test_an_invalid_message_of_a_sink_ends_the_session(
     assert ended.report["error"]["kind"] in {"protocol", "limit_exceeded"}, ended.report["error"]
 
 
-# False claims of a sink at the end of a session. A source that believed them would omit data.
+# A sink reports a file as done that it has not stored. A source that believed it would lose data.
 
 
 def verdict(*counts: int) -> bytes:
@@ -370,26 +370,26 @@ def verdict(*counts: int) -> bytes:
 
 
 def closed(index: int) -> bytes:
-    """Write FILE_CLOSE of an entry without an error."""
+    """Write FILE_CLOSE of a stored entry."""
     return frame_of(0x14, struct.pack("<IQBIIQ", 1, index, 1, 0, 1, 0))
 
 
 def given_up(index: int) -> bytes:
-    """Write FILE_CLOSE of an entry with an error."""
+    """Write FILE_CLOSE of a failed entry."""
     error = struct.pack("<HBBB", 0, 0, 1, 0) + data_of(b"write") + data_of(b"full") + data_of(b"")
     return frame_of(0x14, struct.pack("<IQB", 1, index, 2) + error + struct.pack("<Q", 0))
 
 
 def answer(state: int) -> bytes:
-    """Write BLOCK_SYNC of the first block: 1 written, 2 durable."""
+    """Write BLOCK_SYNC of block 0. State 1 is written, 2 is durable."""
     return frame_of(0x21, struct.pack("<IQB", 1, 0, state))
 
 
-#: Counts in a ``VERDICT`` frame: for one file of 5 bytes, for one file of 3 MiB, and for no file.
+#: The six counts of VERDICT, for one file of 5 bytes, one file of 3 MiB, and no file.
 DONE, DONE_LARGE, NOTHING = (1, 0, 0, 0, 0, 5), (1, 0, 0, 0, 0, 3 << 20), (0,) * 6
 
-#: Cases by name: the size of the file, the frames of a sink that accepts no data, and the source's
-#: answer.
+#: By name: the size of the file, the frames of a sink that receives no data, and words in the
+#: error of the source.
 EARLY: dict[str, tuple[int, list[bytes], str]] = {
     "at-once": (5, [verdict(*DONE)], "but 1 of 1 entries have not ended"),
     "of-nothing": (5, [verdict(*NOTHING)], "but 1 of 1 entries have not ended"),
@@ -459,7 +459,7 @@ def test_counts_of_a_verdict_are_compared(scene: Scene) -> None:
 def test_a_large_file_is_published_when_all_its_bytes_are_durable(
     scene: Scene, answers: list[int]
 ) -> None:
-    """The source has sent three objects, but the sink reports only one of them as durable."""
+    """The source has sent three objects. The sink reports at most one of them as durable."""
     source = scene.bench.folder / "from"
     source.write_bytes(b"x" * (3 << 20))
 
@@ -494,7 +494,7 @@ def test_an_honest_sink_is_accepted(scene: Scene) -> None:
     scene.push(source, script, "--streams", "1").expect(0)
 
 
-# Forbidden entries of a source's list.
+# Frames of a source whose list contradicts itself.
 
 LISTS: dict[str, tuple[bytes, ...]] = {
     "more-entries": (new_files(entry(0, b"a", size=1)), list_end(1), new_files(entry(1, b"b"))),

@@ -1,4 +1,4 @@
-"""A driver that may write, and sends valid frames that no honest source sends."""
+"""A driver with the right to write sends frames that no honest source sends."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(60)]
 
 PROTOCOL, LIMIT, ESCAPES, INVALID_NAME = 20, 21, 9, 10
-#: A file capability that would let any user read all files (cap_dac_read_search+ep).
+#: A value of ``security.capability`` with which a program may read all files.
 CAPABILITY = bytes.fromhex("0100000204000000000000000000000000000000")
 POOL = 32 << 20
-#: Maximum memory of a process: its buffers and 64 MiB.
+#: Limit of a server's memory: the pool, and 64 MiB for everything else.
 MEMORY = POOL + (64 << 20)
 
 
 @pytest.fixture
 def root(bench: Bench) -> Path:
-    """Return the writable folder in the served one, with a neighbour."""
+    """Make the folder ``evil`` in the served folder, and a folder ``outside`` the served folder."""
     root = bench.folder / "root" / "evil"
     root.mkdir(parents=True)
     (bench.folder / "outside").mkdir()
@@ -53,7 +53,7 @@ def root(bench: Bench) -> Path:
 
 @pytest.fixture
 def server(bench: Bench, root: Path) -> Server:
-    """Start ``dray serve`` for the folder that contains the root."""
+    """Serve the parent folder of ``root``."""
     return bench.serve(root.parent, "--pool", "32MiB")
 
 
@@ -64,7 +64,7 @@ def push(
     options: Options | None = None,
     **more: Any,  # noqa: ANN401
 ) -> Driver:
-    """Start a session and send these frames."""
+    """Start a session that writes to ``evil``, and send ``frames`` after READY."""
     driver = Driver(server.address, token, SINK, b"evil", options=options, **more).begin()
     driver.until("READY")
     driver.send(*frames)
@@ -85,7 +85,7 @@ def upload(
     size: int,
     **of_entry: Any,  # noqa: ANN401
 ) -> dict[str, Any]:
-    """Push one small file. Return its FILE_CLOSE, or the frame that rejects the file."""
+    """Push one small file. Return the last frame about it: FILE_CLOSE, FILE_IDS or GO_AWAY."""
     announced = new_files(entry(0, b"file", size=size, **of_entry))
     driver = push(server, token, announced, list_end(1), options=options)
     answer = driver.until("FILE_IDS", "FILE_CLOSE", "GO_AWAY")
@@ -106,7 +106,7 @@ def upload(
 
 
 def assert_unharmed(server: Server, bench: Bench) -> None:
-    """Check that the server still works, used little memory, and wrote nothing outside its root."""
+    """Check that the server still serves, used little memory, and wrote nothing to ``outside``."""
     assert list((bench.folder / "outside").iterdir()) == []
     assert server.is_running()
     peak = peak_memory(server.pid)
@@ -276,7 +276,7 @@ def test_wrong_sums_are_refused_and_never_published(
 
 
 def pieces_of_a_hole(count: int, step: int) -> list[bytes]:
-    """Write blocks that are holes of one object each, with gaps between."""
+    """Write blocks that are holes of one object. Between two holes, one object is missing."""
     return [block(at, 0, segment(0, 2 * at * step, step)) for at in range(count)]
 
 
@@ -297,7 +297,7 @@ def test_many_large_entries_are_bounded(bench: Bench, server: Server, token: byt
     driver = push(server, token, options=Options(xattrs=True))
     sent = 0
     try:
-        # Folders stay live until they end.
+        # The server remembers a folder until the source has ended it.
         for at in range(60):
             driver.send(new_files(entry(at, b"%d" % at, FOLDER, xattrs=pairs)))
             driver.send(new_files(entry(at, b"%d" % at, FOLDER_END, xattrs=pairs)))
@@ -316,7 +316,7 @@ def test_deep_and_long_paths_are_bounded(bench: Bench, server: Server, token: by
         for at in range(255):
             driver.send(new_files(entry(at, b"d" * 250, FOLDER, parent=parent)))
             parent = at
-        # Each of these has a path of 64 KiB.
+        # The path of each of these files has 64 KiB.
         for at in range(255, 2000):
             driver.send(new_files(entry(at, b"%d" % at, size=9 << 20, parent=parent)))
     except OSError:
@@ -368,7 +368,7 @@ def test_floods_of_messages_are_bounded(
 def test_failed_files_leave_nothing_behind(
     bench: Bench, server: Server, root: Path, token: bytes
 ) -> None:
-    """Starts many large files and delivers none."""
+    """Start 300 files of 3 MiB, and abort each."""
     driver = push(server, token)
     error = struct.pack("<HBB", 27, 1, 0) + b"\0" + struct.pack("<I", 0) * 3
     for at in range(300):
@@ -378,7 +378,7 @@ def test_failed_files_leave_nothing_behind(
     assert driver.until("VERDICT")["fields"]["files_failed"] == 300
     driver.send(frame_of(0x35, b""))
     driver.until("BYE")
-    # The server sends BYE first, and removes the partial files afterwards.
+    # The server removes the partial files after it has sent BYE.
     until = time.monotonic() + 10
     while tree.leftovers(root) and time.monotonic() < until:
         time.sleep(0.05)
@@ -389,7 +389,7 @@ def test_failed_files_leave_nothing_behind(
 def test_stored_checksums_of_a_peer_are_not_trusted(
     bench: Bench, server: Server, root: Path, token: bytes
 ) -> None:
-    """A false checksum in a file's attributes is not trusted: dray reads the bytes of the file."""
+    """The file at the sink has an attribute with a false checksum. dray reads the file instead."""
     good, bad = bench.folder / "good", root / "file"
     good.write_bytes(b"the right bytes")
     bad.write_bytes(b"the wrong bytes")

@@ -1,4 +1,4 @@
-"""``dray serve`` reports deviations from the request."""
+"""``dray serve`` reports that it made the requested objects smaller."""
 
 from __future__ import annotations
 
