@@ -1,8 +1,7 @@
 """Read object logs and leases by the specification docs/design/object-log.md.
 
-The decoder shares no code with the engine. So if the engine or the decoder deviates from the
-specification, their results differ.
-``python decoder.py FILE...`` prints the contents of each file as JSON.
+The decoder shares no code with the engine. A difference between their results shows a deviation
+from the specification. ``python decoder.py FILE...`` prints the contents of each file as JSON.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ ADLER = 65521
 
 
 class BadRecordError(ValueError):
-    """A body has an impossible value."""
+    """The body of a record is malformed."""
 
 
 class LogError(ValueError):
-    """The log cannot be read at all; ``kind`` is the engine's kind of error."""
+    """The log cannot be read at all. ``kind`` is the name of the error in the engine."""
 
     def __init__(self, kind: str) -> None:
         """Store the kind."""
@@ -69,7 +68,7 @@ def _apply(matrix: list[int], vector: int) -> int:
 
 
 def _crc_after_zeros(value: int, length: int) -> int:
-    """Advance a crc over zero bytes: the operator of one zero bit, squared and applied."""
+    """Return the crc32c of bytes with the crc32c ``value``, followed by ``length`` zero bytes."""
     bit = [0x82F63B78] + [1 << shift for shift in range(31)]
     operator = bit
     for _ in range(3):
@@ -86,7 +85,7 @@ Sums = tuple[int, int]
 
 
 def combine(first: Sums, second: Sums, second_length: int) -> Sums:
-    """Sum a concatenation from the sums of its parts."""
+    """Return the sums of two joined parts from the sums of each part."""
     crc = _crc_after_zeros(first[0], second_length) ^ second[0]
     low1, high1, low2, high2 = (
         first[1] & 0xFFFF,
@@ -101,31 +100,31 @@ def combine(first: Sums, second: Sums, second_length: int) -> Sums:
 
 @dataclass
 class Body:
-    """Bytes of a record's body, read from the front."""
+    """Read the values in a record's body one after another."""
 
     data: bytes
     at: int = 0
 
     def take(self, count: int) -> bytes:
-        """Take ``count`` bytes."""
+        """Take the next ``count`` bytes."""
         if count > len(self.data) - self.at:
             raise BadRecordError
         self.at += count
         return self.data[self.at - count : self.at]
 
     def number(self, form: str) -> int:
-        """Take one little-endian number in the form of the struct module."""
+        """Take one little-endian number. ``form`` is its letter in the struct module."""
         return int(struct.unpack("<" + form, self.take(struct.calcsize("<" + form)))[0])
 
     def blob(self, most: int, least: int = 0) -> bytes:
-        """Take a length and that many bytes."""
+        """Take a length, and that many bytes: at least ``least``, at most ``most``."""
         count = self.number("I")
         if not least <= count <= most:
             raise BadRecordError
         return self.take(count)
 
     def text(self, most: int) -> str:
-        """Take UTF-8."""
+        """Take a length, and that many bytes of UTF-8."""
         try:
             return self.blob(most).decode()
         except UnicodeDecodeError as error:
@@ -149,7 +148,7 @@ class Body:
 
 
 def is_name(name: bytes) -> bool:
-    """Return whether a path may have this component."""
+    """Return whether ``name`` may be a component of a path."""
     return (
         1 <= len(name) <= 255
         and b"\0" not in name
@@ -159,7 +158,7 @@ def is_name(name: bytes) -> bool:
 
 
 def tenure(body: Body) -> dict[str, Any]:
-    """Read a tenure."""
+    """Read a Tenure record, or the tenure in a Header."""
     epoch, durability = body.number("Q"), body.number("I")
     if durability > 2:
         raise BadRecordError
@@ -176,7 +175,7 @@ def tenure(body: Body) -> dict[str, Any]:
 
 
 def escape(raw: bytes) -> str:
-    r"""Write bytes as text: UTF-8 as it is, a backslash doubled, others as \xHH."""
+    r"""Return bytes as text. A backslash becomes two, a control or non-UTF-8 byte \xHH."""
     text = ""
     for char in raw.decode("utf-8", "surrogateescape"):
         code = ord(char)
@@ -192,7 +191,7 @@ def escape(raw: bytes) -> str:
 
 
 def header(body: Body) -> dict[str, Any]:
-    """Read a header."""
+    """Read a Header."""
     nonce, next_file = body.number("Q"), body.number("I")
     software, owner, count = body.text(512), body.blob(1024), body.number("I")
     if count > 1024:
@@ -210,7 +209,7 @@ def header(body: Body) -> dict[str, Any]:
 
 @dataclass
 class File:
-    """An unfinished file."""
+    """An unfinished file. ``runs`` maps the start of each range to its end and sums."""
 
     number: int
     path: bytes
@@ -222,11 +221,11 @@ class File:
 
     @property
     def object_count(self) -> int:
-        """The number of objects."""
+        """The number of objects of the complete file."""
         return int(-(-self.facts["size"] // self.facts["object_bytes"]))
 
     def add(self, start: int, end: int, sums: Sums) -> bool:
-        """Add a range unless a byte of it exists already."""
+        """Add a range, and join it to adjacent ranges. Return false if it overlaps a range."""
         if any(
             start < run_end and run_start < end for run_start, (run_end, _) in self.runs.items()
         ):
@@ -277,7 +276,7 @@ def begin(body: Body) -> File:
 
 
 def objects(body: Body, *, is_checkpoint: bool) -> tuple[int, int, list[Sums | None]]:
-    """Read Objects or a Checkpoint: file number, first object, and sums or nothing for each."""
+    """Read Objects or a Checkpoint: file number, first object, and sums of each object or None."""
     number, count, first = body.number("I"), body.number("I"), body.number("Q")
     if not 1 <= count <= 8192:
         raise BadRecordError
@@ -290,7 +289,7 @@ def objects(body: Body, *, is_checkpoint: bool) -> tuple[int, int, list[Sums | N
 
 
 def parse(kind: int, data: bytes) -> Any:  # noqa: ANN401 - one shape per type
-    """Read a body."""
+    """Read the body of a record of type ``kind``."""
     body = Body(data)
     value: Any
     if kind == HEADER:
@@ -328,7 +327,7 @@ def parse(kind: int, data: bytes) -> Any:  # noqa: ANN401 - one shape per type
 
 @dataclass
 class Step:
-    """A record (``value`` is set) or a lost place (``kind`` is None if unknown)."""
+    """A record, or a lost place. ``kind`` is None if the type of the lost record is unknown."""
 
     offset: int
     length: int
@@ -339,7 +338,7 @@ class Step:
 
 
 def read_step(data: bytes, at: int, nonce: int) -> Step | None:
-    """Read the record at an offset: a record, a record whose body is lost, or None for no head."""
+    """Read the record at an offset. Return None if no valid record head is there."""
     if at + 16 > len(data):
         return None
     length, kind, flags, _, body_crc, head_crc = struct.unpack_from("<IBBHII", data, at)
@@ -364,7 +363,7 @@ def walk(data: bytes, at: int, nonce: int) -> list[Step]:
         if step is None:
             start, at = at, at + 8
             while at < len(data):
-                # "Walk": bodies summed in vain may add up to the file's size and no further.
+                # Limit of object-log.md: the bodies read in vain add up to the file size.
                 if summed >= len(data):
                     at = len(data)
                     break
@@ -382,10 +381,10 @@ def walk(data: bytes, at: int, nonce: int) -> list[Step]:
 
 
 class Replay:
-    """Second pass: the sum of the records."""
+    """Apply the records of a log in order, to find the files that can be resumed."""
 
     def __init__(self, head: dict[str, Any]) -> None:
-        """Start with the header."""
+        """Start with the tenure in the log's header."""
         self.tenure = head["tenure"]
         self.files: dict[int, File] = {}
         self.doubted: set[int] = set()
@@ -394,7 +393,7 @@ class Replay:
         self.places: list[list[int]] = []
 
     def step(self, step: Step) -> None:
-        """Apply one step of the log to the state. An invalid step makes the state doubtful."""
+        """Apply one step. A lost or impossible record makes files or the tenure doubtful."""
         if not step.is_lost and self.record(step):
             return
         self.places.append([step.offset, step.length])
@@ -404,7 +403,7 @@ class Replay:
             self.is_tenure_doubted = True
 
     def forget(self, number: int) -> None:
-        """Forget a file."""
+        """Forget the file with this number."""
         self.files.pop(number, None)
         self.doubted.discard(number)
 
@@ -415,7 +414,7 @@ class Replay:
                 file.runs, file.is_weak = {}, False
 
     def record(self, step: Step) -> bool:
-        """Apply a record, or return false if the record is impossible in this state."""
+        """Apply a record. Return false if the record is impossible after the records before it."""
         value = step.value
         if step.kind == BEGIN:
             return self.begin(value)
@@ -476,7 +475,7 @@ class Replay:
         return True
 
     def damage(self) -> dict[str, Any] | None:
-        """End the pass; return the cost of damage."""
+        """Forget the doubtful files after the last step. Return what the lost places cost."""
         forgotten = len(self.doubted)
         for number in list(self.doubted):
             self.forget(number)
@@ -529,9 +528,9 @@ def read_log(data: bytes) -> dict[str, Any]:
 
 
 def read_lease(data: bytes) -> dict[str, Any] | None:
-    """Read the newest whole record of a lease; None if there is none.
+    """Return the valid record of a lease with the highest epoch, or None.
 
-    :raises LogError: if a whole slot has another version.
+    :raises LogError: if a slot with a correct checksum has another version.
     """
     newest: dict[str, Any] | None = None
     for at in (0, 1024):
@@ -555,7 +554,7 @@ def read_lease(data: bytes) -> dict[str, Any] | None:
 
 
 def write_lease(epoch: int, boot_id: bytes, *texts: str) -> bytes:
-    """Write a slot of a lease; ``texts`` are transfer, holder and host."""
+    """Write one slot of a lease. ``texts`` are the transfer, the holder and the host."""
     body = struct.pack("<Q", epoch)
     for blob in (boot_id, *(text.encode() for text in texts)):
         body += struct.pack("<I", len(blob)) + blob
@@ -564,7 +563,7 @@ def write_lease(epoch: int, boot_id: bytes, *texts: str) -> bytes:
 
 
 def describe(path: Path) -> dict[str, Any] | None:
-    """Read a log or a lease by its name's ending."""
+    """Read a file: a lease if its name ends with ``.lease``, otherwise a log."""
     try:
         return (
             read_lease(path.read_bytes())

@@ -1,4 +1,4 @@
-"""The golden logs, read by a decoder that was written from the document alone."""
+"""The decoder reads the golden logs, with the results of the engine."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ GOLDEN = sorted([*HERE.glob("golden/*.log"), *HERE.glob("golden/*.lease")])
 
 
 def load() -> ModuleType:
-    """Import the decoder by its path: this folder is no package."""
+    """Import the decoder by its path, because this folder is no package."""
     spec = importlib.util.spec_from_file_location("object_log_decoder", HERE / "decoder.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # Dataclasses look their module up by name.
+    # The decorator ``dataclass`` looks its module up in ``sys.modules``.
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module

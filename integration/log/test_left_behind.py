@@ -1,4 +1,4 @@
-"""Logs of killed copies, read by the decoder that was written from the document alone."""
+"""The decoder reads the logs of killed copies. The logged ranges are in the partial files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 
 def load() -> ModuleType:
-    """Import the decoder by its path."""
+    """Import the decoder by its path, because this folder is no package."""
     spec = importlib.util.spec_from_file_location(
         "left_behind_log_decoder", Path(__file__).parent / "decoder.py"
     )
@@ -72,7 +72,7 @@ def test_the_logged_ranges_are_in_the_partial_files(bench: Bench, durability: st
                 assert data == right.read(length), f"{file['path']} at {offset}"
                 assert zlib.adler32(data) == adler
                 if count == 0:
-                    # In plain Python a crc32c takes its time.
+                    # Call crc32c only on no bytes, because it is slow in plain Python.
                     assert decoder.crc32c(data[:0]) == 0
                 safe += length
     assert safe > 0, "nothing was logged"
