@@ -1,4 +1,4 @@
-"""The sdist builds a wheel, and the wheel works in a clean environment."""
+"""The sdist builds a wheel, and the wheel works in an otherwise empty environment."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 VERSION = (ROOT / "VERSION").read_text(encoding="utf-8").strip()
 
-# The crates of the sdist are compiled, on two busy cores.
+# Compiling the crates of the sdist takes minutes.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 def run(command: list[str | Path], **environment: str) -> str:
-    """Run a command and return its output. If the command fails, show the whole output."""
-    # Remove PYTHONPATH: with the packages of the source tree on this path, pip would regard dray as
-    # already installed.
+    """Run a command and return its output. If the command fails, show its output."""
+    # With PYTHONPATH, pip would find dray in the source tree and take it for installed.
     inherited = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
     result = subprocess.run(
         [str(word) for word in command],
@@ -39,7 +38,7 @@ def run(command: list[str | Path], **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the sdist and, from the unpacked sdist, the wheel; with the locked tools."""
+    """Build the sdist, and the wheel from the unpacked sdist, with the installed build tools."""
     out = tmp_path_factory.mktemp("dist")
     build: list[str | Path] = [
         sys.executable,
@@ -50,8 +49,8 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
         out,
         ROOT,
     ]
-    # These tests check contents, not speed. `make develop` has compiled the dependencies with this
-    # profile, and cargo compiles only the crates of the sdist again.
+    # `make develop` has compiled the dependencies with the profile `dev`, so cargo compiles only
+    # the crates of the sdist. No test here needs fast code.
     run(build, SETUPTOOLS_RUST_CARGO_PROFILE="dev")
     return out
 
@@ -70,10 +69,10 @@ def sdist(dist: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Install the wheel, without an index, in an otherwise empty environment."""
+    """Install the wheel in an otherwise empty environment, without a package index."""
     home = tmp_path_factory.mktemp("clean")
     venv.create(home, with_pip=True, clear=True)
-    # Without the client's dependencies: the rest must work without them.
+    # Leave out the dependencies, which only ``dray.client`` needs.
     install = ["-m", "pip", "install", "--no-index", "--no-deps", "--quiet"]
     run([home / "bin" / "python", *install, wheel])
     return home
@@ -124,7 +123,7 @@ def test_programs_in_the_wheel_hold_no_debug_information(wheel: Path, tmp_path: 
         for name in (f"dray-{VERSION}.data/scripts/dray", "dray/_native.abi3.so"):
             path = archive.extract(name, tmp_path)
             sections = run(["readelf", "--section-headers", "--wide", path])
-            # A section that names scripts for a debugger has no debug information.
+            # The section .debug_gdb_scripts is allowed: it contains no debug information.
             assert not {".debug_info", ".debug_line"} & set(sections.split()), name
 
 
