@@ -26,14 +26,14 @@ READY_SECONDS = 60.0
 
 
 class Scene:
-    """Three sites, each an RSE with an endpoint beside it, and a Rucio with all three."""
+    """Three endpoints, and a Rucio server with a storage element (RSE) at each."""
 
     def __init__(self, folder: Path) -> None:
         """Start the endpoints and Rucio."""
         self._folder = folder
         self._numbers = itertools.count(1)
         self.ends: dict[str, Endpoint] = {}
-        #: Section `limits` of each endpoint, which takes effect at its next start.
+        #: By site: section `limits` of the endpoint's configuration. A change needs a restart.
         self.limits: dict[str, dict[str, Any]] = {name: {} for name in SITES}
         self.rucio: Rucio | None = None
         self._tokens = folder / "tokens"
@@ -53,8 +53,8 @@ class Scene:
                 "dray": {
                     "token_file": str(self._tokens),
                     "call_seconds": "5",
-                    # Call endpoints again immediately, because a killed endpoint is back in a
-                    # moment.
+                    # Repeat a call to an endpoint that is away without a pause. A test restarts an
+                    # endpoint soon after killing it.
                     "away_seconds": "0",
                     "tries": "1",
                 },
@@ -65,7 +65,7 @@ class Scene:
             raise
 
     def join(self, name: str, end: Endpoint) -> None:
-        """Start an endpoint as the site ``name``. Rucio gets its token."""
+        """Start an endpoint as the site ``name``, and give Rucio a token for it."""
         self.ends[name] = end.start()
         (self._tokens / end.address.replace(":", "_")).write_text(end.token())
 
@@ -75,7 +75,7 @@ class Scene:
         return self.rucio.do(name, **words)
 
     def rse(self, site: str, folder: str, **more: str) -> dict[str, Any]:
-        """Return the description of an RSE: a folder of a site, exported by its endpoint."""
+        """Return the argument of ``make_rses`` for a folder that a site's endpoint exports."""
         end = self.ends[site]
         end.root(folder).mkdir(exist_ok=True)
         name = f"{site}-{folder}".upper()
@@ -93,7 +93,7 @@ class Scene:
         return f"ds{number}", sums
 
     def file(self, site: str, folder: str, name: str) -> Path:
-        """Return the final path of a file of an RSE, whether it exists or not."""
+        """Return the path of a file in an RSE, or a path that does not exist."""
         found = list(self.ends[site].root(folder).glob(f"mock/*/*/{name}"))
         return found[0] if found else self.ends[site].root(f"{folder}/not-there/{name}")
 
@@ -102,25 +102,25 @@ class Scene:
         return [each for each in self.do("requests") if each["name"] in names]
 
     def transfer(self, site: str, request: Mapping[str, Any]) -> Transfer:
-        """Look a request's transfer up at the endpoint that drives it."""
+        """Return the transfer of a request, as the endpoint that drives it describes it."""
         with self.ends[site].client() as client:
             return client.transfer(request["external_id"])
 
     def await_ended(self, site: str, *requests: Mapping[str, Any]) -> None:
-        """Wait until their transfers are over."""
+        """Wait until the transfers of these requests have ended."""
         with self.ends[site].client() as client:
             for request in requests:
                 client.wait(request["external_id"], timeout_seconds=READY_SECONDS)
 
     def await_safe(self, site: str, request: Mapping[str, Any], count: int) -> None:
-        """Wait until this many bytes of a transfer are durable."""
+        """Wait until ``count`` bytes of a request's transfer are durable."""
         until = time.monotonic() + READY_SECONDS
         while self.transfer(site, request).bytes.durable < count:
             assert time.monotonic() < until
             time.sleep(0.05)
 
     def carry(self, site: str, rule: str, *names: str) -> dict[str, Any]:
-        """Run the conveyor's daemons once: submit, wait, poll, finish. Return the rule."""
+        """Run each daemon of Rucio's conveyor once. Return the state of the rule."""
         self.do("submit")
         self.await_ended(
             site, *(each for each in self.requests(*names) if each["state"] == "SUBMITTED")
@@ -131,7 +131,7 @@ class Scene:
         return found
 
     def close(self) -> None:
-        """End all that was started here."""
+        """Stop Rucio and the endpoints."""
         if self.rucio is not None:
             self.rucio.close()
         for end in self.ends.values():
@@ -140,7 +140,7 @@ class Scene:
 
 @pytest.fixture(scope="module")
 def scene() -> Iterator[Scene]:
-    """Yield a scene, with an RSE ``A-DATA`` and so on at each site."""
+    """Yield a scene with the RSEs ``A-DATA``, ``B-DATA`` and ``C-DATA``."""
     folder = Path(tempfile.mkdtemp(prefix="dray-test-", dir=os.environ.get("DRAY_TEST_DIR")))
     made = Scene(folder)
     try:

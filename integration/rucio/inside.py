@@ -1,9 +1,8 @@
-"""Calls Rucio's own code, in a process with Rucio's Python environment.
+"""Call Rucio's own code, in a process with Rucio's Python environment.
 
-The process reads one JSON request per line, and writes one JSON answer per line. Rucio takes
-seconds to load, and reads its configuration at import. So this process runs as long as the server.
-For a daemon of Rucio, the process calls the daemon's function once, without the pause that the
-daemon makes between two calls.
+The process reads one JSON request per line, and writes one JSON answer per line. It runs as long
+as the Rucio server, because loading Rucio takes seconds. Functions such as ``submit`` run one pass
+of a Rucio daemon.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ DOMAINS = {
 
 
 def make_database() -> None:
-    """Create the tables, the first organisation, and the root account."""
+    """Create the tables, the base VO, and the root account as administrator."""
     from rucio.common.types import InternalAccount
     from rucio.core.account import add_account_attribute
     from rucio.db.sqla.constants import DatabaseOperationType
@@ -48,14 +47,14 @@ def make_database() -> None:
 
 
 def client() -> Any:  # noqa: ANN401 - not installed where types are checked
-    """Give a client of the REST server."""
+    """Return a client of Rucio's REST server."""
     from rucio.client import Client
 
     return Client()
 
 
 def make_rses(rses: list[Words], distances: list[list[str]] | None = None) -> None:
-    """Create RSEs, each a folder, and set the distances between them."""
+    """Create RSEs, each a folder. Set their distances, by default between each two RSEs."""
     from rucio.common.exception import Duplicate
 
     rucio = client()
@@ -84,7 +83,7 @@ def make_rses(rses: list[Words], distances: list[list[str]] | None = None) -> No
 
 
 def upload(rse: str, dataset: str, folder: str, sizes: dict[str, int]) -> dict[str, str]:
-    """Create files, upload them with Rucio's upload client, and return their checksums."""
+    """Create files of random bytes, upload them as a dataset, and return their adler32 by name."""
     from rucio.client.uploadclient import UploadClient
 
     sums = {}
@@ -110,21 +109,21 @@ def upload(rse: str, dataset: str, folder: str, sizes: dict[str, int]) -> dict[s
 
 
 def add_rule(name: str, rse: str, **more: Any) -> str:  # noqa: ANN401
-    """Ask for a replica of a dataset or file."""
+    """Add a rule for one copy of a dataset or file. Return the id of the rule."""
     dids = [{"scope": "mock", "name": name}]
     (rule,) = client().add_replication_rule(dids, 1, rse, **more)
     return str(rule)
 
 
 def rule(id: str) -> Words:
-    """Return the state of a rule."""
+    """Return the state of a rule, its error, and its numbers of locks by state."""
     found = client().get_replication_rule(id)
     keys = ("state", "error", "locks_ok_cnt", "locks_replicating_cnt", "locks_stuck_cnt")
     return {key: found[key] for key in keys}
 
 
 def end_rule(id: str) -> None:
-    """Delete a rule as the cleaner does after its lifetime."""
+    """Let the lifetime of a rule end, and run the daemon that deletes the rule."""
     from rucio.daemons.judge import cleaner
 
     client().update_replication_rule(id, {"lifetime": -10})
@@ -132,7 +131,7 @@ def end_rule(id: str) -> None:
 
 
 def boost(id: str) -> None:
-    """Have a stuck rule retried now."""
+    """Make the repairer retry a stuck rule immediately."""
     from rucio.daemons.judge import repairer
 
     client().update_replication_rule(id, {"boost_rule": True})
@@ -140,7 +139,7 @@ def boost(id: str) -> None:
 
 
 def set_priority(id: str, priority: int) -> None:
-    """Change a rule's priority, at the REST server."""
+    """Change the priority of a rule through the REST server."""
     client().update_replication_rule(id, {"priority": priority})
 
 
@@ -177,7 +176,7 @@ def requests() -> list[Words]:
 
 
 def age_requests(days: int) -> None:
-    """Set the queueing time of all requests this many days back."""
+    """Make all requests ``days`` days older."""
     import datetime
 
     from rucio.db.sqla import models
@@ -190,7 +189,7 @@ def age_requests(days: int) -> None:
 
 
 def messages() -> list[Words]:
-    """Return Rucio's messages, oldest first."""
+    """Return the payloads of Rucio's messages, oldest first."""
     from rucio.db.sqla import models
     from rucio.db.sqla.constants import DatabaseOperationType
     from rucio.db.sqla.session import db_session
@@ -201,7 +200,7 @@ def messages() -> list[Words]:
 
 
 def replicas(name: str) -> dict[str, dict[str, str]]:
-    """Return the states of a dataset's replicas by file and RSE."""
+    """Return for each file of a dataset the states of its replicas by RSE."""
     found = client().list_replicas([{"scope": "mock", "name": name}], all_states=True)
     return {each["name"]: dict(each["states"]) for each in found}
 
@@ -248,7 +247,7 @@ KNOWN = (
 
 def main() -> None:
     """Answer requests until the input ends."""
-    # Rucio's own output is not an answer.
+    # Rucio writes to standard output too: send its output to standard error.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)

@@ -1,4 +1,4 @@
-"""A real Rucio for tests: REST server, daemons and an SQLite database in a folder of the test."""
+"""A real Rucio for tests: REST server, daemons and an SQLite database."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 Settings: TypeAlias = Mapping[str, Mapping[str, str]]
 ENVIRONMENT = ROOT / ".tools" / "rucio"
-#: Import paths in Rucio's environment, in addition to the installed packages.
+#: Folders in PYTHONPATH, in addition to the packages that are installed in ``ENVIRONMENT``.
 PYTHON_PATH = (ROOT / "engine" / "python", ROOT / "plugins" / "rucio", ROOT)
 READY_SECONDS = 60.0
 
 
 class Rucio:
-    """A server and a process with Rucio's own code, with one configuration."""
+    """Rucio's REST server, and a process that runs functions of ``integration.rucio.inside``."""
 
     def __init__(self, folder: Path, settings: Settings) -> None:
-        """Create the database and start the REST server.
+        """Create the database, and start the two processes.
 
-        :param settings: further sections of ``rucio.cfg``. Each server has some fixed sections.
+        :param settings: sections for ``rucio.cfg``, which override those of :meth:`_write`.
         """
         self.folder = folder
         self.log = folder / "log"
@@ -60,9 +60,9 @@ class Rucio:
             raise
 
     def do(self, name: str, /, **words: Any) -> Any:  # noqa: ANN401 - JSON
-        """Call a function; see :mod:`integration.rucio.inside`.
+        """Call a function of :mod:`integration.rucio.inside`, and return its result.
 
-        :raises AssertionError: with the other side's stack, if it fails.
+        :raises AssertionError: with the stack of the other process, if the function fails.
         """
         assert self._inside.stdin is not None
         assert self._inside.stdout is not None
@@ -75,7 +75,7 @@ class Rucio:
         return answer["ok"]
 
     def run(self, *words: str, seconds: float = 120.0) -> subprocess.CompletedProcess[str]:
-        """Run a program of Rucio's environment to its end."""
+        """Run a program of Rucio's environment until it ends."""
         return subprocess.run(
             [ENVIRONMENT / "bin" / words[0], *words[1:]],
             env=self._env,
@@ -87,12 +87,12 @@ class Rucio:
         )
 
     def said(self, name: str) -> str:
-        """Return the end of a process's output."""
+        """Return the end of a process's log."""
         text = (self.log / name).read_text(encoding="utf-8", errors="replace")
         return text[-20_000:]
 
     def close(self) -> None:
-        """End the processes that were started here."""
+        """Stop the processes."""
         for process in self._processes:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
@@ -141,8 +141,8 @@ class Rucio:
                 "password": "secret",
                 "account": "root",
                 "request_retries": "3",
-                # Use a separate token file, because concurrent tests would otherwise share the
-                # user's.
+                # The default is one file for all processes of the user. Concurrent tests would
+                # overwrite it.
                 "auth_token_file_path": str(self.folder / "token"),
             },
             "database": {"default": database, "pool_reset_on_return": "rollback", "echo": "0"},
@@ -166,7 +166,7 @@ class Rucio:
         _write_ini(self.folder / "rucio.cfg", own)
         (site,) = ENVIRONMENT.glob("lib/python3*/site-packages/rucio")
         migrations = {"script_location": str(site / "db/sqla/migrate_repo")}
-        # Rucio's scripts require this section.
+        # The database migration of Rucio requires the sections about logging.
         handler = {"class": "StreamHandler", "args": "(sys.stderr,)", "formatter": "plain"}
         alembic = {
             "alembic": {**migrations, "sqlalchemy.url": database},

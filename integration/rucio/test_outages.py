@@ -1,4 +1,4 @@
-"""Endpoints that are unreachable, busy or misconfigured when Rucio calls."""
+"""Endpoints that are unreachable, busy or misconfigured when Rucio calls them."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 WRONG_PIN = "sha256:" + "5a" * 32
-# A copy of `LARGE` bytes lasts longer than a restart of an endpoint on a busy host.
+# At this rate a copy of `LARGE` bytes takes longer than the restart of an endpoint.
 VERY_SLOW = json.dumps({"dray": {"rate_max": MIB}})
 
 
 def is_whole(scene: Scene, name: str, sum: str) -> bool:
-    """Return whether site b has the complete file."""
+    """Return whether the file at site b has the checksum ``sum``."""
     return f"{zlib.adler32(scene.file('b', 'data', name).read_bytes()):08x}" == sum
 
 
 @pytest.mark.parametrize("site", ["a", "b"])
 def test_an_unreachable_endpoint_uses_up_no_try(scene: Scene, site: str) -> None:
-    """More submitter and finisher cycles than Rucio has tries pass while an endpoint is down."""
+    """While an endpoint is down, Rucio calls it more often than it may retry a request."""
     dataset, sums = scene.dataset("A-DATA", {"x": MIB, "y": 10})
     rule = scene.do("add_rule", name=dataset, rse="B-DATA")
     scene.ends[site].kill()
@@ -52,7 +52,7 @@ def test_an_unreachable_endpoint_uses_up_no_try(scene: Scene, site: str) -> None
 
 
 def test_a_try_that_must_cancel_the_last_one_waits_for_its_endpoint(scene: Scene) -> None:
-    """The destination dies before a retry, which starts by cancelling the previous try."""
+    """While the destination is down, the second try cannot cancel the first, and stays queued."""
     dataset, sums = scene.dataset("A-DATA", {"x": MIB})
     ((name, sum),) = sums.items()
     source = scene.file("a", "data", name)
@@ -75,7 +75,7 @@ def test_a_try_that_must_cancel_the_last_one_waits_for_its_endpoint(scene: Scene
 
 
 def test_a_request_waits_no_longer_than_it_may(scene: Scene) -> None:
-    """After ``wait_seconds`` an outage counts, and the rule's error names the RSE."""
+    """A request that has waited for an endpoint longer than ``wait_seconds`` fails."""
     dataset, sums = scene.dataset("A-DATA", {"x": 10})
     rule = scene.do("add_rule", name=dataset, rse="B-DATA")
     scene.ends["a"].kill()
@@ -93,7 +93,7 @@ def test_a_request_waits_no_longer_than_it_may(scene: Scene) -> None:
 
 
 def test_a_cancellation_is_made_again(scene: Scene) -> None:
-    """A rule is deleted while the destination is down: its transfer ends once that is back."""
+    """A rule is deleted while the destination is down. When it is up, its transfer is cancelled."""
     dataset, sums = scene.dataset("A-DATA", {"x": LARGE})
     (name,) = sums
     rule = scene.do("add_rule", name=dataset, rse="B-DATA", meta=VERY_SLOW)
@@ -110,7 +110,7 @@ def test_a_cancellation_is_made_again(scene: Scene) -> None:
 
 
 def test_a_busy_endpoint_uses_up_no_try(scene: Scene) -> None:
-    """An endpoint with the most permitted transfers of Rucio is called later."""
+    """The endpoint refuses a transfer, because it has the maximum of one queued transfer."""
     end = scene.ends["b"]
     dataset, sums = scene.dataset("A-DATA", {"x": 10})
     rule = scene.do("add_rule", name=dataset, rse="B-DATA")
@@ -149,7 +149,7 @@ def test_a_busy_endpoint_uses_up_no_try(scene: Scene) -> None:
 def test_an_error_names_the_side_that_is_wrong(
     scene: Scene, site: str, attribute: str, value: str, named: str
 ) -> None:
-    """The error of a wrong attribute names its RSE."""
+    """If the attribute of an RSE is wrong, the error of the rule names this RSE."""
     number = time.monotonic_ns()
     made = [scene.rse(each, f"wrong{number}") for each in ("a", "b")]
     made[site == "b"]["attributes"][attribute] = value
@@ -168,7 +168,7 @@ def test_an_error_names_the_side_that_is_wrong(
 
 
 def test_a_rule_whose_deadline_has_passed_goes_before_others(scene: Scene) -> None:
-    """A rule with a past deadline is submitted with this deadline, and Rucio records the delay."""
+    """A transfer keeps a deadline in the past. A label and a message of Rucio record the delay."""
     passed = "2001-01-01T00:00:00Z"
     rules = {}
     for meta in (None, json.dumps({"dray": {"deadline": passed}})):
@@ -189,7 +189,7 @@ def test_a_rule_whose_deadline_has_passed_goes_before_others(scene: Scene) -> No
 
 
 def test_a_priority_outside_those_of_endpoints_is_the_nearest(scene: Scene) -> None:
-    """Rucio takes any number."""
+    """Rucio accepts any priority. An endpoint accepts 0 to 9."""
     for priority, wanted in ((12, 9), (-1, 0)):
         dataset, sums = scene.dataset("A-DATA", {"x": 10})
         rule = scene.do("add_rule", name=dataset, rse="B-DATA", priority=priority)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.server, pytest.mark.full, pytest.mark.timeout(300)]
 
-#: the fixture with the cluster
+#: The fixture that starts the cluster.
 __all__ = ["ceph"]
 
 SITE = "p"
@@ -28,7 +28,7 @@ SITE = "p"
 
 @pytest.fixture
 def pool(scene: Scene, request: pytest.FixtureRequest, folder: Path) -> Pool:
-    """Return a pool that is the root of an endpoint, with an RSE ``P-DATA``."""
+    """Start an endpoint with the RSE ``P-DATA``, and return the pool behind this RSE."""
     cluster: Cluster = request.getfixturevalue("ceph")
     made = Pool(cluster, folder)
     made.write("seed", make_file(folder / "seed", MIB, 1))
@@ -51,7 +51,7 @@ def test_a_rule_moves_files_into_a_pool_and_another_out_of_it(scene: Scene, pool
         content = pool.read(path)
         assert content is not None
         assert adler32(content) == sum
-        # The next rule has only one source.
+        # Leave the pool as the only source for the next rule.
         scene.file("a", "data", name).unlink()
     assert pool.leftovers() == []
     out = scene.do("add_rule", name=dataset, rse="B-DATA")

@@ -1,4 +1,4 @@
-"""Rules of a real Rucio, carried by real endpoints."""
+"""Real endpoints move files for the rules of a real Rucio."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SLOW = json.dumps({"dray": {"rate_max": 8 * MIB}})
 
 
 def adler32(content: bytes) -> str:
-    """Return a checksum as Rucio writes it."""
+    """Return the adler32 of ``content`` in Rucio's format."""
     return f"{zlib.adler32(content):08x}"
 
 
@@ -47,8 +47,7 @@ def test_another_replica_is_used_when_the_first_is_gone(scene: Scene) -> None:
     assert scene.carry("b", first, name)["state"] == "OK"
     scene.file("a", "data", name).unlink()
     rule = scene.do("add_rule", name=dataset, rse="C-DATA")
-    # Rucio chooses one of the two sources for each try, so the missing source may be chosen for
-    # several tries.
+    # In each try, Rucio chooses one of the two replicas. It may choose the missing one repeatedly.
     while scene.carry("c", rule, name)["state"] == "REPLICATING":
         assert len(scene.requests(name)) < 6
     request = scene.requests(name)[-1]
@@ -65,7 +64,7 @@ def test_durable_data_is_not_resent_after_a_kill(scene: Scene) -> None:
     assert scene.transfer("b", request).request["rate_max"] == 8 * MIB
     scene.await_safe("b", request, 4 * MIB)
     scene.ends["b"].kill()
-    # Rucio's poller gets no answer, and waits.
+    # The poller cannot reach the endpoint, and leaves the request as it is.
     scene.do("poll")
     assert scene.requests(name)[0]["state"] == "SUBMITTED"
     scene.ends["b"].start()
@@ -88,7 +87,7 @@ def test_rucios_next_try_resumes_from_durable_data(scene: Scene) -> None:
         assert (first["state"], second["retry_count"]) == ("FAILED", 1)
         assert first["err_msg"].startswith(f"dray transfer {first['id']} is failed: ")
         assert not scene.file("b", "data", name).exists()
-        # The source cannot issue a ticket, so the request stays queued, and nothing is lost.
+        # The source endpoint is down and cannot issue a ticket, so the request stays queued.
         scene.do("submit")
         assert scene.requests(name)[-1]["state"] == "QUEUED"
     finally:
@@ -115,7 +114,7 @@ def test_a_file_that_differs_from_the_catalogue_never_arrives(scene: Scene) -> N
     stuck = scene.do("rule", id=rule)
     assert stuck["state"] == "STUCK"
     assert "checksum_mismatch" in stuck["error"]
-    # When the source has the right content again, the copy succeeds.
+    # Restore the source file: the copy succeeds.
     source.write_bytes(right)
     scene.do("boost", id=rule)
     assert scene.carry("b", rule, name)["state"] == "OK"
@@ -133,7 +132,7 @@ def test_a_deleted_rule_ends_its_transfers(scene: Scene) -> None:
     scene.await_ended("b", request)
     assert scene.transfer("b", request).state == "cancelled"
     assert not scene.file("b", "data", name).exists()
-    # Another rule for the same file resumes from durable data.
+    # A new rule for the same file resumes from the durable data of the cancelled transfer.
     rule = scene.do("add_rule", name=dataset, rse="B-DATA")
     assert scene.carry("b", rule, name)["state"] == "OK"
     assert scene.transfer("b", scene.requests(name)[-1]).bytes.resumed >= 2 * MIB
@@ -145,8 +144,8 @@ def test_a_rules_priority_is_its_transfers(scene: Scene) -> None:
     rule = scene.do("add_rule", name=dataset, rse="B-DATA", meta=SLOW)
     scene.do("submit")
     (request,) = scene.requests(name)
-    # Change the priority at Rucio's REST server, which loads the dray plug-in from its policy
-    # package.
+    # The REST server forwards the priority to the endpoint through the dray plug-in, which it
+    # has loaded with its policy package.
     scene.do("set_priority", id=rule, priority=5)
     assert scene.transfer("b", request).request["priority"] == 5
     scene.do("end_rule", id=rule)
@@ -160,7 +159,7 @@ def test_a_deadline_of_a_rule_is_planned(scene: Scene) -> None:
     assert scene.carry("b", rule, name)["state"] == "OK"
     (request,) = scene.requests(name)
     assert scene.transfer("b", request).request["deadline"] == "2099-01-01T00:00:00.000Z"
-    # An invalid or late deadline does not stop the file.
+    # A deadline that is invalid or in the past does not prevent the copy.
     for wrong in (
         '{"dray": {"deadline": "soon"}}',
         '{"dray": {"deadline": "2001-01-01T00:00:00Z"}}',
@@ -201,16 +200,16 @@ def test_an_existing_file_on_tape_is_neither_replaced_nor_trusted(scene: Scene) 
     assert first["state"] == "FAILED"
     assert "already has a file" in first["err_msg"]
     assert there.read_bytes() == bytes(MIB)
-    # A correct existing file counts as transferred.
+    # If the existing file is correct, the copy counts as done.
     there.write_bytes(source.read_bytes())
     assert scene.carry("b", rule, name)["state"] == "OK"
 
 
 def test_every_import_of_rucio_registers_dray(scene: Scene) -> None:
-    """By the policy package, whichever of its modules is imported first."""
+    """The policy package registers dray, whichever module of Rucio is imported first."""
     assert scene.rucio is not None
     for first in ("rucio.core.transfer", "rucio.common.schema", "rucio.daemons.conveyor.poller"):
-        # Another import, because registration waits for a module that is being loaded.
+        # dray registers at the first import after the module is loaded. `wave` is any module.
         words = f"import {first}, rucio.core.transfer as it, wave"
         said = "print(*it.TRANSFERTOOL_CLASSES_BY_NAME)"
         ran = scene.rucio.run("python", "-c", f"{words}; {said}")
@@ -219,7 +218,7 @@ def test_every_import_of_rucio_registers_dray(scene: Scene) -> None:
 
 @pytest.mark.slow
 def test_rucios_own_programs_carry_it(scene: Scene) -> None:
-    """The submitter through python -m dray_rucio, the others unchanged, with the policy package."""
+    """Run Rucio's submitter by ``python -m dray_rucio``, and its poller as a program of its own."""
     assert scene.rucio is not None
     dataset, sums = scene.dataset("A-DATA", {"x": MIB})
     rule = scene.do("add_rule", name=dataset, rse="B-DATA")
