@@ -1,1 +1,1 @@
-"""Published experiments, repeated: the simulator runs them, pages and pictures show the results."""
+"""Repetitions of published experiments, and the pages and pictures with their results."""

@@ -1,7 +1,7 @@
-"""Writes to a tier under BBOS and other policies: ``dray-sim experiment bbos``.
+"""Experiment ``bbos``: writes to a burst buffer under BBOS and other policies.
 
-``python -m integration.simulation.bbos`` runs it and writes ``bbos.json``, ``bbos.md`` and the
-picture into docs/explanation/experiments.
+``python -m integration.simulation.bbos`` runs the experiment in the simulator, and writes
+``bbos.json``, ``bbos.md`` and the picture into docs/explanation/experiments.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CONGESTIONS = ("low", "medium", "high")
 
 
 def thresholds(results: dict[str, Any]) -> str:
-    """Return the table of equation 5.2."""
+    """Return the table of thresholds (equation 5.2 of the paper)."""
     head = ["DWPP / S", "start / S", "start / S, printed equation", "full / S"]
     rows = [
         [f"{row['load']}", f"{row['start']}", f"{row['start_printed']}", f"{row['full']}"]
@@ -30,7 +30,7 @@ def thresholds(results: dict[str, Any]) -> str:
 
 
 def utilisation(results: dict[str, Any]) -> str:
-    """Return the table of section 5.3.2."""
+    """Return the table of utilisation (section 5.3.2 of the paper)."""
     head = ["policy", "no stop", "no stop, complete versions", "stops permitted"]
     rows = [
         [
@@ -46,7 +46,7 @@ def utilisation(results: dict[str, Any]) -> str:
 
 
 def overflow(results: dict[str, Any]) -> str:
-    """Return the table of bursts up to the bound."""
+    """Return the table of the bursts that fit without overflow."""
     head = ["policy", "demotes", "most checkpoints", "load", "highest fill / S", "stops"]
     rows = [
         [
@@ -63,7 +63,7 @@ def overflow(results: dict[str, Any]) -> str:
 
 
 def writes(results: dict[str, Any], key: str, digits: int) -> str:
-    """Return the table of one number of Figures 5.3 and 5.4."""
+    """Return the table of the number ``key`` by load and policy (Figures 5.3 and 5.4)."""
     found = {(row["policy"], row["load"], row["congestion"]): row[key] for row in results["writes"]}
     rows = []
     for load in (1.3, 1.6, 1.9):
@@ -76,7 +76,7 @@ def writes(results: dict[str, Any], key: str, digits: int) -> str:
 
 
 def bypass(results: dict[str, Any]) -> str:
-    """Return the table of Figure 5.6."""
+    """Return the table of the bypass (Figure 5.6 of the paper)."""
     head = ["load", "colder than", "first period", "third period", "third period, largest"]
     head += ["throughput, GB/s", "without bypass, GB/s"]
     rows = [
@@ -95,7 +95,7 @@ def bypass(results: dict[str, Any]) -> str:
 
 
 def estimated(results: dict[str, Any]) -> str:
-    """Return the table of estimated DWPP."""
+    """Return the table that compares the known with the estimated DWPP."""
     head = ["policy, load, congestion", "known, GB/s", "estimated, GB/s", "lowest ratio"]
     head += ["known, latency", "estimated, latency", "longest stops"]
     rows = [
@@ -114,7 +114,7 @@ def estimated(results: dict[str, Any]) -> str:
 
 
 def refilled(text: str) -> str:
-    """Wrap the paragraphs of a page again, because numbers have changed the lengths of lines."""
+    """Wrap each paragraph at 100 columns: the inserted numbers change the lengths of lines."""
     parts = text.rstrip("\n").split("\n\n")
     filled = [
         part
@@ -126,7 +126,7 @@ def refilled(text: str) -> str:
 
 
 def page(results: dict[str, Any]) -> str:
-    """Write the page."""
+    """Return the text of the page."""
     given = results["assumptions"]
     waits = {row["policy"]: row for row in results["waits"]["rows"]}
     sets = results["bypass"]["seeds"]
@@ -301,7 +301,7 @@ The lowest ratio in the table is {worst:.3f}. The tests require at least 0.97. T
 
 
 def files(text: str) -> dict[str, str]:
-    """Give all files of the experiment, by name."""
+    """Return the contents of all files of the experiment by file name."""
     results = json.loads(text)
     series = [
         plot.Line(row["policy"], [(at + 1, wait) for at, wait in enumerate(row["waits_s"])])

@@ -1,6 +1,6 @@
-"""Restarts from a burst buffer: ``dray-sim experiment bbos-restarts``.
+"""Experiment ``bbos-restarts``: restarts of applications from a burst buffer.
 
-``python -m integration.simulation.bbos_restarts`` runs it, for some seconds, and writes
+``python -m integration.simulation.bbos_restarts`` runs the experiment in the simulator, and writes
 ``bbos-restarts.json``, ``bbos-restarts.md`` and the pictures into docs/explanation/experiments.
 """
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def percent(part: float) -> str:
-    """Return a hit ratio in percent."""
+    """Return a fraction as a percentage with one decimal."""
     return f"{part:.1%}"
 
 
 def orders(results: dict[str, Any]) -> str:
-    """Return the table of Figure 5.7."""
+    """Return the table of the orders of victims (Figure 5.7 of the paper)."""
     head = ["load, MTBF", "BBOS", "LRU, restarts count", "FIFO", "BBOS / FIFO"]
     head += ["best fixed set", "bound", "FIFO, single runs"]
     rows = []
@@ -35,7 +35,7 @@ def orders(results: dict[str, Any]) -> str:
 
 
 def versions(results: dict[str, Any]) -> str:
-    """Return the table of Figure 5.8."""
+    """Return the table of version-aware and other orders (Figure 5.8 of the paper)."""
     head = ["60 : 30 : 20 min", "version-aware", "paper", "off", "MTBF only", "paper", "off"]
     rows = []
     for row in results["figure_5_8"]["rows"]:
@@ -48,7 +48,7 @@ def versions(results: dict[str, Any]) -> str:
 
 
 def learning(results: dict[str, Any]) -> str:
-    """Return the table of the estimate."""
+    """Return the table that compares the true with the estimated MTBF."""
     head = ["MTBF", "restarts per period", "learned after", "true MTBF, then", "estimate, then"]
     head += ["restarts lost", "of all"]
     periods = results["estimate"]["periods"]
@@ -65,7 +65,7 @@ def learning(results: dict[str, Any]) -> str:
 
 
 def page(results: dict[str, Any]) -> str:
-    """Write the page."""
+    """Return the text of the page."""
     largest = results["figure_5_7"]["largest_quotient"]
     low, middle, high = largest["single_runs"]
     capacity = results["capacity_bytes"] / 1e12
@@ -199,7 +199,7 @@ prior is one restart per day with the weight of one restart). The load is 1.9 S.
 
 
 def files(text: str) -> dict[str, str]:
-    """Give all files of the experiment, by name."""
+    """Return the contents of all files of the experiment by file name."""
     results = json.loads(text)
     rows = results["figure_5_7"]["rows"]
     groups = [f"{row['load']} S, {row['span_minutes']} min" for row in rows]

@@ -1,7 +1,7 @@
-"""BigData Express's three tasks, as ``dray-sim experiment bde`` repeats them.
+"""Experiment ``bde``: the three tasks of the paper on BigData Express.
 
-``python -m integration.simulation.bde`` runs it and writes ``bde.json``, ``bde.md`` and the
-pictures into docs/explanation/experiments.
+``python -m integration.simulation.bde`` runs the experiment in the simulator, and writes
+``bde.json``, ``bde.md`` and the pictures into docs/explanation/experiments.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TASKS = ("T1", "T2", "T3")
 
 
 def table(runs: list[dict[str, Any]]) -> str:
-    """Return a table of when each task was done, and whether that was in time."""
+    """Return the table of the tasks' durations, and whether each deadline was met."""
     head = ["resources, rule", "T1, s", "in 1800 s", "T2, s", "in 300 s", "T3, s"]
     rows = []
     for run in runs:
@@ -37,7 +37,7 @@ def table(runs: list[dict[str, Any]]) -> str:
 
 
 def fourth(value: dict[str, Any]) -> str:
-    """Describe the result of the fourth task."""
+    """Return the list item about the fourth task T4."""
     return (
         f"- {PLACES[value['place']]}: The broker refuses the deadline of {value['asked_seconds']}"
         f" s and offers\n  {value['offered_seconds']} s. It admits T4 with the offered deadline. T4"
@@ -46,7 +46,7 @@ def fourth(value: dict[str, Any]) -> str:
 
 
 def page(results: dict[str, Any]) -> str:
-    """Write the page."""
+    """Return the text of the page."""
     fourths = "\n".join(fourth(each) for each in results["fourth"])
     return f"""\
 # Rates: three tasks and two deadlines
@@ -100,7 +100,7 @@ possible; with T2 it is not. The broker refuses T4 and offers a later deadline:
 
 
 def files(text: str) -> dict[str, str]:
-    """Give all files of the experiment, by name."""
+    """Return the contents of all files of the experiment by file name."""
     results = json.loads(text)
     made = {"bde.json": text, "bde.md": page(results)}
     for run in results["runs"]:

@@ -1,8 +1,8 @@
-"""BigData Express's three tasks on two endpoints, compared with the fluid model.
+"""The three tasks of the paper on BigData Express, on two real endpoints.
 
-``python -m integration.simulation.bde_real`` runs them, with a tenth of the time and a 2 000th of
-the bytes, and writes ``bde-real.json`` and ``bde-real.md`` into docs/explanation/experiments. It
-takes four minutes; the program is that of this tree, or ``DRAY_PROGRAM``.
+``python -m integration.simulation.bde_real`` takes four minutes. It runs the tasks in a tenth of
+the time and with a 2 000th of the bytes. It writes ``bde-real.json`` and ``bde-real.md`` into
+docs/explanation/experiments. ``DRAY_PROGRAM`` names the program, by default that of this tree.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from integration.simulation import bde, simulator
 if TYPE_CHECKING:
     from dray.client import Client
 
-#: Divisor of the experiment's time.
+#: Number of seconds of the paper in one second of the run.
 TIME_PART = 10
-#: Divisor of the experiment's bytes.
+#: Number of bytes of the paper for one byte of the run.
 BYTES_PART = 2_000
-#: Rate of the scaled link in bytes per second. The experiment has 10.5 Gbit/s.
+#: Rate of the link in bytes per second. The link of the paper has 10.5 Gbit/s.
 LINK = 10_500_000_000 // 8 * TIME_PART // BYTES_PART
 GB = 1_000_000_000
 
 
 @dataclass(frozen=True)
 class Task:
-    """One task of the paper, with the paper's numbers."""
+    """One task, with the sizes and times of the paper."""
 
     id: str
     gigabytes: int
@@ -50,7 +50,7 @@ FOURTH = Task("T4", 200, 210, 200)
 
 @dataclass
 class Run:
-    """Two endpoints, and the start time of the run."""
+    """Two endpoints, a client of each, and the start of the run in monotonic seconds."""
 
     a: Endpoint
     b: Endpoint
@@ -59,7 +59,7 @@ class Run:
     began: float = 0.0
 
     def request(self, task: Task, *, is_promised: bool) -> Request:
-        """Write the request for a task, whose file is created."""
+        """Create the file of a task at endpoint b. Return the request to copy the file to a."""
         size = task.gigabytes * GB // BYTES_PART
         with self.b.root(task.id).open("wb") as file:
             block = os.urandom(1 << 20)
@@ -83,11 +83,11 @@ class Run:
         return replace(wanted, deadline=datetime.now(timezone.utc) + within)
 
     def wait_for(self, seconds: int) -> None:
-        """Wait until this much of the experiment's time has passed."""
+        """Wait until ``seconds`` of the paper's time have passed since the start."""
         time.sleep(max(0.0, self.began + seconds / TIME_PART - time.monotonic()))
 
     def took(self, id: str) -> float:
-        """Wait until a task is done; return the experiment's seconds since its submission."""
+        """Wait until a task is done. Return the paper's seconds since its submission."""
         ended = self.here.wait(id, timeout_seconds=600)
         assert ended.state == "done", (id, ended.error)
         assert ended.ended_at is not None
@@ -96,7 +96,7 @@ class Run:
 
 
 def offered(run: Run) -> dict[str, Any]:
-    """Submit the fourth task, which is refused, and then submit it with the offered deadline."""
+    """Submit the fourth task, which is refused. Submit it again with the offered deadline."""
     wanted = run.request(FOURTH, is_promised=True)
     submitted = datetime.now(timezone.utc)
     try:
@@ -112,7 +112,7 @@ def offered(run: Run) -> dict[str, Any]:
 
 
 def run(folder: Path, rule: str) -> dict[str, Any]:
-    """Run the three tasks, with promised deadlines or without any."""
+    """Run the three tasks. Only with the rule ``broker`` do they have deadlines."""
     is_promised = rule == "broker"
     made: dict[str, Any] = {"rule": rule}
     ends = [
@@ -140,7 +140,7 @@ def run(folder: Path, rule: str) -> dict[str, Any]:
 
 
 def page(runs: list[dict[str, Any]]) -> str:
-    """Write the page."""
+    """Return the text of the page."""
     model = json.loads((simulator.PAGES / "bde.json").read_text(encoding="utf-8"))["runs"]
     head = ["rule", *(f"{task}, {where}" for task in bde.TASKS for where in ("model", "real"))]
     head.insert(5, "T2 in 300 s, real")
@@ -180,7 +180,7 @@ The task was submitted again with the offered deadline, and took {fourth["took_s
 
 
 def main(folder: Path = simulator.PAGES) -> None:
-    """Run both rules and write the files."""
+    """Run the tasks under both rules, and write the files."""
     if "DRAY_PROGRAM" not in os.environ:
         os.environ["DRAY_PROGRAM"] = str(find_program())
     runs = []

@@ -1,8 +1,8 @@
-"""A DAG of three transfers and compute beside background load, with and without deadlines.
+"""A DAG of transfers and computations beside other transfers, with and without deadlines.
 
-``python -m integration.simulation.dag`` runs it in the simulator and writes ``dag.json`` and
-``dag.md`` into docs/explanation/experiments. The shipped code computes deadlines and rates: the
-Airflow provider's ``plan_deadlines``, and the endpoint's broker.
+``python -m integration.simulation.dag`` runs the DAG in the simulator, and writes ``dag.json`` and
+``dag.md`` into docs/explanation/experiments. The Airflow provider's ``plan_deadlines`` computes the
+deadlines. The endpoint's broker computes the rates.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ BACKGROUND = tuple((f"other{number}", 60.0 * number, 2000 * GB) for number in ra
 
 
 def run(*, has_deadlines: bool, rule: str = "broker", took: dict[str, float]) -> dict[str, Any]:
-    """Run the DAG in the simulator, transfer after transfer as each can start.
+    """Run the DAG in the simulator. Each transfer begins when its upstream tasks have ended.
 
-    A later transfer changes nothing before it, so each run of the simulator extends the last.
+    Each step adds the transfers that begin next, and simulates everything again from the start.
 
-    :param took: real seconds of each task without bytes.
+    :param took: duration of each computation in seconds.
     """
     ended: dict[str, float] = {}
     begun: dict[str, float] = {}
@@ -63,7 +63,7 @@ def run(*, has_deadlines: bool, rule: str = "broker", took: dict[str, float]) ->
             for task in TASKS
             if task.id not in ended and all(each in ended for each in task.upstream)
         ]
-        # Transfers that start together affect each other: all of the earliest are added together.
+        # Transfers that start at the same time affect each other, so add them in one step.
         first = min(at for at, _ in ready)
         for at, task in ready:
             if at > first:
@@ -100,7 +100,7 @@ def run(*, has_deadlines: bool, rule: str = "broker", took: dict[str, float]) ->
 
 
 def latest_finish(name: str, at: float, ended: dict[str, float], begun: dict[str, float]) -> float:
-    """Plan as a task that starts now does: with the tasks that have ended by then."""
+    """Return the deadline of the transfer ``name``, as its task computes it at the time ``at``."""
     now = START + timedelta(seconds=at)
     tasks = []
     for task in TASKS:
@@ -117,7 +117,7 @@ def latest_finish(name: str, at: float, ended: dict[str, float], begun: dict[str
 
 
 def results() -> dict[str, Any]:
-    """Simulate the DAG run with and without deadlines."""
+    """Simulate the DAG with and without deadlines."""
     return {
         "deadline": DEADLINE,
         "alone": sum(
@@ -137,7 +137,7 @@ def results() -> dict[str, Any]:
 
 
 def page(found: dict[str, Any]) -> str:
-    """Write the page."""
+    """Return the text of the page."""
     head = ["", *(task.id for task in TASKS), "whole run", "by 3600 s"]
     rows = []
     for one in found["runs"]:
@@ -187,12 +187,12 @@ deadline.
 
 
 def files(text: str) -> dict[str, str]:
-    """Give the files that show results."""
+    """Return the text of the page by file name."""
     return {"dag.md": page(json.loads(text))}
 
 
 def main() -> None:
-    """Write the results and the page."""
+    """Run the experiment, and write the results and the page."""
     text = json.dumps(results(), indent=2) + "\n"
     write: dict[str, str] = {"dag.json": text, **files(text)}
     folder: Path = simulator.PAGES

@@ -1,7 +1,7 @@
-"""Datasets over links some of which are stuck: ``dray-sim experiment datasets``.
+"""Experiment ``datasets``: a copy of several datasets while a source link is stuck.
 
-``python -m integration.simulation.datasets`` runs it and writes ``datasets.json`` (results) and
-``datasets.md`` (the table) into docs/explanation/experiments.
+``python -m integration.simulation.datasets`` runs the experiment in the simulator, and writes
+``datasets.json`` (results) and ``datasets.md`` (table) into docs/explanation/experiments.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import statistics
 
 from integration.simulation import simulator
 
-#: Names of the ways on the page.
+#: Names of the orders on the page.
 WORDS = {
     "fcfs": "first come, first served",
     "nearest": "nearest to complete first",
@@ -20,7 +20,7 @@ WORDS = {
 
 
 def rows(text: str) -> list[list[str]]:
-    """Give a row for each way: medians over the seeds."""
+    """Return the rows of the table, one for each order. The numbers are medians over the runs."""
     runs = json.loads(text)["runs"]
     found = []
     base = 0.0
@@ -37,7 +37,7 @@ def rows(text: str) -> list[list[str]]:
 
 
 def page(text: str) -> str:
-    """Write the page."""
+    """Return the text of the page."""
     value = json.loads(text)
     head = ["order", "mean completion, s", "change", "last, s", "sent twice"]
     line = f"{value['line_seconds'] * 1000:.0f} ms"
@@ -83,7 +83,7 @@ case](datasets-real.md).
 
 
 def files(text: str) -> dict[str, str]:
-    """Give all files of the experiment, by name."""
+    """Return the contents of all files of the experiment by file name."""
     return {"datasets.json": text, "datasets.md": page(text)}
 
 

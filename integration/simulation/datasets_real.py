@@ -1,9 +1,9 @@
-"""Datasets for real: folders of different sizes over a limited link.
+"""Real copies of folders of different sizes over a limited link.
 
-``python -m integration.simulation.datasets_real`` copies the same files twice for each round, in
-turns: as several datasets and as one, which is first come, first served. It writes
-``datasets-real.json`` and ``datasets-real.md`` into docs/explanation/experiments. It takes two
-minutes; the program is that of this tree, or ``DRAY_PROGRAM``.
+``python -m integration.simulation.datasets_real`` takes two minutes. It copies the same files as
+several datasets, and as one dataset in the order first come, first served. It writes
+``datasets-real.json`` and ``datasets-real.md`` into docs/explanation/experiments. ``DRAY_PROGRAM``
+names the program, by default that of this tree.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
     from integration.harness.program import Bench
 
-#: files in each dataset, in the order of their names: none is larger than two before it
+#: Number of files in each dataset, in the order of the datasets' names.
 FILES = (28, 48, 8, 40, 4, 32, 16, 24)
 FILE_BYTES = 512 << 10
 OBJECT_BYTES = 256 << 10
 #: Rate of the link in bytes per second.
 LINK = 16 << 20
 ROUNDS = 3
-#: The ways, and their names on the page.
+#: The two ways to copy, and their names on the page.
 WORDS = {
     "one": "as one dataset: first come, first served",
     "several": "each folder a dataset: nearest to complete first",
@@ -36,7 +36,7 @@ WORDS = {
 
 
 def make(folder: Path) -> None:
-    """Make the datasets."""
+    """Make the files of all datasets."""
     for number, files in enumerate(FILES):
         dataset = folder / f"dataset{number}"
         dataset.mkdir(parents=True)
@@ -45,7 +45,7 @@ def make(folder: Path) -> None:
 
 
 def copy(bench: Bench, source: Path, sink: Path, way: str) -> list[float]:
-    """Copy all datasets; return the seconds from the first byte to the last file of each."""
+    """Copy all datasets. Return the seconds from the first byte of the copy to the end of each."""
     # If the source is named without a slash at its end, the whole source is one dataset. With a
     # slash, each subfolder of the source is a dataset.
     named = f"{source}/" if way == "several" else source
@@ -57,7 +57,7 @@ def copy(bench: Bench, source: Path, sink: Path, way: str) -> list[float]:
     seconds: dict[int, float] = {}
     began, running = 0.0, True
     while running:
-        # Check if the client runs before the look at the files, so that the last look is after the
+        # Ask whether the client runs before looking at the files. The last look is then after the
         # end of the client.
         running = client.is_running()
         now = time.monotonic()
@@ -69,14 +69,14 @@ def copy(bench: Bench, source: Path, sink: Path, way: str) -> list[float]:
                     seconds[number] = now - began
         time.sleep(0.01)
     client.wait().expect(0)
-    # The folder itself is not copied with its contents.
+    # A copy of a folder's contents does not set the mode and time of the folder itself.
     differences = tree.differences(tree.describe(source), tree.describe(below))
     assert [line for line in differences if "b''" not in line] == []
     return [seconds[number] for number in range(len(FILES))]
 
 
 def run(bench: Bench, rounds: int = ROUNDS) -> dict[str, Any]:
-    """Copy in turns; return the results."""
+    """Copy ``rounds`` times in each way, in turns. Return the results."""
     source = bench.folder / "datasets"
     make(source)
     runs: list[dict[str, Any]] = []
@@ -97,15 +97,15 @@ def run(bench: Bench, rounds: int = ROUNDS) -> dict[str, Any]:
 
 
 def means(value: dict[str, Any], way: str) -> list[float]:
-    """Return each run's mean completion, in seconds."""
+    """Return the mean completion of the datasets in seconds, for each run."""
     return [statistics.mean(each["seconds"]) for each in value["runs"] if each["way"] == way]
 
 
 def bounds(value: dict[str, Any]) -> dict[str, float]:
-    """Compute the mean completion in seconds if only the link took time.
+    """Return the mean completion in seconds if only the transfer over the link took time.
 
-    Two orders are computed: the order of names, and the smallest dataset first. The second order
-    has the minimum.
+    ``one``: the datasets are sent in the order of their names. ``several``: the smallest first, the
+    order with the lowest mean.
     """
     seconds = [files * value["file_bytes"] / value["link_bytes_per_second"] for files in FILES]
 
@@ -116,7 +116,7 @@ def bounds(value: dict[str, Any]) -> dict[str, float]:
 
 
 def page(text: str) -> str:
-    """Write the page."""
+    """Return the text of the page."""
     value = json.loads(text)
     base = statistics.median(means(value, "one"))
     least = bounds(value)
@@ -159,7 +159,7 @@ model](datasets.md) shows the effect of stuck links.
 
 
 def files(text: str) -> dict[str, str]:
-    """Give all files of the experiment, by name."""
+    """Return the contents of all files of the experiment by file name."""
     return {"datasets-real.json": text, "datasets-real.md": page(text)}
 
 

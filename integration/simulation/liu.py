@@ -1,8 +1,7 @@
-"""Table 2 and Figures 13 and 14 of Liu et al. (2010): ``dray-sim experiment liu``.
+"""Experiment ``liu``: Table 2 and Figures 13 and 14 of Liu et al. (2010).
 
-``python -m integration.simulation.liu`` runs it and writes ``liu.json`` (results), ``liu.md``
-(tables) and the pictures into docs/explanation/experiments. It takes a minute for the first build,
-then a second.
+``python -m integration.simulation.liu`` runs the experiment in the simulator, and writes
+``liu.json`` (results), ``liu.md`` (tables) and the pictures into docs/explanation/experiments.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ SETS = ("tray03", "tray05", "both")
 
 @dataclass(frozen=True)
 class Row:
-    """The results of one run that moves both data sets."""
+    """The results of one run, which moves two data sets."""
 
     policy: str
     engine: str
-    #: Seconds of the first transfer, of the second transfer, and of both.
+    #: Seconds until the end of the first transfer, of the second transfer, and of both.
     seconds: tuple[float, float, float]
-    #: The paper's numbers, if the paper has any.
+    #: The same seconds in the paper. None if the paper does not state them.
     paper: tuple[float, float, float] | None
-    #: Gigabytes over seconds of each transfer, if they were stored.
+    #: For each transfer: seconds, and the gigabytes moved until then. Empty if not stored.
     curves: list[list[tuple[float, float]]]
 
     def off(self) -> list[float]:
-        """Return the relative deviation of each from the paper."""
+        """Return the relative deviations of ``seconds`` from the paper. Empty without ``paper``."""
         if self.paper is None:
             return []
         return [ours / paper - 1 for ours, paper in zip(self.seconds, self.paper, strict=True)]
@@ -48,11 +47,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Results:
-    """The results of the simulator."""
+    """The results of the whole experiment."""
 
     table_2: list[Row]
     figure_13: list[Row]
-    #: Megabytes of each turn.
+    #: Megabytes that were moved in each turn.
     figure_14: list[float]
     their_pause: float
     line: float
@@ -60,12 +59,12 @@ class Results:
     object_seconds: float
 
     def of(self, policy: str, engine: str) -> Row:
-        """Find a run of Table 2."""
+        """Return the run of Table 2 with this policy and engine."""
         return one(self.table_2, policy, engine)
 
 
 def one(rows: list[Row], policy: str, engine: str) -> Row:
-    """Find a run."""
+    """Return the run with this policy and engine."""
     return next(row for row in rows if (row.policy, row.engine) == (policy, engine))
 
 
@@ -83,7 +82,7 @@ def row(value: dict[str, Any]) -> Row:
 
 
 def read(text: str) -> Results:
-    """Read what the simulator printed."""
+    """Parse the JSON text that the simulator printed."""
     value = json.loads(text)
     return Results(
         table_2=[row(each) for each in value["table_2"]],
@@ -97,7 +96,7 @@ def read(text: str) -> Results:
 
 
 def table_2(results: Results) -> str:
-    """Lay out Table 2: the paper beside the three engines."""
+    """Return Table 2: the times of the paper, and those of the three engines."""
     head = ["policy, data set", "paper, s", "fluid, s", "off", "theirs, s", "off", "ours, s"]
     rows = []
     for policy in ("fcfs", "priority", "round_robin"):
@@ -111,7 +110,7 @@ def table_2(results: Results) -> str:
 
 
 def figure_13(results: Results) -> str:
-    """Lay out Figure 13."""
+    """Return the table of Figure 13."""
     head = ["way, engine", "jason_sam02, s", "tomo_2048, s", "both, s"]
     rows = []
     for policy, way in (("pairs", "side by side"), ("fcfs", "one after the other")):
@@ -122,13 +121,13 @@ def figure_13(results: Results) -> str:
 
 
 def part(off: float) -> str:
-    """Write a relative deviation; none has no sign."""
+    """Return a relative deviation as a percentage. A deviation that rounds to zero has no sign."""
     words = f"{off:+.1%}"
     return "0.0%" if words[1:] == "0.0%" else words
 
 
 def page(results: Results) -> str:
-    """Write the page."""
+    """Return the text of the page."""
     turns = results.figure_14
     mean = sum(turns) / len(turns)
     fcfs, turned = results.of("fcfs", "ours"), results.of("round_robin", "ours")
@@ -228,7 +227,7 @@ transfer alone.
 
 
 def pictures(results: Results) -> dict[str, str]:
-    """Draw the pictures."""
+    """Return the pictures by file name."""
     policies = ("fcfs", "priority", "round_robin")
     groups = [f"{WORDS[policy]}: {name}" for policy in policies for name in SETS]
     short = [group.replace("first come, first served", "fcfs") for group in groups]
@@ -267,7 +266,7 @@ def pictures(results: Results) -> dict[str, str]:
 
 
 def files(text: str) -> dict[str, str]:
-    """Give all files of the experiment, by name."""
+    """Return the contents of all files of the experiment by file name."""
     results = read(text)
     return {"liu.json": text, "liu.md": page(results), **pictures(results)}
 

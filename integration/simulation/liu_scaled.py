@@ -1,9 +1,8 @@
 """Table 2 of Liu et al. (2010) on two real endpoints, scaled in time and bytes.
 
-``python -m integration.simulation.liu_scaled`` starts the two endpoints, and moves the two data
-sets under three policies. It writes the results (liu-scaled.json), a page and pictures into
-docs/explanation/experiments. A run takes two minutes. The endpoints run the release build of this
-tree, or the program ``DRAY_PROGRAM``.
+``python -m integration.simulation.liu_scaled`` takes two minutes. It moves the two data sets under
+three policies, and writes the results (liu-scaled.json), a page and pictures into
+docs/explanation/experiments. ``DRAY_PROGRAM`` names the program, by default that of this tree.
 """
 
 from __future__ import annotations
@@ -24,43 +23,42 @@ from integration.simulation.scaled import MIB, OBJECT_BYTES, STREAMS, stage
 if TYPE_CHECKING:
     from integration.simulation.scaled import Stage
 
-#: Number of the paper's seconds in one second of this run.
+#: Number of seconds of the paper in one second of the run.
 SCALE = 30
 #: Rate of the link in bytes per second.
 RATE = 6 * MIB
 HEAD_START = 60 / SCALE
-#: seconds of each data set alone on the link, in the fluid model; and one turn
+#: Seconds that the first and the second data set need alone on the link, in the fluid model.
 ALONE = (655.5 / SCALE, 366.2 / SCALE)
 QUOTA = int(400e6 / (415e6 / 8) / SCALE * RATE)
 FILES = 32
 POLICIES = ("fcfs", "priority", "round_robin")
 LOOK_SECONDS = 0.05
-#: Number of points of a curve that are stored.
+#: Approximate number of points of a curve that are stored.
 POINTS = 60
 
 
 @dataclass
 class Run:
-    """The results of moving both data sets under one policy."""
+    """The results of the run under one policy, which moves both data sets."""
 
     policy: str
-    #: Seconds of the first transfer, of the second from its submission, and of both.
+    #: Seconds of the first transfer, of the second transfer, and of both together.
     seconds: tuple[float, float, float]
-    #: MiB over seconds of each transfer.
+    #: For each transfer: seconds, and the MiB sent until then.
     curves: list[list[tuple[float, float]]]
-    #: Largest lead of one transfer over the other in bytes, while both ran.
+    #: Largest lead of one transfer over the other in bytes, counted from when both sent data.
     apart: int
-    #: Number of times that one of the transfers was held.
+    #: Number of times that the endpoint held either transfer.
     holds: int
-    #: Bytes that the first transfer moved after it was first seen held.
+    #: Bytes that the first transfer sent while it was held under ``priority``. Otherwise 0.
     moved_held: int
-    #: Seconds from the submission of the second transfer until the first transfer was held. None if
-    #: the first transfer was not held.
+    #: Seconds from the submission of the second transfer until the first was held. None: never.
     held_after: float | None
 
 
 def measure(on: Stage, policy: str) -> Run:
-    """Move both data sets under a policy, and sample the two transfers meanwhile."""
+    """Move both data sets under a policy, and observe the transfers until both have ended."""
     on.client("root").change_scheduling(
         policy=policy, max_running=1 if policy == "fcfs" else None, quota=QUOTA
     )
@@ -83,7 +81,7 @@ def measure(on: Stage, policy: str) -> Run:
             holds += now[each].held and not was_held[each]
             was_held[each] = now[each].held
         if all(each.state == "active" for each in now) and all(each.bytes.sent for each in now):
-            # Only while the second ran too.
+            # Count the lead from the first moment at which both transfers have sent data.
             gone = gone if any(gone) else [each.bytes.sent for each in now]
             moved = [each.bytes.sent - before for each, before in zip(now, gone, strict=True)]
             apart = max(apart, abs(moved[0] - moved[1]))
@@ -112,7 +110,7 @@ def measure(on: Stage, policy: str) -> Run:
 
 
 def thin(curve: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Keep some points of a curve, including the last one."""
+    """Return about ``POINTS`` points of a curve, including the last one."""
     every = max(1, len(curve) // POINTS)
     kept = curve[::every]
     if kept[-1] != curve[-1]:
@@ -141,7 +139,7 @@ def experiment() -> str:
 
 
 def read(text: str) -> tuple[dict[str, Any], dict[str, Run]]:
-    """Read the stored results."""
+    """Parse the stored results. Return all values, and the runs by policy."""
     value = json.loads(text)
     runs = {}
     for each in value["runs"]:
@@ -153,7 +151,7 @@ def read(text: str) -> tuple[dict[str, Any], dict[str, Run]]:
 
 
 def page(text: str, simulated: liu.Results) -> str:
-    """Write the page."""
+    """Return the text of the page. ``simulated`` are the results of the model."""
     value, runs = read(text)
     head = ["policy, data set", "paper, s", "fluid, scaled, s", "measured, s", "off"]
     rows = []
@@ -217,7 +215,7 @@ time for both data sets differed by {cost:+.1%} from the time under first come, 
 
 
 def files(text: str) -> dict[str, str]:
-    """Give all files of the experiment, by name."""
+    """Return the contents of all files of the experiment by file name."""
     simulated = liu.read((simulator.PAGES / "liu.json").read_text(encoding="utf-8"))
     _, runs = read(text)
     drawn = {}

@@ -1,7 +1,8 @@
-"""A thousand random loads: ``dray-sim experiment loads``.
+"""Experiment ``loads``: promises of the broker under a thousand random loads.
 
-``python -m integration.simulation.loads`` runs it, for some minutes, and writes ``loads.json``,
-``loads.md`` and the picture into docs/explanation/experiments.
+``python -m integration.simulation.loads`` takes some minutes. It runs the experiment in the
+simulator, and writes ``loads.json``, ``loads.md`` and the picture into
+docs/explanation/experiments.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def line(row: dict[str, Any], name: str) -> list[str]:
-    """Return the table row of one size of loads."""
+    """Return a row of the table. ``row`` summarises the loads with similar demand."""
     late = row["late_noisy"]
     return [
         name,
@@ -32,7 +33,7 @@ def line(row: dict[str, Any], name: str) -> list[str]:
 
 
 def page(results: dict[str, Any]) -> str:
-    """Write the page."""
+    """Return the text of the page."""
     head = ["demand", "loads", "admitted", "bytes of best", "bytes of best, ahead"]
     head += ["late, steady", "late, noisy: broker", "late, noisy: EDF", "late, noisy: equal share"]
     rows = [line(row, f"{row['from']:.1f}-{row['to']:.1f}") for row in results["rows"]]
@@ -90,7 +91,7 @@ first.
 
 
 def files(text: str) -> dict[str, str]:
-    """Give all files of the experiment, by name."""
+    """Return the contents of all files of the experiment by file name."""
     results = json.loads(text)
     groups = [f"{row['from']:.1f}-{row['to']:.1f}" for row in results["rows"]]
     names = {"broker": "broker", "edf": "EDF"}

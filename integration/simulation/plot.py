@@ -1,8 +1,7 @@
-"""Pictures of results as SVG: only lines over time and groups of bars.
+"""Pictures of results as SVG: lines over time, and groups of bars.
 
-The module draws only the few shapes that the pages need. The same numbers always result in the same
-bytes. So a test can draw a picture from the stored results, and compare it with the picture in the
-tree.
+The same numbers always give the same bytes. A test draws each picture again from the stored
+results, and compares it with the picture in the tree.
 """
 
 from __future__ import annotations
@@ -11,19 +10,19 @@ import math
 from dataclasses import dataclass
 from html import escape
 
-#: Colours of Okabe and Ito, which people with colour blindness can distinguish.
+#: Colours of Okabe and Ito, which colour-blind people can distinguish.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 WIDTH = 860
 HEIGHT = 300
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 36, 46
 TICKS = 5
-#: Height of a bar in a row of bars, and gap between two rows.
+#: Height of a horizontal bar, and the gap between the bars of two names. Both are in pixels.
 ROW_BAR, ROW_GAP = 12, 8
 
 
 @dataclass(frozen=True)
 class Line:
-    """Points of one curve."""
+    """A curve: its name, and its points (x, y)."""
 
     name: str
     points: list[tuple[float, float]]
@@ -31,7 +30,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Bars:
-    """One bar in each group."""
+    """Bars of one colour: their name, and one value for each group."""
 
     name: str
     values: list[float]
@@ -39,7 +38,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Frame:
-    """The parts around the data."""
+    """The title of a picture, and the labels of its axes."""
 
     title: str
     x_label: str
@@ -48,7 +47,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Scale:
-    """Maps numbers to positions in the picture."""
+    """A linear map from numbers (``low`` to ``high``) to pixels (``begins`` to ``ends``)."""
 
     low: float
     high: float
@@ -56,31 +55,31 @@ class Scale:
     ends: float
 
     def at(self, value: float) -> float:
-        """Place a number."""
+        """Return the position of a number in pixels."""
         part = (value - self.low) / (self.high - self.low)
         return self.begins + part * (self.ends - self.begins)
 
 
 def step(high: float) -> float:
-    """Return a round distance of some five ticks up to ``high``."""
+    """Return a round distance of ticks, with at most ``TICKS`` steps from 0 to ``high``."""
     rough = max(high, 1e-9) / TICKS
     power = 10.0 ** math.floor(math.log10(rough))
     return next(power * part for part in (1, 2, 2.5, 5, 10) if power * part >= rough)
 
 
 def text(x: float, y: float, words: str, *more: str) -> str:
-    """Write a text."""
+    """Return a text element. ``more`` are its further attributes."""
     return " ".join([f'<text x="{x:.1f}" y="{y:.1f}"', *more]) + f">{escape(words)}</text>"
 
 
 def stroke(x1: float, y1: float, x2: float, y2: float, colour: str) -> str:
-    """Draw a thin straight line."""
+    """Return a thin straight line."""
     place = f'x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
     return f'<line {place} stroke="{colour}"/>'
 
 
 def legend(names: list[str]) -> list[str]:
-    """Name the colours, in the upper right corner."""
+    """Return the legend in the upper right corner: each name with its colour."""
     parts = []
     x = float(WIDTH - RIGHT)
     for at, name in reversed(list(enumerate(names))):
@@ -91,12 +90,12 @@ def legend(names: list[str]) -> list[str]:
 
 
 def colour(at: int) -> str:
-    """Return the colour of a series by its position."""
+    """Return the colour of the series with the index ``at``."""
     return COLOURS[at % len(COLOURS)]
 
 
 def up(frame: Frame, high: float) -> tuple[Scale, list[str]]:
-    """Draw the vertical axis from zero."""
+    """Return the scale and the elements of the vertical axis, which starts at zero."""
     distance = step(high)
     top = distance * math.ceil(high / distance)
     scale = Scale(0, top, HEIGHT - BOTTOM, TOP)
@@ -112,7 +111,7 @@ def up(frame: Frame, high: float) -> tuple[Scale, list[str]]:
 
 
 def page(frame: Frame, parts: list[str], height: int = HEIGHT) -> str:
-    """Assemble a picture."""
+    """Return a complete picture: background, title, ``parts`` and the label of the x axis."""
     size = f'width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
     head = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" font-size="12"'
@@ -126,9 +125,9 @@ def page(frame: Frame, parts: list[str], height: int = HEIGHT) -> str:
 
 
 def lines(frame: Frame, series: list[Line]) -> str:
-    """Draw lines over time; both axes start at zero.
+    """Draw curves. Both axes start at zero.
 
-    :raises ValueError: without a point.
+    :raises ValueError: if the series have no point.
     """
     points = [point for line in series for point in line.points]
     if not points:
@@ -150,9 +149,9 @@ def lines(frame: Frame, series: list[Line]) -> str:
 
 
 def bars(frame: Frame, groups: list[str], series: list[Bars]) -> str:
-    """Draw groups of vertical bars, with the value of each bar above the bar.
+    """Draw groups of vertical bars, with the value of each bar above it.
 
-    :raises ValueError: when a series does not have one value for each group.
+    :raises ValueError: if a series does not have one value for each group.
     """
     if not groups or any(len(one.values) != len(groups) for one in series):
         raise ValueError(f"{frame.title}: one value for each group")
@@ -190,7 +189,7 @@ def across(frame: Frame, names: list[str], series: list[Bars]) -> str:
     high = max(value for one in series for value in one.values)
     distance = step(high)
     top = distance * math.ceil(high / distance)
-    # The value of the longest bar fits behind it.
+    # Leave 40 pixels for the value behind the longest bar.
     scale = Scale(0, top, left, WIDTH - RIGHT - 40)
     parts = []
     for count in range(round(top / distance) + 1):

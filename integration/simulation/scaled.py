@@ -1,8 +1,8 @@
-"""Two real endpoints and a link between them, which execute the decisions of a policy.
+"""Two real endpoints that execute the decisions of a policy.
 
-One endpoint fetches trees from the other. The configuration of the fetching endpoint limits the
-rate of the link. Several owners submit transfers. All files of a tree have the same size. After a
-tree has arrived, the tree on the disk is compared with its source.
+The endpoint ``sink`` drives all transfers, of several owners. Its configuration limits the rate
+between the endpoints. A transfer copies a tree of files of equal size. After a transfer, the copied
+tree is compared with its source.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MIB = tree.MIB
 KIB = 1024
-#: Size of an object in bytes, so small that a turn has many objects.
+#: Size of an object in bytes. It is small, so that a turn has many objects.
 OBJECT_BYTES = 256 * KIB
 STREAMS = 2
 #: Interval in seconds at which an endpoint counts the bytes of its sessions.
@@ -33,17 +33,17 @@ PATIENT = Retry(tries=30, interval_seconds=1)
 
 
 def unheld_bytes(rate: int) -> int:
-    """Return how many bytes of a transfer may still be counted after the decision to hold it.
+    """Return how many bytes may be counted for a transfer after the decision to hold it.
 
-    These are two objects in each stream, one object that is being read, and bytes that arrived
-    before the decision and were not counted yet.
+    These bytes are: two objects in each stream, one object that is being read, and the bytes of
+    two intervals of counting.
     """
     return (2 * STREAMS + 1) * OBJECT_BYTES + int(2 * COUNTED_SECONDS * rate)
 
 
 @dataclass
 class Stage:
-    """The endpoint that drives and writes, and the source endpoint."""
+    """The endpoint ``sink``, which drives all transfers, and the endpoint ``source``."""
 
     sink: Endpoint
     source: Endpoint
@@ -51,13 +51,13 @@ class Stage:
     clients: dict[str, Client] = field(default_factory=dict)
 
     def client(self, owner: str = "alice") -> Client:
-        """Return an owner's client of the driving endpoint."""
+        """Return an owner's client of the endpoint ``sink``."""
         if owner not in self.clients:
             self.clients[owner] = self.sink.client(subject=owner)
         return self.clients[owner]
 
     def make(self, name: str, size: int, *, files: int = 4, at: Endpoint | None = None) -> None:
-        """Make a tree of ``size`` bytes at the source."""
+        """Make a tree of ``size`` bytes at the endpoint ``at``, by default the source."""
         top = (at or self.source).root(name)
         top.mkdir()
         for each in range(files):
@@ -65,14 +65,14 @@ class Stage:
         self.wanted[name] = tree.describe(top)
 
     def submit(self, id: str, name: str, owner: str = "alice", **more: Any) -> Transfer:  # noqa: ANN401
-        """Fetch a tree into a folder with the transfer's id."""
+        """Submit a transfer of the source's tree ``name`` into the sink's folder ``id``."""
         with self.source.client() as there:
             ticket = there.mint_ticket(id, "read", [f"/data/{name}/"], self.sink.key)
         far = Place(self.source.place(f"{name}/"), ticket.ticket, ticket.key, ticket.address)
         return self._submit(id, far, f"/data/{id}/", owner, **more)
 
     def push(self, id: str, name: str, owner: str = "alice", **more: Any) -> Transfer:  # noqa: ANN401
-        """Send a tree of the driving endpoint to the other one."""
+        """Submit a transfer of the sink's tree ``name`` into the source's folder ``id``."""
         with self.source.client() as there:
             ticket = there.mint_ticket(id, "write", [f"/data/{id}/"], self.sink.key)
         far = Place(self.source.place(f"{id}/"), ticket.ticket, ticket.key, ticket.address)
@@ -96,15 +96,15 @@ class Stage:
         return self.client(owner).submit(Request(source, destination, id=id, **fields))
 
     def show(self, id: str) -> Transfer:
-        """Look up a transfer of any owner."""
+        """Return a transfer of any owner."""
         return self.client("root").transfer(id)
 
     def await_sent(self, id: str, count: int) -> Transfer:
-        """Wait until it has moved this many bytes."""
+        """Wait until a transfer has sent ``count`` bytes."""
         return self.until(id, lambda transfer: transfer.bytes.sent >= count)
 
     def until(self, id: str, is_so: Any) -> Transfer:  # noqa: ANN401 - of a transfer
-        """Wait until a condition holds."""
+        """Wait until ``is_so`` is true of a transfer. Fail if the transfer ends before."""
         end = time.monotonic() + END_SECONDS
         while not is_so(transfer := self.show(id)):
             assert time.monotonic() < end, transfer
@@ -113,31 +113,31 @@ class Stage:
         return transfer
 
     def done(self, id: str, name: str, *, at: Endpoint | None = None) -> Transfer:
-        """Wait until it has arrived completely."""
+        """Wait until a transfer is done. Check that the copy at ``at`` equals the tree ``name``."""
         transfer = self.client("root").wait(id, timeout_seconds=END_SECONDS)
         assert transfer.state == "done", (transfer.error, transfer.failures, transfer.notices)
         wanted = dict(self.wanted[name])
         entries = tree.describe((at or self.sink).root(id))
-        # Only the contents of the folder were requested, so the folder itself is not compared.
+        # The request names the contents of the folder, so do not compare the folder itself.
         del wanted[b""], entries[b""]
         assert tree.differences(wanted, entries) == []
         return transfer
 
     def close(self) -> None:
-        """Close the clients."""
+        """Close all clients."""
         for client in self.clients.values():
             client.close()
         self.clients.clear()
 
 
 def hash_of(name: str) -> int:
-    """Return a number for a name, the same in each process."""
+    """Return a number for a name. Unlike ``hash``, it is the same in each process."""
     return sum((at + 1) * ord(letter) for at, letter in enumerate(name)) * 1_000
 
 
 @contextlib.contextmanager
 def stage(sink: Endpoint, source: Endpoint) -> Iterator[Stage]:
-    """Give a stage, and close its clients."""
+    """Yield a stage, and close its clients afterwards."""
     made = Stage(sink, source)
     try:
         yield made

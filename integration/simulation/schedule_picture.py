@@ -1,9 +1,9 @@
-"""A picture of the schedule around a slow target, from real copies.
+"""Pictures of the order in which a real copy sends objects while one target is slow.
 
-``python -m integration.simulation.schedule_picture`` copies files of four storage targets, one of
-which is slow for a while, in both orders. It writes ``schedule.json``, ``schedule-layout.svg`` and
-``schedule-file.svg`` into docs/explanation/experiments. The program is that of this tree, or
-``DRAY_PROGRAM``.
+``python -m integration.simulation.schedule_picture`` copies files on four storage targets once in
+the order ``layout``, and once in the order ``file``. It writes ``schedule.json``,
+``schedule-layout.svg`` and ``schedule-file.svg`` into docs/explanation/experiments.
+``DRAY_PROGRAM`` names the program, by default that of this tree.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from integration.harness.program import Bench
 
 TARGETS = 4
-#: files of each target, listed target after target and again
+#: Number of files on each target. The files of the targets alternate in the list of files.
 TURNS = 5
 FILE_BYTES = 1 << 20
 OBJECT_BYTES = 64 << 10
 TARGET_RATE = 4 << 20
-#: One target is slow for a part of the time: its index, its rate in this time, and the start and
-#: the end of this time in seconds.
+#: Index of the slow target. It has ``SLOW_RATE`` (bytes per second) from second ``SLOW_FROM`` to
+#: ``SLOW_TO`` of the copy, and ``TARGET_RATE`` otherwise.
 SLOW = 2
 SLOW_RATE = 256 << 10
 SLOW_FROM, SLOW_TO = 0.3, 1.0
@@ -38,7 +38,7 @@ COLOURS = ("#0072b2", "#56b4e9", "#d55e00", "#009e73")
 
 
 def copy(bench: Bench, source: Path, order: str) -> list[list[float]]:
-    """Copy everything; return the seconds and the target of each object as sent."""
+    """Copy all files. Return for each sent object the time in seconds, and its target."""
     sink = Path(tempfile.mkdtemp(dir=bench.folder))
     trace = bench.folder / f"{order}.jsonl"
     words: list[Any] = ["-r", *(source / name for name in FOLDERS), f"{sink}/", "--order", order]
@@ -62,7 +62,7 @@ def copy(bench: Bench, source: Path, order: str) -> list[list[float]]:
 
 
 def run(bench: Bench) -> dict[str, Any]:
-    """Copy in both orders; return the results."""
+    """Copy in both orders, and return the results."""
     source = bench.folder / "source"
     for number, name in enumerate(FOLDERS):
         (source / name).mkdir(parents=True)
@@ -71,7 +71,7 @@ def run(bench: Bench) -> dict[str, Any]:
 
 
 def picture(sent: list[list[float]], title: str, seconds: float) -> str:
-    """Draw a mark for each object, at its time (x) and in the row of its source target (y)."""
+    """Draw a mark for each object: x is the time, and the row is the target of the source."""
     height = TOP + ROW * TARGETS + 34
 
     def x(at: float) -> float:
@@ -100,7 +100,7 @@ def picture(sent: list[list[float]], title: str, seconds: float) -> str:
 
 
 def files(text: str) -> dict[str, str]:
-    """Give all files of the experiment, by name."""
+    """Return the contents of all files of the experiment by file name."""
     value = json.loads(text)
     seconds = max(at for sent in value.values() for at, _ in sent) * 1.02
     names = {"layout": "order layout: the other targets go on", "file": "order file: all wait"}

@@ -1,4 +1,4 @@
-"""Run an experiment in the simulator, and store its results for the pages."""
+"""Run experiments in the simulator or with the real program, and write their pages."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ PAGES = ROOT / "docs" / "explanation" / "experiments"
 
 
 def run(name: str) -> str:
-    """Return the results of an experiment as JSON.
+    """Run an experiment of ``dray-sim``, and return its results as JSON.
 
-    :raises subprocess.CalledProcessError: if it cannot be built or run.
+    :raises subprocess.CalledProcessError: if the simulator cannot be built or fails.
     """
     words = ["cargo", "run", "--locked", "--quiet", "--release", "-p", "dray-sim", "--"]
     ran = subprocess.run(
@@ -35,9 +35,9 @@ def run(name: str) -> str:
 
 
 def run_table(table: dict[str, Any]) -> dict[str, Any]:
-    """Run a table of transfers in the fluid model; ``DRAY_SIM`` may name the program.
+    """Run a table of transfers in the fluid model. ``DRAY_SIM`` may name the simulator's program.
 
-    :raises subprocess.CalledProcessError: if it cannot be built or run.
+    :raises subprocess.CalledProcessError: if the simulator cannot be built or fails.
     """
     named = os.environ.get("DRAY_SIM")
     words = ["cargo", "run", "--locked", "--quiet", "--release", "-p", "dray-sim", "--"]
@@ -54,7 +54,7 @@ def run_table(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def write(folder: Path, files: dict[str, str]) -> None:
-    """Write files, each atomically."""
+    """Write files into a folder. Create the folder if it is missing."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         (folder / name).write_text(content, encoding="utf-8")
@@ -67,10 +67,10 @@ def measure(
 ) -> None:
     """Run an experiment with the real program, and write its files.
 
-    :param run: function that runs the experiment and returns the results. The experiment runs the
-        program ``DRAY_PROGRAM``, or else the program of this tree.
-    :param files: function that returns the texts of the files by name. Its argument is the JSON
-        text of the results.
+    :param run: runs the experiment and returns the results. The program is ``DRAY_PROGRAM``, by
+        default that of this tree.
+    :param files: returns the contents of the files by file name. Its argument is the results as
+        JSON.
     """
     program = Path(os.environ.get("DRAY_PROGRAM") or find_program())
     with tempfile.TemporaryDirectory(prefix="dray-experiment-") as name:
@@ -83,6 +83,6 @@ def measure(
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
-    """Return a table in Markdown; the first column is text, the others are numbers."""
+    """Return a table in Markdown. The first column is aligned left, the others right."""
     rule = ["---", *("---:" for _ in head[1:])]
     return "\n".join("| " + " | ".join(row) + " |" for row in [head, rule, *rows])

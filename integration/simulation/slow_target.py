@@ -1,8 +1,7 @@
-"""The experiment ``slow-target``: one of eight storage targets has a tenth of its usual speed.
+"""Experiment ``slow-target``: one of eight storage targets has a tenth of its usual speed.
 
-``python -m integration.simulation.slow_target`` runs ``dray-sim experiment slow-target``, and
-writes ``slow-target.json`` (results) and ``slow-target.md`` (tables) into
-docs/explanation/experiments.
+``python -m integration.simulation.slow_target`` runs the experiment in the simulator, and writes
+``slow-target.json`` (results) and ``slow-target.md`` (tables) into docs/explanation/experiments.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from integration.simulation import simulator
 
 @dataclass(frozen=True)
 class Run:
-    """Results for one end and one bottleneck: no slow target, a fixed one, and a changing one."""
+    """Results if the targets of ``end`` are slow and ``bound`` limits the rate."""
 
     end: str
     bound: str
@@ -25,12 +24,12 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Give the row's name."""
+        """Return the first cell of the row."""
         return f"{self.end}, {self.bound} limit"
 
 
 def read(text: str) -> list[Run]:
-    """Read what the simulator printed."""
+    """Parse the JSON text that the simulator printed."""
     return [
         Run(each["end"], each["bound"], each["free_seconds"], each["fixed"], each["moving"])
         for each in json.loads(text)["runs"]
@@ -38,7 +37,7 @@ def read(text: str) -> list[Run]:
 
 
 def fixed(runs: list[Run]) -> str:
-    """Lay out the runs with one slow target."""
+    """Return the table of the copies in which the same target is always slow."""
     head = ["slow target, limit", "by layout, objects/s", "file order, objects/s", "quotient"]
     head += ["others done, s", "others done without a slow target, s"]
     rows = []
@@ -52,7 +51,7 @@ def fixed(runs: list[Run]) -> str:
 
 
 def moving(runs: list[Run]) -> str:
-    """Lay out the runs in which the congestion moves."""
+    """Return the table of the copies in which each target in turn is slow."""
     head = ["slow targets, limit", "by layout, s", "quotient", "least quotient", "file order, s"]
     rows = []
     for run in runs:
@@ -64,7 +63,7 @@ def moving(runs: list[Run]) -> str:
 
 
 def page(text: str) -> str:
-    """Write the page."""
+    """Return the text of the page."""
     runs, value = read(text), json.loads(text)
     millis = f"{value['object_seconds'] * 1000:.0f} ms"
     period = f"{value['period_seconds'] * 1000:.0f} ms"
@@ -123,7 +122,7 @@ targets.
 
 
 def files(text: str) -> dict[str, str]:
-    """Give all files of the experiment, by name."""
+    """Return the contents of all files of the experiment by file name."""
     return {"slow-target.json": text, "slow-target.md": page(text)}
 
 

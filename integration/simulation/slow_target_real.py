@@ -1,9 +1,9 @@
-"""Moving congestion, for real: each of eight storage targets in turn at a tenth of its speed.
+"""Real copies while each of eight storage targets in turn has a tenth of its usual speed.
 
-``python -m integration.simulation.slow_target_real`` copies with targets that are limited by
-``--limit-target``, which changes with time, and a link by ``--rate``. It writes
-``slow-target-real.json`` and ``slow-target-real.md`` into docs/explanation/experiments. It takes
-four minutes; the program is that of this tree, or ``DRAY_PROGRAM``.
+``python -m integration.simulation.slow_target_real`` takes four minutes. ``--limit-target`` limits
+the targets, and ``--rate`` the link. The module writes ``slow-target-real.json`` and
+``slow-target-real.md`` into docs/explanation/experiments. ``DRAY_PROGRAM`` names the program, by
+default that of this tree.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from integration.harness.program import Bench, Word
 
 TARGETS = 8
-#: Number of files on each target. The list of files goes through all targets this many times.
+#: Number of files on each target. The files of the targets alternate in the list of files.
 TURNS = 6
 FILE_BYTES = 768 << 10
 OBJECT_BYTES = 16 << 10
-#: Rate of a target in bytes per second, and rate of the link: three quarters of the rate of all
-#: targets.
+#: Rate of a target, and rate of the link, in bytes per second. The link has three quarters of the
+#: rate of all targets together.
 TARGET_RATE = 1 << 20
 LINK = TARGET_RATE * TARGETS * 3 // 4
-#: Seconds for which each target is slow in its turn.
+#: Seconds for which each target is slow.
 PERIOD_SECONDS = 0.75
 ROUNDS = 3
 FOLDERS = [f"{turn}target{target}" for turn in range(TURNS) for target in range(TARGETS)]
 
 
 def limits(*, is_moving: bool) -> list[Word]:
-    """Limit each target; with moving congestion each is slow in its turn."""
+    """Return the options that limit the targets. ``is_moving``: each in turn is slow."""
     words: list[Word] = []
     for target in range(TARGETS):
         rate = str(TARGET_RATE)
@@ -50,7 +50,7 @@ def limits(*, is_moving: bool) -> list[Word]:
 
 
 def copy(bench: Bench, source: Path, end: str, order: str, *, is_moving: bool) -> float:
-    """Copy everything; return the seconds from the first byte to the last file."""
+    """Copy all files. Return the seconds from the first byte to the last complete file."""
     sink = Path(tempfile.mkdtemp(dir=bench.folder))
     at = sink if end == "sink" else source
     ends: list[Word] = [f"--target={at / name}={name[1:]}" for name in FOLDERS]
@@ -66,7 +66,7 @@ def copy(bench: Bench, source: Path, end: str, order: str, *, is_moving: bool) -
     client = bench.start_cp(*words)
     began, done, running = 0.0, 0.0, True
     while running:
-        # Asked before looking, so that the last data is seen once more after the end.
+        # Ask before looking at the files. The last look is then after the end of the client.
         running = client.is_running()
         now = time.monotonic()
         there = [path for name in FOLDERS for path in (sink / name).glob("*")]
@@ -83,7 +83,7 @@ def copy(bench: Bench, source: Path, end: str, order: str, *, is_moving: bool) -
 
 
 def run(bench: Bench, rounds: int = ROUNDS) -> dict[str, Any]:
-    """Copy in turns; return the results."""
+    """Copy with and without slow targets, in turns. Return the results."""
     source = bench.folder / "source"
     for number, name in enumerate(FOLDERS):
         (source / name).mkdir(parents=True)
@@ -115,13 +115,13 @@ def run(bench: Bench, rounds: int = ROUNDS) -> dict[str, Any]:
 
 
 def times(each: dict[str, Any]) -> float:
-    """Return the duration with moving congestion divided by the duration without congestion."""
+    """Return the duration with slow targets, divided by the duration without."""
     free, moving = (statistics.median(each[f"{word}_seconds"]) for word in ("free", "moving"))
     return float(moving / free)
 
 
 def page(text: str) -> str:
-    """Write the page."""
+    """Return the text of the page."""
     value = json.loads(text)
     head = ["slow targets", "by layout, s", "no slow target, s", "quotient", "file order, s"]
     rows = []
@@ -162,7 +162,7 @@ difference from file order is far larger.
 
 
 def files(text: str) -> dict[str, str]:
-    """Give all files of the experiment, by name."""
+    """Return the contents of all files of the experiment by file name."""
     return {"slow-target-real.json": text, "slow-target-real.md": page(text)}
 
 

@@ -1,4 +1,4 @@
-"""A DAG with deadlines is in time, and the same DAG without them is late."""
+"""A DAG with deadlines ends in time. The same DAG without deadlines ends late."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_the_page_shows_the_results() -> None:
 @pytest.mark.slow
 @pytest.mark.full
 def test_the_deadline_is_met_with_deadlines_and_missed_without() -> None:
-    """Decided by the simulator: the shipped plan of the provider and broker of the endpoint."""
+    """The stored results also equal those of a new run of the simulator."""
     found = dag.results()
     kept, *others = found["runs"]
     print(f"with deadlines {kept['finish']:.0f} s, without {[each['finish'] for each in others]}")
@@ -35,7 +35,7 @@ def test_the_deadline_is_met_with_deadlines_and_missed_without() -> None:
 @pytest.mark.slow
 @pytest.mark.full
 def test_compute_that_is_late_takes_its_time_from_the_transfer_behind_it() -> None:
-    """The results are due at the same time, so their transfer has less time."""
+    """If the computation takes longer, the transfer after it has less time until its deadline."""
     early = dag.run(has_deadlines=True, took={**dag.TOOK, "reconstruct": 900.0})
     late = dag.run(has_deadlines=True, took={**dag.TOOK, "reconstruct": 1500.0})
     for each in (early, late):

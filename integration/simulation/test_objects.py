@@ -1,4 +1,4 @@
-"""The pages about objects show their results, and nothing else."""
+"""The pages of the experiments about objects equal those of the stored results."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ PAGES = [
 
 @pytest.mark.parametrize(("module", "name"), PAGES)
 def test_the_page_shows_the_results(module: ModuleType, name: str) -> None:
-    # dray-sim's own tests compare the results with the simulator; measurements are kept as they
-    # were.
+    # The tests of dray-sim compare the stored results with those of the simulator. Measured
+    # results are not repeated.
     text = (simulator.PAGES / f"{name}.json").read_text(encoding="utf-8")
     for path, content in module.files(text).items():
         shown = (simulator.PAGES / path).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The pages of the experiments show their results, and the pictures are valid."""
+"""The pages and pictures of the experiments equal those of the stored results."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 def test_pages_and_pictures_show_the_results(
     name: str, files: Callable[[str], dict[str, str]]
 ) -> None:
-    # dray-sim's own tests compare the results with the simulator.
+    # The tests of dray-sim compare the stored results with those of the simulator.
     text = (simulator.PAGES / f"{name}.json").read_text(encoding="utf-8")
     module = name.replace("-", "_")
     for page, content in files(text).items():
@@ -126,8 +126,8 @@ def test_the_measured_order_is_that_of_the_paper() -> None:
     text = (simulator.PAGES / "liu-scaled.json").read_text(encoding="utf-8")
     value, runs = liu_scaled.read(text)
     fcfs, priority, turns = (runs[policy].seconds for policy in liu_scaled.POLICIES)
-    # The first data set ends soonest in the order of submission. The second data set ends soonest
-    # by priority, and next in turns.
+    # The first data set ends earliest under fcfs. The second ends earliest under priority, and
+    # latest under fcfs.
     assert fcfs[0] < min(priority[0], turns[0])
     assert priority[1] < turns[1] < fcfs[1]
     assert turns[2] <= 1.1 * fcfs[2]

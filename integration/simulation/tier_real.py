@@ -1,14 +1,14 @@
-"""A tier with real file systems: three applications that write 1.0 to 2.1 S in a period.
+"""A tier with real file systems, to which three applications write 1.0 to 2.1 S in a period.
 
-``python -m integration.simulation.tier_real`` mounts a fast and a slow ext4 on loop devices, limits
-them by blkio (cgroup v1), and starts an endpoint with a tier. It writes ``tier-real.json`` and
-``tier-real.md`` into docs/explanation/experiments. It needs root and 16 GB of disk space, and takes
-23 minutes. The endpoint runs the program of this tree, or the program ``DRAY_PROGRAM``.
+S is the capacity of the fast tier. ``python -m integration.simulation.tier_real`` mounts a fast and
+a slow ext4 on loop devices, limits both by blkio (cgroup v1), and starts an endpoint with a tier.
+It writes ``tier-real.json`` and ``tier-real.md`` into docs/explanation/experiments. It needs root
+and 16 GB of disk space, and takes 23 minutes. ``DRAY_PROGRAM`` names the program, by default that
+of this tree.
 
-Each load has two periods. In the first period, the applications write their versions at even
-intervals. In the second period, the applications write their versions in one burst without idle
-time. Each application declares its first version and its period in a call, so that the endpoint
-knows DWPP (the bytes written per period). The application writes its other versions without a call.
+Each load has two periods. In the first period, the applications write at even intervals. In the
+second, they write in one burst without idle time. Each application declares its first version and
+its period in a call, and writes its other versions without a call.
 """
 
 from __future__ import annotations
@@ -44,34 +44,34 @@ if TYPE_CHECKING:
 LOADS = (1.0, 1.3, 1.6, 1.9, 2.1)
 APPLICATIONS = ("ocean", "air", "ice")
 MARKER = "COMPLETE"
-#: Maximum seconds of one write of a chunk, with the limit of the device and a margin.
+#: Maximum seconds for one write of a chunk on the limited device.
 BLOCKED_SECONDS = 3.0
 AGAIN_SECONDS = 0.25
-#: Number of demotions at Brmax from which the mean interval is measured.
+#: The mean interval of demotions is measured only if more than this many end at Brmax.
 MEASURED = 4
 Sums = dict[tuple[str, int], str]
 
 
 @dataclass
 class Written:
-    """Counts of one application in a period."""
+    """What the applications have written in one period."""
 
     versions: int = 0
     bytes: int = 0
     seconds: float = 0.0
-    #: Number of writes that failed because the file system was full, and were repeated.
+    #: Number of writes that failed because the file system was full. Each was repeated.
     refused: int = 0
     longest: float = 0.0
     sums: Sums = field(default_factory=dict)
-    #: Times at which the versions were complete.
+    #: Time at which each version was complete, in seconds since 1970.
     complete: dict[tuple[str, int], float] = field(default_factory=dict)
 
 
 class Watch:
-    """Samples the free space of the fast file system, and the state of the tier.
+    """A thread that samples the fast file system and the tier, and limits the fast device.
 
-    It also limits the fast device as equation 5.1 does: writes are slower beside a demotion. blkio
-    limits reads and writes separately.
+    By equation 5.1, writes to the fast tier are slower while a demotion reads from it. blkio limits
+    reads and writes separately, so the thread lowers the limit of writes during a demotion.
     """
 
     def __init__(self, endpoint: Endpoint, fast: loop.Disk, scale: Scale) -> None:
@@ -82,7 +82,7 @@ class Watch:
         self._free = shutil.disk_usage(fast.folder).free
         self._stop = threading.Event()
         self.peak = 0
-        #: Last time at which the tier wanted to demote at less than Brmax.
+        #: Last time at which the tier demoted at less than Brmax, in seconds since 1970.
         self.slower = 0.0
         self.tiers: list[Tier] = []
         self.error: BaseException | None = None
@@ -109,12 +109,12 @@ class Watch:
             self.error = error
 
     def take_peak(self) -> int:
-        """Return the most bytes that were used since the last call."""
+        """Return the most bytes that were used since the last call of this method."""
         peak, self.peak = self.peak, 0
         return peak
 
     def close(self) -> None:
-        """Stop; raise the error of the thread."""
+        """Stop the thread, and raise its error."""
         self._stop.set()
         self._thread.join()
         if self.error is not None:
@@ -122,7 +122,7 @@ class Watch:
 
 
 def write_version(folder: Path, seed: int, scale: Scale, written: Written) -> str:
-    """Write a version as an application does; return its checksum."""
+    """Write a version, and repeat writes that fail with a full disk. Return its SHA-256."""
     chunk, size = scale.chunk, scale.version
     folder.mkdir(parents=True)
     chance = random.Random(seed)
@@ -171,12 +171,12 @@ def write_period(
     *,
     is_burst: bool,
 ) -> Written:
-    """Write the versions of a period, one application after the other."""
+    """Write ``count`` versions in one period, of each application in turn."""
     written = Written()
     writing = time.monotonic()
     for index in range(count):
         if not is_burst:
-            # Even intervals, with an end before that of the period.
+            # Write at even intervals, and end some seconds before the end of the period.
             length = scale.period - scale.margin - 3.0
             wait = begun + index * length / count - time.time()
             time.sleep(max(0.0, wait))
@@ -191,7 +191,7 @@ def write_period(
 
 
 def declare(endpoint: Endpoint, application: str, number: int, interval: float) -> None:
-    """Declare the version of an application. ``interval`` is that of all applications."""
+    """Declare a version. ``interval``: seconds between the versions of all applications."""
     every = round(interval * len(APPLICATIONS))
     with endpoint.client() as client:
         client.stage_out(
@@ -206,14 +206,14 @@ def declare(endpoint: Endpoint, application: str, number: int, interval: float) 
 
 
 def await_period(scale: Scale) -> float:
-    """Wait until a period of the endpoint begins. Periods are counted from 1970."""
+    """Wait for the start of the endpoint's next period. The first period began in 1970."""
     begin = (time.time() // scale.period + 1) * scale.period
     time.sleep(begin - time.time())
     return begin
 
 
 def digest(path: Path) -> str:
-    """Return the checksum of a file; an empty text if it does not exist."""
+    """Return the SHA-256 of a file, or an empty text if the file does not exist."""
     try:
         with path.open("rb") as file:
             found = hashlib.sha256()
@@ -225,13 +225,13 @@ def digest(path: Path) -> str:
 
 
 def wrong_versions(fast: Path, slow: Path, sums: Sums, tier: Tier) -> Sums:
-    """Return the versions whose content is not whole where the catalog says that it is."""
+    """Return the versions of which a copy should be complete, but has a wrong content."""
     wrong = {}
     rows = {(each.application, each.version): each.state for each in tier.versions}
     for key, wanted in sums.items():
         below = Path(key[0]) / str(key[1]) / "state"
         state = rows.get(key, "written")
-        # The fast copy of a version in the state `deleting` is not whole.
+        # In the state `deleting`, the fast copy may be incomplete.
         on_fast = state not in ("slow", "deleting")
         on_slow = state in ("demoted", "deleting", "slow")
         is_whole = not on_fast or digest(fast / below) == wanted
@@ -241,9 +241,9 @@ def wrong_versions(fast: Path, slow: Path, sums: Sums, tier: Tier) -> Sums:
 
 
 def check(endpoint: Endpoint, fast: Path, slow: Path, sums: Sums) -> int:
-    """Return the number of versions that are wrong in several checks.
+    """Return the number of versions with a wrong copy in each of five checks.
 
-    One check is not enough, because the state of a version may change during the check.
+    A version may change its state during a check, and then only seems wrong.
     """
     wrong = sums
     with endpoint.client() as client:
@@ -256,7 +256,7 @@ def check(endpoint: Endpoint, fast: Path, slow: Path, sums: Sums) -> int:
 
 
 def orders(tiers: list[Tier]) -> tuple[int, int]:
-    """Count the demotions that took an older version (E-order), and those of a newest version."""
+    """Count the demotions of versions that were not the newest, and of those that always were."""
     older: set[tuple[str, int]] = set()
     newest: set[tuple[str, int]] = set()
     for tier in tiers:
@@ -271,7 +271,7 @@ def orders(tiers: list[Tier]) -> tuple[int, int]:
 
 
 def measured(scale: Scale, written: Written, tier: Tier, since: float) -> Burst:
-    """Return the numbers of a burst. Since this time, the tier has demoted at Brmax."""
+    """Return the numbers of a burst. ``since``: the tier has demoted at Brmax after this time."""
     found, ends = [], []
     for each in tier.versions:
         complete = written.complete.get((each.application, each.version))
@@ -281,14 +281,14 @@ def measured(scale: Scale, written: Written, tier: Tier, since: float) -> Burst:
             found.append(each.written_at.timestamp() - complete)
         if each.demoted_at is not None:
             ends.append(each.demoted_at.timestamp())
-    # Versions wait until the last one is demoted, so demotions follow each other.
+    # Demotions follow each other without a pause, because complete versions wait for them.
     ends = sorted(end for end in ends if end > since)
     cycle = (ends[-1] - ends[0]) / (len(ends) - 1) if len(ends) > MEASURED else None
     return Burst(scale, written.bytes / written.seconds, statistics.median(found), cycle)
 
 
 def one_more(endpoint: Endpoint, scale: Scale) -> str:
-    """Declare an application that writes S in each period; return the reason if it is refused."""
+    """Declare one more application, which writes S per period. Return the endpoint's refusal."""
     request = StagingRequest(
         f"/slow/{APPLICATIONS[0]}/1",
         to="/fast/more/1",
@@ -328,10 +328,10 @@ def tier_of(scale: Scale) -> dict[str, Any]:
 def run_load(
     load: float, folder: Path, program: Path, scale: Scale = SMALL
 ) -> list[dict[str, Any]]:
-    """Run both periods of a load on fresh file systems; return their results."""
+    """Run the two periods of a load on new file systems, and return their results."""
     count = round(load * scale.capacity / scale.version)
     with contextlib.ExitStack() as stack:
-        # The journal and the tables of ext4 need some space beside S.
+        # Beside S, ext4 needs ``reserve`` bytes for its journal and its tables.
         size = scale.capacity + scale.reserve
         fast = stack.enter_context(loop.disk(folder / "fast", size))
         slow = stack.enter_context(loop.disk(folder / "slow", 6 * scale.capacity))
@@ -395,7 +395,7 @@ def run_load(
 
 
 def run(loads: tuple[float, ...] = LOADS, scale: Scale = PAPER) -> dict[str, Any]:
-    """Run all loads."""
+    """Run all loads, and return their results."""
     named = os.environ.get("DRAY_PROGRAM")
     program = Path(named) if named else find_program()
     results = []

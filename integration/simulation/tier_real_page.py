@@ -1,4 +1,4 @@
-"""The page about a tier with real file systems; :mod:`tier_real` measures it."""
+"""The page with the results of :mod:`tier_real`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def rows_of(results: dict[str, Any]) -> str:
 
 
 def bursts_of(results: dict[str, Any]) -> str:
-    """Return the table of the bursts, with the bound of each."""
+    """Return the table of the bursts, with the largest burst that fits."""
     head = ["burst", "versions", "w, MB/s", "d, s", "v / Brmax + g, s", "g, s", "at most", "peak"]
     head += ["blocked"]
     least = results["version"] / results["read_max"]
@@ -67,7 +67,7 @@ def bursts_of(results: dict[str, Any]) -> str:
 
 
 def page(results: dict[str, Any]) -> str:
-    """Write the page."""
+    """Return the text of the page."""
     scale = Scale(**{each.name: results[each.name] for each in fields(Scale)})
     bound = 1.0 / (1.0 - scale.read_max / scale.write_min)
     part = scale.version / scale.capacity
@@ -175,12 +175,12 @@ each period. The endpoint refuses this application if the load was at least
 
 
 def refused_from(results: dict[str, Any]) -> float:
-    """Return the smallest load at which one more application was refused."""
+    """Return the smallest load at which the endpoint refused one more application."""
     return min(float(each["load"]) for each in results["periods"] if each.get("refusal"))
 
 
 def refusal(results: dict[str, Any]) -> str:
-    """Return the message of the refusal at the largest load, wrapped."""
+    """Return the endpoint's refusal at the largest load, in lines of at most 90 characters."""
     said = [each["refusal"] for each in results["periods"] if each.get("refusal")]
     return "\n    ".join(textwrap.wrap(said[-1], 90))
 
@@ -200,5 +200,5 @@ version has a slow copy, the tier deletes its fast copy, and then the repeated w
 
 
 def files(text: str) -> dict[str, str]:
-    """Give all files of the experiment, by name."""
+    """Return the contents of all files of the experiment by file name."""
     return {"tier-real.json": text, "tier-real.md": page(json.loads(text))}

@@ -1,4 +1,4 @@
-"""The scales of the run of a tier with real file systems, and the bound of a burst."""
+"""Sizes and rates of the experiment in :mod:`tier_real`, and the largest burst that fits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MB = 1_000_000
 
 @dataclass(frozen=True)
 class Scale:
-    """The sizes in bytes, the rates in bytes per second, and the period in seconds."""
+    """Sizes in bytes, rates in bytes per second, and a period in seconds."""
 
     capacity: int
     version: int
@@ -20,21 +20,21 @@ class Scale:
     read_max: int
     read_min: int
     period: int
-    #: Seconds before the end of a period at which its versions are counted and checked.
+    #: Seconds before the end of a period at which the state of its versions is counted.
     margin: int
-    #: Additional size of the fast file system in bytes, for its journal and its inode tables.
+    #: Bytes of the fast file system beside ``capacity``, for its journal and inode tables.
     reserve: int
-    #: Bytes of one write of an application.
+    #: Bytes of one write call of an application.
     chunk: int
 
     @property
     def slow_write(self) -> int:
-        """Return the write limit of the slow device, which is above the rate of any demotion."""
+        """Return the write limit of the slow device, which is above the rate of a demotion."""
         return 3 * self.read_max
 
 
-#: Scale of the paper on BBOS (docs/design/tiers.md). The sizes of the paper (S of 2.2 TB, and
-#: checkpoints of 80 GB) are divided by 1000, and its bandwidths by 25.
+#: The paper on BBOS (docs/design/tiers.md), with sizes divided by 1000 and bandwidths by 25. In the
+#: paper, a checkpoint has 80 GB. S is assumed to be 2.2 TB.
 PAPER = Scale(
     capacity=2200 * MB,
     version=80 * MB,
@@ -47,7 +47,7 @@ PAPER = Scale(
     reserve=136 * MIB,
     chunk=4 * MIB,
 )
-#: A small scale for the tests. A version has a twelfth of S.
+#: Small sizes for the tests. Twelve versions fit into S.
 SMALL = Scale(
     capacity=256 * MIB,
     version=256 * MIB // 12,
@@ -64,25 +64,24 @@ SMALL = Scale(
 
 @dataclass(frozen=True)
 class Burst:
-    """The measured numbers of a burst, and the bound that follows from them."""
+    """The measured rate and delays of a burst, and the largest burst that fits."""
 
     scale: Scale
-    #: Rate of the writes in bytes per second.
+    #: Bytes per second that the applications wrote.
     write: float
-    #: Seconds until the tier found a complete version.
+    #: Seconds from the end of a version until the tier finds that the version is complete.
     found: float
-    #: Seconds from the end of a demotion to the end of the next one. None if they were not
-    #: measured.
+    #: Seconds between the ends of two demotions. None if not measured.
     cycle: float | None = None
 
     def freed(self, count: int) -> int:
-        """Return the number of versions demoted before the last of ``count`` is written."""
+        """Return how many versions are demoted when the write of the last of ``count`` begins."""
         last = (count - 1) * self.scale.version / self.write - self.found
         cycle = self.cycle or self.scale.version / self.scale.read_max
         return max(0, math.floor(last / cycle))
 
     def largest(self) -> int:
-        """Return the largest number of versions of which a burst never fills the fast root."""
+        """Return the number of versions in the largest burst that fits into the fast root."""
         most = self.scale.capacity // self.scale.version
         count = most
         while (count + 1 - self.freed(count + 1)) * self.scale.version <= self.scale.capacity:
@@ -93,5 +92,5 @@ class Burst:
 
 
 def ideal(scale: Scale) -> Burst:
-    """Return a burst without any delay."""
+    """Return a burst at ``write_min`` without delays."""
     return Burst(scale, scale.write_min, 0.0)

@@ -1,7 +1,7 @@
-"""Tuners of streams and threads on four paths: ``dray-sim experiment tuner``.
+"""Experiment ``tuner``: tuners of streams and threads on four simulated paths.
 
-``python -m integration.simulation.tuner`` runs it and writes ``tuner.json``, ``tuner.md`` and the
-pictures into docs/explanation/experiments.
+``python -m integration.simulation.tuner`` runs the experiment in the simulator, and writes
+``tuner.json``, ``tuner.md`` and the pictures into docs/explanation/experiments.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ DRAWN = {"network": "network limits", "storage": "storage limits"}
 
 
 def percent(part: float) -> str:
-    """Write a fraction as a percentage."""
+    """Return a fraction as a percentage."""
     return f"{100 * part:.0f} %"
 
 
 def seconds(value: float | None) -> str:
-    """Write a time, or that it was never reached."""
+    """Return a time in seconds. None means that the number was never reached."""
     return "never" if value is None else f"{value:.1f}"
 
 
 def reached(paths: list[dict[str, Any]], names: dict[str, str]) -> str:
-    """Return the table of throughput."""
+    """Return the table of the throughput of each tuner on each path."""
     head = ["path, tuner", "runs with 90 % or more", "median", "lowest twentieth", "lowest"]
     head += ["good number after, s", "slowest twentieth, s"]
     rows = []
@@ -55,7 +55,7 @@ def reached(paths: list[dict[str, Any]], names: dict[str, str]) -> str:
 
 
 def failing(results: dict[str, Any]) -> str:
-    """Return the table of runs whose far side fails."""
+    """Return the table of the time for which each tuner made the far side fail."""
     head = ["path, tuner", "fails above", "times exceeded", "longest, s", "total, s"]
     rows = []
     for path in results["paths"]:
@@ -67,7 +67,7 @@ def failing(results: dict[str, Any]) -> str:
 
 
 def picture(path: dict[str, Any], end: float) -> str:
-    """Draw the number over time, of each tuner and of the best fixed number."""
+    """Draw the number of streams or threads over time, of each tuner and the best fixed number."""
     series = [
         plot.Line(NAMES[curve["who"]], [(x, y) for x, y in curve["points"]])
         for curve in path["curves"]
@@ -92,7 +92,7 @@ def described(path: dict[str, Any]) -> str:
 
 
 def page(results: dict[str, Any]) -> str:
-    """Write the page."""
+    """Return the text of the page."""
     paths = "\n\n".join(described(path) for path in results["paths"])
     return f"""<!-- Written by `python -m integration.simulation.tuner`; edit that. -->
 
@@ -191,7 +191,7 @@ number for these disturbances.
 
 
 def files(text: str) -> dict[str, str]:
-    """Give all files of the experiment, by name."""
+    """Return the contents of all files of the experiment by file name."""
     results = json.loads(text)
     made = {"tuner.json": text, "tuner.md": page(results)}
     for path in results["paths"]:
