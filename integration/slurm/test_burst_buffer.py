@@ -1,4 +1,4 @@
-"""``plugins/slurm/burst_buffer.lua`` runs its commands at a real endpoint, without Slurm.
+"""The functions of ``plugins/slurm/burst_buffer.lua`` with a real endpoint, without Slurm.
 
 A Lua interpreter calls the functions in the order in which slurmctld calls them.
 """
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 SCRIPT = ROOT / "plugins" / "slurm" / "burst_buffer.lua"
 LUA = next(filter(None, map(shutil.which, ("lua5.4", "lua5.3", "lua"))), None)
-#: Slurm gives all arguments as texts. The results are a code, and an optional text.
+#: Lua program that calls one function. It prints the function's code, and its text if it has one.
 DRIVER = """
 slurm = { SUCCESS = 0, ERROR = -1 }
 function slurm.log_info(form, ...) io.stderr:write(string.format(form, ...), "\\n") end
@@ -42,13 +42,13 @@ needs_lua = pytest.mark.skipif(LUA is None, reason="no Lua interpreter (Debian: 
 
 
 class Slurm:
-    """Calls functions of the script as slurmctld does.
+    """Call functions of the Lua script as slurmctld does.
 
-    :param folder: for the token, the job scripts and the state of jobs.
+    :param folder: for the user's token, the job scripts and the state of jobs.
     """
 
     def __init__(self, folder: Path, endpoint: Endpoint | None = None) -> None:
-        """Write the driver script, and also a token if an endpoint is given."""
+        """Write the Lua program, and a token of the user 1000 if there is an endpoint."""
         self.folder = folder
         self.log = ""
         (folder / "driver.lua").write_text(DRIVER, encoding="utf-8")
@@ -69,14 +69,14 @@ class Slurm:
             }
 
     def job(self, *directives: str) -> str:
-        """Write a job script; return its path."""
+        """Write a job script with these directives, and return its path."""
         path = self.folder / "job.sh"
         lines = ["#!/bin/bash", *(f"#BB_LUA {each}" for each in directives), "srun ./sim"]
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         return str(path)
 
     def call(self, name: str, *words: str) -> tuple[int, str]:
-        """Call a function of the Lua script, and return the two results of the function."""
+        """Call a function of the Lua script. Return its code and its text."""
         assert LUA is not None
         done = subprocess.run(
             [LUA, str(self.folder / "driver.lua"), str(SCRIPT), name, *words],
@@ -126,7 +126,7 @@ def test_a_job_is_staged_in_restarted_and_staged_out(
     inputs = endpoint.root("it's input", root="slow")
     (inputs / "sub").mkdir(parents=True)
     (inputs / "sub" / "mesh").write_bytes(os.urandom(MIB))
-    # A name with a quote must not end the argument of the shell. Directives have no spaces.
+    # A quote or semicolon in a name must not end the argument of the shell command.
     inputs = inputs.rename(inputs.with_name("it's;input"))
     script = slurm.job(
         "restart application=sim",
@@ -136,7 +136,7 @@ def test_a_job_is_staged_in_restarted_and_staged_out(
     who = ("1000", "1000")
 
     def begin(job: str) -> dict[str, str]:
-        """Call the functions before a job; return its environment."""
+        """Call the functions that precede a job. Return the environment that they set."""
         path_file = tmp_path / f"path.{job}"
         for name, words in (
             ("slurm_bb_job_process", (script, *who)),
@@ -149,17 +149,17 @@ def test_a_job_is_staged_in_restarted_and_staged_out(
         lines = path_file.read_text(encoding="utf-8").splitlines()
         return dict(line.split("=", 1) for line in lines)
 
-    # Before the first checkpoint, a job starts from the beginning.
+    # There is no checkpoint yet, so the job starts from the beginning.
     assert begin("41") == {"DRAY_RESTART": ""}
     staged = endpoint.root("it's;input/sub/mesh", root="fast")
     assert staged.read_bytes() == (inputs / "sub" / "mesh").read_bytes()
     sums = write(endpoint, "sim", 7)
     with endpoint.client() as client:
         until(client, "demoted", lambda tier: states(tier) == {("sim", 7): "demoted"})
-        # The job has written a result, and was cancelled: its copy is evicted.
+        # End the first job as cancelled: the copy of its input is evicted.
         assert slurm.call("slurm_bb_job_teardown", "41", script, "true", *who) == (0, "")
         assert not staged.exists()
-        # The next job restarts from the checkpoint, without a copy.
+        # The next job restarts from the checkpoint on the fast root. Nothing copies the checkpoint.
         before = {each.id for each in client.transfers()}
         checkpoint = begin("42")["DRAY_RESTART"]
         assert checkpoint == str(endpoint.root("sim/7", root="fast"))
@@ -168,7 +168,7 @@ def test_a_job_is_staged_in_restarted_and_staged_out(
             assert hashlib.sha256(path.read_bytes()).hexdigest() == wanted
         assert {each.id for each in client.transfers()} - before == {"slurm-42-2"}
         assert client.tier("burst").versions[0].pinned_until is not None
-        # A second call after a restart of slurmctld copies nothing again.
+        # slurmctld repeats the call after its restart. The input is not copied again.
         assert slurm.call("slurm_bb_data_in", "42", script, *who) == (0, "")
         result = endpoint.root("result", root="fast")
         result.mkdir()
@@ -179,7 +179,7 @@ def test_a_job_is_staged_in_restarted_and_staged_out(
         assert slurm.call("slurm_bb_job_teardown", "42", script, "false", *who) == (0, "")
         assert not staged.exists()
         assert not list((tmp_path / "state").iterdir())
-        # No pin is left: not even that of the call before the restart of slurmctld.
+        # No version is pinned any more, although slurm_bb_data_in ran twice.
         assert {each.pinned_until for each in client.tier("burst").versions} == {None}
         code, text = slurm.call("slurm_bb_get_status", *who, "burst", "--json")
         assert code == 0
@@ -197,7 +197,7 @@ def test_a_failed_copy_is_the_reason_of_the_job(
     code, text = slurm.call("slurm_bb_data_in", "1", script, "1000", "1000")
     assert code == -1
     assert text.startswith("dray cannot stage in /slow/missing: "), text
-    # A user without a token.
+    # The user 1001 has no token.
     code, text = slurm.call("slurm_bb_setup", "1", "1001", "1001", "", "0", script)
     assert code == -1
     assert text.startswith("the endpoint does not accept the user: dray: "), text

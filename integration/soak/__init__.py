@@ -1,13 +1,12 @@
-"""A long soak of two endpoints, which finds memory, descriptors and threads that grow.
+"""A long load on two endpoints, which finds growth of memory, descriptors and threads.
 
-``python -m integration.soak --minutes 60`` starts two endpoints and keeps them busy: third-party
-copies both ways, copies of clients, cancelled transfers, purges, and clients that are killed. It
-samples memory, descriptors and threads of both processes, and fits a straight line to the samples
-of each. The soak passes if all of these are true:
+``python -m integration.soak --minutes 60`` starts two endpoints. It runs third-party copies in both
+directions, copies by clients, cancelled and purged transfers, and clients that are killed. It
+samples both processes, and fits a straight line to each quantity. The soak passes if:
 
-- slopes: after a warm-up, no sampled quantity grows faster than :mod:`integration.soak.verdict`
-  permits.
-- rest: after the work, each process has as many descriptors and threads as before the work.
-- work: each transfer that was not cancelled or killed has copied its files without a difference,
-  and each cancelled transfer has ended.
+- after a warm-up, no quantity grows faster than :mod:`integration.soak.verdict` permits.
+- after the work, each process has at most ``REST_MAX`` more descriptors and threads than before.
+- each transfer that was not cancelled, and each client that was not killed, has copied its files
+  without a difference.
+- each cancelled transfer has ended.
 """

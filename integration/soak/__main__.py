@@ -1,4 +1,4 @@
-"""Soak from the command line."""
+"""Run the soak from the command line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SAMPLE_SECONDS = 0.5
-#: Maximum seconds until sessions of killed clients have ended and idle connections have timed out.
+#: Maximum seconds to wait until sessions of killed clients end and idle connections time out.
 REST_SECONDS = 45.0
 LIMITS = {"memory": "128MiB", "transfers_active": 8}
 
@@ -39,7 +39,7 @@ class Verdict:
     faults: list[str] = field(default_factory=list)
 
     def table(self) -> str:
-        """Write it."""
+        """Return the slopes, the work and the faults as text."""
         rows = [slope.row(name) for name, slopes in sorted(self.slopes.items()) for slope in slopes]
         work = ", ".join(f"{count} {kind}" for kind, count in sorted(self.work.items()))
         rest = [
@@ -54,7 +54,7 @@ class Verdict:
 
 
 def soak(minutes: float, seed: int, folder: Path, program: Path) -> Verdict:
-    """Keep two endpoints busy for this time, and check."""
+    """Keep two endpoints busy for ``minutes``. Return the verdict on their growth."""
     os.environ["DRAY_PROGRAM"] = str(program)
     ends = [
         Endpoint(folder / name, name, config={"limits": LIMITS}, program=program).start()
@@ -71,7 +71,7 @@ def _soak(minutes: float, seed: int, folder: Path, program: Path, ends: list[End
     pair = Pair(ends[0], ends[1], folder, program)
     is_over = threading.Event()
     workers = [Worker(pair, number, seed, is_over) for number in range(WORKERS)]
-    # Do each kind of work once, so that one-time allocations happen before the first sample.
+    # Do each kind of work once: one-time allocations must precede the first sample.
     for kind in KINDS:
         workers[0].work(kind)
     watched = [Watched(end.name, end.pid) for end in ends]
@@ -103,7 +103,7 @@ def _soak(minutes: float, seed: int, folder: Path, program: Path, ends: list[End
 
 
 def _rest(watched: list[Watched], began: float, seconds: float) -> None:
-    """Wait until the counts stop falling, at most for this time."""
+    """Sample until each process has rested, at most for ``seconds``."""
     until = time.monotonic() + seconds
     while True:
         for each in watched:
@@ -129,7 +129,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> int:
-    """Soak; exit code 1 if a quantity grows or a transfer failed."""
+    """Run the soak. Return the exit code 1 if the verdict has a fault."""
     given = arguments()
     host.clean_up_when_ended()
     program = (given.program or find_program()).resolve()

@@ -1,4 +1,4 @@
-"""Samples of a process, fitted lines, and permitted growth."""
+"""Samples of a process, the lines fitted to them, and the permitted growth."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Fraction of a run in which pools fill and tables reach their size.
+#: First fraction of a run, which is not fitted: caches and tables are still filling.
 WARM_UP = 0.25
-#: Length of a block of samples in seconds, within which the load varies.
+#: Seconds of samples that are replaced by their median, because the load varies.
 BLOCK_SECONDS = 5.0
-#: Number of standard errors up to which a slope is insignificant.
+#: A slope of at most this many standard errors is not a fault.
 ERRORS = 3.0
 MIB = 1 << 20
 
 
 class Sample(NamedTuple):
-    """The state of a process at a moment."""
+    """The resources that a process used at one time."""
 
     seconds: float
-    #: Anonymous memory in bytes: heap, stacks and buffers, without the pages of the program file.
+    #: Anonymous memory in bytes. It does not include the pages of the program file.
     memory: int
     descriptors: int
     threads: int
 
 
 def sample(pid: int, began: float) -> Sample:
-    """Sample a process.
+    """Sample a process. ``began`` is the monotonic time of the first sample.
 
-    :raises OSError: if it has ended.
+    :raises OSError: if the process has ended.
     """
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
     found = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
@@ -48,29 +48,29 @@ def sample(pid: int, began: float) -> Sample:
 
 @dataclass(frozen=True)
 class Quantity:
-    """A measured quantity, and its permitted growth over a run without the warm-up."""
+    """A sampled quantity, and its permitted growth over a run after the warm-up."""
 
     name: str
-    #: Size of the unit in the table.
+    #: Number of bytes, or of items, in one unit of the table.
     unit: int
     unit_name: str
     growth_max: float
 
 
 QUANTITIES = (
-    # The queue's caches fill up to 2.5 MiB, the ring of events to 16 MiB, and allocators keep what
-    # they had: 24 MiB over any run, long or short. The value is estimated, not measured.
+    # The limit of 24 MiB allows for caches, the ring of events and memory that the allocator
+    # keeps. It is estimated, not measured, and is the same for each length of the run.
     Quantity("memory", MIB, "MiB", 24 * MIB),
     Quantity("descriptors", 1, "", 16),
     Quantity("threads", 1, "", 16),
 )
-#: Maximum increase of counts after the work, for idle connections and sleeping workers.
+#: Permitted increase of descriptors and of threads after the work.
 REST_MAX = 8
 
 
 @dataclass
 class Slope:
-    """A line through the medians of blocks."""
+    """The line that fits the medians of one quantity."""
 
     quantity: Quantity
     #: Slope per second, and its standard error.
@@ -82,16 +82,16 @@ class Slope:
 
     @property
     def growth(self) -> float:
-        """Return the rise of the line over the run."""
+        """Return the rise of the line from the first to the last median."""
         return self.slope * self.seconds
 
     @property
     def is_fault(self) -> bool:
-        """True if it grew significantly by more than permitted."""
+        """Return whether the growth is larger than permitted, and significant."""
         return self.growth > self.quantity.growth_max and abs(self.slope) > ERRORS * self.error
 
     def row(self, name: str) -> str:
-        """Return its line of the table."""
+        """Return the row of the table for the endpoint ``name``."""
         unit = self.quantity.unit
         per_hour = f"{self.slope * 3600 / unit:+.1f} ± {self.error * 3600 / unit:.1f}"
         what = f"{self.quantity.name} {self.quantity.unit_name}".strip()
@@ -104,7 +104,7 @@ HEAD = "| endpoint | quantity | first | last | slope per hour | growth | |\n" + 
 
 
 def blocks(samples: Sequence[Sample], index: int) -> list[tuple[float, float]]:
-    """Return the median of each block of time, after the warm-up."""
+    """Return time and median of each block of samples after the warm-up."""
     if not samples:
         return []
     begin = samples[-1].seconds * WARM_UP
@@ -122,9 +122,9 @@ def blocks(samples: Sequence[Sample], index: int) -> list[tuple[float, float]]:
 
 
 def fit(samples: Sequence[Sample], quantity: Quantity) -> Slope:
-    """Fit a line by least squares.
+    """Fit a line to the medians of a quantity by least squares.
 
-    :raises ValueError: with fewer than three blocks
+    :raises ValueError: if the samples after the warm-up have fewer than three blocks.
     """
     points = blocks(samples, Sample._fields.index(quantity.name))
     if len(points) < 3:
@@ -140,7 +140,7 @@ def fit(samples: Sequence[Sample], quantity: Quantity) -> Slope:
 
 @dataclass
 class Watched:
-    """An observed endpoint."""
+    """An endpoint with its samples: during, before and after the work."""
 
     name: str
     pid: int
@@ -149,7 +149,7 @@ class Watched:
     after: Sample | None = None
 
     def rest_faults(self) -> list[str]:
-        """Return the counts that are higher than before the work."""
+        """Return the counts that are more than ``REST_MAX`` higher than before the work."""
         assert self.before is not None
         assert self.after is not None
         return [

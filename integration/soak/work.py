@@ -1,4 +1,4 @@
-"""The load of the endpoints: transfers of every kind, some cancelled, some killed."""
+"""The work of the soak: transfers and copies, some of which are cancelled or killed."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ KINDS = {
 
 
 class Pair:
-    """Two endpoints, each with the same tree, and clients of both."""
+    """Two endpoints that have the same tree, and the means to call them."""
 
     def __init__(self, one: Endpoint, two: Endpoint, folder: Path, program: Path) -> None:
-        """Make the same tree at both endpoints, and store a token of each endpoint in a file."""
+        """Make the tree at both endpoints. Write a token of each endpoint into a file."""
         self.ends = (one, two)
         self.folder, self.program = folder, program
         top = one.root("tree")
@@ -55,7 +55,7 @@ class Pair:
             token.chmod(0o600)
 
     def token(self, end: Endpoint) -> Path:
-        """Return the path of the file with a token of an endpoint."""
+        """Return the path of the file with the token of an endpoint."""
         return self.folder / f"token-{end.name}"
 
     def client(self, end: Endpoint) -> Client:
@@ -64,10 +64,10 @@ class Pair:
 
 
 class Worker(threading.Thread):
-    """Runs one transfer or copy after another until ``is_over`` is set."""
+    """Run one transfer or copy after another until ``is_over`` is set."""
 
     def __init__(self, pair: Pair, number: int, seed: int, is_over: threading.Event) -> None:
-        """Prepare."""
+        """Seed the random choices with ``seed`` and ``number``."""
         super().__init__(daemon=True)
         self.pair, self.number, self.is_over = pair, number, is_over
         self.chance = random.Random(f"{seed} {number}")
@@ -76,13 +76,13 @@ class Worker(threading.Thread):
         self.faults: list[str] = []
 
     def run(self) -> None:
-        """Work."""
+        """Repeat random kinds of work until ``is_over`` is set."""
         while not self.is_over.is_set():
             kind = self.chance.choices(list(KINDS), list(KINDS.values()))[0]
             self.work(kind)
 
     def work(self, kind: str) -> None:
-        """Run one transfer or copy, and record what went wrong."""
+        """Run one transfer or copy of this kind. Add its error to ``faults``."""
         self.count += 1
         name = f"w{self.number}-{self.count}"
         near, far = self.chance.sample(self.pair.ends, 2)
@@ -92,7 +92,7 @@ class Worker(threading.Thread):
             else:
                 self._transfer(kind, name, near, far)
         except Exception as error:
-            # Continue the work, because the verdict names the fault.
+            # Continue with the next piece of work. The verdict shows this fault.
             self.faults.append(f"{kind} {name}: {type(error).__name__}: {error}")
         self.done[kind] += 1
 
