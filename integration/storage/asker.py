@@ -1,8 +1,8 @@
-"""Sends commands to a Ceph cluster by Debian's Python bindings of librados.
+"""Commands to a Ceph cluster by Debian's Python bindings of librados.
 
-As a program, ``asker.py CONFIGURATION`` reads one JSON request per line and writes one JSON answer
-per line. The program is a separate process, because Debian's bindings work only with Debian's
-Python.
+The bindings work only with Debian's Python, so this module also runs as a program in that Python.
+``asker.py CONFIGURATION USER`` reads one JSON request per line, and writes one JSON answer per
+line.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ PYTHON = "/usr/bin/python3"
 
 
 def is_installed() -> bool:
-    """Return whether Debian's Python has the bindings."""
+    """Return whether Debian's Python has the bindings of librados."""
     words = [PYTHON, "-c", "import rados"]
     return Path(PYTHON).exists() and subprocess.run(words, check=False).returncode == 0
 
 
 class Asker:
-    """A connection to a cluster, in its own process."""
+    """A connection to a cluster. A separate process holds the connection."""
 
     def __init__(self, configuration: Path, user: str = "admin") -> None:
-        """Start the process and connect."""
+        """Start the process, which connects to the cluster."""
         words: list[str | Path] = [PYTHON, Path(__file__), configuration, user]
         self._popen = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -64,7 +64,7 @@ class Asker:
 
 
 def _answer(cluster: Any, request: dict[str, Any]) -> object:  # noqa: ANN401 - JSON or bindings without types
-    """Carry out a request."""
+    """Execute a request in the process, and return its answer."""
     to = request["to"]
     if to == "map":
         return [
@@ -88,7 +88,7 @@ def _answer(cluster: Any, request: dict[str, Any]) -> object:  # noqa: ANN401 - 
 
 
 def _of_objects(pool: Any, to: str, request: dict[str, Any]) -> object:  # noqa: ANN401 - JSON or bindings without types
-    """Carry out a request about objects of a pool."""
+    """Execute a request about the objects of a pool."""
     pool.set_namespace(request.get("namespace", ""))
     if to == "names":
         return sorted(each.key for each in pool.list_objects())
@@ -105,7 +105,7 @@ def _of_objects(pool: Any, to: str, request: dict[str, Any]) -> object:  # noqa:
 
 
 def _age(pool: Any, seconds: int) -> object:  # noqa: ANN401 - JSON or bindings without types
-    """Make all objects of a namespace older."""
+    """Set the time of all objects of a namespace ``seconds`` back. Return their number."""
     import rados  # type: ignore[import-not-found]
 
     names = [each.key for each in pool.list_objects()]

@@ -1,7 +1,7 @@
-"""A small Ceph cluster on the loopback network: one monitor, one manager, three OSDs.
+"""A small Ceph cluster: one monitor, one manager and three OSDs, by default on one host.
 
-All files of the cluster are in one folder. The daemons have no ``systemd`` units. They end when the
-process that has started them ends.
+All files of the cluster are in one folder. The daemons end when the process that has started them
+ends.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ HERE = "127.0.0.1"
 READY_SECONDS = 90.0
 #: Required programs, from Debian's packages ceph-mon, ceph-mgr, ceph-osd and ceph-common.
 PROGRAMS = ("ceph-mon", "ceph-mgr", "ceph-osd", "ceph-authtool", "monmaptool", "rados")
-#: Range of ports. Each OSD listens at four ports, and the manager at two. Ports in use are skipped.
+#: Ports of the OSDs (four each) and of the manager (two). A daemon skips a port that is in use.
 PORTS = (18000, 18999)
 MIB = 1 << 20
 
 
 def find_missing() -> str:
-    """Return why no cluster can be started on this host; empty if one can."""
+    """Return why this host cannot run a cluster. An empty text: it can."""
     missing = [each for each in PROGRAMS if shutil.which(each) is None]
     if missing:
         return f"no Ceph on this host: {', '.join(missing)} missing (tools/bootstrap.sh test)"
@@ -44,7 +44,7 @@ def find_missing() -> str:
 
 @dataclass
 class Cluster:
-    """A running cluster."""
+    """A Ceph cluster, and the commands to it."""
 
     folder: Path
     #: Store of the OSDs. ``memstore`` keeps the data in memory, and loses it when an OSD restarts.
@@ -54,13 +54,13 @@ class Cluster:
     osds: int = 3
     #: Size of an OSD in bytes.
     osd_bytes: int = 6 << 30
-    #: False for a cluster without a manager, which has no statistics, no quotas and no ``pg dump``.
+    #: False: no manager, and so no statistics, no quotas and no ``pg dump``.
     has_manager: bool = True
     #: Address of all daemons.
     host: str = HERE
-    #: Words before the command of each daemon, for example to enter a network namespace.
+    #: Words before the command of each daemon. For example, they enter a network namespace.
     wrap: Sequence[str] = ()
-    #: Further lines of the section ``[global]``.
+    #: Additional lines in the section ``[global]`` of the configuration.
     lines: Sequence[str] = ()
     _daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _asker: Asker | None = None
@@ -69,7 +69,7 @@ class Cluster:
         """Choose the port and the ``fsid`` of the cluster."""
         self.port = free_port()
         self.fsid = str(uuid.uuid4())
-        #: Configuration of the cluster and of its clients.
+        #: Path of the configuration file of the daemons and clients.
         self.configuration = self.folder / "ceph.conf"
         self.keyring = self.folder / "keyring"
 
@@ -95,7 +95,7 @@ class Cluster:
         return self
 
     def close(self) -> None:
-        """End all processes of the cluster."""
+        """Kill all processes of the cluster."""
         if self._asker is not None:
             self._asker.close()
             self._asker = None
@@ -133,7 +133,7 @@ class Cluster:
         self.mon("osd stat")
 
     def _make_osd(self, number: int) -> subprocess.Popen[bytes]:
-        """Begin to make an OSD's folder: slow for bluestore, so all are made side by side."""
+        """Begin to make the folder of an OSD. Return the process, which is slow for bluestore."""
         identity = str(uuid.uuid4())
         words: list[Word] = ["ceph-osd", "-c", self.configuration, "-i", str(number), "--mkfs"]
         words += ["--osd-uuid", identity]
@@ -147,7 +147,7 @@ class Cluster:
         self._begin(f"osd.{number}", "ceph-osd", "-i", str(number))
 
     def _begin(self, name: str, *words: Word) -> None:
-        # The kernel ends the daemon when this process ends in any way.
+        # ``setpriv`` asks the kernel to kill the daemon when this process ends.
         wrap = [*self.wrap, "setpriv", "--pdeathsig", "KILL", "--"]
         whole: list[Word] = [*wrap, *words, "-c", self.configuration, "-f"]
         with (self.folder / "log" / f"{name}.out").open("ab") as out:
@@ -173,7 +173,7 @@ class Cluster:
         self._asker.ask(to="osd", osd=number, prefix="config set", var=key, val=[value])
 
     def map(self, pool: str, names: list[str], namespace: str = "") -> list[dict[str, Any]]:
-        """Return the cluster's own answer to ``ceph osd map`` for each name."""
+        """Return for each name the cluster's answer to ``osd map``: where the object is."""
         assert self._asker is not None
         found: list[dict[str, Any]] = self._asker.ask(
             to="map", pool=pool, names=names, namespace=namespace
@@ -200,7 +200,7 @@ class Cluster:
         self._asker.ask(to="write", pool=pool, name=name, text=text, namespace=namespace)
 
     def read(self, pool: str, name: str, size: int, namespace: str = "") -> str:
-        """Read the first bytes of an object."""
+        """Read at most ``size`` bytes from the start of an object."""
         assert self._asker is not None
         words: dict[str, Any] = {"bytes": size, "namespace": namespace}
         return str(self._asker.ask(to="read", pool=pool, name=name, **words))
@@ -211,13 +211,13 @@ class Cluster:
         self._asker.ask(to="remove", pool=pool, name=name, namespace=namespace)
 
     def age(self, pool: str, seconds: int, namespace: str = "") -> int:
-        """Make all objects of a namespace seem unchanged for this time; return their number."""
+        """Set the time of all objects of a namespace ``seconds`` back. Return their number."""
         assert self._asker is not None
         words: dict[str, Any] = {"seconds": seconds, "namespace": namespace}
         return int(self._asker.ask(to="age", pool=pool, **words))
 
     def rados(self, *words: Word, seconds: float = 120) -> subprocess.CompletedProcess[str]:
-        """Run the stock program ``rados``."""
+        """Run Ceph's program ``rados``."""
         whole: list[Word] = ["rados", "-c", self.configuration, *words]
         return subprocess.run(whole, check=False, capture_output=True, text=True, timeout=seconds)
 
@@ -229,24 +229,24 @@ class Cluster:
         if size != 1:
             self.mon("osd pool set", pool=name, var="size", val=str(size))
         self.mon("osd pool application enable", pool=name, app="rados")
-        # A write waits for its placement group.
+        # Write to the pool: a write waits until its placement group is active.
         for number in range(4):
             self.write(name, f"probe{number}", "", namespace="probe")
             self.remove(name, f"probe{number}", namespace="probe")
 
     def groups(self) -> list[dict[str, Any]]:
-        """Return the placement groups as the manager knows them."""
+        """Return the manager's list of placement groups."""
         answer = self.manager("pg dump", dumpcontents=["pgs_brief"])
         found: list[dict[str, Any]] = answer["pg_stats"]
         return found
 
     def await_groups(self, pool: str, seconds: float = 60) -> None:
-        """Wait until the manager knows the OSDs of all placement groups of a pool."""
+        """Wait until the manager lists the primary OSD of each placement group of a pool."""
         pools = self.mon("osd dump")["pools"]
         begin = next(f"{each['pool']}." for each in pools if each["pool_name"] == pool)
         until = time.monotonic() + seconds
         while True:
-            # A manager that is still starting does not answer within the timeout.
+            # A manager that is still starting does not answer: ask again.
             with contextlib.suppress(RuntimeError):
                 ours = [each for each in self.groups() if each["pgid"].startswith(begin)]
                 if ours and all(each["acting_primary"] >= 0 for each in ours):
@@ -261,13 +261,13 @@ class Cluster:
         self.mon("osd pool delete", pool=name, pool2=name, **sure)
 
     def set_quota(self, pool: str, size: int) -> None:
-        """Limit the bytes of a pool; 0: no limit. The cluster enforces a quota seconds later."""
+        """Limit the bytes of a pool; 0: no limit. A quota takes effect after some seconds."""
         self.mon("osd pool set-quota", pool=pool, field="max_bytes", val=str(size))
 
     def make_user(self, name: str, *caps: str, at: str = "") -> Path:
-        """Create a user, for example ``client.some``, and return the file with its key.
+        """Create a user, for example ``client.some``. Return the path of the file with its key.
 
-        Without ``cephx`` the cluster ignores keys.
+        The cluster checks keys only with ``auth="cephx"``.
         """
         words = [word for each in caps for word in each.split(" ", 1)]
         found = self.mon("auth get-or-create", entity=name, caps=words)
@@ -276,13 +276,13 @@ class Cluster:
         return path
 
     def epoch(self) -> int:
-        """Return the number of the current map of OSDs."""
+        """Return the number of the current OSD map."""
         return int(self.mon("osd stat")["epoch"])
 
     # ---- faults ------------------------------------------------------------------------------
 
     def await_up(self, count: int, seconds: float = READY_SECONDS) -> None:
-        """Wait until this many OSDs are up."""
+        """Wait until exactly ``count`` OSDs are up."""
         until = time.monotonic() + seconds
         while self.mon("osd stat")["num_up_osds"] != count:
             if time.monotonic() > until:
@@ -298,14 +298,14 @@ class Cluster:
                 raise RuntimeError(f"{name} has ended ({daemon.returncode}):\n{text}")
 
     def kill(self, name: str) -> None:
-        """End a daemon as ``kill -9`` does, for example ``osd.1`` or ``mon.a``."""
+        """Kill a daemon by SIGKILL, for example ``osd.1`` or ``mon.a``."""
         daemon = self._daemons.pop(name)
         daemon.kill()
         daemon.wait()
 
     @contextlib.contextmanager
     def stopped(self, *names: str) -> Iterator[None]:
-        """Stop daemons by SIGSTOP during the block, so that their connections stay open but silent.
+        """Stop daemons by SIGSTOP during the block. Their connections stay open.
 
         At the end of the block the daemons continue.
         """
@@ -319,9 +319,9 @@ class Cluster:
                 os.kill(pid, signal.SIGCONT)
 
     def slow(self, number: int, seconds: float) -> None:
-        """Delay each message of an OSD; 0 ends the delay.
+        """Delay each message to an OSD by this time. 0 ends the delay.
 
-        A request costs about three times the delay, because an OSD dispatches it several times.
+        A request takes about three times the delay, because an OSD dispatches it several times.
         """
         option = "osd_debug_inject_dispatch_delay"
         self.set_osd(number, f"{option}_duration", str(seconds))
@@ -332,7 +332,7 @@ class Cluster:
         return [daemon.pid for daemon in self._daemons.values()]
 
     def memory(self) -> dict[str, int]:
-        """Return the resident bytes of each daemon."""
+        """Return the resident memory of each daemon in bytes."""
         found = {}
         for name, daemon in self._daemons.items():
             status = Path(f"/proc/{daemon.pid}/status").read_text(encoding="utf-8")
@@ -347,8 +347,8 @@ def _run(*words: Word) -> None:
         raise RuntimeError(f"{words[0]!r} fails:\n{ended.stdout}{ended.stderr}")
 
 
-#: Only version 2 of Ceph's messenger protocol is enabled: with version 1 and ``auth none``, an OSD
-#: exits with the error ``wrong fsid``.
+#: Version 1 of the messenger protocol is disabled: with it and ``auth none``, an OSD exits with the
+#: error ``wrong fsid``.
 CONFIGURATION = """\
 [global]
 fsid = {cluster.fsid}

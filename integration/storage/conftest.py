@@ -29,8 +29,8 @@ def _cluster(name: str, **options: Any) -> Iterator[Cluster]:  # noqa: ANN401
     reason = find_missing()
     if reason:
         pytest.skip(reason)
-    # Do not use pytest's folder, because the data may be gigabytes, and other users read the
-    # configuration.
+    # pytest keeps its folders, and only their owner can read them. The cluster's folder may have
+    # gigabytes, and other users must read the configuration.
     folder = Path(tempfile.mkdtemp(prefix="dray-test-", dir=os.environ.get("DRAY_TEST_DIR")))
     folder.chmod(0o755)
     cluster = Cluster(folder, **options)
@@ -38,7 +38,7 @@ def _cluster(name: str, **options: Any) -> Iterator[Cluster]:  # noqa: ANN401
         yield cluster.start()
     finally:
         cluster.close()
-        # Small: the clusters log on the usual level.
+        # Keep the logs, which are small at the default log level.
         kept = OUT / f"ceph-{name}"
         shutil.rmtree(kept, ignore_errors=True)
         if (folder / "log").exists():
@@ -48,7 +48,7 @@ def _cluster(name: str, **options: Any) -> Iterator[Cluster]:  # noqa: ANN401
 
 @pytest.fixture(scope="session")
 def shared() -> Iterator[Path]:
-    """Yield a folder for stock servers, with the library that keeps them on the loopback."""
+    """Yield a folder for stock servers. Its library makes them listen on the loopback only."""
     folder = Path(tempfile.mkdtemp(prefix="dray-test-", dir=os.environ.get("DRAY_TEST_DIR")))
     folder.chmod(0o755)
     compile_loopback(folder)
@@ -58,24 +58,24 @@ def shared() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def ceph() -> Iterator[Cluster]:
-    """Yield a cluster that keeps its data in memory. Its OSDs must not be restarted."""
+    """Yield a cluster that keeps its data in memory. A restart of an OSD would lose data."""
     yield from _cluster("memory")
 
 
 @pytest.fixture(scope="session")
 def ceph_on_disk() -> Iterator[Cluster]:
-    """Yield a cluster whose data survives a restart of its OSDs."""
+    """Yield a cluster that keeps its data on disk. Its OSDs may be restarted."""
     yield from _cluster("disk", store="bluestore")
 
 
 @pytest.fixture(scope="session")
 def ceph_with_keys() -> Iterator[Cluster]:
-    """Yield a cluster in memory that authenticates its users (``cephx``)."""
+    """Yield a cluster that keeps its data in memory and authenticates its users."""
     yield from _cluster("keys", auth="cephx")
 
 
 class FarCluster(NamedTuple):
-    """A cluster behind a link that a test can cut."""
+    """A cluster, and the network whose link to the cluster a test can cut."""
 
     cluster: Cluster
     network: Network
@@ -83,7 +83,7 @@ class FarCluster(NamedTuple):
 
 @pytest.fixture(scope="session")
 def ceph_far() -> Iterator[FarCluster]:
-    """Yield a cluster in memory in a network namespace of its own."""
+    """Yield a cluster in a network namespace. It keeps its data in memory."""
     if reason := network.find_missing():
         pytest.skip(reason)
     with network.network() as made:
@@ -94,7 +94,7 @@ def ceph_far() -> Iterator[FarCluster]:
 
 @pytest.fixture(autouse=True)
 def release_program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make endpoints run the release program, unless ``DRAY_PROGRAM`` names another."""
+    """Make endpoints run the release program, unless ``DRAY_PROGRAM`` is set."""
     if "start_endpoint" not in request.fixturenames or "DRAY_PROGRAM" in os.environ:
         return
     try:
@@ -105,8 +105,8 @@ def release_program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture(scope="module")
 def gluster_folder() -> Iterator[Path]:
-    """Yield a folder for the daemon of GlusterFS; its logs are kept."""
-    # The paths of sockets are short, so the folder is not pytest's own.
+    """Yield a folder for GlusterFS. Keep its logs afterwards."""
+    # Do not use pytest's folder: its path is too long for a socket.
     folder = Path(tempfile.mkdtemp(prefix="dray-gl-", dir=os.environ.get("DRAY_TEST_DIR")))
     folder.chmod(0o755)
     yield folder
@@ -118,7 +118,7 @@ def gluster_folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def gluster(gluster_folder: Path) -> Iterator[Gluster]:
-    """Yield a running daemon of GlusterFS."""
+    """Yield a running GlusterFS."""
     gluster = Gluster(gluster_folder)
     try:
         yield gluster.start()
@@ -134,13 +134,13 @@ def spread(gluster: Gluster) -> Volume:
 
 @pytest.fixture(scope="module")
 def sharded(gluster: Gluster) -> Volume:
-    """Return a distributed volume that splits files into blocks."""
+    """Return a distributed volume that splits files into blocks (shards)."""
     return gluster.volume("sharded", options=SHARDED)
 
 
 @pytest.fixture(params=["spread", "sharded"])
 def volume(request: pytest.FixtureRequest) -> Volume:
-    """Return each of the two volumes of GlusterFS."""
+    """Return the volume ``spread`` or ``sharded``."""
     found = request.getfixturevalue(request.param)
     assert isinstance(found, Volume)
     return found
@@ -152,7 +152,7 @@ def sites(
     ceph: Cluster,
     folder: Path,
 ) -> Iterator[Sites]:
-    """Yield an endpoint with a folder, and a pool of the cluster in memory."""
+    """Yield an endpoint with a folder, and a pool of the cluster ``ceph``."""
     made = Sites(start_endpoint, Pool(ceph, folder))
     yield made
     made.close()

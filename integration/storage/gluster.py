@@ -1,7 +1,7 @@
-"""A real GlusterFS for tests: a management daemon and bricks in a separate network namespace.
+"""A real GlusterFS for tests: a management daemon and bricks in a network namespace.
 
-GlusterFS refuses addresses in 127.0.0.0/8, so the loopback device of the namespace has a further
-address. All files of GlusterFS are in one folder. Only root can start this GlusterFS.
+GlusterFS refuses addresses in 127.0.0.0/8, so the loopback device of the namespace gets another
+address, ``HOST``. All files of GlusterFS are in one folder. Only root can start this GlusterFS.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ READY_SECONDS = 30.0
 FILES = 24
 FILE_BYTES = 3 * tree.MIB + 17
 SHARD_BYTES = 4 * tree.MIB
-#: options of a volume that splits files into blocks of SHARD_BYTES
+#: Options of a volume that splits files into blocks of ``SHARD_BYTES``.
 SHARDED = (("features.shard", "on"), ("features.shard-block-size", "4MB"))
 
 VOLFILE = """\
@@ -47,7 +47,7 @@ end-volume
 
 
 def reason() -> str:
-    """Return why this host cannot run GlusterFS. The text is empty if the host can."""
+    """Return why this host cannot run GlusterFS. An empty text: it can."""
     if os.geteuid() != 0:
         return "only root can mount"
     programs = ("glusterd", "gluster", "mount.glusterfs", "ip", "nsenter")
@@ -61,19 +61,19 @@ def reason() -> str:
 
 
 def name_of(number: int) -> str:
-    """Return a name with a hash, because GlusterFS puts similar names on one brick."""
+    """Return a hashed name: GlusterFS would put files with similar names on the same brick."""
     return hashlib.sha256(str(number).encode()).hexdigest()[:12]
 
 
 def make_files(top: Path, count: int = FILES, size: int = FILE_BYTES) -> None:
-    """Write files of one size."""
+    """Make ``count`` files of ``size`` bytes."""
     top.mkdir(parents=True, exist_ok=True)
     for number in range(count):
         tree.make_file(top / name_of(number), size, seed=number)
 
 
 def run(*words: str | Path) -> str:
-    """Run a command; return its output."""
+    """Run a command, and return its output. Raise ``OSError`` if the command fails."""
     done = subprocess.run(
         [str(word) for word in words], check=False, capture_output=True, text=True, timeout=120
     )
@@ -95,19 +95,19 @@ class Volume:
 
     @property
     def source(self) -> str:
-        """Name of the mount's source."""
+        """The source of the mount: the host and the volume."""
         return f"{HOST}:/{self.name}"
 
     def target(self, brick: int) -> str:
-        """Return dray's name of a brick."""
+        """Return the name of the storage target that dray derives from a brick."""
         return f"{os.uname().nodename}:{self.bricks[brick]}"
 
 
 class Gluster:
-    """The management daemon, and the volumes that it has created."""
+    """The management daemon of GlusterFS, and its volumes."""
 
     def __init__(self, folder: Path) -> None:
-        """Prepare the folders in ``folder``."""
+        """Make the subfolders of ``folder``."""
         self.folder = folder
         self.space = f"dray-gl-{os.getpid()}"
         self._mounts: list[Path] = []
@@ -115,7 +115,7 @@ class Gluster:
             (folder / name).mkdir()
 
     def start(self) -> Gluster:
-        """Create the namespace, and start the daemon."""
+        """Create the namespace, start the daemon, and wait until it answers."""
         run("ip", "netns", "add", self.space)
         run("ip", "-n", self.space, "link", "set", "lo", "up")
         run("ip", "-n", self.space, "addr", "add", f"{HOST}/32", "dev", "lo")
@@ -141,13 +141,13 @@ class Gluster:
         layout: tuple[str, ...] = (),
         options: tuple[tuple[str, str], ...] = (),
     ) -> Volume:
-        """Create, start and mount a volume; without ``bricks``, of three new folders."""
+        """Create, start and mount a volume. By default, it has bricks in three new folders."""
         if bricks is None:
             bricks = [self.folder / "bricks" / f"{name}{number}" for number in range(3)]
         places = [f"{HOST}:{brick}" for brick in bricks]
         self._gluster("volume", "create", name, *layout, *places, "force")
-        # A brick with less free space than ``cluster.min-free-disk`` gets no new files. The default
-        # is 10 %.
+        # GlusterFS writes no new files to a brick with less free space than this. The default of
+        # 10 % may exclude all bricks of a test host.
         for key, value in (("cluster.min-free-disk", "1%"), *options):
             self._gluster("volume", "set", name, key, value)
         self._gluster("volume", "start", name)
@@ -161,7 +161,7 @@ class Gluster:
         return volume
 
     def kill_brick(self, volume: Volume, brick: int) -> None:
-        """Kill the process of a brick, as a crash of its server does."""
+        """Kill the process of a brick."""
         name = b"\0--brick-name\0%b\0" % bytes(volume.bricks[brick])
         found = [pid for pid in self._processes() if name in _command_line(pid)]
         assert len(found) == 1, f"the processes of brick {brick} are {found}"
@@ -169,13 +169,13 @@ class Gluster:
         _await_ends(found)
 
     def revive_bricks(self, volume: Volume) -> None:
-        """Start the bricks that have no process, and wait until the mount uses them."""
+        """Start the killed bricks of a volume, and wait until the mount is connected to them."""
         self._gluster("volume", "start", volume.name, "force")
         _await_bricks(volume)
 
     @contextlib.contextmanager
     def stopped_mount(self, volume: Volume) -> Iterator[None]:
-        """Stop the client of a mount, so that each call to the mount waits."""
+        """Stop the client of a mount during the block, so that each call to the mount waits."""
         found = [
             int(entry.name)
             for entry in Path("/proc").iterdir()
@@ -195,7 +195,7 @@ class Gluster:
         self._gluster("volume", "stop", volume.name, "force")
 
     def _inside(self, *words: str | Path) -> str:
-        # Do not use `ip netns exec`, because other processes do not see its mounts.
+        # `ip netns exec` would also enter a mount namespace. Other processes would not see a mount.
         return run("nsenter", f"--net=/run/netns/{self.space}", *words)
 
     def _gluster(self, *words: str | Path) -> str:
@@ -203,7 +203,7 @@ class Gluster:
         return self._inside("gluster", "--mode=script", socket, *words)
 
     def _processes(self) -> Iterator[int]:
-        """Find the processes that this daemon has started, by the files of their ids."""
+        """Return the ids of the daemon and of the processes that it has started."""
         for file in [self.folder / "glusterd.pid", *(self.folder / "run").rglob("*.pid")]:
             with contextlib.suppress(OSError, ValueError):
                 pid = int(file.read_text(encoding="utf-8"))
@@ -211,7 +211,7 @@ class Gluster:
                     yield pid
 
     def close(self) -> None:
-        """Unmount the volumes, and end the daemon and the bricks."""
+        """Unmount the volumes, kill the daemon and the bricks, and remove the namespace."""
         for folder in self._mounts:
             with contextlib.suppress(OSError):
                 run("umount", "--lazy", folder)
@@ -229,7 +229,7 @@ def _command_line(pid: int) -> bytes:
 
 
 def _is_client(pid: int, volume: Volume) -> bool:
-    """Return whether a process serves the mount of a volume."""
+    """Return whether a process is the client of a volume's mount."""
     try:
         words = _command_line(pid).split(b"\0")
     except OSError:
@@ -246,7 +246,7 @@ def _await_ends(pids: list[int]) -> None:
 def _await_bricks(volume: Volume) -> None:
     """Wait until the mount is connected to all bricks.
 
-    A folder that is made earlier has files on the connected bricks only.
+    A folder that is made before gets no files on a brick that connects later.
     """
     deadline = time.monotonic() + READY_SECONDS
     while True:

@@ -1,7 +1,7 @@
-"""A network namespace with one link to this host, which a test can cut and restore.
+"""A network namespace with one link to this host. A test can cut and restore the link.
 
-While the link is cut, packets vanish: no connection is closed, and no error comes back. Only root
-can make a namespace.
+A cut link drops packets: no connection is closed, and no error comes back. Only root can make a
+namespace.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Network", "find_missing", "network"]
 
-#: addresses of this host and of the namespace, and the hardware address of the namespace
+#: IP addresses of this host and of the namespace. ``HARDWARE`` is the MAC address of the namespace.
 HERE, THERE = "10.77.6.1", "10.77.6.2"
 HARDWARE = "02:00:0a:4d:06:02"
 
 
 def find_missing() -> str:
-    """Return why this host cannot make the namespace; empty if it can."""
+    """Return why this host cannot make a namespace. An empty text: it can."""
     if os.geteuid() != 0:
         return "only root can make a network namespace"
     missing = [program for program in ("ip", "nsenter") if not shutil.which(program)]
@@ -32,10 +32,10 @@ def find_missing() -> str:
 
 
 class Network:
-    """A namespace and its link."""
+    """A network namespace, and its link to this host."""
 
     def __init__(self) -> None:
-        """Create both."""
+        """Create the namespace and the link."""
         self.space = f"dray-net-{os.getpid()}"
         self._link = f"dray{os.getpid() % 10**6}"
         run("ip", "netns", "add", self.space)
@@ -46,24 +46,24 @@ class Network:
         for name in ("lo", "far"):
             self._there("link", "set", name, "up")
         run("ip", "link", "set", self._link, "up")
-        # Without a permanent entry the kernel would report an unreachable host after seconds.
+        # Without a permanent entry, the kernel reports an unreachable host soon after a cut.
         words = ["lladdr", HARDWARE, "dev", self._link, "nud", "permanent"]
         run("ip", "neighbour", "replace", THERE, *words)
 
     @property
     def wrap(self) -> list[str]:
-        """Return the words before a command that runs in the namespace."""
+        """Return the words before a command, with which it runs in the namespace."""
         return ["nsenter", f"--net=/run/netns/{self.space}", "--"]
 
     def _there(self, *words: str) -> None:
         run("ip", "-n", self.space, *words)
 
     def cut(self) -> None:
-        """Drop all packets from now on."""
+        """Cut the link."""
         self._there("link", "set", "far", "down")
 
     def restore(self) -> None:
-        """Let packets pass again."""
+        """Restore the link."""
         self._there("link", "set", "far", "up")
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""An endpoint with a folder, endpoints whose root is a pool of a Ceph cluster, and their copies.
+"""Copies between an endpoint with a folder and endpoints whose root is a pool of a Ceph cluster.
 
-A proxy before the endpoint with the folder counts the sent bytes, and the stock program ``rados``
-reads the arrived data: nothing here relies on reports of the endpoints.
+A proxy in front of the endpoint with the folder counts the sent bytes. Ceph's program ``rados``
+reads the copied data. So the tests need no reports of the endpoints.
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 OBJECT = 4 * MIB
-#: Namespace and folder of the root.
+#: Namespace of the pool, and folder in it, that are the root.
 SPACE, TOP = "site", "/data"
 STATE = f"{SPACE}.dray"
-#: With these limits a session gets at most 15 MiB for its buffers (as in integration/endpoint).
+#: Limits of an endpoint. They give a session at most ``POOL_BYTES`` for its buffers.
 LIMITS = {"memory": "64MiB", "transfers_active": 2}
 POOL_BYTES = 15 * MIB
 SYNC_GROUP_BYTES = 64 * MIB
-#: Maximum overhead of frames, TLS records and object heads in bytes.
+#: Maximum bytes of frames, TLS records and object heads in a transfer.
 OVERHEAD_BYTES = MIB
-#: calls of a client return or fail within this time
+#: Limits of a client's calls: each call returns or fails within 60 seconds.
 CALLS = Policy(seconds=60, tries=60, first_pause=0.1, longest_pause=1.0)
 PATIENT = Retry(tries=60, interval_seconds=1)
 END_SECONDS = 240.0
 
 
 def make_file(path: Path, size: int, seed: int) -> Path:
-    """Write random bytes."""
+    """Write ``size`` random bytes to a new file, and return its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(random.Random(seed).randbytes(size))
     return path
 
 
 class Pool:
-    """A Ceph pool of a test, whose content is read with a stock program of Ceph."""
+    """A new pool of a Ceph cluster. Ceph's program ``rados`` reads and writes its files."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
-        """Create the pool, with a new name.
+        """Create the pool.
 
-        :param folder: for files of the test.
+        :param folder: for temporary files.
         """
         self.cluster, self.folder = cluster, folder
         self.name = f"root{time.monotonic_ns()}"
@@ -64,13 +64,13 @@ class Pool:
 
     @property
     def url(self) -> str:
-        """URL of the root folder."""
+        """The URL of the root in this pool."""
         return f"rados://{self.name}@{SPACE}/{TOP}?conf={self.cluster.configuration}"
 
     def read(self, path: str) -> bytes | None:
-        """Read a file by libradosstriper; ``None`` if no file has the name.
+        """Return the content of a file, or None if the file does not exist.
 
-        libradosstriper locks the first object, which blocks on a full pool.
+        libradosstriper locks the first object of the file, which waits while the pool is full.
         """
         out = self.folder / f"read-{threading.get_ident()}-{time.monotonic_ns()}"
         words: list[Word] = ["-p", self.name, "-N", SPACE, "--striper", "get", f"{TOP}/{path}", out]
@@ -84,31 +84,31 @@ class Pool:
             out.unlink(missing_ok=True)
 
     def is_visible(self, path: str) -> bool:
-        """Return whether a file has the name. Unlike :meth:`read`, works on a full pool."""
+        """Return whether a file exists. Unlike :meth:`read`, this does not wait on a full pool."""
         return f"{TOP}/{path}.{0:016x}" in self.objects(path)
 
     def write(self, path: str, source: Path) -> None:
-        """Write a file as another program does."""
+        """Write the content of ``source`` to a file, as a program other than dray."""
         words: list[Word] = ["-p", self.name, "-N", SPACE, "--striper", "put", f"{TOP}/{path}"]
         ended = self.cluster.rados(*words, source)
         assert ended.returncode == 0, ended.stderr
 
     def objects(self, path: str = "") -> list[str]:
-        """Return the names of the objects of files whose path begins with ``path``."""
+        """Return the names of the objects of files. The file paths begin with ``path``."""
         names = self.cluster.names(self.name, SPACE)
         return [name for name in names if name.startswith(f"{TOP}/{path}")]
 
     def leftovers(self) -> list[str]:
-        """Return the objects of the state namespace that are not folders."""
+        """Return the objects in dray's namespace ``STATE`` that do not describe a folder."""
         return [name for name in self.cluster.names(self.name, STATE) if not name.startswith("d")]
 
     def age(self, seconds: int) -> None:
-        """Make all objects seem unchanged for this time."""
+        """Set the time of all objects of the root ``seconds`` back."""
         for space in (SPACE, STATE):
             self.cluster.age(self.name, seconds, space)
 
     def expect(self, path: str, source: Path) -> None:
-        """Fail unless a file of the pool has the content of ``source``, in the right objects."""
+        """Fail unless a file has the content of ``source``, and as many objects as it needs."""
         wanted = source.read_bytes()
         assert self.read(path) == wanted
         count = max(1, -(-len(wanted) // OBJECT))
@@ -116,10 +116,10 @@ class Pool:
 
 
 class PoolWatch(threading.Thread):
-    """Reads a name of a pool again and again: the file must be missing or complete."""
+    """A thread that reads a file repeatedly. The file must be missing or complete."""
 
     def __init__(self, pool: Pool, path: str, *allowed: bytes) -> None:
-        """Permit a missing file, and these contents."""
+        """Permit a missing file, and a file with one of the contents ``allowed``."""
         super().__init__(daemon=True)
         self._pool, self._path, self._allowed = pool, path, allowed
         self._is_over = threading.Event()
@@ -127,7 +127,7 @@ class PoolWatch(threading.Thread):
         self.violations: list[str] = []
 
     def run(self) -> None:
-        """Read until the context ends, and once more."""
+        """Read the file until the context ends, and once more afterwards."""
         while not self._is_over.is_set():
             self._look()
             time.sleep(0.02)
@@ -140,7 +140,7 @@ class PoolWatch(threading.Thread):
             self.violations.append(f"{self._path} has {len(found)} bytes of wrong content")
 
     def __enter__(self) -> PoolWatch:
-        """Start."""
+        """Start the thread."""
         self.start()
         return self
 
@@ -150,7 +150,7 @@ class PoolWatch(threading.Thread):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop; fail if a wrong content was read."""
+        """Stop the thread. Fail if it has read another content."""
         self._is_over.set()
         self.join()
         if error is None:
@@ -158,14 +158,14 @@ class PoolWatch(threading.Thread):
 
 
 class Sites:
-    """An endpoint ``near`` with a folder, and endpoints whose root is the same pool."""
+    """An endpoint ``near`` with a folder, and endpoints whose root is one pool."""
 
     def __init__(
         self, start: Callable[..., Endpoint], pool: Pool, *, config: Mapping[str, Any] | None = None
     ) -> None:
-        """Start ``near``, and make the root folder in the pool.
+        """Start ``near``, and make the folder of the root in the pool.
 
-        :param config: further keys of the endpoints of the pool.
+        :param config: further configuration of the endpoints whose root is the pool.
         """
         self._start, self.pool = start, pool
         self._config = {"limits": LIMITS, **(config or {})}
@@ -179,27 +179,27 @@ class Sites:
         self.cp("-r", "--allow-empty", f"{empty}/", pool.url).wait().expect(0)
 
     def cp(self, *words: Word) -> Process:
-        """Start ``dray cp`` without an endpoint."""
+        """Start ``dray cp`` that accesses the pool itself, without an endpoint."""
         name = f"cp-{time.monotonic_ns()}"
         return Process([self.near.program, "cp", "--json", *words], self.pool.folder, name)
 
     def at_pool(self, name: str, *, store: str = "", **config: Any) -> Endpoint:  # noqa: ANN401
-        """Start an endpoint with a new state folder and key, whose root ``data`` is the pool.
+        """Start a new endpoint whose root ``data`` is the pool.
 
-        :param store: another URL for the root. By default the URL of the pool.
-        :param config: further keys of the endpoint's configuration.
+        :param store: URL of the root. Empty: the URL of the pool.
+        :param config: further configuration of this endpoint.
         """
         roots = [Root("data", {"store": store or self.pool.url})]
         return self._start(name, roots=roots, config={**self._config, **config})
 
     def client(self, endpoint: Endpoint) -> Client:
-        """Return a client of an endpoint."""
+        """Return a client of an endpoint. :meth:`close` closes it."""
         if endpoint.key not in self._clients:
             self._clients[endpoint.key] = endpoint.client(policy=CALLS)
         return self._clients[endpoint.key]
 
     def credentials(self, *endpoints: Endpoint) -> list[Word]:
-        """Return the options with which ``dray cp`` may call the endpoints."""
+        """Return the options of ``dray cp`` with the tokens and keys of these endpoints."""
         words: list[Word] = []
         for endpoint in endpoints:
             token = self.pool.folder / f"{endpoint.name}-{time.monotonic_ns()}.token"
@@ -217,7 +217,7 @@ class Sites:
         to: str,
         **more: Any,  # noqa: ANN401
     ) -> str:
-        """Ask the sink to fetch a file from the source; return the id of the transfer."""
+        """Submit a transfer of one file, which the sink drives. Return the id of the transfer."""
         request = Request(
             sources=(),
             destination="",
@@ -238,11 +238,11 @@ class Sites:
         return self.client(sink).wait(id, timeout_seconds=END_SECONDS)
 
     def sent(self) -> int:
-        """Count the bytes that ``near`` has sent as a source."""
+        """Return how many bytes ``near`` has sent."""
         return self.proxy.counted()[1]
 
     def close(self) -> None:
-        """Close clients and the proxy."""
+        """Close the clients and the proxy."""
         for client in self._clients.values():
             client.close()
         self.proxy.close()

@@ -1,4 +1,4 @@
-"""Tests of the test clusters: they store data, listen on loopback only, and check users."""
+"""The Ceph clusters of the tests store data, listen on the loopback only, and check users."""
 
 from __future__ import annotations
 

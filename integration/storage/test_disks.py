@@ -1,4 +1,4 @@
-"""``dray cp`` and ``dray plan`` with files on several disks, which are killed, full or failed."""
+"""``dray cp`` and ``dray plan`` with several disks, while copies are killed and disks fail."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 MARK = ".dray-disk"
 DISK_BYTES = 96 * MIB
-#: slow enough to be interrupted in the middle
+#: Rate of a copy that takes long enough to be interrupted.
 RATE = "16MiB"
 INTERRUPTED = 5
-#: bytes that a killed copy may send again: a sync group and the data in flight
+#: Maximum bytes that a resumed copy sends again: those of a sync group, and those in flight.
 TWICE_MAX = 80 * MIB
 
 
 def url(dirs: list[Path], below: str = "") -> str:
-    """Return the URL of a folder on the disks."""
+    """Return the ``disks:`` URL of the folder ``below`` on these disks."""
     return f"disks://{','.join(map(str, dirs))}//{below}"
 
 
 def make_dirs(folder: Path, count: int) -> list[Path]:
-    """Make the folders of disks, which are on one file system."""
+    """Make folders that stand for disks. They are on one file system."""
     dirs = [folder / f"disk{number}" for number in range(count)]
     for at in dirs:
         at.mkdir()
@@ -43,7 +43,7 @@ def make_dirs(folder: Path, count: int) -> list[Path]:
 
 
 def found(dirs: list[Path], below: str) -> dict[str, bytes]:
-    """Return the checksums of the finished files. Each file is on one disk only."""
+    """Return the finished files with their checksums. Fail if a file is on two disks."""
     sums: dict[str, bytes] = {}
     for top in (folder / below for folder in dirs):
         for path in top.rglob("*") if top.is_dir() else ():
@@ -55,18 +55,18 @@ def found(dirs: list[Path], below: str) -> dict[str, bytes]:
 
 
 def own_names(dirs: list[Path]) -> list[str]:
-    """Return dray's own files on the disks, without the marks."""
+    """Return dray's own files on the disks, except the marks of the disks."""
     names = [name for folder in dirs for name in tree.leftovers(folder)]
     return [name for name in names if not name.endswith(MARK)]
 
 
 def sums_of(top: Path) -> dict[str, bytes]:
-    """Return the checksums of the files below a folder."""
+    """Return the checksums of the files ``*.dat`` below a folder."""
     return {str(path.relative_to(top)): hash_file(path) for path in top.rglob("*.dat")}
 
 
 def make_source(top: Path, count: int, size: int) -> dict[str, bytes]:
-    """Make ``count`` files of ``size`` bytes each, and return the checksums of the files."""
+    """Make ``count`` files of ``size`` bytes each. Return their checksums by name."""
     top.mkdir()
     for number in range(count):
         tree.make_file(top / f"{number}.dat", size, seed=number)
@@ -75,7 +75,7 @@ def make_source(top: Path, count: int, size: int) -> dict[str, bytes]:
 
 @pytest.fixture
 def mounted(tmp_path: Path) -> Iterator[list[loop.Disk]]:
-    """Mount three disks."""
+    """Yield three mounted disks of ``DISK_BYTES``."""
     if loop.reason():
         pytest.skip(loop.reason())
     with contextlib.ExitStack() as stack:
@@ -114,16 +114,16 @@ def test_a_copy_to_a_failed_disk_resumes_when_the_disk_is_back(
     wanted = make_source(source, 6, 20 * MIB)
     words = ["-r", f"{source}/", url(dirs, "in/")]
     client = bench.start_slow_cp("--rate", RATE, *words)
-    # The log is on the first disk, so another disk fails.
+    # Let a disk fail that does not have the log. The log is on the first disk.
     mounted[1].fail()
     ended = client.wait(120)
     assert ended.code == INTERRUPTED, ended.words
     assert str(dirs[1]) in ended.words, ended.words
-    # Whatever the run has reported as done is complete, and nothing else has a final name.
+    # Each file with a final name is complete.
     good = [dirs[0], dirs[2]]
     before = found(good, "in")
     assert before.items() <= wanted.items()
-    # The disk is repaired and mounted again: the same command completes the copy.
+    # Mount the disk again: the same command completes the copy.
     mounted[1].unmount()
     mounted[1].mount()
     again = bench.cp(*words).expect(0)
@@ -142,8 +142,8 @@ def test_an_unmounted_disk_is_not_replaced_by_its_empty_folder(
     client = bench.start_slow_cp("--rate", RATE, *words)
     mounted[1].unmount()
     ended = client.wait(120)
-    # The open folder stays usable after a lazy unmount. If the copy reports success, its files must
-    # be on the disk.
+    # A lazy unmount leaves open folders usable, so the copy may still succeed. The mount point
+    # itself gets no file.
     assert list(dirs[1].iterdir()) == [], "nothing is written into the folder below the disk"
     again = bench.cp(*words)
     assert again.code not in (0, None), again.words
@@ -200,7 +200,7 @@ def test_a_plan_of_disks_shows_the_disk_of_each_file(bench: Bench) -> None:
     def ranges(lines: list[dict[str, object]], key: str) -> dict[str, object]:
         return {str(line["path"]): line[key] for line in lines if line["event"] == "range"}
 
-    # A plan changes nothing: no mark, no folder.
+    # A plan writes nothing to the disks.
     lines = plan(f"{source}/", url(dirs, "in/"))
     to = ranges(lines, "sink_target")
     assert to.keys() == wanted.keys()
@@ -216,7 +216,7 @@ def test_a_plan_of_disks_shows_the_disk_of_each_file(bench: Bench) -> None:
     assert set(ranges(lines, "sink_target").values()) == {str(folder) for folder in others}
     assert lines[-1]["source_targets"] == {str(folder): 6 * MIB for folder in dirs}
 
-    # ``dray plan`` finds an interrupted file in the log on the first disk, and plans to resume it.
+    # ``dray plan`` reads the log of an interrupted copy, and plans to resume one file.
     tree.make_file(source / "6.dat", 48 * MIB, seed=7)
     bench.start_slow_cp("--rate", RATE, "-r", f"{source}/", url(dirs, "in/")).kill()
     lines = plan(f"{source}/", url(dirs, "in/"))

@@ -1,4 +1,4 @@
-"""Endpoints whose root is a pool of a Ceph cluster: copies in and out, kills, a full pool."""
+"""Endpoints whose root is a pool of a Ceph cluster: copies, calls, kills, and foreign folders."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MOMENTS = int(os.environ.get("DRAY_KILLS", "20"))
 
 
 def test_files_and_trees_go_in_and_out(sites: Sites) -> None:
-    """``dray cp`` asks two endpoints for a copy into the pool, and for a copy out of it."""
+    """``dray cp`` makes two endpoints copy a tree into the pool, and out of it."""
     top = sites.near.root("tree")
     sizes = {"a": SIZE, "b": 0, "c/d": OBJECT, "c/e/f": 3, **{f"many/{n}": n for n in range(40)}}
     for seed, (name, size) in enumerate(sizes.items()):
@@ -67,7 +67,7 @@ def test_files_and_trees_go_in_and_out(sites: Sites) -> None:
 def test_a_third_party_copy_from_pool_to_pool(
     sites: Sites, ceph: Cluster, start_endpoint: Callable[..., Endpoint]
 ) -> None:
-    """A caller without data asks the endpoint of one pool for a file of another pool."""
+    """The endpoint of one pool fetches a file from the endpoint of another pool."""
     other = Sites(start_endpoint, Pool(ceph, sites.pool.folder))
     try:
         source = make_file(sites.near.root("x"), SIZE, 3)
@@ -84,7 +84,7 @@ def test_a_third_party_copy_from_pool_to_pool(
 
 
 def test_calls_of_the_api_see_the_pool(sites: Sites) -> None:
-    """Folders and files are made, listed, summed and removed by calls."""
+    """Calls of the API make, list and remove folders and files in the pool."""
     grid = sites.at_pool("grid")
     client = sites.client(grid)
     assert client.mkdir("/data/d/e", parents=True).type == "directory"
@@ -103,12 +103,12 @@ def test_calls_of_the_api_see_the_pool(sites: Sites) -> None:
 
 @dataclass
 class Sums:
-    """Counts of all moments."""
+    """Counts over all kills."""
 
     kills: int = 0
-    #: bytes that the second endpoints did not ask for
+    #: Bytes that the second endpoints found durable, and did not request.
     resumed: int = 0
-    #: the most bytes that were sent twice
+    #: Maximum over the kills: bytes that were sent twice.
     again: int = 0
 
 
@@ -120,7 +120,7 @@ def _await_bytes(sites: Sites, count: int) -> None:
 
 
 def _resumed_by_another(sites: Sites, number: int, part: float, sums: Sums) -> None:
-    """Kill an endpoint after a part of a file was sent. Another endpoint resumes the transfer."""
+    """Kill an endpoint after it got the fraction ``part`` of a file. Another endpoint resumes."""
     source = make_file(sites.near.root(f"f{number}"), SIZE, number)
     allowed = [source.read_bytes()]
     if number % 2:
@@ -136,8 +136,8 @@ def _resumed_by_another(sites: Sites, number: int, part: float, sums: Sums) -> N
         first.kill()
         assert sites.pool.read(f"f{number}") in [None, *allowed]
         second = sites.at_pool(f"second{number}")
-        # Half of the cases use another transfer id. The second transfer then resumes from the log
-        # of the first.
+        # In half of the cases, the second transfer has another id. It then inherits the file from
+        # the log of the first transfer.
         again = sites.submit(
             sites.near, f"f{number}", second, f"f{number}", id=id if number % 4 < 2 else None
         )
@@ -149,7 +149,7 @@ def _resumed_by_another(sites: Sites, number: int, part: float, sums: Sums) -> N
     counts = done.bytes
     assert counts.durable == SIZE, done
     assert counts.resumed >= durable, done
-    # The second endpoint asks for no byte that its log has.
+    # The second endpoint requests no byte that was durable.
     assert counts.sent <= SIZE - counts.resumed, done
     excess = sites.sent() - before - SIZE
     assert excess <= POOL_BYTES + SYNC_GROUP_BYTES + OVERHEAD_BYTES, excess
@@ -186,7 +186,7 @@ def test_endpoints_killed_at_many_moments_are_replaced_by_others(sites: Sites) -
 
 
 def test_a_folder_of_other_programs_is_a_folder(sites: Sites) -> None:
-    """A folder that exists only because files are below it has all calls of a folder."""
+    """Files of other programs imply a folder. Each call treats it as a folder."""
     one = make_file(sites.pool.folder / "one", 5 * MIB, 1)
     for name in ("theirs/run/one", "theirs/run/deep/er/two"):
         sites.pool.write(name, one)
@@ -201,7 +201,7 @@ def test_a_folder_of_other_programs_is_a_folder(sites: Sites) -> None:
         client.rm("/data/theirs/run")
     assert "not empty" in str(caught.value)
     assert sites.pool.read("theirs/run/one") is not None
-    # A file must not get the name of a folder.
+    # A transfer cannot give a file the name of an implied folder.
     make_file(sites.near.root("x"), MIB, 4)
     failed = sites.wait(grid, sites.submit(sites.near, "x", grid, "theirs/run"))
     assert failed.state == "failed", failed
@@ -217,7 +217,7 @@ def test_a_folder_of_other_programs_is_a_folder(sites: Sites) -> None:
 def test_a_root_may_be_a_folder_of_other_programs(
     sites: Sites, start_endpoint: Callable[..., Endpoint]
 ) -> None:
-    """The endpoint starts, and writes beside the other files."""
+    """An endpoint starts with such a root, and writes new files beside the existing ones."""
     one = make_file(sites.pool.folder / "one", 5 * MIB, 1)
     sites.pool.write("theirs/run/one", one)
     url = sites.pool.url.replace("/data?", "/data/theirs?")
@@ -229,7 +229,7 @@ def test_a_root_may_be_a_folder_of_other_programs(
 
 
 def test_a_copy_into_a_folder_of_other_programs_keeps_their_files(sites: Sites) -> None:
-    """With ``--overwrite never``, files that other programs have written stay, in every folder."""
+    """``--overwrite never`` keeps the files that other programs have written."""
     one = make_file(sites.pool.folder / "one", 5 * MIB, 1)
     tree = sites.pool.folder / "tree"
     for name in ("a", "sub/a", "sub/deep/a"):

@@ -1,4 +1,4 @@
-"""Faults of a Ceph cluster during a transfer of an endpoint: full, cut off, killed daemons."""
+"""Faults of a Ceph cluster during transfers: a full pool, killed daemons, a cut link."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(1200)]
 SIZE = 64 * MIB + 12345
 RATE = 12 * MIB
 SLOW = 2 * MIB
-#: Maximum seconds until a quota takes effect. The manager reports used bytes to the monitors with a
-#: delay of seconds.
+#: Maximum seconds until a quota takes effect. The manager reports the used bytes to the monitors
+#: only every few seconds.
 QUOTA_SECONDS = 60.0
 
 
@@ -45,14 +45,14 @@ def durable_sites(
     ceph_on_disk: Cluster,
     folder: Path,
 ) -> Iterator[Sites]:
-    """Yield an endpoint with a folder, and a pool of a cluster whose daemons may be restarted."""
+    """Yield an endpoint with a folder, and a pool of a cluster whose OSDs may be restarted."""
     made = Sites(start_endpoint, Pool(ceph_on_disk, folder))
     yield made
     made.close()
 
 
 def await_durable(sites: Sites, sink: Endpoint, id: str, count: int) -> Transfer:
-    """Wait until this many bytes of a transfer are durable."""
+    """Wait until ``count`` bytes of a transfer are durable. Fail if the transfer ends before."""
     until = time.monotonic() + END_SECONDS
     while True:
         found = sites.client(sink).transfer(id)
@@ -64,7 +64,7 @@ def await_durable(sites: Sites, sink: Endpoint, id: str, count: int) -> Transfer
 
 
 def expect_done(sites: Sites, done: Transfer, path: str, source: Path) -> None:
-    """Fail unless the file has arrived once, and nothing else is left."""
+    """Fail unless the transfer is done, the file is complete, and no leftover is in the pool."""
     assert (done.state, done.error, done.failures) == ("done", None, ()), done
     assert done.bytes.durable == source.stat().st_size, done
     sites.pool.expect(path, source)
@@ -82,7 +82,7 @@ def is_full(cluster: Cluster, pool: str) -> bool:
 
 
 def await_full(cluster: Cluster, pool: str, *, full: bool) -> None:
-    """Wait until the monitors have marked the pool, or have removed the mark."""
+    """Wait until the monitors have marked the pool as full, or have removed this mark."""
     until = time.monotonic() + QUOTA_SECONDS
     while is_full(cluster, pool) != full:
         assert time.monotonic() < until, cluster.mon("osd dump")["pools"]
@@ -90,10 +90,10 @@ def await_full(cluster: Cluster, pool: str, *, full: bool) -> None:
 
 
 def _fill(sites: Sites, grid: Endpoint, size: int) -> tuple[str, Transfer]:
-    """Copy a file into a pool with less room than the file needs; return the failed transfer."""
+    """Copy a file that is larger than the pool's quota. Return the id and the failed transfer."""
     cluster, pool = sites.pool.cluster, sites.pool
     cluster.set_quota(pool.name, size)
-    # The monitors mark the pool seconds after its quota is exceeded, so the copy is slow.
+    # Copy slowly: the monitors mark the pool as full only seconds after it exceeds its quota.
     id = sites.submit(sites.near, "f", grid, "f", rate_max=SLOW)
     failed = sites.wait(grid, id)
     assert failed.state == "failed", failed
@@ -110,13 +110,13 @@ def _fill(sites: Sites, grid: Endpoint, size: int) -> tuple[str, Transfer]:
 def test_a_full_pool_fails_with_one_message_and_the_repetition_resumes(
     sites: Sites, ceph: Cluster
 ) -> None:
-    """Durable bytes are kept. After the quota is raised the same request sends only the rest."""
+    """After the quota is lifted, the same request sends only the bytes that are not durable."""
     source = make_file(sites.near.root("f"), SIZE, 1)
     kept = make_file(sites.pool.folder / "kept", 5 * MIB, 2)
     sites.pool.write("kept", kept)
     grid = sites.at_pool("grid")
     id, failed = _fill(sites, grid, 12 * MIB)
-    # A full pool can be listed and read.
+    # dray can list and read a full pool.
     assert [entry.name for entry in sites.client(grid).list("/data")] == ["kept"]
     back = sites.pool.folder / "back"
     sites.cp(sites.pool.url.replace("?", "/kept?"), back).wait().expect(0)
@@ -132,7 +132,7 @@ def test_a_full_pool_fails_with_one_message_and_the_repetition_resumes(
 
 
 def test_space_of_a_full_pool_is_given_back_by_a_purge(sites: Sites, ceph: Cluster) -> None:
-    """A purge works on a full pool and leaves no object. Then the pool takes files again."""
+    """A purge removes all objects of a transfer from a full pool. Then the pool takes new files."""
     make_file(sites.near.root("f"), SIZE, 1)
     small = make_file(sites.near.root("small"), 2 * MIB, 3)
     grid = sites.at_pool("grid")
@@ -189,7 +189,7 @@ def test_the_monitor_restarts(durable_sites: Sites, ceph_on_disk: Cluster) -> No
 
 @pytest.mark.full
 def test_a_source_loses_an_osd_for_a_while(durable_sites: Sites, ceph_on_disk: Cluster) -> None:
-    """A transfer out of a pool goes on when the OSD is back."""
+    """A transfer out of a pool continues after a killed OSD is back."""
     sites = durable_sites
     source = make_file(sites.pool.folder / "f", SIZE, 1)
     sites.pool.write("f", source)
@@ -207,7 +207,7 @@ def test_a_source_loses_an_osd_for_a_while(durable_sites: Sites, ceph_on_disk: C
 
 # --- the connection -----------------------------------------------------------------------------
 
-#: of the client of the endpoint; the default of dray is 30 s
+#: Timeout of the endpoint's Ceph client in seconds.
 TIMEOUT_SECONDS = 8
 
 
@@ -217,7 +217,7 @@ def far_sites(
     ceph_far: FarCluster,
     folder: Path,
 ) -> Iterator[Sites]:
-    """Yield an endpoint with a folder, and a cluster behind a link that can be cut."""
+    """Yield an endpoint with a folder, and a pool of a cluster behind a link that can be cut."""
     cluster, network = ceph_far
     made = Sites(start_endpoint, Pool(cluster, folder))
     yield made
@@ -226,7 +226,7 @@ def far_sites(
 
 
 def _short(sites: Sites) -> str:
-    """Return the URL of the pool for a client with short timeouts."""
+    """Return the URL of the pool for a client with the timeout ``TIMEOUT_SECONDS``."""
     text = sites.pool.cluster.configuration.read_text(encoding="utf-8")
     for name in ("rados osd op timeout", "rados mon op timeout", "client mount timeout"):
         lines = [line for line in text.splitlines() if not line.startswith(name)]
@@ -238,7 +238,7 @@ def _short(sites: Sites) -> str:
 
 @pytest.mark.parametrize("seconds", [4, pytest.param(20, marks=pytest.mark.full)])
 def test_a_cut_connection_is_restored(far_sites: Sites, ceph_far: FarCluster, seconds: int) -> None:
-    """Shorter than the timeout, the copy waits. Longer, a later session resumes the copy."""
+    """If the cut is shorter than the timeout, the session waits. Otherwise a later one resumes."""
     sites = far_sites
     source = make_file(sites.near.root("f"), SIZE, 1)
     grid = sites.at_pool("grid", store=_short(sites))
@@ -258,7 +258,7 @@ def test_a_cut_connection_is_restored(far_sites: Sites, ceph_far: FarCluster, se
 def test_a_connection_that_stays_cut_is_an_error_in_bounded_time(
     far_sites: Sites, ceph_far: FarCluster
 ) -> None:
-    """The transfer fails with one clear message, and resumes after the link is back."""
+    """The transfer fails with a clear message. It resumes when the link is back."""
     sites = far_sites
     source = make_file(sites.near.root("f"), SIZE, 1)
     grid = sites.at_pool("grid", store=_short(sites))
@@ -274,7 +274,7 @@ def test_a_connection_that_stays_cut_is_an_error_in_bounded_time(
     assert "did not answer within the timeout" in str(failed.error), failed
     assert "ceph -s" in str(failed.error), failed
     assert took < 12 * TIMEOUT_SECONDS, took
-    # A command without an endpoint.
+    # ``dray cp`` without an endpoint fails too.
     url = _short(sites).replace("?", "/g?")
     began = time.monotonic()
     ended = sites.cp("--retries", "0", sites.near.root("f"), url).wait(20 * TIMEOUT_SECONDS)

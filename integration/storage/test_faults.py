@@ -1,4 +1,4 @@
-"""Faults of a Ceph cluster, and of dray, during copies to a pool."""
+"""Faults of a Ceph cluster during copies of ``dray cp``, and killed copies."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ pytestmark = [pytest.mark.server, pytest.mark.full, pytest.mark.timeout(900)]
 MIB = 1 << 20
 POOL = "faults"
 SIZE = 64 * MIB + 12345
-#: Maximum seconds of a copy during a fault. A cluster detects a dead OSD within seconds, but a
-#: stopped OSD keeps requests waiting.
+#: Maximum seconds of a copy with a fault. Requests to a stopped OSD wait until the cluster finds it
+#: dead.
 PATIENT_SECONDS = 180.0
 KILLS = int(os.environ.get("DRAY_KILLS", "20"))
 
 
 @pytest.fixture(scope="module")
 def cluster(ceph_on_disk: Cluster) -> Cluster:
-    """Return a cluster with the pool of this module."""
+    """Return a cluster with the pool ``POOL``. Its OSDs may be restarted."""
     ceph_on_disk.make_pool(POOL)
     return ceph_on_disk
 
 
 @pytest.fixture
 def source(folder: Path) -> Path:
-    """Return a file of random bytes."""
+    """Return the path of a file of random bytes."""
     path = folder / "source"
     path.write_bytes(random.Random(7).randbytes(SIZE))
     return path
@@ -46,20 +46,20 @@ def _url(cluster: Cluster, name: str) -> str:
 
 
 def _words(cluster: Cluster, source: Path, name: str, rate: str = "12MiB") -> list[Word]:
-    """Give the arguments of a copy that lasts for seconds."""
+    """Return the arguments of a copy into the pool, which takes some seconds."""
     return ["--rate", rate, "--object-size", "1MiB", source, _url(cluster, name)]
 
 
 def _begin(bench: Bench, words: list[Word]) -> Process:
-    """Start a copy; return when some data is durable."""
+    """Start a copy, and wait until some data is durable."""
     client = bench.start_cp("--progress", "json", *words)
-    # A manager that is still starting delays the first answer by half a minute.
+    # While the manager starts, the first answer of the cluster may take half a minute.
     client.await_durable(seconds=PATIENT_SECONDS)
     return client
 
 
 def _finish(bench: Bench, words: list[Word], ended: Ended) -> int:
-    """Repeat a failed copy until it succeeds; return the bytes that the last run has sent."""
+    """Repeat a failed copy until it succeeds. Return the bytes that the last run sent."""
     until = time.monotonic() + PATIENT_SECONDS
     while ended.code != 0:
         assert time.monotonic() < until, ended.words
@@ -68,7 +68,7 @@ def _finish(bench: Bench, words: list[Word], ended: Ended) -> int:
 
 
 def _expect_equal(cluster: Cluster, source: Path, name: str) -> None:
-    """Compare a file of the pool by the stock program, and look for leftovers."""
+    """Compare a file in the pool with ``source``, and check that no leftover is in the pool."""
     back = source.with_name("back")
     got = cluster.rados("-p", POOL, "--striper", "get", name, back)
     assert got.returncode == 0, got.stderr
@@ -119,7 +119,7 @@ def test_killed_at_many_moments_and_resumed_by_others(
     kills = 0
     for _ in range(KILLS):
         client = bench.start_cp(*words)
-        # The lease of the killed process is free after seconds; then data moves.
+        # The lease of the killed process expires after some seconds. Only then data moves.
         while client.is_running() and '"bytes_durable":0' not in client.log_path.read_text():
             time.sleep(0.01)
         until = time.monotonic() + moments.uniform(0, 1.2)

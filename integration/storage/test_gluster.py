@@ -1,6 +1,6 @@
-"""A real GlusterFS as source and destination: bricks are storage targets.
+"""Copies from and to volumes of a real GlusterFS, whose bricks are storage targets.
 
-The volumes are distributed, replicated and sharded; all bricks are on this host.
+The volumes are distributed, replicated or sharded. All bricks are on this host.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ pytestmark = [
     pytest.mark.skipif(bool(reason()), reason=reason()),
 ]
 
-#: Cases of the suite that GlusterFS 10.3 does not pass, with the reason.
+#: Conformance cases that GlusterFS 10.3 does not pass.
 LEFT_OUT = [
-    # Minutes of look-ups on two cores; the other cases cover large folders.
+    # It takes minutes. Other cases cover large folders.
     "100 000 entries are listed as they are found",
-    # A brick refuses paths of more than 4096 bytes, however a client opens them.
+    # A brick refuses each path of more than 4096 bytes.
     "paths deeper than PATH_MAX work",
-    # A program that opens a file while another program replaces the file may get ENOENT.
+    # Opening a file may fail with ENOENT while another program replaces the file.
     "a reader sees the old or the new file",
-    # An open file that was replaced has no attributes any more (ESTALE).
+    # The attributes of an open file cannot be read after it was replaced (ESTALE).
     "extended attributes and checksums are kept",
 ]
-#: Further cases that a sharded volume does not pass.
+#: Further conformance cases that a sharded volume does not pass.
 LEFT_OUT_SHARDED = [
-    # No program can set a time of a file: utimensat succeeds and has no effect.
+    # utimensat succeeds, but does not change the times of a file.
     "mode and time are kept as declared",
     "a changed file is noticed",
-    # Holes are reported as data. They are read as zeros, so no content is lost.
+    # The volume reports holes as data, which is read as zeros.
     "holes are neither filled nor read",
-    # A symbolic link cannot replace another one (ENOMEM).
+    # Replacing a symbolic link by another one fails with ENOMEM.
     "links are kept and replaced as links",
     "links are listed or refused",
 ]
-#: Read rate of the slow brick, and size of each of its files.
+#: Read rate of the slow brick. All files of this test have ``SLOW_FILE_BYTES``.
 SLOW_BYTES_PER_SECOND = tree.MIB // 2
 SLOW_FILE_BYTES = 4 * tree.MIB
 #: Number of files on the slow brick, and on all other bricks together.
@@ -62,18 +62,18 @@ SLOW_FILES, FAST_FILES = 4, 20
 
 
 def sums(said: str, way: str) -> dict[str, str]:
-    """Read the bytes of each target from the output of ``dray plan``."""
+    """Return the size of each ``from`` or ``to`` target in the output of ``dray plan``."""
     return dict(re.findall(rf"^ *{way} (.*): ([0-9.]+ \w+)$", said, re.MULTILINE))
 
 
 def plan(bench: Bench, source: Path, sink: Path) -> Ended:
-    """Plan a copy of a tree."""
+    """Plan a copy of the folder's contents."""
     sink.mkdir(exist_ok=True)
     return bench.start("plan", "-r", f"{source}/", sink).wait().expect(0)
 
 
 def test_the_store_passes_the_suite(bench: Bench, volume: Volume) -> None:
-    """Every case passes with the capabilities that the store declares."""
+    """The store passes all conformance cases, except those left out."""
     target = Path(os.environ.get("CARGO_TARGET_DIR") or "engine/target")
     program = target / "debug" / "examples" / "posix_conformance"
     top = volume.folder / "suite"
@@ -86,7 +86,7 @@ def test_the_store_passes_the_suite(bench: Bench, volume: Volume) -> None:
 
 
 def test_a_plan_has_the_bytes_of_each_brick(bench: Bench, spread: Volume) -> None:
-    """The targets of a source are the bricks on which the files are."""
+    """The targets of a source are the bricks of its files. Small files belong to the volume."""
     source = spread.folder / "planned"
     make_files(source, size=tree.MIB)
     (source / "small").write_bytes(b"x" * 1000)
@@ -99,13 +99,13 @@ def test_a_plan_has_the_bytes_of_each_brick(bench: Bench, spread: Volume) -> Non
             wanted[spread.target(number)] = f"{count}.0 MiB"
     assert len(wanted) >= 3, wanted
     assert found == wanted
-    # A new file has no brick yet.
+    # The brick of a new file is not known, so its target is the volume.
     found = sums(plan(bench, source, spread.folder / "new").out, "to")
     assert list(found) == [spread.source]
 
 
 def test_other_users_see_the_bricks_too(bench: Bench, spread: Volume) -> None:
-    """Users other than root can read the attribute with the bricks."""
+    """Users other than root can read the attribute that names a file's brick."""
     source = spread.folder / "others"
     make_files(source, size=tree.MIB)
     out = bench.folder / "out"
@@ -119,7 +119,7 @@ def test_other_users_see_the_bricks_too(bench: Bench, spread: Volume) -> None:
 
 
 def test_a_replicated_file_is_on_its_group_of_bricks(bench: Bench, gluster: Gluster) -> None:
-    """All bricks of a group have the same bytes, so the group is one target."""
+    """The bricks of a replica group have the same files. The group is one target."""
     bricks = [gluster.folder / "bricks" / f"pair{number}" for number in range(4)]
     pairs = gluster.volume("pairs", bricks, layout=("replica", "2"))
     make_files(pairs.folder / "in", size=tree.MIB)
@@ -128,14 +128,14 @@ def test_a_replicated_file_is_on_its_group_of_bricks(bench: Bench, gluster: Glus
 
 
 def test_a_sharded_volume_is_one_target(bench: Bench, sharded: Volume) -> None:
-    """A client sees the place of the first block only."""
+    """A client learns only the brick of a file's first block, so the volume is one target."""
     make_files(sharded.folder / "in", count=3, size=2 * SHARD_BYTES)
     found = sums(plan(bench, sharded.folder / "in", bench.folder / "out").out, "from")
     assert found == {sharded.source: "24.0 MiB"}
 
 
 def ends(trace: Path) -> dict[str, float]:
-    """Return the time at which the last object of each file was sent, in seconds."""
+    """Return for each file the time in seconds at which its last object was sent."""
     paths: dict[int, str] = {}
     last: dict[str, float] = {}
     for line in map(json.loads, trace.read_text(encoding="utf-8").splitlines()):
@@ -150,7 +150,7 @@ def ends(trace: Path) -> dict[str, float]:
 @pytest.mark.full
 @pytest.mark.skipif(bool(loop.limits_reason()), reason=loop.limits_reason())
 def test_a_slow_brick_delays_only_its_own_files(bench: Bench, gluster: Gluster) -> None:
-    """The files of the other bricks arrive as early as without the slow brick."""
+    """In the order ``layout``, the files of the other bricks do not wait for the slow brick."""
     bricks = [gluster.folder / "bricks" / f"disk{number}" for number in range(3)]
     with (
         loop.disk(bricks[0], 1 << 30) as slow,
@@ -163,7 +163,7 @@ def test_a_slow_brick_delays_only_its_own_files(bench: Bench, gluster: Gluster) 
         disks = gluster.volume("disks", inner)
         source = disks.folder / "in"
         source.mkdir()
-        # GlusterFS chooses the brick by the name, so write until enough files are on each side.
+        # The name of a file determines its brick: make files until each side has enough.
         kept: dict[bool, list[str]] = {True: [], False: []}
         number = 0
         while len(kept[True]) < SLOW_FILES or len(kept[False]) < FAST_FILES:
@@ -208,7 +208,7 @@ def test_a_slow_brick_delays_only_its_own_files(bench: Bench, gluster: Gluster) 
 
 @pytest.mark.bench
 def test_speed_beside_other_copiers(bench: Bench, spread: Volume) -> None:
-    """Print the times of dray, cp and rsync, in turns."""
+    """Print the rates of dray, cp and rsync. The programs take turns."""
     here = bench.folder / "here"
     make_files(here, count=32, size=16 * tree.MIB)
     there = spread.folder / "speed"

@@ -1,4 +1,4 @@
-"""Copies to and from GlusterFS with killed programs, killed endpoints and killed bricks."""
+"""Copies from and to GlusterFS, while programs, endpoints or bricks are killed."""
 
 from __future__ import annotations
 
@@ -33,30 +33,30 @@ pytestmark = [
     pytest.mark.skipif(bool(reason()), reason=reason()),
 ]
 
-#: A copy with this rate lasts for many seconds, so a kill always finds it running.
+#: Rate in bytes per second at which a copy takes long enough to be killed.
 RATE_BYTES = 4 * tree.MIB
-#: files of a distributed volume, and larger files of a sharded volume
+#: Number and size of the files in a distributed volume, and of those in a sharded volume.
 SPREAD_FILES, SPREAD_BYTES = 16, 3 * tree.MIB + 5
 LARGE_FILES, LARGE_BYTES = 2, 20 * tree.MIB + 5
 KILLS = int(os.environ.get("DRAY_KILLS", "10"))
-#: longest time of a run before its kill
+#: Maximum seconds from the start of a copy to its kill.
 KILL_SECONDS = 2.0
-#: GlusterFS waits for a dead brick, and for its return, for some seconds.
+#: Maximum seconds of a copy. GlusterFS takes some seconds to notice a killed or revived brick.
 PATIENT_SECONDS = 180.0
 CALLS = Policy(seconds=60, tries=60, first_pause=0.1, longest_pause=1.0)
 PATIENT = Retry(tries=60, interval_seconds=1)
-#: bytes that a transfer may send again after each fault: the sync group, and data in transit
+#: Maximum bytes that a transfer sends again after a kill.
 AGAIN_BYTES = 16 * tree.MIB
 
 
 def make_source(top: Path, volume: Volume) -> dict[bytes, tree.Entry]:
-    """Write files for copies to or from a volume; return their description."""
+    """Make files that suit the volume. Return their description."""
     if volume.name == "sharded":
         make_files(top, LARGE_FILES, LARGE_BYTES)
     else:
         make_files(top, SPREAD_FILES, SPREAD_BYTES)
     tree.make_tree(top / "small", 40, seed=3)
-    # GlusterFS changes the time of a file once more, a moment after the last write.
+    # Wait until the times are stable: GlusterFS changes them again after the last write.
     before: dict[bytes, tree.Entry] = {}
     after = tree.describe(top)
     while before != after:
@@ -66,16 +66,16 @@ def make_source(top: Path, volume: Volume) -> dict[bytes, tree.Entry]:
 
 
 def has_times(volume: Volume) -> bool:
-    """Return whether files of a volume have stable times.
+    """Return whether dray can set the times of a volume's files.
 
-    No program can set times on a sharded volume.
+    It cannot on a sharded volume.
     """
     return volume.name != "sharded"
 
 
 @pytest.mark.parametrize("way", ["in", "out"])
 def test_a_killed_copy_resumes(bench: Bench, volume: Volume, way: str) -> None:
-    """A copy into a volume or out of it survives kills, and keeps the durable data."""
+    """A killed copy into or out of a volume resumes from its durable data."""
     here, there = bench.folder / "here", volume.folder / f"killed-{way}"
     source, sink = (here, there) if way == "in" else (there, here)
     wanted = make_source(source, volume)
@@ -87,7 +87,7 @@ def test_a_killed_copy_resumes(bench: Bench, volume: Volume, way: str) -> None:
     report = bench.cp(*words).expect(0).report
     same(wanted, sink, has_times=has_times(volume))
     assert tree.leftovers(sink) == []
-    # A run without times cannot adopt finished files. It keeps the data of unfinished files.
+    # Without correct times, the copy cannot adopt the finished files. It resumes the others.
     least = RATE_BYTES if has_times(volume) else 1
     assert report["bytes_resumed"] + report["bytes_adopted"] >= least, report
     shutil.rmtree(there)
@@ -98,13 +98,13 @@ def test_a_killed_copy_resumes(bench: Bench, volume: Volume, way: str) -> None:
 def test_a_copy_killed_at_many_moments_is_identical(
     bench: Bench, sharded: Volume, way: str
 ) -> None:
-    """The files of a sharded volume are equal to their source after any number of kills."""
+    """After many kills, the copied files are equal to their source."""
     here, there = bench.folder / "here", sharded.folder / f"many-{way}"
     source, sink = (here, there) if way == "in" else (there, here)
     wanted = make_source(source, sharded)
     moments = random.Random(int(os.environ.get("DRAY_SEED", "11")))
     words: list[Word] = ["-r", f"{source}/", sink, "--pool", "16MiB"]
-    # So low that all killed runs together cannot complete the copy.
+    # At this rate, all killed runs together copy at most 0.8 of the large files.
     rate = int(0.8 * LARGE_FILES * LARGE_BYTES / (KILLS * KILL_SECONDS))
     for _ in range(KILLS):
         client = bench.start_cp("--rate", str(rate), *words)
@@ -113,7 +113,7 @@ def test_a_copy_killed_at_many_moments_is_identical(
             assert client.is_running()
             time.sleep(0.005)
         assert client.kill().code == -signal.SIGKILL
-    # Enough time for durable data, so that the last run has something to resume.
+    # Let one more run make some data durable, which the last run can resume.
     client = bench.start_cp("--progress", "json", "--rate", str(rate), *words)
     client.await_durable()
     client.kill()
@@ -125,7 +125,7 @@ def test_a_copy_killed_at_many_moments_is_identical(
 
 
 def finish(bench: Bench, words: list[Word], ended: Ended) -> int:
-    """Repeat a failed copy until it succeeds; return the bytes that these runs have sent."""
+    """Repeat a failed copy until it succeeds. Return the bytes that the repetitions sent."""
     until = time.monotonic() + PATIENT_SECONDS
     sent = 0
     while ended.code != 0:
@@ -140,7 +140,7 @@ def finish(bench: Bench, words: list[Word], ended: Ended) -> int:
 def test_a_copy_completes_after_the_return_of_a_killed_brick(
     bench: Bench, gluster: Gluster, volume: Volume, way: str
 ) -> None:
-    """The running copy, or the same command again, completes the copy with equal files."""
+    """A brick is killed and revived. The running copy, or its repetition, completes the files."""
     here, there = bench.folder / "here", volume.folder / f"brick-{way}"
     source, sink = (here, there) if way == "in" else (there, here)
     wanted = make_source(source, volume)
@@ -164,7 +164,7 @@ def test_a_copy_completes_after_the_return_of_a_killed_brick(
 def test_a_copy_to_a_replicated_volume_continues_without_a_brick(
     bench: Bench, gluster: Gluster
 ) -> None:
-    """If one of three replica bricks dies, the copy continues, and the copied files are correct."""
+    """A copy continues while one of three replica bricks is dead, and its files are correct."""
     bricks = [gluster.folder / "bricks" / f"three{number}" for number in range(3)]
     three = gluster.volume("three", bricks, layout=("replica", "3"))
     here, there = bench.folder / "here", three.folder / "in"
@@ -185,7 +185,7 @@ def test_a_copy_to_a_replicated_volume_continues_without_a_brick(
 
 @pytest.fixture
 def release_program(monkeypatch: pytest.MonkeyPatch, program: Path) -> None:
-    """Make the endpoints run the release program of this tree."""
+    """Make endpoints run the release program."""
     monkeypatch.setenv("DRAY_PROGRAM", str(program))
 
 
@@ -193,7 +193,7 @@ def release_program(monkeypatch: pytest.MonkeyPatch, program: Path) -> None:
 def ends(
     release_program: None, start_endpoint: Callable[..., Endpoint], sharded: Volume
 ) -> Iterator[tuple[Endpoint, Endpoint]]:
-    """Yield an endpoint with a root on a local disk, and one with a root on a sharded volume."""
+    """Yield an endpoint with a root on a local disk, and one with a root on a volume's mount."""
     top = sharded.folder / "root"
     top.mkdir()
     local = start_endpoint("local")
@@ -204,7 +204,7 @@ def ends(
 
 @contextlib.contextmanager
 def moving(source: Endpoint, sink: Endpoint, id: str, rate: int | None) -> Iterator[Copy]:
-    """Submit a transfer of the folder ``id`` between two endpoints. The sink drives it."""
+    """Submit a transfer of the folder ``id``, which the sink drives. Yield its handle."""
     request = Request(
         sources=(),
         destination="",
@@ -229,14 +229,14 @@ def moving(source: Endpoint, sink: Endpoint, id: str, rate: int | None) -> Itera
 
 
 def expect_done(transfer: Transfer) -> None:
-    """Check the state of a transfer that has ended."""
+    """Fail unless the transfer is done."""
     assert transfer.state == "done", f"{transfer.state}: {transfer.error} {transfer.notices}"
 
 
 def test_an_endpoint_on_a_mount_takes_and_gives_transfers(
     bench: Bench, sharded: Volume, ends: tuple[Endpoint, Endpoint]
 ) -> None:
-    """A root on a mount of GlusterFS is the sink of one transfer and the source of another."""
+    """An endpoint with a root on a mount is the sink of one transfer, and the source of another."""
     local, far = ends
     top = sharded.folder / "root"
     for source, sink, source_top, sink_top in (
@@ -256,7 +256,7 @@ def test_an_endpoint_on_a_mount_takes_and_gives_transfers(
 def test_an_endpoint_on_a_mount_is_killed_at_many_moments(
     sharded: Volume, ends: tuple[Endpoint, Endpoint], way: str
 ) -> None:
-    """After each restart of its endpoint, the transfer resumes and uses its durable data."""
+    """The endpoint on the mount is killed and restarted. Its transfer resumes each time."""
     local, far = ends
     top = sharded.folder / "root"
     source, sink = (local, far) if way == "in" else (far, local)
@@ -292,7 +292,7 @@ def test_a_hanging_mount_of_a_tier_does_not_delay_another_tier(
     spread: Volume,
     start_endpoint: Callable[..., Endpoint],
 ) -> None:
-    """The rounds of the other tier continue while the mount of the first tier does not answer."""
+    """The second tier finds new versions while the mount of the first tier does not answer."""
     top = spread.folder / "tier"
     top.mkdir()
     roots = [Root("hangs", {"path": str(top)}), Root("fast"), Root("slow"), Root("other")]
@@ -333,7 +333,7 @@ def test_a_hanging_mount_of_a_tier_does_not_delay_another_tier(
         await_demoted("first", "a")
         await_demoted("second", "a")
         with gluster.stopped_mount(spread):
-            # Several rounds of the first tier, so that its thread waits for the mount.
+            # Wait until the thread of the first tier calls the mount and hangs.
             time.sleep(6.0)
             write(endpoint.root(root="fast"), "b")
             await_demoted("second", "b")

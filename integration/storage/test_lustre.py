@@ -1,7 +1,7 @@
-"""Layouts of Lustre on a file system that is not Lustre: the programs read them from an attribute.
+"""Layouts of Lustre on another file system, where they are in an extended attribute.
 
-No Lustre runs here. The attribute has the bytes of Lustre's published structures, so these tests
-show the way from a layout to the schedule, and not the behaviour of a Lustre client.
+The attribute contains Lustre's published structures. These tests show how dray uses a layout. They
+do not show how a Lustre client behaves.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ pytestmark = [
 
 
 def layout(stripe_bytes: int, osts: list[int]) -> bytes:
-    """Build ``lov_user_md_v1`` (lustre_user.h): magic, pattern, identity, stripes, objects."""
+    """Return a ``lov_user_md_v1`` of Lustre (lustre_user.h) with one stripe on each OST."""
     head = struct.pack("<II16sIHH", 0x0BD10BD0, 1, b"", stripe_bytes, len(osts), 0)
     return head + b"".join(struct.pack("<16sII", b"", 0, index) for index in osts)
 
 
 def striped(path: Path, size: int, osts: list[int], seed: int = 1) -> None:
-    """Write a file with a layout."""
+    """Write a file that is striped over ``osts``."""
     tree.make_file(path, size, seed=seed)
     os.setxattr(path, ATTRIBUTE, layout(STRIPE_BYTES, osts))
 
@@ -103,7 +103,7 @@ def test_new_files_have_the_requested_stripes(bench: Bench) -> None:
 def test_a_copy_has_the_stripes_of_its_source(bench: Bench) -> None:
     source, sink = bench.folder / "source", bench.folder / "sink"
     source.mkdir()
-    # Another attribute, which the copy does not carry as an attribute of a user.
+    # ``--xattrs`` does not copy attributes named ``user.dray.*``, only ``--stripe`` does.
     simulated: list[Word] = ["--lustre-attribute", "user.dray.lov"]
     tree.make_file(source / "large", 3 * tree.MIB, seed=1)
     os.setxattr(source / "large", "user.dray.lov", layout(STRIPE_BYTES, [3, 7, 9]))
@@ -161,7 +161,7 @@ def test_a_server_sets_the_stripes_that_the_client_requests(bench: Bench) -> Non
     bench.cp("--stripe", "source", "--xattrs", "--overwrite", "always", *push).expect(0)
     same_as_source = struct.pack("<II16sIHH", 0x0BD10BD0, 1, b"", STRIPE_BYTES, 3, 0xFFFF)
     assert os.getxattr(sink / "large", "user.dray.lov") == same_as_source
-    # A source sends the stripe layout of a file only if the client requests it (``--stripe``).
+    # The server sends the layout of a file only if the client asks for it with ``--stripe``.
     back = bench.folder / "back"
     pull: list[Word] = ["-r", *simulated, f"dray://{server.address}/in/", back, *bench.peer(server)]
     os.setxattr(sink / "large", "user.dray.lov", layout(STRIPE_BYTES, [3, 7, 9, 11]))

@@ -1,4 +1,4 @@
-"""The placement of objects that dray computes is the placement of the cluster."""
+"""dray and the cluster compute the same OSD for each object."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _program() -> Path:
 
 
 def _names(count: int) -> list[str]:
-    """Names of objects of files, and plain names of many lengths."""
+    """Return names like those of a file's objects, and plain names of many lengths."""
     return [
         f"run{number % 17}/file.{number:016x}" if number % 2 else f"o{number}" + "x" * (number % 60)
         for number in range(count)
@@ -41,7 +41,7 @@ def _names(count: int) -> list[str]:
 def _computed(
     cluster: Cluster, folder: Path, pool: str, names: list[str], namespace: str
 ) -> list[tuple[str, int]]:
-    """Compute group and primary by dray's code."""
+    """Return for each name the placement group and primary OSD that dray computes."""
     answers = {"osd": cluster.mon("osd dump"), "pg": cluster.groups()}
     words: list[str | Path] = [_program(), pool]
     for name, answer in answers.items():
@@ -59,7 +59,7 @@ def _computed(
 def _differences(
     cluster: Cluster, folder: Path, pool: str, names: list[str], namespace: str = ""
 ) -> list[str]:
-    """List the names that dray places elsewhere than the cluster does."""
+    """Describe the names for which dray and the cluster differ."""
     asked = cluster.map(pool, names, namespace)
     ours = _computed(cluster, folder, pool, names, namespace)
     assert len(ours) == len(names)
@@ -94,7 +94,7 @@ def test_pools_of_three_copies_moved_groups_and_splits(ceph: Cluster, tmp_path: 
     before = ceph.map("moving", names)
     assert {len(each["acting"]) for each in before} == {3}
     assert _differences(ceph, tmp_path, "moving", names) == []
-    # The first OSD of most groups changes.
+    # Move the primary of each group away from OSD 0.
     ceph.mon("osd primary-affinity", id=0, weight=0.0)
     _await_same(ceph, tmp_path, names)
     moved = ceph.map("moving", names)
@@ -102,7 +102,7 @@ def test_pools_of_three_copies_moved_groups_and_splits(ceph: Cluster, tmp_path: 
     assert any(moves)
     assert all(each["acting_primary"] != 0 for each in moved)
     ceph.mon("osd primary-affinity", id=0, weight=1.0)
-    # A split: the cluster raises the number of groups in steps.
+    # Split the groups. The cluster raises their number in steps.
     ceph.mon("osd pool set", pool="moving", var="pg_num", val="48")
     until = time.monotonic() + 60
     while _pool(ceph, "moving")["pg_num"] != 48:
@@ -118,7 +118,7 @@ def _pool(cluster: Cluster, name: str) -> dict[str, int]:
 
 
 def _await_same(cluster: Cluster, folder: Path, names: list[str]) -> None:
-    """Wait until the manager knows the places of all groups."""
+    """Wait until dray computes the cluster's placement from the manager's list of groups."""
     until = time.monotonic() + 60
     while found := _differences(cluster, folder, "moving", names):
         assert time.monotonic() < until, found[:5]

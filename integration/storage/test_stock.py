@@ -39,7 +39,7 @@ LAYOUTS = {
 
 @pytest.fixture(scope="module")
 def xrootd(ceph: Cluster, shared: Path) -> Iterator[XrdCeph]:
-    """Yield a stock server for the pool of this module."""
+    """Yield a stock XRootD server that serves the pool ``POOL``."""
     if reason := xrdceph.find_missing():
         pytest.skip(reason)
     ceph.make_pool(POOL)
@@ -80,7 +80,7 @@ def test_stock_programs_read_what_dray_wrote(
     objects = [name for name in ceph.names(POOL) if name.startswith(top)]
     many = [name for name in objects if name.startswith(f"{top}/many.")]
     assert len(many) == (10 if layout == "plain" else 20), many
-    # Nothing but the objects of the files is visible to stock programs.
+    # Stock programs see no objects except those of the files.
     assert {name.rpartition(".")[0] for name in objects} == {f"{top}/{name}" for name in SIZES}
 
 
@@ -89,7 +89,7 @@ def test_dray_reads_what_stock_programs_wrote(
     bench: Bench, ceph: Cluster, xrootd: XrdCeph, writer: str
 ) -> None:
     source, back = bench.folder / "source", bench.folder / "back"
-    # Neither program writes an object with all attributes for an empty file.
+    # Leave out the empty file: neither program writes an object with all its attributes.
     sizes = {name: size for name, size in SIZES.items() if size}
     _make(source, sizes)
     top = f"/stock/{writer}"

@@ -1,4 +1,4 @@
-"""The store of Ceph pools on a real cluster: conformance, memory errors, replacement, resume."""
+"""The Ceph store on a real cluster: conformance, memory errors, replacement, resume, plans."""
 
 from __future__ import annotations
 
@@ -23,13 +23,11 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server]
 
 MIB = 1 << 20
-#: Case that is left out, because it takes too long: it makes 100 000 files one after another, with
-#: several operations for each file.
+#: A conformance case that takes too long: it makes 100 000 files one after another.
 LEFT_OUT = "100 000 entries are listed as they are found"
-#: Layout with three objects of two units in each object set, so that small files have several
-#: objects.
+#: A layout in which a small file has several objects: objects of 128 KiB, three in turn.
 STRIPED = "?stripe_count=3&stripe_unit=65536&object_size=131072"
-#: Cases that take long with valgrind. Other cases make the same calls of the library.
+#: Conformance cases that are slow with valgrind. The other cases make the same library calls.
 SLOW = [
     "a reader sees the old or the new file",
     "mode and time are kept as declared",
@@ -69,7 +67,7 @@ def _copy(ceph: Cluster, *words: str | Path) -> None:
 
 
 def _striped(ceph: Cluster, pool: str, name: str, to: Path) -> bytes:
-    """Read a file by libradosstriper."""
+    """Return the content of a file, as libradosstriper reads it."""
     to.unlink(missing_ok=True)
     ended = _run(ceph, "rados", "-p", pool, "--striper", "get", name, to)
     assert ended.returncode == 0, ended.stderr
@@ -83,14 +81,14 @@ def _bytes(path: Path, size: int, seed: int) -> Path:
 
 @pytest.fixture(scope="module")
 def pool(ceph: Cluster) -> str:
-    """Make a pool."""
+    """Make the pool of this module, and return its name."""
     ceph.make_pool("store")
     return "store"
 
 
 @pytest.mark.parametrize("layout", ["", STRIPED], ids=["plain", "striped"])
 def test_the_store_passes_the_suite(ceph: Cluster, pool: str, layout: str) -> None:
-    """Every case passes with the capabilities that the store declares."""
+    """The store passes all conformance cases, except the one that is left out."""
     url = f"rados://{pool}@suite//{'striped' if layout else 'plain'}{layout}"
     ended = _run(ceph, _built("examples/rados_conformance"), url, LEFT_OUT)
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -99,7 +97,7 @@ def test_the_store_passes_the_suite(ceph: Cluster, pool: str, layout: str) -> No
 
 
 def test_valgrind_finds_nothing_in_the_bindings(ceph: Cluster, pool: str) -> None:
-    """The calls of librados use only memory that is alive, and free what they get."""
+    """The calls of librados access only valid memory, and free it correctly."""
     if shutil.which("valgrind") is None:
         pytest.fail("valgrind is missing: run `make setup`", pytrace=False)
     valgrind = ["valgrind", "--undef-value-errors=no", "--error-exitcode=99", "-q"]
@@ -112,7 +110,7 @@ def test_valgrind_finds_nothing_in_the_bindings(ceph: Cluster, pool: str) -> Non
 def test_each_kind_of_file_replaces_each_other_kind(
     ceph: Cluster, pool: str, tmp_path: Path
 ) -> None:
-    """After each replacement the new file is complete, and no object of the old file is left."""
+    """After each replacement, the new file is complete and no object of the old one remains."""
     sizes = {"one object": 3 * MIB, "three": 9 * MIB, "none": 0, "two": 8 * MIB}
     files = [_bytes(tmp_path / name, size, size) for name, size in sizes.items()]
     order = [0, 1, 0, 3, 1, 2, 3, 2, 1, 1, 0]
@@ -129,7 +127,7 @@ def test_each_kind_of_file_replaces_each_other_kind(
 
 
 def test_a_killed_copy_is_invisible_and_resumes(ceph: Cluster, pool: str, tmp_path: Path) -> None:
-    """After kill -9, no program finds the file. The next run sends only what was not durable."""
+    """After SIGKILL, no program finds the file. The next run resumes from the durable data."""
     file = _bytes(tmp_path / "big", 96 * MIB, 7)
     url = f"rados://{pool}//killed/big"
     environment = {**os.environ, "CEPH_CONF": str(ceph.configuration)}
@@ -141,7 +139,7 @@ def test_a_killed_copy_is_invisible_and_resumes(ceph: Cluster, pool: str, tmp_pa
     while not any(name.startswith("l/killed/") for name in ceph.names(pool, ".dray")):
         assert time.monotonic() < until, "no log"
         time.sleep(0.1)
-    # Two sync groups of objects are durable then.
+    # Let the copy make some objects durable.
     time.sleep(4)
     running.send_signal(signal.SIGKILL)
     running.wait()
@@ -158,7 +156,7 @@ def test_a_killed_copy_is_invisible_and_resumes(ceph: Cluster, pool: str, tmp_pa
 def test_a_missing_library_is_named_with_its_package(
     ceph: Cluster, pool: str, tmp_path: Path
 ) -> None:
-    """Without librados the program works, and one message says what to install."""
+    """Without librados, the message names the package to install."""
     words: list[str | Path] = [_program(), "cp", f"rados://{pool}//x", tmp_path / "x"]
     ended = _run(ceph, *words, DRAY_LIBRADOS="/nonexistent/librados.so.2")
     assert ended.returncode != 0
@@ -166,7 +164,7 @@ def test_a_missing_library_is_named_with_its_package(
 
 
 def test_a_plan_shows_the_osd_of_each_object(ceph: Cluster, pool: str, tmp_path: Path) -> None:
-    """``dray plan --layout`` shows the OSDs of both ends, and creates nothing in the pool."""
+    """``dray plan --layout`` shows an OSD for each range, and creates nothing in the pool."""
     source = _bytes(tmp_path / "file", 16 * MIB, 1)
     url = f"rados://{pool}@plan//made/later/"
 
@@ -186,7 +184,7 @@ def test_a_plan_shows_the_osd_of_each_object(ceph: Cluster, pool: str, tmp_path:
     assert listed.stdout == "", listed.stdout
     _copy(ceph, source, f"{url}file")
     assert plan(source, f"{url}file")[-1]["files_adopt"] == 1
-    # The objects of the file are where the plan of its reading says.
+    # A plan to read the file names OSDs of the cluster too.
     lines = plan(f"{url}file", tmp_path / "back")
     assert set(targets(lines, "source_target")) <= {f"osd.{number}" for number in range(3)} | {
         f"osd{number}" for number in range(3)

@@ -1,4 +1,4 @@
-"""Partial data that nobody resumes, in a pool of a Ceph cluster: found by its age, and removed."""
+"""A sweep removes abandoned partial data from a pool of a Ceph cluster, by its age."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DAY = 24 * 3600
 
 
 def begin(sites: Sites, name: str) -> Process:
-    """Start a slow copy into the pool; return when data of several objects is durable."""
+    """Start a slow copy into the pool. Return when 10 MiB are durable."""
     source = make_file(sites.pool.folder / name, SIZE, 5)
     url = sites.pool.url.replace("?", f"/{name}?")
     copy = sites.cp("--progress", "json", "--rate", str(RATE), source, url)
@@ -40,7 +40,7 @@ def begin(sites: Sites, name: str) -> Process:
 
 
 def sweep(sites: Sites, *words: str) -> dict[str, Any]:
-    """Sweep the pool; return the sum."""
+    """Sweep the pool, and return the final report."""
     whole: list[Word] = [sites.near.program, "log", "sweep", "--json", sites.pool.url, *words]
     name = f"sweep-{time.monotonic_ns()}"
     out = Process(whole, sites.pool.folder, name).wait().expect(0).out
@@ -49,7 +49,7 @@ def sweep(sites: Sites, *words: str) -> dict[str, Any]:
 
 
 def test_an_abandoned_upload_is_removed_by_its_age(sites: Sites) -> None:
-    """Log, lease, partial file and all its objects are removed. Other files stay."""
+    """A sweep removes the log, the lease and the partial file with its objects. It keeps others."""
     pool = sites.pool
     kept = make_file(pool.folder / "kept", 9 * MIB, 1)
     sites.cp(kept, pool.url.replace("?", "/kept?")).wait().expect(0)
@@ -76,7 +76,7 @@ def test_an_abandoned_upload_is_removed_by_its_age(sites: Sites) -> None:
 
 
 def test_a_resumed_transfer_is_not_swept(sites: Sites) -> None:
-    """Old data that a transfer has continued is young again."""
+    """If a second run has continued old partial data, a sweep keeps the data."""
     begin(sites, "f").kill()
     sites.pool.age(2 * DAY)
     begin(sites, "f").kill()
@@ -89,7 +89,7 @@ def test_a_resumed_transfer_is_not_swept(sites: Sites) -> None:
 
 
 def test_objects_without_a_first_object_are_removed_by_their_age(sites: Sites) -> None:
-    """Objects that another program's deletion has left are removed, but only those of dray."""
+    """A deletion by another program leaves objects of a file. A sweep removes those of dray."""
     pool, cluster = sites.pool, sites.pool.cluster
     source = make_file(pool.folder / "f", 5 * OBJECT, 1)
     for name in ("f", "d/f"):
@@ -97,7 +97,7 @@ def test_objects_without_a_first_object_are_removed_by_their_age(sites: Sites) -
     pool.write("theirs", source)
     for name in ("f", "d/f", "theirs"):
         cluster.remove(pool.name, f"{TOP}/{name}.{0:016x}", SPACE)
-    # Write the claim object of a writer that died before it made its partial file.
+    # A writer that dies before it makes its partial file leaves a claim object like this one.
     cluster.write(pool.name, f"c{TOP}/claimed", "", STATE)
     assert sweep(sites, "--older-than", "1d")["removed"] == 0
     pool.age(2 * DAY)
@@ -105,8 +105,7 @@ def test_objects_without_a_first_object_are_removed_by_their_age(sites: Sites) -
     assert (found["removed"], found["failed"]) == (2, 0), found
     assert found["bytes"] >= 8 * OBJECT, found
     assert pool.objects("f.") == pool.objects("d/f.") == []
-    # A sweep keeps objects of another program, even without their first object. For example, a
-    # sparse disk image has no first object.
+    # A sweep keeps objects of other programs without a first object: they may be a sparse file.
     assert len(pool.objects("theirs.")) == 4
     assert pool.leftovers() == []
 
@@ -123,7 +122,7 @@ def test_a_sweep_of_a_missing_folder_makes_none(sites: Sites) -> None:
 
 @pytest.mark.full
 def test_the_janitor_of_an_endpoint_removes_an_abandoned_upload(sites: Sites) -> None:
-    """The janitor sweeps a root in a pool a minute after the start, and audits the removal."""
+    """The janitor sweeps a pool about a minute after the endpoint's start, and logs the removal."""
     pool = sites.pool
     begin(sites, "f").kill()
     pool.age(3 * DAY)
