@@ -1,4 +1,4 @@
-"""A web server of one file that misbehaves as a test demands, on the loopback."""
+"""A web server with one file. It answers correctly, except where a test changes an answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MODIFIED = "Sun, 06 Nov 1994 08:49:37 GMT"
 
 @dataclass
 class Reply:
-    """The answer to one request. A test can change the answer before the server sends it."""
+    """The answer to one request."""
 
     status: int
     headers: dict[str, str]
@@ -41,10 +41,10 @@ class Asked:
 
 
 class WebServer:
-    """Serves ``content`` or a range of it at every path. ``change`` can alter each answer."""
+    """Serve ``content`` at every path. ``change`` may alter each answer before it is sent."""
 
     def __init__(self, content: bytes, change: Callable[[Asked, Reply], None]) -> None:
-        """Listen; stop at the end of the ``with`` block."""
+        """Bind a port of the loopback address."""
         self.content = content
         self.asked: list[Asked] = []
         self._change = change
@@ -78,15 +78,15 @@ class WebServer:
 
     @property
     def url(self) -> str:
-        """URL of the server."""
+        """The URL of the server."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def gets(self) -> list[Asked]:
-        """Return the GET requests."""
+        """Return the GET requests so far."""
         return [each for each in self.asked if each.method == "GET"]
 
     def __enter__(self) -> Self:
-        """Serve."""
+        """Start to serve."""
         self._thread.start()
         return self
 
@@ -96,7 +96,7 @@ class WebServer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop."""
+        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
 

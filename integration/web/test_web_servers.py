@@ -1,4 +1,4 @@
-"""``dray cp`` from web servers that misbehave, are busy, or use what HTTP allows (RFC 9110)."""
+"""``dray cp`` from web servers that are wrong or busy, or use rare features of HTTP (RFC 9110)."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(240)]
 
 MIB = 1 << 20
-#: Content with more than one object, so that a copy needs several requests.
+#: Content of several objects, so that a copy needs several requests.
 CONTENT = random.Random(1).randbytes(3 * MIB + 5)
 
 
 def usual(asked: Asked, reply: Reply) -> None:
-    """Change nothing."""
+    """Leave the answer as it is."""
 
 
 def copy(
     server: WebServer, to: Path, path: str = "/f", **env: str
 ) -> subprocess.CompletedProcess[str]:
-    """Copy the file in objects of 1 MiB."""
+    """Copy a file of the server in objects of 1 MiB."""
     words = ["cp", "--object-size", "1MiB", f"{server.url}{path}", str(to)]
     return dray(*words, seconds=180.0, **env)
 
 
 def expect_whole(server: WebServer, to: Path, path: str = "/f", **env: str) -> None:
-    """Copy the file; all of it must arrive."""
+    """Copy a file of the server, and check its content."""
     ended = copy(server, to, path, **env)
     assert ended.returncode == 0, ended.stderr
     assert to.read_bytes() == server.content
 
 
 def expect_refused(server: WebServer, to: Path, *whys: str) -> None:
-    """Try to copy the file: it gets no name, and the message gives the reason."""
+    """Check that a copy fails with one of the messages ``whys``, and leaves no file."""
     ended = copy(server, to)
     output = ended.stdout + ended.stderr
     assert ended.returncode != 0, output
@@ -62,7 +62,7 @@ def expect_refused(server: WebServer, to: Path, *whys: str) -> None:
 
 
 def opens(asked: Asked) -> bool:
-    """Return true if the file's state is requested, and not its checksum."""
+    """Return whether a request asks for the size and time of the file."""
     return asked.method == "HEAD" and "want-digest" not in asked.headers
 
 
@@ -74,7 +74,7 @@ def opens(asked: Asked) -> bool:
 def test_a_busy_server_is_retried_after_its_retry_after(
     tmp_path: Path, status: int, is_date: bool
 ) -> None:
-    """``Retry-After`` in seconds, or as a time by the server's own clock, which is years behind."""
+    """``Retry-After`` has seconds, or a time by the server's clock, which is years behind."""
     busy: list[float] = []
 
     def change(asked: Asked, reply: Reply) -> None:
@@ -86,8 +86,7 @@ def test_a_busy_server_is_retried_after_its_retry_after(
 
     with WebServer(CONTENT, change) as server:
         expect_whole(server, tmp_path / "f")
-        # All readers pause from the last busy answer on; requests that were sent before it arrive a
-        # moment later.
+        # All readers wait after the last busy answer. Two requests may have been under way then.
         since = [each.at - busy[-1] for each in server.gets() if each.at > busy[-1]]
         later = [seconds for seconds in since if seconds > 0.2]
         assert len(since) - len(later) <= 2
@@ -96,7 +95,7 @@ def test_a_busy_server_is_retried_after_its_retry_after(
 
 
 def test_a_busy_server_without_retry_after_is_retried_less_often(tmp_path: Path) -> None:
-    """Without ``Retry-After`` the pauses double; in the end the copy fails as busy."""
+    """The pauses double. After some retries, the copy fails as busy."""
 
     def change(asked: Asked, reply: Reply) -> None:
         if opens(asked):
@@ -112,7 +111,7 @@ def test_a_busy_server_without_retry_after_is_retried_less_often(tmp_path: Path)
 
 
 def test_a_busy_server_that_asks_for_hours_ends_the_copy(tmp_path: Path) -> None:
-    """The message contains the time that the server asks for."""
+    """The copy fails immediately. The message contains the requested time."""
 
     def change(asked: Asked, reply: Reply) -> None:
         reply.status, reply.body = 503, b""
@@ -128,7 +127,7 @@ def test_a_busy_server_that_asks_for_hours_ends_the_copy(tmp_path: Path) -> None
 
 
 def other(asked: Asked, content: bytes) -> bytes:
-    """Return the same range of another version of the file."""
+    """Return the requested range of another version of the file."""
     first, last = (int(each) for each in asked.headers["range"].removeprefix("bytes=").split("-"))
     return bytes(byte ^ 1 for byte in content[first : last + 1])
 
@@ -146,7 +145,7 @@ def other(asked: Asked, content: bytes) -> bytes:
 def test_versions_with_different_validators_are_not_mixed(
     tmp_path: Path, name: str, before: str, after: str
 ) -> None:
-    """The file is replaced between two ranges; size and the other validators stay."""
+    """During the copy, the file is replaced by one of the same size. One validator changes."""
 
     def change(asked: Asked, reply: Reply) -> None:
         reply.headers[name] = before
@@ -158,7 +157,7 @@ def test_versions_with_different_validators_are_not_mixed(
         to = tmp_path / "f"
         ended = copy(server, to)
         output = ended.stdout + ended.stderr
-        # The copy may succeed if it reads the other version completely.
+        # A copy that read only the new version is complete.
         if ended.returncode == 0:
             assert to.read_bytes() == bytes(byte ^ 1 for byte in CONTENT)
         else:
@@ -167,7 +166,7 @@ def test_versions_with_different_validators_are_not_mixed(
 
 
 def test_the_same_weak_tag_is_no_error(tmp_path: Path) -> None:
-    """A tag that becomes weak stays the same, as behind a proxy that encodes other answers."""
+    """A weak and a strong tag with the same text are the same version."""
 
     def change(asked: Asked, reply: Reply) -> None:
         reply.headers["ETag"] = 'W/"1"' if asked.number % 2 else '"1"'
@@ -178,7 +177,7 @@ def test_the_same_weak_tag_is_no_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("tag", "sent"), [('"1"', '"1"'), ('W/"1"', None)])
 def test_only_a_strong_tag_is_a_condition(tmp_path: Path, tag: str, sent: str | None) -> None:
-    """``If-Match`` never matches a weak tag, so none is sent (RFC 9110, section 13.1.1)."""
+    """dray sends no ``If-Match`` with a weak tag, which never matches (RFC 9110, 13.1.1)."""
 
     def change(asked: Asked, reply: Reply) -> None:
         del asked
@@ -194,7 +193,7 @@ def test_only_a_strong_tag_is_a_condition(tmp_path: Path, tag: str, sent: str | 
     ["Sun, 06 Nov 1994 08:49:37 GMT", "Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994"],
 )
 def test_each_of_the_three_dates_is_read(tmp_path: Path, text: str) -> None:
-    """The copy gets the time (RFC 9110, section 5.6.7)."""
+    """The copied file gets the server's time, in each format of RFC 9110, section 5.6.7."""
 
     def change(asked: Asked, reply: Reply) -> None:
         del asked
@@ -210,7 +209,7 @@ def test_each_of_the_three_dates_is_read(tmp_path: Path, text: str) -> None:
 
 
 def test_unencoded_content_is_requested(tmp_path: Path) -> None:
-    """``Accept-Encoding: identity`` goes with every request."""
+    """Each request contains ``Accept-Encoding: identity``."""
     with WebServer(CONTENT, usual) as server:
         expect_whole(server, tmp_path / "f")
         assert {each.headers.get("accept-encoding") for each in server.asked} == {"identity"}
@@ -218,7 +217,7 @@ def test_unencoded_content_is_requested(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("coding", ["gzip", "x-gzip", "br"])
 def test_coded_content_is_never_kept_as_the_file(tmp_path: Path, coding: str) -> None:
-    """A server that encodes anyway is refused, for a small file and a large one."""
+    """dray refuses encoded content, although the server ignores ``Accept-Encoding``."""
     for content in (b"abc" * 100, CONTENT):
         coded = gzip.compress(content, mtime=0)
 
@@ -234,7 +233,7 @@ def test_coded_content_is_never_kept_as_the_file(tmp_path: Path, coding: str) ->
 
 
 def test_unrequested_ranges_are_refused(tmp_path: Path) -> None:
-    """Another range, none, another total, several parts: all are refused."""
+    """dray refuses an answer with a wrong range, without a range, or with several parts."""
     size = len(CONTENT)
     cases: list[tuple[str, Change]] = []
 
@@ -279,7 +278,7 @@ def test_unrequested_ranges_are_refused(tmp_path: Path) -> None:
 
 
 def test_bytes_beyond_the_range_are_refused(tmp_path: Path) -> None:
-    """The answer declares half of the requested range, and contains more than that."""
+    """An answer has more bytes than its ``Content-Range``. The copy ignores these bytes."""
 
     def change(asked: Asked, reply: Reply) -> None:
         if reply.status == 206 and len(reply.body) > 1:
@@ -294,14 +293,14 @@ def test_bytes_beyond_the_range_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("more", [b"", b"more"])
 def test_a_whole_answer_must_have_the_announced_size(tmp_path: Path, more: bytes) -> None:
-    """A small file is answered with 200; it may have grown meanwhile."""
+    """A small file is answered with status 200. With ``more``, the file has grown."""
     content = CONTENT[:1000]
 
     def change(asked: Asked, reply: Reply) -> None:
         if asked.method == "GET":
             reply.status, reply.body = 200, content + more
             reply.headers["Content-Range"] = ""
-            # Only the end of the connection marks its length.
+            # Without Content-Length, the close of the connection ends the answer.
             reply.headers["Content-Length"] = ""
             reply.headers["Connection"] = "close"
 
@@ -318,7 +317,7 @@ def test_a_whole_answer_must_have_the_announced_size(tmp_path: Path, more: bytes
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize("location", ["/g", "g", "../d/g", "//HOST/g", "http://HOST/g"])
 def test_redirects_of_every_kind_are_followed(tmp_path: Path, status: int, location: str) -> None:
-    """Locations may be absolute or relative (RFC 9110, section 10.2.2)."""
+    """A location may be absolute or relative (RFC 9110, section 10.2.2)."""
 
     def change(asked: Asked, reply: Reply) -> None:
         if asked.path == "/d/f":
@@ -331,7 +330,7 @@ def test_redirects_of_every_kind_are_followed(tmp_path: Path, status: int, locat
 
 
 def test_redirect_loops_end(tmp_path: Path) -> None:
-    """The copy fails after eleven redirects in a row."""
+    """The copy fails at the eleventh redirect of a request."""
 
     def change(asked: Asked, reply: Reply) -> None:
         reply.status, reply.body = 302, b""
@@ -342,7 +341,7 @@ def test_redirect_loops_end(tmp_path: Path) -> None:
 
 
 def test_a_token_goes_to_no_other_server(tmp_path: Path) -> None:
-    """Another port is another server."""
+    """A redirect to another port does not get the token."""
     with WebServer(CONTENT, usual) as there:
 
         def change(asked: Asked, reply: Reply) -> None:
@@ -361,7 +360,7 @@ def test_a_token_goes_to_no_other_server(tmp_path: Path) -> None:
 
 
 def test_a_busy_server_behind_a_redirect_is_waited_for(tmp_path: Path) -> None:
-    """The client pauses only requests to that server. Busy answers do not count as redirects."""
+    """The target of a redirect is busy for a while. A busy answer does not count as a redirect."""
 
     def change(asked: Asked, reply: Reply) -> None:
         if asked.path == "/f":
@@ -376,7 +375,7 @@ def test_a_busy_server_behind_a_redirect_is_waited_for(tmp_path: Path) -> None:
 
 
 def test_a_date_of_the_future_is_waited_for(tmp_path: Path) -> None:
-    """``Retry-After`` as a time, without ``Date``: by the clock of this host."""
+    """``Retry-After`` is a time, and ``Date`` is missing. dray then uses the clock of this host."""
     begun = time.time()
     busy: list[Asked] = []
 
@@ -397,7 +396,7 @@ def test_a_date_of_the_future_is_waited_for(tmp_path: Path) -> None:
 
 
 def test_a_killed_copy_of_several_urls_resumes(tmp_path: Path) -> None:
-    """The same command has the same transfer id: it requests only the objects that are missing."""
+    """The repeated command has the same transfer id. It requests only the missing objects."""
     content = random.Random(2).randbytes(8 * MIB)
     is_slow = threading.Event()
     may_end = threading.Event()
@@ -416,7 +415,7 @@ def test_a_killed_copy_of_several_urls_resumes(tmp_path: Path) -> None:
         is_slow.set()
         may_end.set()
         before = len(server.gets())
-        # 16 objects in all, of which at least 6 were durable.
+        # Of the 16 objects, the first copy made at least 6 durable.
         ended = Process([shipped_program(), *words], tmp_path, "second").wait(120).expect(0)
         assert (to / "a").read_bytes() == (to / "b").read_bytes() == content
         assert len(server.gets()) - before <= 10, ended.words

@@ -1,7 +1,7 @@
-"""Decode dray's frames by docs/design/wire-protocol.md alone: no code is shared with the engine.
+"""Decode dray's frames by docs/design/wire-protocol.md, without code of the engine.
 
-``python integration/wire/decoder.py FILE...`` prints each captured file as JSON: a preamble, or a
-frame (with the payload of a BLOCK). Numbers in comments are sections of that page.
+``python integration/wire/decoder.py FILE...`` prints the frames in each captured file as JSON. A
+number such as 7.3 in a comment is a section of wire-protocol.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Fields = dict[str, Any]
 
 
 class FrameError(ValueError):
-    """Bytes that the specification forbids."""
+    """The bytes violate the specification."""
 
 
 def _crc_table() -> list[int]:
@@ -59,7 +59,7 @@ def adler32(data: bytes) -> int:
 
 
 def escape(data: bytes) -> str:
-    """Write bytes of a name as text (12)."""
+    """Return the bytes of a name as text (12)."""
     out = []
     for character in data.decode("utf-8", "surrogateescape"):
         code = ord(character)
@@ -75,7 +75,7 @@ def escape(data: bytes) -> str:
 
 
 class Reader:
-    """A cursor over a body that never reads past its end."""
+    """Read the values in a body one after another. A read past the end is a :class:`FrameError`."""
 
     def __init__(self, body: bytes) -> None:
         """Start at the first byte of ``body``."""
@@ -84,71 +84,71 @@ class Reader:
 
     @property
     def left(self) -> int:
-        """Number of bytes not read yet."""
+        """The number of bytes that are not read yet."""
         return len(self.body) - self.at
 
     def take(self, count: int) -> bytes:
-        """Take ``count`` bytes."""
+        """Take the next ``count`` bytes."""
         if count > self.left:
             raise FrameError(f"{count} bytes wanted, {self.left} left")
         self.at += count
         return self.body[self.at - count : self.at]
 
     def integer(self, size: int, *, signed: bool = False, least: int | None = None) -> int:
-        """Take a little-endian integer of ``size`` bytes."""
+        """Take a little-endian integer of ``size`` bytes that is at least ``least``."""
         value = int.from_bytes(self.take(size), "little", signed=signed)
         if least is not None and value < least:
             raise FrameError(f"{value} is below {least}")
         return value
 
     def u32(self) -> int:
-        """Take four bytes."""
+        """Take an unsigned integer of four bytes."""
         return self.integer(4)
 
     def u64(self) -> int:
-        """Take eight bytes."""
+        """Take an unsigned integer of eight bytes."""
         return self.integer(8)
 
     def flag(self) -> bool:
-        """Take a 0 or a 1."""
+        """Take a byte that must be 0 or 1."""
         value = self.integer(1)
         if value > 1:
             raise FrameError(f"{value} is not a flag")
         return value == 1
 
     def word(self, words: dict[int, str]) -> str:
-        """Take an enumeration's number and return its word."""
+        """Take a byte, and return its word in ``words``."""
         value = self.integer(1)
         if value not in words:
             raise FrameError(f"{value} is not one of {words}")
         return words[value]
 
     def data(self, most: int) -> bytes:
-        """Take length-prefixed bytes."""
+        """Take a length of at most ``most``, and that many bytes."""
         length = self.u32()
         if length > most:
             raise FrameError(f"{length} bytes, at most {most}")
         return self.take(length)
 
     def text(self, most: int) -> str:
-        """Take length-prefixed UTF-8."""
+        """Take a length of at most ``most``, and that many bytes of UTF-8."""
         try:
             return self.data(most).decode()
         except UnicodeDecodeError as error:
             raise FrameError("not UTF-8") from error
 
     def option(self, value: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever value gives
-        """Take a flag and, if it is set, a value."""
+        """Take a flag. If it is 1, take a value too; otherwise return None."""
         return value() if self.flag() else None
 
     def items(self, item: Callable[[], Any], least: int, most: int = 2**32) -> list[Any]:
-        """Take a counted list of items of at least ``least`` bytes each."""
+        """Take a count, and that many items. An item has at least ``least`` bytes."""
         count = self.u32()
         if count > most or count * least > self.left:
             raise FrameError(f"{count} items claimed, {self.left} bytes left")
         return [item() for _ in range(count)]
 
-    # 4.1 to 4.9
+    # Sections 4.1 to 4.9.
 
     def name(self) -> str:
         """Take a name."""
@@ -297,7 +297,7 @@ class Reader:
         return None if algorithm == "none" else f"{algorithm}:{self.u32():08x}"
 
 
-# 6, in the order of the page
+# Section 6, in the order of the specification.
 
 
 def _hello(reader: Reader) -> Fields:
@@ -336,7 +336,7 @@ def _connect(reader: Reader) -> Fields:
 
 
 def _connect_extension(reader: Reader) -> Fields:
-    """Read the additional fields of an EXTENDED frame after those of :func:`_connect`."""
+    """Read the fields that follow those of :func:`_connect` in an EXTENDED frame."""
     resume = reader.word({0: "verify", 1: "trust"})
     return {"resume": resume, "stripes": (reader.text(64) or None) if reader.left else None}
 
@@ -511,7 +511,7 @@ HELLO, CONNECT, CHALLENGE, JOIN, BLOCK = 0x01, 0x02, 0x40, 0x41, 0x42
 
 
 def decode_preamble(data: bytes) -> Fields:
-    """Decode the first eight bytes of a connection (2.1)."""
+    """Decode a preamble, the first eight bytes of a connection (2.1)."""
     if len(data) != 8 or data[:4] != b"DRAY" or data[6:] != b"\0\0":
         raise FrameError(f"{data!r} is not a preamble")
     reader = Reader(data[4:6])
@@ -523,9 +523,9 @@ def decode_preamble(data: bytes) -> Fields:
 
 
 def decode_frame(data: bytes, body_bytes_max: int = 1 << 20) -> tuple[Fields, bytes]:
-    """Decode the first frame of ``data`` (3); return it and the remaining bytes.
+    """Decode the first frame of ``data`` (3). Return the frame and the remaining bytes.
 
-    :param body_bytes_max: the limit in force, in bytes.
+    :param body_bytes_max: maximum length of a body in bytes.
     :raises FrameError: for any violation of the specification.
     """
     prefix = Reader(data[:PREFIX_BYTES])
@@ -536,7 +536,7 @@ def decode_frame(data: bytes, body_bytes_max: int = 1 << 20) -> tuple[Fields, by
     known = CONTROL.get(number) or DATA.get(number)
     if reserved != 0 or (known is None and not is_ignorable):
         raise FrameError(f"type {number:#04x}, reserved bytes {reserved:#06x}")
-    # 9: another bound applies before both HELLOs were read.
+    # Section 9: a HELLO has its own maximum.
     most = min(body_bytes_max, HELLO_BYTES_MAX) if number == HELLO else body_bytes_max
     if length > most:
         raise FrameError(f"a body of {length} bytes, at most {most}")
@@ -563,7 +563,7 @@ def decode_frame(data: bytes, body_bytes_max: int = 1 << 20) -> tuple[Fields, by
 
 
 def _payload(segments: list[Fields], rest: Reader) -> bytes:
-    """Take the payload of a block, and compare it with the checksums in the block head (7.3)."""
+    """Take the payload of a block, and check it by the checksums of its segments (7.3)."""
     parts = []
     for segment in segments:
         if segment["kind"] == "hole":
@@ -577,7 +577,7 @@ def _payload(segments: list[Fields], rest: Reader) -> bytes:
 
 
 def decode_stream(data: bytes, *, body_bytes_max: int = 1 << 20) -> list[Fields]:
-    """Decode the preamble, if any, and all frames of one direction of a connection."""
+    """Decode all frames of one direction of a connection, and its preamble if it has one."""
     frames = []
     if data.startswith(b"DRAY"):
         frames.append(decode_preamble(data[:8]))
@@ -589,7 +589,7 @@ def decode_stream(data: bytes, *, body_bytes_max: int = 1 << 20) -> list[Fields]
 
 
 def main() -> int:
-    """Print the frames of the named files, one JSON object a line."""
+    """Print the frames in the named files, one JSON object per line."""
     for name in sys.argv[1:]:
         for frame in decode_stream(Path(name).read_bytes()):
             sys.stdout.write(json.dumps(frame, ensure_ascii=False) + "\n")

@@ -1,4 +1,4 @@
-"""The dialling end of a session in a hundred lines, written from the document alone."""
+"""A peer that dials a listener, written from docs/design/wire-protocol.md alone."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Peer", "connect", "data_of", "decoder", "frame_of", "hello"]
 
-# Frames that may come at any time, and that the scripted peer ignores.
+# Types of frames that may arrive at any time. The peer ignores them.
 PASSED_OVER = {"CREDIT", "PONG", "PROFILE", "STREAMS", "STRIPES", "unknown"}
 
 
 def load() -> ModuleType:
-    """Import the decoder by its path."""
+    """Import the decoder by its path, because this folder is no package."""
     spec = importlib.util.spec_from_file_location(
         "captured_wire_decoder", Path(__file__).parent / "decoder.py"
     )
@@ -36,7 +36,7 @@ decoder = load()
 
 
 def data_of(data: bytes) -> bytes:
-    """Write length-prefixed bytes (4)."""
+    """Write bytes after their length (4)."""
     return struct.pack("<I", len(data)) + data
 
 
@@ -60,7 +60,7 @@ def hello(token: bytes) -> bytes:
 
 
 def connect(role: int, *paths: bytes, transfer: bytes = b"from-the-document:1") -> bytes:
-    """Write CONNECT (6): paths, everything below them, usual options."""
+    """Write CONNECT (6): the paths with everything below them, and default options."""
     selection = struct.pack("<BIIBBBB", 1, 0, 0, 0, 0, 0, 0)
     options = struct.pack("<BBBQBBBB", 1, 1, 0, 1 << 20, 0, 0, 0, 0)
     return frame_of(
@@ -76,10 +76,10 @@ def connect(role: int, *paths: bytes, transfer: bytes = b"from-the-document:1") 
 
 
 class Peer:
-    """A dialling end's control connection."""
+    """The control connection of a peer that dials."""
 
     def __init__(self, address: str, certificate: Path | None = None) -> None:
-        """Dial: preamble, TLS; present a certificate with the key in the same file."""
+        """Dial with TLS. ``certificate`` is a file with a client certificate and its key."""
         host, _, port = address.rpartition(":")
         plain = socket.create_connection((host, int(port)), timeout=20)
         plain.sendall(b"DRAY\x01\x00\x00\x00")
@@ -93,7 +93,7 @@ class Peer:
         assert self.tls.version() == "TLSv1.3"
 
     def take(self, count: int) -> bytes:
-        """Take this many bytes."""
+        """Read exactly ``count`` bytes."""
         taken = b""
         while len(taken) < count:
             piece = self.tls.recv(count - len(taken))
@@ -102,7 +102,7 @@ class Peer:
         return taken
 
     def next(self) -> dict[str, Any]:
-        """Take the next frame other than PING."""
+        """Read the next frame that is not ignored, and answer each PING."""
         while True:
             prefix = self.take(decoder.PREFIX_BYTES)
             whole = prefix + self.take(struct.unpack_from("<I", prefix)[0])
@@ -114,7 +114,7 @@ class Peer:
                 return dict(frame)
 
     def expect(self, kind: str) -> dict[str, Any]:
-        """Take the next frame, which must have this type; return its fields."""
+        """Read the next frame, which must have the type ``kind``. Return its fields."""
         frame = self.next()
         assert frame["type"] == kind, frame
         return dict(frame["fields"] or {})

@@ -1,7 +1,7 @@
-"""Frames of real sessions, read by the decoder that was written from the document alone.
+"""The decoder, which was written from the specification alone, reads frames of real sessions.
 
-Data frames are captured on the clear channel, between two processes. Control is always inside TLS,
-so there the test itself is the other end: a peer of a hundred lines, from the document alone.
+Data frames are captured between two processes without TLS. The control connection always uses TLS,
+so for its frames the test itself is one end (``peer.py``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 
 def frames(data: bytes) -> list[dict[str, Any]]:
-    """Decode everything; no byte may remain."""
+    """Decode all frames. Fail if a byte remains."""
     found = []
     while data:
         frame, data = decoder.decode_frame(data)
@@ -76,7 +76,7 @@ def test_captured_streams_hold_what_was_sent(bench: Bench, push: bool) -> None:
             assert payload == b""
     assert sum(map(len, sent.values())) - holes == ended.report["bytes_sent"]
     assert holes >= 3 * tree.MIB
-    # Reassembled, these are the files; only control maps them to names.
+    # Join the segments of each file. Their names are unknown: only control frames contain names.
     files: dict[int, dict[int, bytes]] = {}
     for (file_number, offset), data in sent.items():
         files.setdefault(file_number, {})[offset] = data
@@ -87,7 +87,7 @@ def test_captured_streams_hold_what_was_sent(bench: Bench, push: bool) -> None:
 
 @pytest.fixture
 def token(bench: Bench) -> bytes:
-    """Return the token of the servers of this test."""
+    """Return the token that ``bench.serve`` accepts."""
     return bench.token.read_bytes().strip()
 
 
@@ -167,7 +167,7 @@ def test_refusals_can_be_read(bench: Bench, token: bytes, path: bytes) -> None:
 
 
 def evil(name: bytes, kind: bytes = b"\x02") -> bytes:
-    """Write NEW_FILES with one entry whose name no manifest may hold."""
+    """Write NEW_FILES with one entry that has this forbidden name."""
     body = struct.pack("<QB", 0, 0) + data_of(name) + kind
     if kind == b"\x04":
         body += data_of(b"/etc")
@@ -213,8 +213,8 @@ def test_hostile_peer_with_the_token_ends_only_its_own_session(
         ending = f"{type(error).__name__}: {error}"
     print(f"\n{hostile}: {answers} {ending}")
     errors = [frame["fields"]["error"] for frame in answers if frame["type"] == "GO_AWAY"]
-    # The page says SHOULD: the last error may be lost at the close, but a wrong one may not be
-    # sent.
+    # By the specification, the server SHOULD send an error before it closes, so none may arrive.
+    # An error that arrives must have the right kind.
     assert all(error["kind"] in {20, 21} for error in errors), errors
     assert len(errors) <= 1
     ended = bench.cp("-r", source, f"dray://{server.address}/", *bench.peer(server)).expect(0)

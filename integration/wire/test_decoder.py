@@ -1,4 +1,4 @@
-"""The decoder written from the specification reads the engine's frames, and no others."""
+"""The decoder, which was written from the specification alone, reads the engine's frames."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAGE = HERE.parents[1] / "docs" / "design" / "wire-protocol.md"
 
 
 def _load(name: str) -> Any:  # noqa: ANN401 - a module
-    # Test folders are no packages, and pytest imports by file.
+    # Import by path, because this folder is no package.
     spec = importlib.util.spec_from_file_location(f"dray_wire_{name}", HERE / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -57,7 +57,7 @@ def test_golden_frames_match_their_json(path: Path) -> None:
 def test_a_flipped_bit_is_refused(path: Path) -> None:
     data = path.read_bytes()
     expected = decoder.decode_stream(data)
-    # Only every seventh bit of long frames: pure Python sums slowly.
+    # In a long frame, flip only every seventh bit: checksums are slow in pure Python.
     for bit in range(0, len(data) * 8, 1 if len(data) < 100 else 7):
         flipped = bytearray(data)
         flipped[bit // 8] ^= 1 << bit % 8
@@ -65,7 +65,7 @@ def test_a_flipped_bit_is_refused(path: Path) -> None:
             found = decoder.decode_stream(bytes(flipped))
         except decoder.FrameError:
             continue
-        # A preamble has no checksum: a changed one is another preamble, and detected as such.
+        # A preamble has no checksum. With a flipped bit, it decodes to another preamble.
         assert path.stem.startswith("preamble"), f"bit {bit}"
         assert found != expected, f"bit {bit}"
 
