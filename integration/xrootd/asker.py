@@ -1,8 +1,7 @@
-"""Queries an XRootD server about an open file, through dray's library over XrdCl.
+"""Query an XRootD server about an open file, through dray's library over XrdCl.
 
-As a program, ``asker.py LIBRARY URL QUESTION`` opens the file, sends the query, and prints the
-answer as JSON. XrdCl's threads stay in the process that has loaded it, so this is a separate
-process.
+``asker.py LIBRARY URL QUESTION`` opens the file, sends the query, and prints the answer as JSON.
+Each query runs in a separate process, because a process cannot end the threads of XrdCl.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ SECONDS = 60
 
 
 class Failure(ctypes.Structure):
-    """``struct dray_xrdcl_error``."""
+    """``struct dray_xrdcl_error`` of the library."""
 
     _fields_ = (("kind", ctypes.c_int32), ("words", ctypes.c_char * 1020))
 
 
 def ask(library: Path, url: str, question: str, env: dict[str, str]) -> dict[str, Any]:
-    """Open a file and query its server. Return ``answer``, or ``error`` and the failed step.
+    """Run this module as a program. Return ``answer``, or ``error`` and the step that ``failed``.
 
-    :param env: variables of the client, for the address of the server and for timeouts.
+    :param env: environment variables for XrdCl, for example timeouts.
     """
     words: list[str | Path] = [sys.executable, Path(__file__), library, url, question]
     ended = subprocess.run(
@@ -63,5 +62,5 @@ def main(library: str, url: str, question: str) -> dict[str, str]:
 if __name__ == "__main__":
     sys.stdout.write(json.dumps(main(*sys.argv[1:])))
     sys.stdout.flush()
-    # XrdCl's threads are not awaited.
+    # End without waiting for the threads of XrdCl.
     os._exit(0)

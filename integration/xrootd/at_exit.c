@@ -1,4 +1,4 @@
-/* Preloaded into a program, it says whether that program's exit handlers ran. */
+/* A preloaded library that prints a line when the exit handlers of the program run. */
 #include <unistd.h>
 
 static const char words[] = "exit handlers ran\n";

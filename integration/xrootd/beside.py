@@ -1,4 +1,4 @@
-"""``dray serve`` beside a source's server, and the settings of a destination for it."""
+"""A ``dray serve`` that exports the same folder as an XRootD server."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def serve(scene: Scene, root: Path, program: Path, listen: str = f"{HERE}:0") -> Server:
-    """Start dray on a folder. All servers of a scene have the same key and accept the same token.
+    """Start ``dray serve``. All such servers of a scene have the same key and token.
 
-    :param root: folder that the XRootD server on the same host exports.
+    :param root: the folder that the XRootD server exports.
     """
     own, token = scene.folder / "dray", token_of(scene)
     if not own.exists():
@@ -34,9 +34,9 @@ def serve(scene: Scene, root: Path, program: Path, listen: str = f"{HERE}:0") ->
 
 
 def settings(scene: Scene, server: Server, source: str) -> list[str]:
-    """Return the lines of a destination's settings that name a dray server.
+    """Return configuration lines of a destination, which name the ``dray serve`` of a source.
 
-    :param source: the XRootD server that exports the same folder, as ``host:port``.
+    :param source: address of the XRootD server with the same folder, as ``host:port``.
     """
     said = {
         "servers": [source],
@@ -48,5 +48,5 @@ def settings(scene: Scene, server: Server, source: str) -> list[str]:
 
 
 def token_of(scene: Scene) -> Path:
-    """Return the file with its token."""
+    """Return the path of the file with the token of ``dray serve``."""
     return scene.folder / "token"

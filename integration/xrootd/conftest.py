@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def shared() -> Iterator[Path]:
-    """Make the shared part of all servers: the library that keeps them on the loopback."""
+    """Yield a folder with the library that makes servers listen on the loopback only."""
     # Do not use pytest's folder, because other users cannot enter it.
     folder = Path(tempfile.mkdtemp(prefix="dray-test-", dir=os.environ.get("DRAY_TEST_DIR")))
     folder.chmod(0o755)
@@ -32,7 +32,7 @@ def shared() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def programs(shared: Path) -> Path:
-    """Copy dray's program and its library to a folder that a server's user may use."""
+    """Return a folder with dray's TPC program and its library, which the servers' user may read."""
     folder = shared / "programs"
     copy_programs(folder, [PROGRAM, SHIM])
     return folder
@@ -40,7 +40,7 @@ def programs(shared: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def plugins(shared: Path) -> Path:
-    """Copy the HTTP plug-in and its program to a folder that a server's user may use."""
+    """Return a folder with the HTTP plug-in and its program, which the servers' user may read."""
     folder = shared / "http"
     copy_programs(folder, [PROGRAM, PLUGIN])
     return folder
@@ -48,7 +48,7 @@ def plugins(shared: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def certificates(shared: Path) -> Path:
-    """Make an authority and a server's certificate."""
+    """Make an authority, and a server certificate that it has signed. Return their folder."""
     folder = shared / "certificates"
     folder.mkdir()
     make_certificates(folder)
@@ -57,7 +57,7 @@ def certificates(shared: Path) -> Path:
 
 @pytest.fixture
 def ours(folder: Path, program: Path) -> Path:
-    """Copy the program to a folder that an ordinary user may use."""
+    """Return a copy of the program ``dray`` that an ordinary user may run."""
     copied = folder / "dray"
     shutil.copy(program, copied)
     copied.chmod(0o755)
@@ -66,7 +66,7 @@ def ours(folder: Path, program: Path) -> Path:
 
 @pytest.fixture
 def bare(folder: Path, shared: Path, request: pytest.FixtureRequest) -> Iterator[Scene]:
-    """Yield a folder for servers without dray; logs are kept when the test fails."""
+    """Yield a scene without dray's programs. If the test fails, keep the logs."""
     give(folder)
     scene = Scene(folder, shared / "loopback.so", shared / "programs")
     yield scene
@@ -81,6 +81,6 @@ def bare(folder: Path, shared: Path, request: pytest.FixtureRequest) -> Iterator
 
 @pytest.fixture
 def scene(bare: Scene, programs: Path) -> Scene:
-    """Yield a folder for servers whose third-party copies dray does."""
+    """Yield a scene in which dray's program makes the third-party copies."""
     assert bare.programs == programs
     return bare

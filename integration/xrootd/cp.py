@@ -1,4 +1,4 @@
-"""``dray cp``, run as an ordinary user beside real servers."""
+"""``dray cp`` as an ordinary user, with real XRootD servers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def begin(scene: Scene, program: Path, *words: Word, env: dict[str, str] | None = None) -> Process:
-    """Begin ``dray cp``."""
+    """Start ``dray cp``."""
     return scene.begin(
         program, "cp", "--json", *words, env={"DRAY_XRDCL": str(find(SHIM)), **(env or {})}
     )
 
 
 def cp(scene: Scene, program: Path, *words: Word, env: dict[str, str] | None = None) -> Ended:
-    """Run ``dray cp``."""
+    """Run ``dray cp`` until it ends."""
     return begin(scene, program, *words, env=env).wait(120)

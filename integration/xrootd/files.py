@@ -1,4 +1,4 @@
-"""Files on a server's disk, and dray's reports of its copies."""
+"""Files of XRootD servers, and dray's reports of its copies in the servers' logs."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
 
     from integration.xrootd.servers import Scene, Xrootd
 
-#: Size in bytes of a log with its header and the start of a file. A larger log has durable data.
+#: Maximum bytes of a log that records no durable data yet.
 LOG_BEGINS = 512
-#: File name of the wrapper of a server's storage (``make build-xrootd``). The configuration names
-#: it without the number.
+#: File name of dray's wrapper of a server's storage. A server's configuration names it without the
+#: number.
 WRAPPER = "libDrayXrdOss-5.so"
-#: Pattern of dray's report of each copy in the server's log.
+#: Line in a server's log with which dray reports a copy.
 SAID = re.compile(r"dray copy \d+ sent=(\d+) resumed=(\d+) durable=(\d+)")
 
 
 def copies(server: Xrootd) -> list[tuple[int, int]]:
-    """Read from a server's log the sent and the durable bytes of each ended copy."""
+    """Return the sent and the resumed bytes of each copy that a server's log reports."""
     return [(int(sent), int(safe)) for sent, safe, _ in SAID.findall(server.said())]
 
 
 def pair(scene: Scene, *config: str) -> tuple[Xrootd, Xrootd]:
-    """Start a stock source and a destination whose copies dray does, with this ``config``."""
+    """Start a stock source, and a destination whose third-party copies dray makes."""
     source = scene.server("source", tpc="pgm /usr/bin/xrdcp --server")
     return source, scene.server("sink", tpc=configured(scene, *config))
 
 
 def hide(scene: Scene) -> str:
-    """Return the line of a server's configuration that hides its placeholders."""
+    """Return the configuration line that loads dray's wrapper, which hides placeholders."""
     if not (scene.folder / WRAPPER).exists():
         shutil.copy(find(WRAPPER), scene.folder / WRAPPER)
         (scene.folder / WRAPPER).chmod(0o755)
@@ -47,13 +47,13 @@ def hide(scene: Scene) -> str:
 
 
 def hiding(scene: Scene, *config: str, options: str = "", lines: Sequence[str] = ()) -> Xrootd:
-    """Start a destination with the wrapper, whose copies dray does with this ``config``."""
+    """Start a destination with dray's wrapper, whose third-party copies dray makes."""
     tpc = options + configured(scene, *config)
     return scene.server("sink", tpc=tpc, lines=[hide(scene), *lines])
 
 
 def configured(scene: Scene, *lines: str) -> str:
-    """Return the arguments of ``ofs.tpc`` for copies by dray with this configuration."""
+    """Return the arguments of ``ofs.tpc`` with which dray makes the copies. Write its settings."""
     path = scene.folder / "tpc.toml"
     path.write_text("\n".join([*lines, ""]), encoding="utf-8")
     path.chmod(0o644)
@@ -61,7 +61,7 @@ def configured(scene: Scene, *lines: str) -> str:
 
 
 def make(server: Xrootd, path: str, size: int, seed: int = 1) -> Path:
-    """Make a file of a server."""
+    """Make a file of ``size`` bytes in the data folder of a server."""
     at = server.path(path)
     for folder in reversed(at.relative_to(server.data).parents[:-1]):
         (server.data / folder).mkdir(exist_ok=True)
@@ -72,7 +72,7 @@ def make(server: Xrootd, path: str, size: int, seed: int = 1) -> Path:
 
 
 def set_checksum(path: Path, value: int) -> None:
-    """Write the attribute with a file's adler32, as the server would."""
+    """Set the attribute in which XRootD stores the adler32 of a file."""
     state = path.stat()
     seconds = int(state.st_mtime)
     fields = (b"adler32", seconds, 0, 0, 0, 4, struct.pack(">I", value))
@@ -80,7 +80,7 @@ def set_checksum(path: Path, value: int) -> None:
 
 
 def await_safe(sink: Xrootd, size: int, seconds: float = 60) -> None:
-    """Wait until partial files have ``size`` bytes on the storage, and a log has a record."""
+    """Wait until partial files have ``size`` bytes on the disk, and a log records durable data."""
     until = time.monotonic() + seconds
     while True:
         parts = list(sink.data.glob(".dray-*.part"))

@@ -1,4 +1,4 @@
-"""Certificates for XRootD's gsi: RSA, an authority's folder by hashes, a proxy."""
+"""Certificates for XRootD's security protocol gsi."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def _openssl(*words: str | Path) -> str:
 
 @dataclass
 class Grid:
-    """An authority, and a host and a person (with a proxy) that it has certified."""
+    """An authority, and certificates that it has signed for a host and a person."""
 
-    #: Folder of trusted authorities.
+    #: Folder with the certificate of the authority, named by its hash.
     trusted: Path
     host: Path
     host_key: Path
@@ -51,23 +51,23 @@ class Grid:
 
     @property
     def env(self) -> dict[str, str]:
-        """Variables with which servers and clients trust the authority."""
+        """Environment variables with which servers and clients trust the authority."""
         return {"X509_CERT_DIR": str(self.trusted), "XrdSecPROTOCOL": "gsi"}
 
     @property
     def person(self) -> dict[str, str]:
-        """Additional variables of the person's client."""
+        """Environment variables of a client that acts for the person, with the person's proxy."""
         return {**self.env, "X509_USER_PROXY": str(self.proxy), "XrdSecGSIDELEGPROXY": "2"}
 
     def lines(self) -> list[str]:
-        """Return the lines of a server's configuration."""
+        """Return the configuration lines with which a server requires gsi."""
         asked = f"-certdir:{self.trusted} -cert:{self.host} -key:{self.host_key}"
         asked += " -crl:0 -gmapopt:nomap -dlgpxy:request -exppxy:=creds"
         return ["xrootd.seclib libXrdSec.so", f"sec.protocol gsi {asked}"]
 
 
 def make(scene: Scene) -> Grid:
-    """Make all of it; about two seconds."""
+    """Make the authority and all certificates. This takes about two seconds."""
     folder = scene.folder / "grid"
     folder.mkdir()
     give(folder)

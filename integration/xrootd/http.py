@@ -1,4 +1,4 @@
-"""Web servers on the loopback: XRootD's own HTTP, and nginx."""
+"""Web servers on the loopback: XRootD with HTTP, and nginx."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def http_lines(port: int) -> list[str]:
-    """Return the lines of a server's configuration that enable HTTP.
+    """Return the configuration lines that enable HTTP on an XRootD server.
 
-    :param port: port of HTTP. 0 means the port of the server itself.
+    :param port: port for HTTP. 0: the port of the server itself.
     """
     return [
         f"xrd.protocol http{f':{port}' if port else ''} libXrdHttp.so",
@@ -34,7 +34,7 @@ def http_lines(port: int) -> list[str]:
 
 
 def make_certificates(folder: Path) -> None:
-    """Make an authority and a server's certificate for the loopback, as the grid lays them out."""
+    """Make an authority in ``authorities``, and a certificate for a server on the loopback."""
     authorities = folder / "authorities"
     authorities.mkdir()
     authority, key = folder / "ca.pem", folder / "ca.key"
@@ -68,7 +68,7 @@ def _openssl(*words: Word) -> str:
 
 @dataclass
 class Copying:
-    """An XRootD server whose HTTP third-party copies dray does."""
+    """An XRootD server whose HTTP third-party copies dray makes. ``port`` is that of HTTP."""
 
     server: Xrootd
     port: int
@@ -76,12 +76,12 @@ class Copying:
 
     @property
     def url(self) -> str:
-        """URL of the server without TLS."""
+        """The HTTP URL of the server."""
         return f"http://{HERE}:{self.port}"
 
     @property
     def secure_url(self) -> str:
-        """URL of the server with TLS."""
+        """The HTTPS URL of the server."""
         return f"https://localhost:{self.port}"
 
     @property
@@ -102,12 +102,12 @@ def copying(
     own_port: bool = True,
     tpc: str | None = None,
 ) -> Copying:
-    """Start an XRootD server with the plug-in.
+    """Start an XRootD server with dray's HTTP plug-in.
 
-    :param lines: more lines of the server's configuration.
-    :param settings: more lines of the plug-in's settings.
-    :param own_port: true if HTTP has its own port instead of the port of the server.
-    :param tpc: arguments of ``ofs.tpc`` for ``root://`` copies. None means no such copies.
+    :param lines: additional lines of the server's configuration.
+    :param settings: additional lines of the plug-in's configuration.
+    :param own_port: whether HTTP has a separate port.
+    :param tpc: arguments of ``ofs.tpc`` for copies between ``root://`` URLs. None disables them.
     """
     port = free_port() if own_port else 0
     own = scene.folder / f"{name}.cf"
@@ -116,7 +116,7 @@ def copying(
         name,
         tpc=tpc,
         lines=[
-            # The cmsd process of a cluster reads the same file, but must ignore these lines.
+            # A cmsd reads the same configuration, and must ignore the lines up to `fi`.
             "if exec xrootd",
             *http_lines(port),
             f"xrd.tls {certificates}/host.pem {certificates}/host.key",
@@ -132,7 +132,7 @@ def copying(
 
 
 def await_port(port: int, process: Process) -> None:
-    """Wait until a process listens."""
+    """Wait until a process listens on the port."""
     until = time.monotonic() + READY_SECONDS
     while True:
         with socket.socket() as probe:
@@ -143,21 +143,21 @@ def await_port(port: int, process: Process) -> None:
         time.sleep(POLL_SECONDS)
 
 
-#: File name of the plug-in (``make build-xrootd``). The configuration names it without the number.
+#: File name of dray's HTTP plug-in. A server's configuration names it without the number.
 PLUGIN = "libDrayXrdHttpTPC-5.so"
 
 
 @dataclass
 class Web:
-    """A server and the folder of its files."""
+    """A web server, and the folder with its files."""
 
     url: str
     data: Path
-    #: Log file of nginx with one line for each request. None for a server without such a log.
+    #: Log of nginx, with one line for each request. None: the server has no such log.
     asked: Path | None = None
 
     def requests(self) -> list[str]:
-        """Return the requests so far."""
+        """Return the logged requests."""
         return self.asked.read_text(encoding="utf-8").splitlines() if self.asked else []
 
 
@@ -169,9 +169,9 @@ def xrootd(scene: Scene, name: str = "web") -> tuple[Web, Xrootd]:
 
 
 def nginx(scene: Scene, name: str = "nginx", places: Sequence[str] = ()) -> Web:
-    """Start nginx with its own folder.
+    """Start nginx with a new folder.
 
-    :param places: ``location`` blocks of its configuration.
+    :param places: additional ``location`` blocks of the configuration.
     """
     port = free_port()
     state = scene.folder / name

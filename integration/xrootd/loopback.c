@@ -1,5 +1,5 @@
-/* Keeps a server of the tests on the loopback: preloaded, it turns a bind to all addresses of the host
- * into one to 127.0.0.1. XRootD has no such setting of its own. */
+/* A preloaded library: if a server binds all addresses of the host, it binds only 127.0.0.1. XRootD
+ * has no such setting. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <netinet/in.h>

@@ -1,6 +1,6 @@
-// A name mapping (`oss.namelib`), so that names in a server's storage differ from the names of clients.
-// With `suffix`, each name ends in .kept. With `folders`, each file lies in a folder that is named
-// after the first letter of the file.
+// A name mapping (`oss.namelib`): the names in a server's storage differ from the names of clients.
+// With `suffix`, each stored name ends with .kept. With `folders`, each file is in a subfolder that
+// is named after the first letter of the file.
 
 #include <XrdOuc/XrdOucName2Name.hh>
 #include <XrdVersion.hh>

@@ -1,7 +1,7 @@
-"""A third-party copy that is interrupted at random moments, repeatedly, and resumes each time.
+"""A third-party copy that is interrupted at random moments, and resumes each time.
 
-The test relies on no report of the copy before its end: ``dray log`` reads the durable data from
-its log, the source's server counts the sent bytes, and the name is watched all the time.
+Before its end, the test uses no report of the copy. ``dray log`` reads the durable data. The source
+server counts the sent bytes. A thread observes the file name at the destination.
 """
 
 from __future__ import annotations
@@ -25,42 +25,42 @@ if TYPE_CHECKING:
     from integration.xrootd.servers import Scene, Xrootd
 
 FULL = os.environ.get("DRAY_FULL") == "1"
-#: Number of moments of each kind of kill.
+#: Number of kills of each kind of victim.
 MOMENTS = int(os.environ.get("DRAY_KILLS") or (10 if FULL else 1))
 SEED = int(os.environ.get("DRAY_SEED", "1106"))
 VICTIMS = ("program", "client", "sink", "source")
-#: True if all ways are tested, and not only two.
+#: Whether all kinds of copies are tested, and not only two.
 EVERY_WAY = MOMENTS > 1
 SIZE = 4 * GIB if FULL else GIB if EVERY_WAY else 160 * MIB
-#: Rate in bytes per second, so low that the test finds a copy running.
+#: Rate of a copy in bytes per second, so low that the test finds the copy running.
 RATE = (512 if FULL else 64) * MIB
 POOL_BYTES = 32 * MIB
 SYNC_GROUP_BYTES = 64 * MIB
-#: Overhead of frames, answers and queries, as a fraction of the data.
+#: Maximum bytes of frames, answers and queries, as a fraction of the file.
 OVERHEAD = 0.02
-#: Fraction of attempts that are interrupted soon after their start, at about the time at which data
-#: starts to move. The other attempts are interrupted after some more data was written.
+#: Fraction of the runs that are interrupted at most ``EARLY_SECONDS`` after their start. The other
+#: runs are interrupted after they have written a random number of bytes.
 EARLY = 0.25
 EARLY_SECONDS = 0.6
-#: Upper limit in bytes for the answer of a server to the query :meth:`Xrootd.sent`.
+#: Maximum bytes of a server's answer to the query of :meth:`Xrootd.sent`.
 ANSWER_BYTES = 16 << 10
 EMPTY = Content(0, hashlib.sha256().digest())
-#: Settings of the copies.
+#: Configuration of dray's program for the copies.
 CONFIG = (f"rate = {RATE}", f"pool_bytes = {POOL_BYTES}")
 
 
 def plans() -> list[tuple[str, ...]]:
-    """Return the victims in turn: in full one kind after the other, else each once."""
+    """Return the sequences of victims. With ``FULL``, each has one kind of victim."""
     return [(victim,) * MOMENTS for victim in VICTIMS] if FULL else [VICTIMS * MOMENTS]
 
 
 def content(path: Path) -> Content:
-    """Return the content of a file."""
+    """Return the size and hash of a file."""
     return Content(path.stat().st_size, hash_file(path))
 
 
 def written(job: int) -> int:
-    """Return how many bytes the copy process has written, or -1 if the process has ended."""
+    """Return how many bytes the process ``job`` has written, or -1 if it has ended."""
     try:
         with open(f"/proc/{job}/io", encoding="ascii") as file:
             return int(file.read().split("wchar:")[1].split()[0])
@@ -69,7 +69,7 @@ def written(job: int) -> int:
 
 
 def await_end(job: int, seconds: float = 30) -> int:
-    """Wait until the killed or abandoned copy process ``job`` has ended; return its bytes."""
+    """Wait until the copy process ``job`` has ended. Return how many bytes it has written."""
     until = time.monotonic() + seconds
     most = 0
     while os.path.exists(f"/proc/{job}"):
@@ -81,38 +81,37 @@ def await_end(job: int, seconds: float = 30) -> int:
 
 @dataclass
 class Chain:
-    """A copy of ``made`` to a name at ``sink``, which is killed and started again several times."""
+    """A copy of the file ``made`` to ``sink``, which is killed and restarted several times."""
 
-    #: Name of the case, which seeds its moments.
+    #: Name of the test case. It seeds the random moments.
     about: str
     scene: Scene
-    #: Path of the program ``dray``, which reads logs.
+    #: Path of the program ``dray``, for ``dray log``.
     dray: Path
     source: Xrootd
     sink: Xrootd
     made: Path
-    #: Function that starts the same copy each time. With ``True``, the copy replaces the existing
-    #: file.
+    #: Starts the copy. The argument tells whether the copy must replace an existing file.
     begin: Callable[[bool], Process]
-    #: Function that returns whether a client has received a success.
+    #: Returns whether an ended client has reported success.
     is_good: Callable[[Ended], bool]
-    #: Permitted contents under the name, in addition to the whole file.
+    #: Contents that the destination file may have, in addition to those of ``made``.
     allowed: set[Content]
     name: str = "a"
-    #: True if a killed source is restarted immediately. Use false if a client may open the source
-    #: more than once, because such a client would not fail.
+    #: Whether to restart a killed source before the client ends. False for a client that would open
+    #: the source again, and so would not fail.
     is_back_at_once: bool = True
-    #: Actions so far, for the test's output.
+    #: Descriptions of the kills so far.
     done: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Seed the random moments of the kills, and print the seed."""
+        """Seed the random moments, and print the seed."""
         self.size = self.made.stat().st_size
         self.chance = random.Random(f"{SEED} {self.about}")
         print(f"\n{self.about}: seed {SEED} (DRAY_SEED replays it)")
 
     def safe(self, *, verify: bool = False) -> int:
-        """Return how many bytes of the copy are durable according to the log."""
+        """Return how many bytes are durable according to the log. ``verify`` also reads them."""
         words = ["verify" if verify else "show", "--json", self.sink.data]
         ended = self.scene.run(self.dray, "log", *words).expect(0)
         files = [file for log in ended.report["logs"] for file in log["files"]]
@@ -120,17 +119,16 @@ class Chain:
         return int(files[0]["bytes_safe"]) if files else 0
 
     def sent(self) -> int:
-        """Return how many bytes the source has sent on connections that have ended."""
+        """Return how many bytes the source has sent, once it sends nothing but this answer."""
         before, now = 0, self.source.sent()
-        # The sent bytes include the answers to these queries. So wait until the count has grown by
-        # no more than one answer.
+        # The answers to these queries count too: wait until the count grows by at most one answer.
         while now - before > ANSWER_BYTES:
             time.sleep(0.05)
             before, now = now, self.source.sent()
         return now
 
     def _await_moment(self, client: Process, job: int, safe: int, left: int) -> str:
-        """Wait for a random moment of an attempt that has just started, or until it ends."""
+        """Wait for a random moment, or for the end of the client. Describe the moment."""
         if self.chance.random() < EARLY:
             seconds = self.chance.uniform(0, EARLY_SECONDS)
             time.sleep(seconds)
@@ -144,10 +142,10 @@ class Chain:
         return f"when it had written {more / MIB:.0f} MiB"
 
     def break_off(self, victim: str, left: int) -> bool:
-        """Start the copy, and kill the victim at a random moment.
+        """Start the copy, and kill ``victim`` at a random moment.
 
-        :param left: number of kills that follow this kill.
-        :returns: false if the copy was complete before the moment of the kill.
+        :param left: number of kills that will follow.
+        :returns: false if the copy was complete before the kill.
         """
         safe, sent = self.safe(), self.sent()
         began = time.monotonic()
@@ -175,10 +173,10 @@ class Chain:
             self.source.start()
         came = max(came, await_end(job))
         if self.is_good(ended) or self._is_whole():
-            # The last bytes had arrived before.
+            # The file was complete before the kill.
             return False
-        # A killed server cannot report its sent bytes. The program's written bytes are less by no
-        # more than its buffers.
+        # A killed source does not report its sent bytes. The copy process has written at most
+        # ``POOL_BYTES`` less.
         sent = came if victim == "source" else self.sent() - sent
         more = self.safe(verify=not FULL) - safe
         assert sent > 0 or more <= POOL_BYTES, "sent bytes are not counted"
@@ -194,7 +192,7 @@ class Chain:
         return True
 
     def _is_taken(self) -> bool:
-        """Return whether the server's empty file has the name, which only --force replaces."""
+        """Return whether the destination has the server's empty file: --force replaces it."""
         path = self.sink.path(self.name)
         return path.exists() and path.stat().st_size == 0
 
@@ -203,9 +201,9 @@ class Chain:
         return path.exists() and path.stat().st_size == self.size
 
     def run(self, victims: tuple[str, ...]) -> bool:
-        """Interrupt the copy by each kill, then let it finish.
+        """Kill each of the victims in turn, then let the copy complete.
 
-        False if a kill came too late, after the whole file had got its name.
+        Return false if the copy was complete before one of the kills.
         """
         wanted = content(self.made)
         allowed = {os.fsencode(self.name): {wanted, *self.allowed}}
@@ -221,7 +219,7 @@ class Chain:
         return is_in_time
 
     def _finish(self) -> None:
-        """Start the copy a last time. It must succeed, and send only the missing data."""
+        """Start the copy again. It must succeed, and send only bytes that are not durable."""
         safe, sent = self.safe(), self.sent()
         ended = self.begin(self._is_taken()).wait(600)
         assert self.is_good(ended), ended.out + ended.words

@@ -1,4 +1,4 @@
-"""Real XRootD servers on the loopback, started as an ordinary user, and their stock clients."""
+"""Real XRootD servers on the loopback, and stock clients. All run as an ordinary user."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ if TYPE_CHECKING:
     from integration.harness.program import Word
 
 HERE = "127.0.0.1"
-#: An ordinary user of every host, because XRootD's server refuses to run as root.
+#: User of servers and clients, because XRootD refuses to run as root.
 USER = "nobody"
 READY_SECONDS = 30.0
 POLL_SECONDS = 0.02
-#: Variables with which a client without a server gives up after seconds, and not after four times
-#: 120 seconds.
+#: Environment variables that shorten XrdCl's timeouts. By default, a client without a server gives
+#: up only after 480 seconds.
 PATIENCE = {
     "XRD_CONNECTIONRETRY": "1",
     "XRD_CONNECTIONWINDOW": "5",
     "XRD_STREAMTIMEOUT": "30",
     "XRD_REQUESTTIMEOUT": "120",
 }
-#: Program and library that ``make build-xrootd`` builds.
+#: File names of dray's TPC program and library (``make build-xrootd``).
 PROGRAM = "dray-xrootd-tpc"
 SHIM = "libdray-xrdcl.so"
 
 
 def built() -> Path:
-    """Return the folder of the release programs, which ``make build-xrootd`` fills."""
+    """Return the folder in which ``make build-xrootd`` builds."""
     return Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "engine" / "target") / "release"
 
 
 def find(name: str) -> Path:
-    """Find a file that was built for XRootD.
+    """Return the path of a file that ``make build-xrootd`` has built.
 
-    :raises FileNotFoundError: if it was not built.
+    :raises FileNotFoundError: if the file is missing.
     """
     path = built() / name
     if not path.exists():
@@ -58,14 +58,14 @@ def find(name: str) -> Path:
 
 
 def exported(name: str) -> set[str]:
-    """List the exported names of a library of dray."""
+    """Return the symbols that a library of dray exports."""
     words: list[Word] = ["nm", "-D", "--defined-only", find(name)]
     ended = subprocess.run(words, check=True, capture_output=True, text=True, timeout=60)
     return {line.split()[-1] for line in ended.stdout.splitlines()}
 
 
 def compile_loopback(folder: Path) -> Path:
-    """Compile the library that keeps servers on the loopback."""
+    """Compile the library that makes servers listen on the loopback only. Return its path."""
     library = folder / "loopback.so"
     source = Path(__file__).parent / "loopback.c"
     words: list[Word] = ["cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"]
@@ -74,7 +74,7 @@ def compile_loopback(folder: Path) -> Path:
 
 
 def as_user() -> list[str]:
-    """Return a command prefix that runs as an ordinary user."""
+    """Return words before a command, with which root runs the command as ``USER``."""
     if not is_root():
         return []
     return ["setpriv", f"--reuid={USER}", f"--regid={_gid()}", "--clear-groups", "--"]
@@ -85,17 +85,17 @@ def _gid() -> int:
 
 
 def give(path: Path) -> None:
-    """Give a file or folder to the servers' user."""
+    """Make ``USER`` the owner of a file or folder, if this process runs as root."""
     if is_root():
         os.chown(path, pwd.getpwnam(USER).pw_uid, _gid())
 
 
 def usual_lines(port: int, state: Path, root: Path, exports: str = "/") -> list[str]:
-    """Return the first lines of every server's configuration.
+    """Return the first lines of a server's configuration.
 
-    :param state: the server's own folder.
-    :param root: the folder that it exports.
-    :param exports: the path in ``root`` that clients may access.
+    :param state: folder for the server's own files.
+    :param root: folder that the server exports.
+    :param exports: path below ``root`` that clients may access.
     """
     return [
         f"xrd.port {port}",
@@ -108,7 +108,7 @@ def usual_lines(port: int, state: Path, root: Path, exports: str = "/") -> list[
 
 
 def cluster_lines() -> list[str]:
-    """Return configuration lines for a cluster, whose redirector is the server ``head``."""
+    """Return the configuration lines of a cluster. The server ``head`` is its redirector."""
     meeting = free_port()
     return [
         f"all.manager {HERE}:{meeting}",
@@ -122,11 +122,11 @@ def cluster_lines() -> list[str]:
 
 @dataclass
 class Scene:
-    """A folder with servers, and with the output of clients."""
+    """A folder for the servers and clients of one test."""
 
     folder: Path
     loopback: Path
-    #: Folder with copies of the servers' programs, which the servers' user may read.
+    #: Folder with dray's programs, which ``USER`` may read.
     programs: Path
     servers: list[Xrootd] = field(default_factory=list)
     _clients: list[Process] = field(default_factory=list)
@@ -140,11 +140,12 @@ class Scene:
         env: dict[str, str] | None = None,
         start: bool = True,
     ) -> Xrootd:
-        """Add a server, and start the server if ``start`` is true.
+        """Add a server to the scene.
 
-        :param tpc: arguments of ``ofs.tpc`` after the usual arguments (``pgm ...`` last). None
-            disables third-party copies. With an empty text, dray's program makes the copies.
-        :param lines: more lines of the server's configuration.
+        :param tpc: last arguments of ``ofs.tpc``. Empty: dray makes the third-party copies. None:
+            no third-party copies.
+        :param lines: additional lines of the server's configuration.
+        :param start: whether to start the server.
         """
         server = Xrootd(self, name, tpc, list(lines), env or {})
         self.servers.append(server)
@@ -158,7 +159,7 @@ class Scene:
         lines: Sequence[str] = (),
         env: dict[str, str] | None = None,
     ) -> tuple[Xrootd, list[Xrootd]]:
-        """Start a redirector and this many servers, with empty folders."""
+        """Start a redirector and ``count`` servers with empty folders. Return both."""
         whole = [*cluster_lines(), *lines]
         head, *data = [
             self.server(name, tpc=tpc, lines=whole, env=env)
@@ -169,14 +170,14 @@ class Scene:
         return head, data
 
     def await_found(self, head: Xrootd, path: str, seconds: float = 90) -> None:
-        """Wait until a redirector finds a file of its servers."""
+        """Wait until the redirector ``head`` finds a file on one of its servers."""
         until = time.monotonic() + seconds
         while self.run("xrdfs", head.url, "stat", f"/{path}").code != 0:
             assert time.monotonic() < until, head.said()
             time.sleep(0.5)
 
     def begin(self, *words: Word, env: dict[str, str] | None = None) -> Process:
-        """Start a client's command, as the same ordinary user."""
+        """Start a client's command as ``USER``."""
         logs = self.folder / "clients"
         logs.mkdir(exist_ok=True)
         name = f"{len(self._clients):03}-{Path(os.fsdecode(words[0])).name}"
@@ -186,15 +187,15 @@ class Scene:
         return process
 
     def run(self, *words: Word, env: dict[str, str] | None = None, seconds: float = 180) -> Ended:
-        """Run a client's command to its end."""
+        """Run a client's command as ``USER`` until it ends."""
         return self.begin(*words, env=env).wait(seconds)
 
     def xrdcp(self, *words: Word, env: dict[str, str] | None = None) -> Ended:
-        """Run the stock client without a progress bar."""
+        """Run ``xrdcp`` without a progress bar."""
         return self.run("xrdcp", "--nopbar", *words, env=env)
 
     def close(self) -> None:
-        """End all processes that were started here."""
+        """Kill all servers and clients."""
         for client in self._clients:
             client.kill()
         for server in self.servers:
@@ -203,16 +204,16 @@ class Scene:
 
 @dataclass
 class Xrootd:
-    """One XRootD server with its state and data in one folder."""
+    """One XRootD server. Its folder contains its state and its data."""
 
     scene: Scene
     name: str
     tpc: str | None
     lines: list[str]
     env: dict[str, str]
-    #: Path that clients may access. A change is effective at the next start of the server.
+    #: Path that clients may access. A change takes effect at the next start.
     exports: str = "/"
-    #: Checksum algorithms of the server. Empty means none. A change is effective at the next start.
+    #: Checksum algorithms; empty: none. A change takes effect at the next start.
     sums: str = "adler32 crc32c"
 
     def __post_init__(self) -> None:
@@ -231,24 +232,24 @@ class Xrootd:
 
     @property
     def program(self) -> Path:
-        """Path of dray's program, which makes the third-party copies of this server."""
+        """The path of dray's program, which makes the third-party copies."""
         return self.scene.programs / PROGRAM
 
     @property
     def url(self) -> str:
-        """URL of the server, without a path."""
+        """The URL of the server, without a path."""
         return f"root://{HERE}:{self.port}"
 
     def at(self, path: str) -> str:
-        """Return the URL of a path."""
+        """Return the URL of the server's file ``path``."""
         return f"{self.url}//{path.lstrip('/')}"
 
     def path(self, path: str) -> Path:
-        """Return the file of a path."""
+        """Return where the server's file ``path`` is on the disk."""
         return self.data / path.lstrip("/")
 
     def write_config(self) -> None:
-        """Write the configuration file of the server."""
+        """Write the configuration file."""
         lines = usual_lines(self.port, self.admin, self.data, self.exports)
         if self.sums:
             lines.append(f"xrootd.chksum max 4 {self.sums}")
@@ -283,7 +284,7 @@ class Xrootd:
             return probe.connect_ex((HERE, self.port)) == 0
 
     def start_manager(self) -> None:
-        """Start the ``cmsd`` process of the server, which connects the servers of a cluster."""
+        """Start the server's ``cmsd``, which connects it to the other servers of a cluster."""
         words: list[Word] = ["cmsd", "-I", "v4", "-c", self.config, "-n", self.name]
         env = {"LD_PRELOAD": str(self.scene.loopback), "HOME": str(self.state), **self.env}
         self.manager = Process(
@@ -291,12 +292,12 @@ class Xrootd:
         )
 
     def said(self) -> str:
-        """Return the log of the server, which includes messages of its third-party copies."""
+        """Return the log of the server. It includes the messages of third-party copies."""
         logs = sorted(self.state.glob("server*.log"))
         return "".join(log.read_text(encoding="utf-8", errors="replace") for log in logs)
 
     def jobs(self) -> list[int]:
-        """List the processes that run third-party copies of this server."""
+        """Return the ids of the running processes of third-party copies."""
         if self.process is None:
             return []
         task = Path(f"/proc/{self.process.pid}/task")
@@ -310,7 +311,7 @@ class Xrootd:
         return found
 
     def await_job(self, seconds: float = 30.0) -> int:
-        """Wait until a third-party copy runs; return its process."""
+        """Wait until a third-party copy runs. Return the id of its process."""
         until = time.monotonic() + seconds
         while True:
             if jobs := self.jobs():
@@ -319,21 +320,21 @@ class Xrootd:
             time.sleep(POLL_SECONDS)
 
     def sent(self) -> int:
-        """Return the number of bytes that the server has sent since its start."""
+        """Return how many bytes the server has sent since its start."""
         output = self.scene.run("xrdfs", self.url, "query", "stats", "l").expect(0).out
         match = re.search(r"<out>(\d+)</out>", output)
         assert match, output
         return int(match[1])
 
     def kill(self) -> None:
-        """Kill the processes of the server by SIGKILL."""
+        """Kill the server and its ``cmsd`` by SIGKILL."""
         for process in (self.manager, self.process):
             if process is not None and process.is_running():
                 process.send(signal.SIGKILL)
                 process.wait(20)
 
     def checksum(self, path: str, algorithm: str) -> str:
-        """Request a checksum from the server by the stock client; return it in hexadecimal."""
+        """Ask the server for the checksum of a file. Return it in hexadecimal."""
         query = f"/{path.lstrip('/')}?cks.type={algorithm}"
         ended = self.scene.run("xrdfs", self.url, "query", "checksum", query).expect(0)
         name, value = ended.out.split()
@@ -342,9 +343,9 @@ class Xrootd:
 
 
 def copy_programs(to: Path, names: Sequence[str], beside: Path | None = None) -> None:
-    """Copy built programs to a folder that every user may use.
+    """Copy built programs to a new folder that every user may read.
 
-    :param beside: folder of the programs, if it is not the folder of ``make``.
+    :param beside: folder with the programs, by default that of :func:`find`.
     """
     to.mkdir()
     to.chmod(0o755)

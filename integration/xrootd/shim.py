@@ -1,8 +1,8 @@
-"""Calls ``libdray-xrdcl.so`` directly, and prints the kind of the error, -1 for none.
+"""Call ``libdray-xrdcl.so`` directly, and print the kind of the error, or -1 for none.
 
 ``shim.py move LIBRARY URL FROM TO NUMBER IF_ABSENT`` renames one file. ``shim.py hold LIBRARY URL``
-opens a file for reading, even if another client writes the file. The program keeps the file open
-until standard input ends.
+opens a file for reading, even if another client writes the file. It keeps the file open until
+standard input ends.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import sys
 
 
 class Error(ctypes.Structure):
-    """``struct dray_xrdcl_error``."""
+    """``struct dray_xrdcl_error`` of the library."""
 
     _fields_ = (("kind", ctypes.c_int32), ("words", ctypes.c_char * 1020))
 
 
 class Renaming(ctypes.Structure):
-    """``struct dray_xrdcl_renaming``."""
+    """``struct dray_xrdcl_renaming`` of the library."""
 
     _fields_ = (
         ("source", ctypes.c_char_p),
@@ -29,12 +29,12 @@ class Renaming(ctypes.Structure):
     )
 
 
-#: Value of ``DRAY_XRDCL_SHARED``.
+#: Flag ``DRAY_XRDCL_SHARED``: open a file that another client writes.
 SHARED = 4
 
 
 def hold(words: list[str]) -> None:
-    """Keep a file open."""
+    """Open a file, and keep the file open until standard input ends."""
     library, url = words
     shim = ctypes.CDLL(library)
     file = ctypes.c_void_p()

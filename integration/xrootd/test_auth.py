@@ -1,4 +1,4 @@
-"""Third-party copies from a source that requires authentication."""
+"""Third-party copies from a source server that requires authentication."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MIB = 1 << 20
 
 
 def make_keytab(path: Path) -> Path:
-    """Make a key that servers and their clients share."""
+    """Make a key file that servers and their clients share. Return its path."""
     words: list[str | Path] = [
         "xrdsssadmin",
         "-k",
@@ -42,7 +42,7 @@ def make_keytab(path: Path) -> Path:
 
 
 def test_a_shared_key_opens_the_source_and_another_does_not(scene: Scene) -> None:
-    """With sss dray acts as the destination's server; with another key it is refused."""
+    """With sss, dray shows the key of the destination. The source refuses another key."""
     keytab = make_keytab(scene.folder / "keytab")
     lines = ["xrootd.seclib libXrdSec.so", f"sec.protocol sss -s {keytab}"]
     env = {"XrdSecSSSKT": str(keytab), "XrdSecPROTOCOL": "sss"}
@@ -61,18 +61,18 @@ def test_a_shared_key_opens_the_source_and_another_does_not(scene: Scene) -> Non
 
 
 def test_delegated_credentials_open_the_source(scene: Scene) -> None:
-    """With gsi dray reads as the person who delegated a proxy."""
+    """With gsi, dray reads as the person who delegated a proxy to the destination."""
     grid = gsi.make(scene)
     lines = grid.lines()
     source = scene.server("source", lines=lines, env=grid.env, tpc=None)
     what = f"fcreds gsi =X509_USER_PROXY pgm {scene.programs / 'dray-xrootd-tpc'}"
     sink = scene.server("sink", lines=lines, env=grid.env, tpc=what)
     made = make(source, "a", 80 * MIB)
-    # Certificates are for names, not for addresses.
+    # The certificates contain the name localhost, and not the address.
     urls = [server.at("a").replace("127.0.0.1", "localhost") for server in (source, sink)]
     scene.xrdcp("--tpc", "delegate", "only", *urls, env=grid.person).expect(0)
     assert hash_file(sink.path("a")) == hash_file(made)
 
-    # A client without a proxy is refused, and leaves no file of dray.
+    # A client without a proxy is refused.
     nobody = {**grid.env, "X509_USER_PROXY": "/nonexistent"}
     assert scene.xrdcp("--tpc", "delegate", "only", *urls, env=nobody).code != 0

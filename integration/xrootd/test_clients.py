@@ -1,6 +1,6 @@
-"""Every stock client copies a large file and a mixed folder, without knowing dray.
+"""Stock clients copy a large file and a mixed folder to servers with dray.
 
-``DRAY_FULL=1``: the large file has 4 GiB.
+With ``DRAY_FULL=1``, the large file has 4 GiB.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(3600)]
 
 LARGE = 4 * GIB if FULL else 24 * MIB
-#: Sizes in a mixed folder: empty files, small files, one of several objects, deep paths, odd names.
+#: Files of a mixed folder, with their sizes in bytes.
 MIXED = {
     "empty": 0,
     "one byte": 1,
@@ -46,18 +46,18 @@ MIXED = {
     "deep/" + "/".join(f"level{number}" for number in range(16)) + "/bottom": 123,
     "large enough": 9 * MIB + 5,
 }
-#: Names that mean another existing file if they are unescaped.
+#: Files with confusing names: an unescaped or shortened name is the name of another file.
 CONFUSED = {"my file": 5003, "my%20file": 5011, "run": 311, "run#1": 313}
 STOCK = "pgm /usr/bin/xrdcp --server"
-#: Number of concurrent clients. A client polls the state of its copy only every few seconds, so
-#: concurrent clients shorten the test.
+#: Number of concurrent clients. A client asks for the state of its copy only every few seconds, so
+#: one client at a time would be slow.
 AT_ONCE = 9
-#: Maximum bytes that a server reads from its storage to answer with a stored checksum.
+#: Maximum bytes that a server reads from files to return a stored checksum.
 KNOWN_BYTES = 64 << 10
 
 
 def fill(server: Xrootd, top: str) -> dict[str, Path]:
-    """Make the large file and the mixed folder below ``top``, and date the files 10 s back."""
+    """Make the large file and the mixed folder below ``top``, with a time 10 s ago."""
     made = {
         name: make(server, f"{top}/{name}", size, seed=size + 1)
         for name, size in {"large": LARGE, **MIXED}.items()
@@ -69,13 +69,13 @@ def fill(server: Xrootd, top: str) -> dict[str, Path]:
 
 
 def quoted(path: str) -> str:
-    """Quote a path for a URL."""
+    """Return a path with the escapes of a URL."""
     return urllib.parse.quote(path)
 
 
 @dataclass
 class Ends:
-    """The paths of the files at both ends, as a client writes them."""
+    """For a path at the source or the sink, the URL that a client uses."""
 
     scene: Scene
     source: Callable[[str], str]
@@ -84,17 +84,17 @@ class Ends:
 
 
 def by_xrdcp(ends: Ends, paths: dict[str, str], *options: str) -> None:
-    """Copy file by file, as FTS does: ``--recursive`` gives all files of a folder one name."""
+    """Run ``xrdcp`` for each file: ``--recursive`` would give all files of a folder one name."""
     _some_at_once(ends, paths, ["xrdcp", "--nopbar", "--tpc", *options], ends.env)
 
 
 def by_gfal(ends: Ends, paths: dict[str, str], *options: str) -> None:
-    """Copy file by file, because gfal's recursion fails at blanks in the answers of servers."""
+    """Run ``gfal-copy`` for each file: its recursion fails at blanks in servers' answers."""
     words: list[Word] = ["gfal-copy", "--parent", "--timeout", "600", *options]
-    # The scripts of gfal need the host's Python, where gfal's modules are installed.
+    # The scripts of gfal need the Python of the host, which has gfal's modules.
     own = {"GFAL_PYTHONBIN": "/usr/bin/python3", "PYTHONPATH": ""}
-    # Without a token, gfal would request delegation. Neither dray's copies nor the copies of stock
-    # XRootD support delegation.
+    # Without a token, gfal would request a delegation, which neither dray nor stock XRootD
+    # supports for HTTP copies.
     own["BEARER_TOKEN"] = "a.token.nobody-asks-for"  # noqa: S105 - it opens nothing
     _some_at_once(ends, paths, words, {**own, **(ends.env or {})})
 
@@ -113,7 +113,7 @@ def _some_at_once(
 
 
 def by_curl(scene: Scene, asked: str, header: str, other: str, paths: dict[str, str]) -> None:
-    """Request each file by COPY, at ``asked`` and with the other end in ``header``."""
+    """Request each file by COPY at the URL ``asked``. ``header`` names the end at ``other``."""
     for one, two in paths.items():
         at, away = (two, one) if header == "Source" else (one, two)
         ended = curl.begin(
@@ -123,14 +123,13 @@ def by_curl(scene: Scene, asked: str, header: str, other: str, paths: dict[str, 
 
 
 def check(made: dict[str, Path], sinks: list[Xrootd], top: str) -> None:
-    """Fail unless every file arrived, equal, and its checksum is known without a read."""
+    """Fail unless each file is complete, and its checksum is stored with it."""
     for name, source in made.items():
         found = [path for sink in sinks if (path := sink.path(f"{top}/{name}")).exists()]
         assert len(found) == 1, f"{top}/{name}: {found}"
         assert found[0].stat().st_size == source.stat().st_size, name
         assert hash_file(found[0]) == hash_file(source), name
-    # Ask the server that has the file, because the redirector may not know this server yet. One
-    # file is enough. An odd name would need the client's own escaping.
+    # Check one file. Ask its server, because the redirector may not know the file yet.
     (sink,) = (sink for sink in sinks if sink.path(f"{top}/large").exists())
     read = bytes_read(sink)
     value = sink.checksum(f"{top}/large", "adler32")
@@ -145,7 +144,7 @@ def check(made: dict[str, Path], sinks: list[Xrootd], top: str) -> None:
 
 
 def adler32(path: Path) -> int:
-    """Compute a file's adler32 by another program than dray."""
+    """Compute the adler32 of a file without dray."""
     value = 1
     with path.open("rb") as file:
         while piece := file.read(MIB):
@@ -154,7 +153,7 @@ def adler32(path: Path) -> int:
 
 
 def bytes_read(server: Xrootd) -> int:
-    """Return the bytes that a server's process has read from files, not from sockets."""
+    """Return how many bytes the server's process has read from files."""
     assert server.process is not None
     said = Path(f"/proc/{server.process.pid}/io").read_text(encoding="ascii")
     return int(said.split("rchar:")[1].split()[0])
@@ -162,7 +161,7 @@ def bytes_read(server: Xrootd) -> int:
 
 @pytest.fixture
 def drays() -> Iterator[list[Server]]:
-    """End the endpoints that a test has started."""
+    """Yield a list. At the end of the test, kill the servers in it."""
     started: list[Server] = []
     yield started
     for server in started:
@@ -170,7 +169,7 @@ def drays() -> Iterator[list[Server]]:
 
 
 def beside(scene: Scene, source: Xrootd, program: Path) -> tuple[Server, list[str]]:
-    """Start ``dray serve`` on a source's folder; return the settings for the destination."""
+    """Start ``dray serve`` beside a source. Return it and the settings of a destination."""
     server = serve(scene, source.data, program)
     return server, settings(scene, server, f"{HERE}:{source.port}")
 
@@ -179,7 +178,7 @@ def beside(scene: Scene, source: Xrootd, program: Path) -> tuple[Server, list[st
 def test_clients_by_xrootds_protocol(
     scene: Scene, program: Path, drays: list[Server], sides: str
 ) -> None:
-    """Copy by ``xrdcp --tpc only`` and by gfal, with and without ``dray serve`` at the source."""
+    """``xrdcp --tpc only`` and gfal copy, with and without ``dray serve`` at the source."""
     source = scene.server("source", tpc=STOCK)
     made = fill(source, "in")
     lines: list[str] = []
@@ -192,18 +191,18 @@ def test_clients_by_xrootds_protocol(
     check(made, [sink], "xrdcp")
     by_gfal(ends, {f"in/{name}": f"gfal/{name}" for name in made})
     check(made, [sink], "gfal")
-    # dray did all copies, and sent all bytes.
+    # dray made all copies, and sent all bytes.
     sizes = sorted(path.stat().st_size for path in made.values())
     assert sorted(sent for sent, _ in copies(sink)) == sorted(2 * sizes)
     if sides == "both":
-        # An empty file needs no session.
+        # dray serve had a session for each file except empty files.
         assert len(drays[0].transfers()) == 2 * len([size for size in sizes if size > 0])
 
 
-# XRootD's gsi takes seconds of a processor for each login.
+# A login with gsi takes seconds of processor time.
 @pytest.mark.parametrize("how", ["ztn", "gsi"] if FULL else ["ztn"])
 def test_delegated_clients(scene: Scene, certificates: Path, how: str) -> None:
-    """``xrdcp --tpc delegate only``: dray reads as the person who delegated a token or a proxy."""
+    """dray reads as the person who delegated a token or a proxy to the destination."""
     if how == "ztn":
         realm = tokens.make(scene, certificates)
         lines, env, scheme = realm.lines(), realm.env, "roots"
@@ -220,7 +219,7 @@ def test_delegated_clients(scene: Scene, certificates: Path, how: str) -> None:
     made = fill(source, "in")
 
     def named(server: Xrootd) -> Callable[[str], str]:
-        # Certificates are for names, not for addresses.
+        # The certificates contain the name localhost, and not the address.
         return lambda path: f"{scheme}://localhost:{server.port}//{path}"
 
     ends = Ends(scene, named(source), named(sink), person)
@@ -232,10 +231,10 @@ def test_delegated_clients(scene: Scene, certificates: Path, how: str) -> None:
     assert tree.leftovers(sink.data) == []
 
 
-# The servers behind the redirector below have dray at both ends as well.
+# The test through a redirector covers dray at both ends too.
 @pytest.mark.parametrize("sides", ["one", "both"] if FULL else ["one"])
 def test_clients_by_http(bare: Scene, plugins: Path, certificates: Path, sides: str) -> None:
-    """Pull and push by ``curl -X COPY`` and gfal, with dray's plug-in at one or both ends."""
+    """``curl -X COPY`` and gfal pull and push. dray's plug-in is at one end or at both ends."""
     here = copying(bare, plugins, certificates, name="here")
     if sides == "both":
         away = copying(bare, plugins, certificates, name="away")
@@ -264,14 +263,14 @@ def test_clients_by_http(bare: Scene, plugins: Path, certificates: Path, sides: 
     by_gfal(Ends(bare, ours, other), names, "--copy-mode", "push")
     for name, path in made.items():
         assert hash_file(there.path(f"gfal/{name}")) == hash_file(path), name
-    # The names of dray's own copies, so that the client itself carried nothing.
+    # dray logged each copy, so no client moved the data itself.
     assert here.server.said().count(": done") >= 4 * len(made)
 
 
 def test_clients_through_a_redirector_with_three_servers(
     bare: Scene, scene: Scene, plugins: Path, certificates: Path
 ) -> None:
-    """The chosen server copies from the server that has the file."""
+    """A server that the redirector chooses copies each file from the server that has it."""
     assert bare is scene
     lines = cluster_lines()
     names = ["head", "data0", "data1", "data2"]
@@ -287,21 +286,21 @@ def test_clients_through_a_redirector_with_three_servers(
     bare.await_found(head.server, "in/large")
     sinks = [one.server for one in data]
     ends = Ends(bare, head.server.at, head.server.at)
-    # With -f: on a busy host a client's second open found the name that its first open had created
-    # at the chosen server, and failed with "already exists".
+    # Use -f: on a busy host, a client opens its destination twice. Without -f, the second open
+    # fails with "already exists".
     by_xrdcp(ends, {f"in/{name}": f"xrdcp/{name}" for name in made}, "only", "-f")
     check(made, sinks, "xrdcp")
     by_gfal(ends, {f"in/{name}": f"gfal/{name}" for name in made}, "-f")
     check(made, sinks, "gfal")
     pull(bare, head, {f"in/{name}": f"pull/{name}" for name in made})
     check(made, sinks, "pull")
-    # Only the requested name is odd: curl follows redirects to a plain name.
+    # Give the copies plain names: curl does not follow a redirect to an odd name correctly.
     plain = {f"in/{name}": f"plain/{number}" for number, name in enumerate(CONFUSED)}
     pull(bare, head, plain)
     for confused, name in plain.items():
         (found,) = [path for sink in sinks if (path := sink.path(name)).exists()]
         assert hash_file(found) == hash_file(data[0].server.path(confused)), confused
-    # A question mark ends a name for XRootD's web server, escaped or not.
+    # XRootD's web server ends a name at a question mark, even at an escaped one.
     for name in ("a", "a?b=c"):
         make(data[0].server, f"in/{name}", 9)
     asked = f"Source: {data[0].url}/{quoted('in/a?b=c')}"
@@ -311,7 +310,7 @@ def test_clients_through_a_redirector_with_three_servers(
 
 
 def pull(scene: Scene, head: Copying, paths: dict[str, str]) -> None:
-    """Request each file from a redirector by COPY, and follow its redirects."""
+    """Request each file by COPY at a redirector, and follow its redirects."""
     for one, other in paths.items():
         words = ["-H", f"Source: {head.url}/{quoted(one)}", "-w", "\nstatus %{http_code}\n"]
         asked = f"{head.url}/{quoted(other)}"

@@ -1,4 +1,4 @@
-"""The store of XRootD servers passes the conformance suite of stores against a stock server."""
+"""The store of XRootD servers passes the conformance suite with a stock server."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.server
 
-#: Cases that take too long with a server: each of the files takes several requests.
+#: Conformance cases that take too long, because each of their files needs several requests.
 LEFT_OUT = ["100 000 entries are listed as they are found"]
 
 
 def test_the_store_passes_the_suite(bare: Scene, shared: Path) -> None:
-    """Every case passes with the capabilities that the store declares."""
+    """The store passes all conformance cases, except the one that is left out."""
     program = shared / "conformance"
     shutil.copy2(built().parent / "debug" / "examples" / "conformance", program)
     server = bare.server("sink", tpc=None)

@@ -1,4 +1,4 @@
-"""A source whose XRootD server gives readers tickets for the dray endpoint beside it."""
+"""An XRootD server with dray's plug-in, which gives readers tickets for the endpoint beside it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 MIB = 1 << 20
-#: File name of the plug-in (``make build-xrootd``). The configuration names it without the number.
+#: File name of dray's plug-in. A server's configuration names it without the number.
 PLUGIN = "libDrayXrdCtl-5.so"
 SOURCE = 0
 NOWHERE = "no endpoint was found"
@@ -44,7 +44,7 @@ NOWHERE = "no endpoint was found"
 
 @pytest.fixture(scope="module")
 def plugin(shared: Path) -> Path:
-    """Copy the plug-in to a folder that a server's user may use."""
+    """Return a folder with the plug-in, which the servers' user may read."""
     folder = shared / "ctl"
     copy_programs(folder, [PLUGIN])
     return folder
@@ -52,7 +52,7 @@ def plugin(shared: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def release_program(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make endpoints run the program of this tree."""
+    """Make endpoints run the release program."""
     monkeypatch.setenv("DRAY_PROGRAM", str(program))
 
 
@@ -71,8 +71,8 @@ class Site:
     ) -> None:
         """Start the endpoint and the XRootD server.
 
-        :param settings: more lines of the plug-in's settings. The last value of a key counts.
-        :param lines: more lines of the server's configuration.
+        :param settings: additional lines of the plug-in's configuration. They override the others.
+        :param lines: additional lines of the server's configuration.
         """
         self.scene = scene
         tpc = "pgm /bin/false"
@@ -100,23 +100,23 @@ class Site:
         self.source.start()
 
     def sessions(self) -> list[dict[str, Any]]:
-        """List the endpoint's served and refused sessions."""
+        """Return the audit records of the sessions that the endpoint has served or refused."""
         if not self.audit.exists():
             return []
         lines = self.audit.read_text(encoding="utf-8").splitlines()
         return [line for line in map(json.loads, lines) if line["audit"] == "session"]
 
     def tickets(self) -> list[Any]:
-        """List the issued tickets, oldest first."""
+        """Return the issued tickets, oldest first."""
         with self.endpoint.client() as client:
             return list(client.tickets())[::-1]
 
     def ask(self, path: str, question: str) -> dict[str, Any]:
-        """Query as a reader of a file."""
+        """Open a file for reading, and send the server a query about the open file."""
         return ask(find(SHIM), self.source.at(path), question, PATIENCE)
 
     def ticket(self, path: str, key: str, transfer: str = "t") -> dict[str, str]:
-        """Get a ticket as a reader of a file."""
+        """Open a file for reading, and get a ticket that is bound to ``key``."""
         said = self.ask(path, f"dray ticket 1 {transfer} {key}")
         assert "answer" in said, f"{said}\n{self.source.said()}"
         answer: dict[str, str] = json.loads(said["answer"])
@@ -124,12 +124,12 @@ class Site:
 
 
 def sink_of(scene: Scene, *config: str) -> Xrootd:
-    """Start a destination whose copies dray does, without a configured endpoint."""
+    """Start a destination whose copies dray makes. Its settings name no endpoint."""
     return scene.server("sink", tpc=configured(scene, *config))
 
 
 def copy(site: Site, sink: Xrootd, path: str) -> None:
-    """Copy a file as stock clients do, and compare."""
+    """Copy a file by ``xrdcp``, and compare it with its source."""
     name = Path(path).name
     site.scene.xrdcp("--tpc", "only", site.source.at(path), sink.at(name)).expect(0)
     assert hash_file(sink.path(name)) == hash_file(site.source.path(path))
@@ -138,7 +138,7 @@ def copy(site: Site, sink: Xrootd, path: str) -> None:
 def test_the_bytes_come_from_the_dray_that_the_server_names(
     scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint]
 ) -> None:
-    """The destination finds the source's endpoint. Each ticket is for one file and one key."""
+    """The destination learns the endpoint from the source. Each ticket is for one file and key."""
     site, sink = Site(scene, plugin, start_endpoint), sink_of(scene)
     sizes = {"a": 64 * MIB + 5, "b%d": 3 * MIB}
     for name, size in sizes.items():
@@ -152,11 +152,11 @@ def test_the_bytes_come_from_the_dray_that_the_server_names(
     first, second = site.tickets()
     assert (first.paths, second.paths) == (("/data/a",), ("/data/b%25d",))
     assert first.peer_key != second.peer_key
-    # A ticket names a path, and the file at this path may be replaced later. So a ticket is valid
-    # for at most one hour, including all renewals.
+    # A ticket is valid for at most one hour, including its renewals: another file may get its path
+    # later.
     assert first.renewable_until - first.issued_at <= timedelta(hours=1)
     assert tree.leftovers(sink.data) == []
-    # No secret is in a log.
+    # The logs contain no token and no ticket.
     log_text = site.source.said() + sink.said()
     assert "ticket for" in log_text
     assert site.token.read_text(encoding="ascii").strip() not in log_text
@@ -175,7 +175,7 @@ def test_an_empty_file_needs_no_endpoint(
 def test_a_ticket_opens_its_own_file_for_its_own_key_and_its_time(
     scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint]
 ) -> None:
-    """A ticket opens only the file that it names, and only for the key that it names."""
+    """A ticket is valid for one file, one transfer and one key, and for a limited time."""
     settings = ["lifetime_seconds 12", "renewable_seconds 12"]
     site = Site(scene, plugin, start_endpoint, settings=settings)
     for name in ("a", "b", "deep/a"):
@@ -221,7 +221,7 @@ def test_a_ticket_opens_its_own_file_for_its_own_key_and_its_time(
         assert frame["type"] == "REFUSE", f"{why}: {frame}"
         assert frame["fields"]["error"]["cause"].endswith(why), frame
     assert good["type"] == "ACCEPT", good
-    # The session of the ticket has ended, so nothing renews the ticket.
+    # Its session has ended, so the ticket is not renewed, and expires.
     time.sleep(max(0.0, until - time.monotonic()) + 1)
     late = dial(ticket, reader)
     assert late["type"] == "REFUSE", late
@@ -231,7 +231,7 @@ def test_a_ticket_opens_its_own_file_for_its_own_key_and_its_time(
 def test_a_client_without_read_permission_gets_no_ticket(
     scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint]
 ) -> None:
-    """Only the server authorises, and a query by path gets no ticket."""
+    """A client gets a ticket only for an open file. A query by path gets none."""
     rights = scene.folder / "rights"
     rights.write_text("u * /open rl\n", encoding="ascii")
     lines = ["ofs.authorize 1", f"acc.authdb {rights}"]
@@ -248,13 +248,13 @@ def test_a_client_without_read_permission_gets_no_ticket(
         answer = scene.run("xrdfs", site.source.url, "query", *query)
         assert answer.code != 0, answer.out
         assert "drt_" not in answer.out + answer.words
-    # A malformed query gets no ticket either.
+    # A malformed query gets no ticket.
     for bad in ("dray ticket 2 t sha256:0", "dray ticket 1 t sha256:00", "dray ticket 1"):
         assert site.ask("open/a", bad)["failed"] == "ask", bad
     assert "not supported" in site.ask("open/a", "something else")["error"]
     assert site.tickets() == []
     assert not sink.path("a").exists()
-    # The same server, a readable file.
+    # A readable file of the same server gets a ticket.
     copy(site, sink, "open/a")
     assert [each.paths for each in site.tickets()] == [("/data/open/a",)]
 
@@ -262,7 +262,7 @@ def test_a_client_without_read_permission_gets_no_ticket(
 def test_a_handle_open_for_update_gets_no_ticket(
     scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint]
 ) -> None:
-    """A handle for update is no permission to read."""
+    """A client that has opened a file for update may not be allowed to read it."""
     asker = scene.folder / "update_asker"
     source = Path(__file__).parent / "update_asker.cc"
     words: list[Word] = [
@@ -287,7 +287,7 @@ def test_a_handle_open_for_update_gets_no_ticket(
 def test_delegated_credentials_get_a_ticket(
     scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint]
 ) -> None:
-    """With gsi the file is open as the person who delegated a proxy, and so is the ticket."""
+    """A destination with the delegated proxy of a person gets a ticket for the person's file."""
     grid = gsi.make(scene)
     site = Site(scene, plugin, start_endpoint, lines=grid.lines(), env=grid.env)
     what = f"fcreds gsi =X509_USER_PROXY pgm {scene.programs / 'dray-xrootd-tpc'}"
@@ -304,7 +304,7 @@ def test_delegated_credentials_get_a_ticket(
 def test_without_its_endpoint_the_server_is_read(
     scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint], fault: str
 ) -> None:
-    """Copies continue as from any server, and both logs give the reason."""
+    """If the source's endpoint fails, the copy reads from the XRootD server. Both logs say why."""
     settings = [f"peer_key sha256:{'0' * 64}"] if fault == "another key" else []
     site, sink = Site(scene, plugin, start_endpoint, settings=settings), sink_of(scene)
     if fault == "away":
@@ -328,11 +328,11 @@ def test_without_its_endpoint_the_server_is_read(
 
 @pytest.fixture
 def trickle() -> Iterator[int]:
-    """Yield the port of a peer that starts a TLS record, and sends one byte every 0.2 s."""
+    """Yield the port of a peer that sends a long TLS record, one byte every 0.2 s."""
     ends = threading.Event()
 
     def serve(client: socket.socket) -> None:
-        # The header of a record that is longer than the bytes that follow.
+        # Send the header of a TLS record of 16 KiB, and then only 100 bytes of it.
         with client, contextlib.suppress(OSError):
             client.sendall(b"\x16\x03\x03\x40\x00")
             for _ in range(100):
@@ -360,13 +360,13 @@ def trickle() -> Iterator[int]:
 def test_an_endpoint_that_trickles_is_given_up(
     scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint], trickle: int
 ) -> None:
-    """The wait ends after the configured time, however often the peer sends a little."""
+    """The plug-in waits at most ``wait_seconds``, even if bytes keep arriving."""
     settings = ["wait_seconds 1", f"endpoint {HERE}:{trickle}"]
     site = Site(scene, plugin, start_endpoint, settings=settings)
     make(site.source, "a", MIB)
     asked = site.ask("a", f"dray ticket 1 t sha256:{'0' * 64}")
     assert asked["failed"] == "ask", asked
-    # The peer would have sent for twenty seconds more, and then closed the connection.
+    # The peer closes the connection after 20 s. The plug-in gave up before.
     assert (
         "cannot call the endpoint: the endpoint did not answer within the time limit"
         in site.source.said()
@@ -376,7 +376,7 @@ def test_an_endpoint_that_trickles_is_given_up(
 def test_an_endpoints_name_is_resolved_at_the_start(
     scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint]
 ) -> None:
-    """The server resolves the endpoint's name once, and does not start if the name is unknown."""
+    """The server resolves the endpoint's name at its start. If this fails, it does not start."""
     site = Site(scene, plugin, start_endpoint)
     make(site.source, "a", MIB)
     own = scene.folder / "ctl.cf"
@@ -387,8 +387,7 @@ def test_an_endpoints_name_is_resolved_at_the_start(
     site.source.start()
     assert site.ticket("a", f"sha256:{'0' * 64}")["path"] == "/data/a"
     site.source.kill()
-    # Use a name that is invalid without a query of a name server: a label of a name has at most 63
-    # characters.
+    # This name is invalid without a query of a name server: a label has at most 63 characters.
     own.write_text(f"{settings_text}endpoint {'x' * 64}:{port}\n", encoding="utf-8")
     with contextlib.suppress(AssertionError):
         site.source.start()
@@ -401,7 +400,7 @@ def test_an_endpoints_name_is_resolved_at_the_start(
 def test_durable_data_is_kept_across_routes(
     scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint], first: str
 ) -> None:
-    """A killed copy resumes from its durable data, by any other route to the source."""
+    """A killed copy keeps its durable data, also if the endpoint fails or returns meanwhile."""
     site, sink = Site(scene, plugin, start_endpoint), sink_of(scene, f"rate = {32 * MIB}")
     make(site.source, "a", 64 * MIB)
     if first == "server":
@@ -416,15 +415,14 @@ def test_durable_data_is_kept_across_routes(
     assert client.wait(60).code != 0
     if first == "server":
         site.endpoint.start()
-        # After an endpoint did not answer, the server does not call it for some seconds.
+        # The server does not call a failed endpoint again for some seconds.
         time.sleep(6)
     copy(site, sink, "a")
     ((sent, resumed),) = copies(sink)
     assert resumed > 0
     assert sent + resumed == 64 * MIB
-    # If the first copy reads from the XRootD server, its objects are larger than the objects of the
-    # endpoint. The endpoint would have to send all data again. So the second copy also reads from
-    # the server.
+    # A copy that began from the XRootD server continues there: the endpoint uses smaller objects,
+    # and would have to send all data again.
     assert ("reading from the XRootD server instead" in sink.said()) == (first == "server")
     assert [each for each in site.sessions() if not each["error"]] == []
     assert tree.leftovers(sink.data) == []
@@ -433,7 +431,7 @@ def test_durable_data_is_kept_across_routes(
 def test_a_file_that_lies_elsewhere_is_read_from_the_server(
     scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint]
 ) -> None:
-    """The server follows a link out of the exported folder, and dray does not."""
+    """The server follows a link out of the exported folder. The endpoint does not."""
     site, sink = Site(scene, plugin, start_endpoint), sink_of(scene)
     other = scene.folder / "other"
     other.mkdir()
@@ -448,14 +446,14 @@ def test_a_file_that_lies_elsewhere_is_read_from_the_server(
 def test_without_a_token_the_server_does_not_start(
     scene: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint], fault: str
 ) -> None:
-    """The message names the faulty file, and the fault."""
+    """The error names the token file and its fault."""
     token = scene.folder / "other-token"
     if fault != "missing":
         token.write_text("" if fault == "empty" else "a-token\n", encoding="ascii")
         token.chmod(0o640 if fault == "open to others" else 0o600)
         give(token)
-    # The start fails if the server exits at once. The start succeeds if the server listens for a
-    # moment before it loads its plug-ins and exits.
+    # The server may listen for a moment before it loads the plug-in and exits. Only without this
+    # moment does the start of the site fail.
     with contextlib.suppress(AssertionError):
         Site(scene, plugin, start_endpoint, settings=[f"token_file {token}"])
     (source,) = scene.servers
@@ -471,7 +469,7 @@ def test_without_a_token_the_server_does_not_start(
 
 
 def test_a_server_without_an_endpoint_is_asked_once(scene: Scene) -> None:
-    """A stock source costs one query, whose answer all copies of the destination remember."""
+    """The destination queries a stock source once, and remembers for all copies that it failed."""
     source = scene.server("source", tpc="pgm /bin/false")
     sink = sink_of(scene)
     for name in ("a", "b", "c"):

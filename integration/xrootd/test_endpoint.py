@@ -1,4 +1,4 @@
-"""Third-party copies from a server with dray beside it: the bytes use dray's protocol."""
+"""Third-party copies from an XRootD server with ``dray serve`` beside it."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ MIB = 1 << 20
 
 
 class Sites:
-    """A source with dray beside XRootD, and a destination configured for it."""
+    """A source with ``dray serve`` beside it, and a destination that is configured for both."""
 
     def __init__(self, scene: Scene, program: Path, *config: str) -> None:
-        """Start both."""
+        """Start the source, ``dray serve`` and the destination."""
         self.scene = scene
         self.source = scene.server("source", tpc="pgm /usr/bin/xrdcp --server")
         self.program = program
@@ -40,22 +40,22 @@ class Sites:
         self.sink = scene.server("sink", tpc=configured(scene, *config, *self.lines()))
 
     def serve(self, root: Path, listen: str = f"{HERE}:0") -> Server:
-        """Start dray beside the source."""
+        """Start ``dray serve`` for the folder ``root``."""
         return beside.serve(self.scene, root, self.program, listen)
 
     def lines(self) -> list[str]:
-        """Return the destination's settings for it."""
+        """Return the settings of the destination that name ``dray serve``."""
         return beside.settings(self.scene, self.dray, f"{HERE}:{self.source.port}")
 
     def copy(self, *options: str) -> None:
-        """Copy the one file."""
+        """Copy the file ``a`` by ``xrdcp``."""
         words = ["--tpc", "only", *options, self.source.at("a"), self.sink.at("a")]
         self.scene.xrdcp(*words).expect(0)
 
 
 @pytest.fixture
 def endpoints() -> Iterator[list[Server]]:
-    """End the endpoints that a test has started."""
+    """Yield a list. At the end of the test, kill the servers in it."""
     started: list[Server] = []
     yield started
     for server in started:
@@ -63,19 +63,19 @@ def endpoints() -> Iterator[list[Server]]:
 
 
 def begin(scene: Scene, program: Path, started: list[Server], *config: str) -> Sites:
-    """Start both sites."""
+    """Start the sites, and add their ``dray serve`` to ``started``."""
     sites = Sites(scene, program, *config)
     started.append(sites.dray)
     return sites
 
 
 def transfers(sites: Sites) -> int:
-    """Count the sessions that dray at the source has served."""
+    """Return the number of sessions that ``dray serve`` has served."""
     return len(sites.dray.transfers())
 
 
 def test_the_bytes_come_from_dray(scene: Scene, program: Path, endpoints: list[Server]) -> None:
-    """Both drays carry a copy, and it ends as any other does."""
+    """``dray serve`` sends the bytes. The copied file and its checksums are correct."""
     sites = begin(scene, program, endpoints)
     made = make(sites.source, "a", 64 * MIB + 5)
     sites.copy()
@@ -90,7 +90,7 @@ def test_the_bytes_come_from_dray(scene: Scene, program: Path, endpoints: list[S
 def test_without_dray_the_server_is_read(
     scene: Scene, program: Path, endpoints: list[Server]
 ) -> None:
-    """When dray at the source dies, its durable data counts, and XRootD sends the rest."""
+    """If ``dray serve`` dies, its durable data is kept, and the XRootD server sends the rest."""
     sites = begin(scene, program, endpoints, f"rate = {32 * MIB}")
     made = make(sites.source, "a", 64 * MIB)
     client = scene.begin(
@@ -111,7 +111,7 @@ def test_without_dray_the_server_is_read(
 def test_a_lost_session_resumes_behind_a_link(
     scene: Scene, program: Path, endpoints: list[Server]
 ) -> None:
-    """If the exported folder is a link, the next session finds the data of a lost session."""
+    """If the exported folder is a symbolic link, a lost session still resumes."""
     sites = begin(scene, program, endpoints, f"rate = {32 * MIB}")
     made = make(sites.source, "a", 64 * MIB)
     real = sites.sink.state / "real"
@@ -137,7 +137,7 @@ def test_a_lost_session_resumes_behind_a_link(
 def test_a_dray_without_the_file_does_not_fail_the_copy(
     scene: Scene, program: Path, endpoints: list[Server], fault: str
 ) -> None:
-    """If dray at the source cannot read the file, or has a different file, the server sends it."""
+    """If ``dray serve`` cannot read the file or has another one, the XRootD server sends it."""
     sites = begin(scene, program, endpoints)
     made = make(sites.source, "a", 8 * MIB)
     other = scene.folder / "elsewhere"
@@ -161,7 +161,7 @@ def test_a_dray_without_the_file_does_not_fail_the_copy(
     sites.copy()
     assert hash_file(sites.sink.path("a")) == hash_file(made)
     assert "reading from the XRootD server instead" in sites.sink.said()
-    # The server has sent everything.
+    # The XRootD server sent all bytes.
     assert copies(sites.sink)[-1] == (8 * MIB, 0)
     assert tree.leftovers(sites.sink.data) == []
 
@@ -169,7 +169,7 @@ def test_a_dray_without_the_file_does_not_fail_the_copy(
 def test_an_unreachable_dray_is_waited_for_once(
     scene: Scene, program: Path, endpoints: list[Server]
 ) -> None:
-    """The first copy remembers it for some minutes, so that no further copy waits ten seconds."""
+    """The first copy tries ``dray serve``. For some minutes, later copies do not try again."""
     sites = begin(scene, program, endpoints)
     made = make(sites.source, "a", MIB)
     sites.dray.kill()

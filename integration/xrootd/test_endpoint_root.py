@@ -1,4 +1,4 @@
-"""A root of an endpoint is a folder of a real XRootD server, or of a web server."""
+"""Endpoints whose root is a folder of an XRootD server or of a web server."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
 
 SIZE = 128 * MIB + 7
-#: Rate at which a test can interrupt a transfer in the middle.
+#: Rate of a transfer that takes long enough to be interrupted.
 RATE = "24MiB"
-#: Maximum number of bytes that are sent again after a lost session: a sync group and the data in
+#: Maximum bytes that are sent again after a lost session: those of a sync group, and those in
 #: flight.
 TWICE_MAX = 80 * MIB
 END_SECONDS = 240.0
@@ -36,7 +36,7 @@ END_SECONDS = 240.0
 
 @pytest.fixture
 def server(bare: Scene, monkeypatch: pytest.MonkeyPatch) -> Xrootd:
-    """Start a server with a folder ``top``, and let endpoints load the XRootD client."""
+    """Start a server with a folder ``top``. Let endpoints load the library over XrdCl."""
     for name, value in {**PATIENCE, "DRAY_XRDCL": str(find(SHIM))}.items():
         monkeypatch.setenv(name, value)
     server = bare.server("grid", tpc=None)
@@ -48,7 +48,7 @@ def server(bare: Scene, monkeypatch: pytest.MonkeyPatch) -> Xrootd:
 
 @pytest.fixture
 def proxies() -> Iterator[list[Proxy]]:
-    """End the proxies that a test has started."""
+    """Yield a list. At the end of the test, close the proxies in it."""
     started: list[Proxy] = []
     yield started
     for proxy in started:
@@ -56,7 +56,7 @@ def proxies() -> Iterator[list[Proxy]]:
 
 
 class Pair:
-    """An endpoint with a folder, and one whose root is on an XRootD server. The sink drives."""
+    """An endpoint with a folder, and an endpoint whose root is on an XRootD server."""
 
     def __init__(
         self,
@@ -67,9 +67,9 @@ class Pair:
         *,
         into: bool,
     ) -> None:
-        """Start both, and a proxy before the source.
+        """Start both endpoints, and a proxy in front of the source.
 
-        :param into: true if the XRootD server is the destination.
+        :param into: whether the endpoint with the XRootD server is the sink.
         """
         self.folder = folder
         self.proxy = Proxy("127.0.0.1:1")
@@ -82,7 +82,7 @@ class Pair:
         self.proxy.upstream = self.source.address
 
     def begin(self, source: str, to: str) -> Process:
-        """Start ``dray cp`` from the one endpoint to the other."""
+        """Start ``dray cp`` from the source to the sink. The sink drives the transfer."""
         words: list[str | Path] = ["-r"] if source.endswith("/") else []
         for endpoint in (self.source, self.sink):
             token = self.folder / f"{endpoint.name}.token"
@@ -95,7 +95,7 @@ class Pair:
         return Process([self.sink.program, "cp", *how, *ends, *words], self.folder, "cp")
 
     def sent(self) -> int:
-        """Count the bytes that came through the proxy."""
+        """Return how many bytes the source has sent through the proxy."""
         return self.proxy.counted()[1]
 
 
@@ -166,10 +166,10 @@ def test_calls_of_the_api_work_or_are_refused(
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    """A web server without WebDAV that prints no log."""
+    """A web server without WebDAV."""
 
     def log_message(self, format: str, *args: object) -> None:
-        """Print no log."""
+        """Log nothing."""
 
 
 def test_a_store_unfit_as_a_root_ends_the_start(

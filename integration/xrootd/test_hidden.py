@@ -1,4 +1,4 @@
-"""Copies behind the wrapper of the server's storage: only complete files have a name."""
+"""Copies to a server with dray's wrapper of its storage: only complete files are visible."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def pair(scene: Scene, *config: str, options: str = "") -> tuple[Xrootd, Xrootd]
 
 
 class Eye:
-    """Watches a name all the time, and records every state."""
+    """A thread that records each change of the file at a path."""
 
     def __init__(self, path: Path) -> None:
-        """Start to watch."""
+        """Start the thread."""
         self.path = path
         self.seen: list[tuple[int, int]] = []
         self.looks = 0
@@ -67,7 +67,7 @@ class Eye:
                 self.seen.append(found)
 
     def close(self) -> list[int]:
-        """Return the sizes of the file under the name, in order. -1 means that no file existed."""
+        """Stop the thread. Return the sizes that the file had, in order; -1 means no file."""
         self._ends.set()
         self._thread.join()
         assert self.looks > 0
@@ -75,7 +75,7 @@ class Eye:
 
 
 def test_the_name_is_given_to_the_whole_file_only(scene: Scene) -> None:
-    """The final name of a copy does not exist before the file is complete, for every file size."""
+    """A file of any size gets its name only when it is complete."""
     source, sink = pair(scene)
     for size in (0, 1, 64 * MIB + 17):
         made = make(source, f"in{size}", size, seed=size)
@@ -101,7 +101,7 @@ def test_the_name_is_given_to_the_whole_file_only(scene: Scene) -> None:
 @pytest.mark.parametrize("victim", ["program", "client", "sink", "source"])
 @pytest.mark.parametrize("old", [0, 3 * MIB, None], ids=["empty", "old", "new"])
 def test_a_killed_copy_leaves_the_old_file(scene: Scene, victim: str, old: int | None) -> None:
-    """Whatever dies, the name has the old file or no file. The next copy resumes and replaces."""
+    """After each kill, the name has the old file or none. The next copy resumes and replaces it."""
     source, sink = pair(scene, SLOW, options="autorm ")
     made = make(source, "a", 64 * MIB, seed=2)
     before = None if old is None else hash_file(make(sink, "a", old, seed=3))
@@ -139,7 +139,7 @@ def test_a_killed_copy_leaves_the_old_file(scene: Scene, victim: str, old: int |
 def test_bytes_of_an_earlier_copy_are_compared_unless_trusted(
     scene: Scene, ours: Path, resume: str
 ) -> None:
-    """A byte that changed between two copies is detected; a site may skip the comparison."""
+    """dray compares earlier bytes with the source, except with ``resume = "trust"``."""
     source, sink = pair(scene, SLOW, f'resume = "{resume}"')
     made = make(source, "a", 64 * MIB, seed=2)
     copy = ("--tpc", "only", "--force", source.at("a"), sink.at("a"))
@@ -162,14 +162,14 @@ def test_bytes_of_an_earlier_copy_are_compared_unless_trusted(
     assert sent + resumed == 64 * MIB
     assert resumed > 0
     assert (hash_file(sink.path("a")) == hash_file(made)) == (resume == "verify")
-    # Without verification, dray does not store the source's checksum. The server then computes the
-    # checksum of the wrong data, so a client never gets the checksum of the source.
+    # Without the comparison, dray does not store the checksum of the source. The server computes
+    # the checksum of the wrong bytes, so a client can detect them.
     is_told = sink.checksum("a", "adler32") == source.checksum("a", "adler32")
     assert is_told == (resume == "verify")
 
 
 def test_a_failed_copy_keeps_the_old_file_and_its_attributes(scene: Scene) -> None:
-    """Even with ``autorm``, the server removes only files that it has created for this copy."""
+    """With ``autorm``, the server removes only a file that it has created for the copy."""
     source, sink = pair(scene, options="autorm ")
     set_checksum(make(source, "a", 3 * MIB), 0xDEADBEEF)
     for name, size in (("old", 5 * MIB), ("empty", 0)):
@@ -184,27 +184,26 @@ def test_a_failed_copy_keeps_the_old_file_and_its_attributes(scene: Scene) -> No
         assert hash_file(old) == content
         assert os.getxattr(old, "user.XrdCks.adler32") == kept
         assert sink.checksum(name, "adler32") == sums
-    # The old file also stays if the client asks the server to remove files that were not closed
-    # properly.
+    # --posc: the server removes a file that is not closed properly. It must keep the old file.
     persist = ("--posc", "--tpc", "only", "--force")
     assert scene.xrdcp(*persist, source.at("a"), sink.at("old")).code != 0
     assert sink.path("old").stat().st_size == 5 * MIB
-    # A source that does not exist is refused before the program starts.
+    # A missing source is detected before dray's program starts.
     gone = scene.xrdcp("--tpc", "only", "--force", source.at("none"), sink.at("old"))
     assert gone.code != 0
     assert sink.path("old").stat().st_size == 5 * MIB
-    # Only removals by the server itself are prevented. A client's request takes effect immediately.
+    # A removal that a client requests still works.
     scene.run("xrdfs", sink.url, "rm", "/old").expect(0)
     assert not sink.path("old").exists()
 
 
 def test_other_uploads_to_the_name_of_a_running_copy_are_refused(scene: Scene) -> None:
-    """Uploads to the name of a running copy are refused, and the copy continues."""
+    """During a copy, the server refuses other uploads to its name. Afterwards they work."""
     port, web_port = free_port(), free_port()
     web = f"http://{HERE}:{web_port}"
     stock = "pgm /usr/bin/xrdcp --server"
     source = scene.server("source", tpc=stock, lines=http_lines(web_port))
-    # XRootD 5.5 loads the handler of COPY only with a certificate.
+    # XRootD 5.5 loads its handler of COPY only if it has a certificate.
     grid = gsi.make(scene)
     other = [
         *http_lines(port),
@@ -224,7 +223,7 @@ def test_other_uploads_to_the_name_of_a_running_copy_are_refused(scene: Scene) -
     )
     await_safe(sink, 4 * MIB)
     assert scene.xrdcp("--force", upload, sink.at("a")).code != 0
-    # Stock HTTP copies of XRootD do not check if another client has opened the file.
+    # XRootD's own COPY handler does not check whether another client writes the file.
     pull = ["curl", "--silent", "--request", "COPY", "--header", f"Source: {web}/b"]
     output = scene.run(*pull, f"http://{HERE}:{port}/a").out
     assert "success" not in output
@@ -233,7 +232,7 @@ def test_other_uploads_to_the_name_of_a_running_copy_are_refused(scene: Scene) -
     assert sink.jobs()
     begun.wait(90).expect(0)
     assert hash_file(sink.path("a")) == hash_file(made)
-    # After the copy has ended, an upload to the name succeeds.
+    # After the copy, both uploads succeed.
     scene.xrdcp("--force", upload, sink.at("a")).expect(0)
     assert hash_file(sink.path("a")) == hash_file(upload)
     assert "success" in scene.run(*pull, f"http://{HERE}:{port}/a").out
@@ -241,7 +240,7 @@ def test_other_uploads_to_the_name_of_a_running_copy_are_refused(scene: Scene) -
 
 
 def test_the_wrapper_leaves_other_opens_unchanged(scene: Scene) -> None:
-    """Uploads create folders and files, replace only by ``--force``, persist by ``--posc``."""
+    """Usual uploads, reads and changes work with the wrapper as without it."""
     sink = hiding(scene)
     small, large = scene.folder / "small", scene.folder / "large"
     for path, size in ((small, MIB + 1), (large, 9 * MIB)):
@@ -264,7 +263,7 @@ def test_the_wrapper_leaves_other_opens_unchanged(scene: Scene) -> None:
 
 
 def test_files_stay_in_their_space(scene: Scene) -> None:
-    """If the server keeps files in a space, the copy lies there as well."""
+    """If the server keeps its files in a space (``oss.space``), copied files are there too."""
     space = scene.folder / "space"
     space.mkdir()
     give(space)
@@ -279,7 +278,7 @@ def test_files_stay_in_their_space(scene: Scene) -> None:
 
 
 def test_drays_own_files_are_hidden_from_clients(scene: Scene) -> None:
-    """No listing shows partial files and logs, and no client opens, changes or removes them."""
+    """Clients cannot list, open, change or remove dray's partial files and logs."""
     web = free_port()
     source = scene.server("source", tpc="pgm /usr/bin/xrdcp --server")
     sink = hiding(scene, SLOW, lines=http_lines(web))
@@ -301,7 +300,7 @@ def test_drays_own_files_are_hidden_from_clients(scene: Scene) -> None:
     assert parts
     logs = next(each for each in sink.data.rglob(".dray-log"))
     log = str(logs.relative_to(sink.data))
-    # Every listing: plain, with states, of all folders below, by HTTP.
+    # List in every way: plain, with details, recursively, and by HTTP.
     for words in (["ls", "/"], ["ls", "-l", "/"], ["ls", "-R", "/"], ["ls", "-l", "-R", "/"]):
         output = scene.run("xrdfs", sink.url, *words).expect(0).out
         assert "there" in output
@@ -343,7 +342,7 @@ def test_drays_own_files_are_hidden_from_clients(scene: Scene) -> None:
 
 
 def test_dray_writes_through_a_server_that_hides_its_files(scene: Scene, ours: Path) -> None:
-    """``dray cp root://`` keeps partial file and log on the server, and resumes after a kill."""
+    """``dray cp root://`` itself can write partial files and logs, and resumes after a kill."""
     sink = hiding(scene)
     local = scene.folder / "local"
     make_file(local, 48 * MIB, 7)
@@ -359,5 +358,5 @@ def test_dray_writes_through_a_server_that_hides_its_files(scene: Scene, ours: P
 
 
 def test_only_the_entry_point_is_exported() -> None:
-    """No name of the wrapper can collide with the server's own names."""
+    """The wrapper exports only the symbols that XRootD loads."""
     assert exported(WRAPPER) == {"XrdOssAddStorageSystem2", "XrdOssAddStorageSystem2_"}

@@ -1,4 +1,4 @@
-"""The names that a copy by HTTP may take, and the files it may replace: ``curl -X COPY``."""
+"""HTTP third-party copies: permitted names, and files that a copy may replace."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.server
 
 MIB = 1 << 20
-#: Size of the slow copies in bytes, larger than a sync group.
+#: Size of a slow copy in bytes. It is larger than a sync group.
 LARGE = 144 * MIB
 NOBODY = "http://127.0.0.1:1/a"
 
@@ -43,8 +43,8 @@ NOBODY = "http://127.0.0.1:1/a"
 def test_a_copy_by_http_is_never_taken_for_one_by_root(
     bare: Scene, plugins: Path, certificates: Path
 ) -> None:
-    """Parameters of ``root://`` copies in a URL are refused: they could crash a server."""
-    # The server also does copies by root://.
+    """A URL with parameters of ``root://`` copies is refused: they could crash the server."""
+    # Let the server make copies by root:// too.
     sink = copying(bare, plugins, certificates, tpc="pgm /usr/bin/xrdcp --server")
     stood = sink.data / "stood"
     make_file(stood, MIB, 1)
@@ -56,7 +56,7 @@ def test_a_copy_by_http_is_never_taken_for_one_by_root(
                 assert status(ask(bare, f"{sink.url}/{name}?{query}", header)) == 400, query
     assert hash_file(stood) == before
     assert [path.name for path in sink.data.iterdir()] == ["stood"]
-    # Parameters with similar names are permitted, because they belong to the client.
+    # Other parameters with similar names are permitted.
     web = nginx(bare)
     make_file(web.data / "a", MIB, 2)
     assert_good(ask(bare, f"{sink.url}/new?x=tpc.key&xtpc.key=k", f"Source: {web.url}/a"))
@@ -74,14 +74,14 @@ def test_a_folders_address_is_refused_and_makes_nothing(
 
 
 def begin_slowly(bare: Scene, sink: Copying, web: Web, config: Path) -> Process:
-    """Start a copy of a large file to ``b``; return when some data is durable."""
+    """Start a slow copy to ``b``. Return when some data is durable."""
     config.write_text(f"rate = {32 * MIB}\n", encoding="ascii")
     client = begin(bare, f"{sink.url}/b", f"Source: {web.url}/a")
     until = time.monotonic() + 60
     while not any(durable(heard(client))):
         assert time.monotonic() < until, heard(client)
         time.sleep(0.02)
-    # The new configuration applies to copies that are requested from now on.
+    # Copies that are requested later are not slow.
     config.write_text("", encoding="ascii")
     return client
 
@@ -90,7 +90,7 @@ def begin_slowly(bare: Scene, sink: Copying, web: Web, config: Path) -> Process:
 def test_a_file_that_gets_the_name_meanwhile_stays(
     bare: Scene, plugins: Path, certificates: Path, is_wrapped: bool
 ) -> None:
-    """A request without overwrite keeps the other file. A later request resumes and replaces it."""
+    """Another client creates the file during a copy: the copy fails. A later copy replaces it."""
     config = bare.folder / "slow.toml"
     config.write_text("", encoding="ascii")
     lines = [hide(bare)] if is_wrapped else []
@@ -103,13 +103,13 @@ def test_a_file_that_gets_the_name_meanwhile_stays(
     give(other)
     client = begin_slowly(bare, sink, web, config)
     if is_wrapped:
-        # The wrapper lets no other client write under this name, but does not check renames.
+        # The wrapper refuses uploads to the name, but does not see a rename on the disk.
         taken = sink.data / "moved"
         make_file(taken, 3 * MIB, 2)
         give(taken)
         taken.rename(sink.data / "b")
     else:
-        # Another client uploads a file under the same name. The uploaded file must stay complete.
+        # Without the wrapper, another client can upload a file to the name.
         put = bare.run("curl", "-sS", "-w", "\nstatus %{http_code}\n", "-T", other, f"{sink.url}/b")
         assert status(put) in (200, 201)
     assert "another file has been created under this name" in failure(client.wait(120))
@@ -120,7 +120,7 @@ def test_a_file_that_gets_the_name_meanwhile_stays(
     now, before = sent(sink)[-1]
     assert (now, before) == (0, LARGE)
     assert hash_file(sink.data / "b") == hash_file(web.data / "a")
-    # And once more, right after: the wrapper still remembers the previous copy.
+    # Copy again immediately, while the wrapper still remembers the previous copy.
     make_file(web.data / "a", 5 * MIB, 3)
     assert_good(ask(bare, f"{sink.url}/b", f"Source: {web.url}/a"))
     assert hash_file(sink.data / "b") == hash_file(web.data / "a")
@@ -130,7 +130,7 @@ def test_a_file_that_gets_the_name_meanwhile_stays(
 def test_a_file_uploaded_before_the_source_answers_stays(
     bare: Scene, plugins: Path, certificates: Path
 ) -> None:
-    """The server's empty file has the name until the source answers."""
+    """Another client uploads to the name while it has the server's empty file."""
     sink = copying(bare, plugins, certificates, settings=["marker_seconds 1"])
     other = bare.folder / "other"
     make_file(other, 3 * MIB, 2)
@@ -184,7 +184,7 @@ def test_a_source_with_one_of_drays_own_names_is_refused(
 def test_a_redirect_has_all_of_a_long_address(
     bare: Scene, plugins: Path, certificates: Path
 ) -> None:
-    """No part is cut off, and special characters are escaped."""
+    """A redirect keeps a long path and the query, with escapes."""
     lines = cluster_lines()
     head, data = (
         copying(bare, plugins, certificates, name=name, lines=lines, own_port=False)

@@ -1,4 +1,4 @@
-"""``dray cp`` reads files and folders of web servers: XRootD's, and nginx."""
+"""``dray cp`` from web servers: XRootD with HTTP, and nginx."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MIB = 1 << 20
 
 
 def make(web: Web, path: str, size: int, seed: int = 1) -> Path:
-    """Make a file of a server, ten seconds old: HTTP has times in seconds."""
+    """Make a file with a time 10 s ago. HTTP has times in whole seconds."""
     at = web.data / path
     for folder in reversed(at.relative_to(web.data).parents[:-1]):
         (web.data / folder).mkdir(exist_ok=True)
@@ -42,12 +42,12 @@ def make(web: Web, path: str, size: int, seed: int = 1) -> Path:
 
 
 def both(scene: Scene) -> list[Web]:
-    """Start an XRootD server and an nginx server."""
+    """Start an XRootD server and an nginx."""
     return [xrootd(scene)[0], nginx(scene)]
 
 
 def test_files_of_every_size_arrive(bare: Scene, ours: Path) -> None:
-    """A copy from either server has the bytes and the time of the source. No leftover remains."""
+    """The copied file has the bytes and the time of its source, and no leftover remains."""
     for number, web in enumerate(both(bare)):
         for size in (0, 1, MIB, 9 * MIB + 13):
             source = make(web, f"in/a %&+{size}", size, seed=size)
@@ -60,7 +60,7 @@ def test_files_of_every_size_arrive(bare: Scene, ours: Path) -> None:
 
 
 def test_a_file_may_begin_as_an_answer_does(bare: Scene, ours: Path) -> None:
-    """The start of a body belongs to the file, whatever it looks like."""
+    """A file whose content looks like the head of an HTTP answer is copied unchanged."""
     for number, web in enumerate(both(bare)):
         for fields in ("", "A: b\r\n"):
             source = web.data / f"a{len(fields)}"
@@ -75,7 +75,7 @@ def test_a_file_may_begin_as_an_answer_does(bare: Scene, ours: Path) -> None:
 
 
 def test_a_folder_arrives_whole(bare: Scene, ours: Path) -> None:
-    """A tree arrives by WebDAV, empty folders and odd names included."""
+    """A tree with empty folders and odd names is copied by WebDAV."""
     web, _ = xrootd(bare)
     for number in range(30):
         make(web, f"top/d{number % 5}/deep %20 {number}/ä{number}", number * 9973, seed=number)
@@ -92,7 +92,7 @@ def test_a_folder_arrives_whole(bare: Scene, ours: Path) -> None:
 
 
 def test_a_killed_copy_resumes(bare: Scene, ours: Path) -> None:
-    """After a kill the same command requests only the missing data."""
+    """After a kill, the same command requests only the missing data."""
     web = nginx(bare)
     source = make(web, "a", 64 * MIB)
     to = bare.folder / "out" / "a"
@@ -111,13 +111,13 @@ def test_a_killed_copy_resumes(bare: Scene, ours: Path) -> None:
 
 
 def test_a_source_that_changes_gets_no_name(bare: Scene, ours: Path) -> None:
-    """Two versions of a file are never mixed, whichever server has the file."""
+    """If the source changes during the copy, the copy fails. It never mixes two versions."""
     for number, web in enumerate(both(bare)):
         make(web, "a", 64 * MIB, seed=1)
         to = bare.folder / "out" / str(number)
         running = begin(bare, ours, "--progress", "json", "--rate", "16MiB", f"{web.url}/a", to)
         running.await_durable()
-        # Replace the source by a rename of another file of the same length.
+        # Replace the source by another file of the same size.
         os.replace(make(web, "b", 64 * MIB, seed=2), web.data / "a")
         os.utime(web.data / "a")
         ended = running.wait(120)
@@ -130,7 +130,7 @@ def test_a_source_that_changes_gets_no_name(bare: Scene, ours: Path) -> None:
 
 
 def test_the_servers_checksum_is_trusted(bare: Scene, ours: Path) -> None:
-    """A copy whose checksum differs from its server's gets no name."""
+    """If the copied bytes do not have the checksum of the server, the copy fails."""
     web, _ = xrootd(bare)
     source = make(web, "a", 3 * MIB)
     to = bare.folder / "out" / "a"
@@ -144,7 +144,7 @@ def test_the_servers_checksum_is_trusted(bare: Scene, ours: Path) -> None:
 
 
 def test_credentials_stay_with_their_server(bare: Scene, ours: Path) -> None:
-    """A client sends its token to the named server, but not to the target of a redirect."""
+    """dray sends the token to the server of the URL, but not to the target of a redirect."""
     other = nginx(bare, "other")
     make(other, "a", MIB)
     web = nginx(bare, "first", [f"location /moved/ {{ return 307 {other.url}/a; }}"])
@@ -159,13 +159,13 @@ def test_credentials_stay_with_their_server(bare: Scene, ours: Path) -> None:
     assert all("Bearer to.k.en" in line for line in web.requests())
     assert len(other.requests()) > 0
     assert not any("to.k.en" in line for line in other.requests())
-    # A redirect is followed once for a file, not once for each object.
+    # dray follows a redirect once for a file, and not for each object.
     gets = [line for line in web.requests() if line.startswith("GET /moved")]
     assert len(gets) == 1
 
 
 def test_errors_name_file_cause_and_remedy(bare: Scene, ours: Path) -> None:
-    """Errors name the file, the cause and the remedy; no secret of the URL is in them."""
+    """An error names the cause. It does not contain secrets of the URL."""
     web = nginx(
         bare,
         places=[
@@ -191,8 +191,8 @@ def test_errors_name_file_cause_and_remedy(bare: Scene, ours: Path) -> None:
         assert why in output, output
         assert "se-cret" not in output
         assert not (to / "a").exists()
-    # The folder ``whole`` supports no ranges. A small file is still copied, because dray requests
-    # the whole file in a single range.
+    # The server ignores ranges in ``whole``. A small file is still copied, because dray requests
+    # all its bytes at once.
     cp(bare, ours, f"{web.url}/whole/small", to / "small").expect(0)
     commands: list[tuple[list[Word], int, str]] = [
         (["-r", f"{web.url}/whole/", f"{to}/all/"], 1, "PROPFIND"),

@@ -1,4 +1,4 @@
-"""HTTP third-party copies of an XRootD server, by dray: ``curl -X COPY`` against real servers."""
+"""HTTP third-party copies that dray makes, requested by ``curl -X COPY``."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ MIB = 1 << 20
 
 @pytest.fixture
 def sink(bare: Scene, plugins: Path, certificates: Path) -> Copying:
-    """Start the server that gets the copy requests."""
+    """Start the server that gets the requests to copy."""
     return copying(bare, plugins, certificates, settings=["marker_seconds 1"])
 
 
 def make(folder: Path, name: str, size: int, seed: int = 1) -> Path:
-    """Make a file of a server, ten seconds old: HTTP has times in seconds."""
+    """Make a file with a time 10 s ago. HTTP has times in whole seconds."""
     at = folder / name
     make_file(at, size, seed)
     old = int(time.time()) - 10
@@ -58,7 +58,7 @@ def make(folder: Path, name: str, size: int, seed: int = 1) -> Path:
 
 
 def test_pulls_of_every_size(bare: Scene, sink: Copying) -> None:
-    """Files arrive from XRootD's server and nginx, with or without TLS, their checksums set."""
+    """Pull from XRootD and nginx, with and without TLS. The copies have checksums."""
     webs = [xrootd(bare)[0], nginx(bare)]
     for number, web in enumerate(webs):
         for size in (0, 1, MIB + 1, 20 * MIB + 13):
@@ -78,7 +78,7 @@ def test_pulls_of_every_size(bare: Scene, sink: Copying) -> None:
 
 
 def test_pushes_of_every_size(bare: Scene, sink: Copying) -> None:
-    """Files are sent to a stock server, and the result is compared."""
+    """Push to a stock server, with a demanded checksum."""
     other, _ = xrootd(bare)
     for size in (0, 1, 20 * MIB + 13):
         source = make(sink.data, f"a{size}", size, seed=size)
@@ -100,10 +100,10 @@ def test_pushes_of_every_size(bare: Scene, sink: Copying) -> None:
 
 @pytest.mark.parametrize("victim", ["program", "client"])
 def test_a_killed_copy_resumes(bare: Scene, plugins: Path, certificates: Path, victim: str) -> None:
-    """After a kill no partial file has the name, and the next copy sends only the missing data."""
+    """After a kill, no file has the name. The next copy sends only the missing data."""
     config = bare.folder / "slow.toml"
     config.write_text(f"rate = {32 * MIB}\n", encoding="ascii")
-    # A client's death is detected directly, without a failed marker.
+    # The server detects a dead client directly, and need not wait for a marker.
     markers = 1 if victim == "program" else 600
     settings = [f"marker_seconds {markers}", f"config {config}"]
     sink = copying(bare, plugins, certificates, settings=settings)
@@ -121,7 +121,7 @@ def test_a_killed_copy_resumes(bare: Scene, plugins: Path, certificates: Path, v
         assert "signal 9" in failure(client.wait(60))
     else:
         client.kill()
-        # Immediately, not when the next marker finds a closed connection.
+        # The program ends immediately, long before the next marker.
         while sink.server.jobs():
             assert time.monotonic() < until, "the program still runs"
             time.sleep(0.02)
@@ -138,7 +138,7 @@ def test_a_killed_copy_resumes(bare: Scene, plugins: Path, certificates: Path, v
 def test_a_copy_ends_with_its_dead_server_and_resumes(
     bare: Scene, plugins: Path, certificates: Path
 ) -> None:
-    """A program whose server has died ends; the next server's copy resumes from durable data."""
+    """If the server dies, dray's program ends. After the restart, the next copy resumes."""
     config = bare.folder / "slow.toml"
     config.write_text(f"rate = {32 * MIB}\n", encoding="ascii")
     settings = ["marker_seconds 1", f"config {config}"]
@@ -165,13 +165,13 @@ def test_a_copy_ends_with_its_dead_server_and_resumes(
 
 
 def is_under_way(sink: Copying) -> bool:
-    """Return whether more than a sync group is written, so that some of it is durable."""
+    """Return whether more than a sync group is written, so that some data is durable."""
     parts = sink.data.glob(".dray-*.part")
     return any(path.stat().st_blocks * 512 > 80 * MIB for path in parts)
 
 
 def is_alive(pid: int) -> bool:
-    """Return whether a process runs; a zombie does not."""
+    """Return whether a process runs. A zombie does not run."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return file.read().rsplit(")", 1)[1].split()[0] != "Z"
@@ -180,7 +180,7 @@ def is_alive(pid: int) -> bool:
 
 
 def test_a_failed_copy_leaves_no_file(bare: Scene, sink: Copying) -> None:
-    """A failed copy gives the cause and leaves no file under the name, or the old one."""
+    """A failed copy reports the cause. Its name has the old file, or no file."""
     web, _ = xrootd(bare)
     source = make(web.data, "a", 3 * MIB)
     missing = ask(bare, f"{sink.url}/b", f"Source: {web.url}/none")
@@ -195,7 +195,7 @@ def test_a_failed_copy_leaves_no_file(bare: Scene, sink: Copying) -> None:
     again = ask(bare, f"{sink.url}/stood", f"Source: {web.url}/none")
     assert "not found" in failure(again)
     assert hash_file(stood) == before
-    # An old file may be empty, and is no placeholder.
+    # The old file may be empty too: it is not mistaken for a placeholder.
     empty = make(sink.data, "empty", 0)
     inode = empty.stat().st_ino
     assert "not found" in failure(ask(bare, f"{sink.url}/empty", f"Source: {web.url}/none"))
@@ -205,7 +205,7 @@ def test_a_failed_copy_leaves_no_file(bare: Scene, sink: Copying) -> None:
 
 
 def test_a_demanded_checksum_is_compared(bare: Scene, sink: Copying) -> None:
-    """RequireChecksumVerification fails only if the source gives no checksum."""
+    """A copy with RequireChecksumVerification fails if the source has no checksum."""
     plain, stock = nginx(bare), xrootd(bare)[0]
     for web in (plain, stock):
         make(web.data, "a", MIB)
@@ -217,7 +217,7 @@ def test_a_demanded_checksum_is_compared(bare: Scene, sink: Copying) -> None:
 
 
 def test_invalid_requests_are_refused(bare: Scene, sink: Copying) -> None:
-    """Invalid requests are refused before a file is created."""
+    """An invalid request is refused, and creates no file."""
     source = "Source: http://127.0.0.1:1/a"
     for headers, code in [
         ([], 400),
@@ -233,7 +233,7 @@ def test_invalid_requests_are_refused(bare: Scene, sink: Copying) -> None:
 
 
 def test_headers_and_secrets(bare: Scene, sink: Copying) -> None:
-    """TransferHeader goes to the source; no secret is in a log or a command line."""
+    """dray sends a TransferHeader to the source. No log and no answer contains a secret."""
     web = nginx(bare, places=["location /closed/ { return 403; }"])
     make(web.data, "a", 3 * MIB)
     header = "TransferHeaderAuthorization: Bearer se.cr.et"
@@ -254,7 +254,7 @@ def test_headers_and_secrets(bare: Scene, sink: Copying) -> None:
 def test_a_client_without_write_permission_may_not_copy(
     bare: Scene, plugins: Path, certificates: Path
 ) -> None:
-    """The server checks the rights of the client before the copy requests any data."""
+    """The server checks the client's rights before dray requests data from the source."""
     rules = bare.folder / "rules"
     rules.write_text("u * /open a\n", encoding="ascii")
     sink = copying(bare, plugins, certificates, lines=["ofs.authorize", f"acc.authdb {rules}"])
@@ -269,7 +269,7 @@ def test_a_client_without_write_permission_may_not_copy(
 def test_no_path_leads_out_of_what_is_exported(
     bare: Scene, plugins: Path, certificates: Path
 ) -> None:
-    """Neither ``..`` nor a path that is not exported reads or writes, for any client."""
+    """A client can neither read nor write a path that it may not access or that is not exported."""
     rules = bare.folder / "rules"
     rules.write_text("u * /open a\n", encoding="ascii")
     sink = copying(bare, plugins, certificates, lines=["ofs.authorize", f"acc.authdb {rules}"])
@@ -295,7 +295,7 @@ def test_no_path_leads_out_of_what_is_exported(
             attempt(f"/open/{path}")
     attempt("/open/..%2fclosed%2fsecret")
     attempt("/../secret")
-    # Dots inside a name have no meaning.
+    # Two dots inside a name are permitted.
     assert_good(ask(bare, f"{sink.url}/open/..a", f"Source: {web.url}/a"))
     assert_good(ask(bare, f"{sink.url}/open/b..", f"Source: {web.url}/a"))
     sink.server.kill()
@@ -315,7 +315,7 @@ def test_no_path_leads_out_of_what_is_exported(
 
 
 def test_through_a_redirector(bare: Scene, plugins: Path, certificates: Path) -> None:
-    """The chosen server of a cluster copies from the server that has the file."""
+    """The server that the redirector chooses copies from the server that has the file."""
     lines = cluster_lines()
     names = ["head", "data0", "data1"]
     head, *data = (
@@ -336,7 +336,7 @@ def test_through_a_redirector(bare: Scene, plugins: Path, certificates: Path) ->
 def test_a_copy_resumes_from_a_restarted_source(
     bare: Scene, plugins: Path, certificates: Path
 ) -> None:
-    """If the source dies, the copy fails and names it. A later copy fetches only the rest."""
+    """If the source dies, the copy fails. After its restart, the next copy resumes."""
     config = bare.folder / "slow.toml"
     config.write_text(f"rate = {32 * MIB}\n", encoding="ascii")
     settings = ["marker_seconds 1", f"config {config}"]
@@ -361,7 +361,7 @@ def test_a_copy_resumes_from_a_restarted_source(
 
 
 def test_concurrent_copies_are_limited(bare: Scene, plugins: Path, certificates: Path) -> None:
-    """A copy above ``copies_max`` is refused with 503. It is accepted after another has ended."""
+    """A copy above ``copies_max`` is refused with 503, until another copy has ended."""
     config = bare.folder / "slow.toml"
     config.write_text(f"rate = {MIB}\n", encoding="ascii")
     settings = ["copies_max 1", f"config {config}"]
@@ -381,7 +381,7 @@ def test_concurrent_copies_are_limited(bare: Scene, plugins: Path, certificates:
 
 
 def replaced(bare: Scene, plugins: Path, certificates: Path, *lines: str) -> Copying:
-    """Start a server whose copy program is a script, and whose environment names secret files."""
+    """Start a server with a script as its copy program. Its environment names secret files."""
     program = bare.folder / "program"
     program.write_text("\n".join(["#!/bin/sh", *lines, ""]), encoding="ascii")
     program.chmod(0o755)
@@ -392,14 +392,14 @@ def replaced(bare: Scene, plugins: Path, certificates: Path, *lines: str) -> Cop
 
 
 def test_a_silent_program_is_given_up(bare: Scene, plugins: Path, certificates: Path) -> None:
-    """A silent program is killed. The client gets the cause, and no empty file remains."""
+    """A program that reports nothing is killed. The answer has the cause, and no file remains."""
     lines = ["sleep 1000"]
     silent = replaced(bare, plugins, certificates, *lines)
     ended = ask(bare, f"{silent.url}/b", "Source: http://127.0.0.1:1/a")
     assert "has reported nothing for 2 s" in failure(ended)
     assert silent.server.jobs() == []
     assert list(silent.data.iterdir()) == []
-    # This program runs for 4 s, but is never silent for 2 s, so it is not killed.
+    # A program that reports often enough may run longer than the limit of 2 s.
     progress = '{"progress":{"bytes_durable":1}}'
     lines = ["for i in 1 2 3 4 5 6 7 8; do", f"echo '{progress}'", "sleep 0.5", "done"]
     lines.append("""echo '{"end":{"ok":true}}'""")
@@ -410,7 +410,7 @@ def test_a_silent_program_is_given_up(bare: Scene, plugins: Path, certificates: 
 def test_a_file_published_by_another_copy_stays(
     bare: Scene, plugins: Path, certificates: Path
 ) -> None:
-    """If the copy program dies, its empty file is removed, but not a file of another copy."""
+    """If the copy program dies, the server removes its own empty file, but no other file."""
     lines = ["read line", 'folder=$(echo "$line" | sed \'s/.*"path":"\\([^"]*\\)\\/.*/\\1/\')']
     lines += ['[ -e "$folder/other" ] && mv "$folder/other" "$folder/b"', "exit 3"]
     sink = replaced(bare, plugins, certificates, *lines)
@@ -424,7 +424,7 @@ def test_a_file_published_by_another_copy_stays(
 def test_a_program_has_none_of_the_servers_secrets(
     bare: Scene, plugins: Path, certificates: Path
 ) -> None:
-    """The environment of the copy program has no proxy, key or token of the server."""
+    """The copy program does not inherit the variables that name proxies, keys and tokens."""
     lines = ["env >&2", "exit 3"]
     sink = replaced(bare, plugins, certificates, *lines)
     failure(ask(bare, f"{sink.url}/b", "Source: http://127.0.0.1:1/a"))
@@ -436,7 +436,7 @@ def test_a_program_has_none_of_the_servers_secrets(
 def test_copies_follow_the_name_mapping_of_the_storage(
     bare: Scene, plugins: Path, certificates: Path, how: str, lies: str
 ) -> None:
-    """The wrapper cannot hide files in such a storage, so copies work as without the wrapper."""
+    """With a name mapping, the wrapper hides nothing. Copies then work as without it."""
     library = bare.folder / "mapped_names.so"
     code = Path(__file__).parent / "mapped_names.cc"
     words: list[Word] = ["c++", "-std=c++17", "-shared", "-fPIC", "-I/usr/include/xrootd"]
@@ -461,11 +461,11 @@ def test_copies_follow_the_name_mapping_of_the_storage(
 
 
 def test_only_the_entry_point_is_exported() -> None:
-    """No name of the plug-in can collide with the server's own names."""
+    """The plug-in exports only the symbols that XRootD loads."""
     assert exported(PLUGIN) == {"XrdHttpGetExtHandler", "XrdHttpGetExtHandler_"}
 
 
-#: For nginx: without a token a client may list, but not read.
+#: Configuration of nginx: a client without the token may send HEAD, but not GET.
 GUARDED = """location / {
     set $guard "$request_method $http_authorization";
     if ($guard ~ "^GET (?!Bearer good-token$)") { return 403; }
@@ -474,7 +474,7 @@ GUARDED = """location / {
 
 @pytest.fixture
 def beside(bare: Scene, program: Path) -> Iterator[tuple[Web, Server, Path]]:
-    """Start a web server and ``dray serve`` on one folder; write the sink's settings for both."""
+    """Start nginx and ``dray serve`` on one folder. Write a destination's settings for both."""
     web = nginx(bare, places=[GUARDED])
     server = serve(bare, web.data, program)
     config = bare.folder / "tpc.toml"
@@ -487,7 +487,7 @@ def beside(bare: Scene, program: Path) -> Iterator[tuple[Web, Server, Path]]:
 def test_dray_beside_a_web_server_serves_only_permitted_clients(
     bare: Scene, plugins: Path, certificates: Path, beside: tuple[Web, Server, Path]
 ) -> None:
-    """The web server authorises, by the client's credentials."""
+    """dray reads from ``dray serve`` only after nginx has accepted the client's token."""
     web, server, config = beside
     sink = copying(bare, plugins, certificates, settings=[f"config {config}"])
     source = make(web.data, "a", 40 * MIB + 3)
@@ -501,7 +501,7 @@ def test_dray_beside_a_web_server_serves_only_permitted_clients(
     assert_good(ask(bare, f"{sink.url}/a", *headers))
     assert hash_file(sink.data / "a") == hash_file(source)
     assert len(server.transfers()) == 1
-    # The web server had to send only the first byte.
+    # nginx sent only the first byte of the file.
     read = [line for line in web.requests()[before:] if line.startswith("GET ")]
     assert [line.split('"')[1] for line in read] == ["bytes=0-0"], read
     assert "good-token" not in sink.server.said()

@@ -1,4 +1,4 @@
-"""Several copies, short-lived clients, a cluster."""
+"""Concurrent copies, clients that give up early, and a cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MIB = 1 << 20
 
 
 def test_six_concurrent_copies_take_turns(scene: Scene) -> None:
-    """Six concurrent copies run four at a time, as configured (xfr 4), and all arrive."""
+    """The server runs at most four copies concurrently (``xfr 4``). All six are completed."""
     source, sink = pair(scene, f"rate = {8 * MIB}")
     made = [make(source, f"f{number}", 12 * MIB, seed=number) for number in range(6)]
     clients = [
@@ -45,13 +45,13 @@ def test_six_concurrent_copies_take_turns(scene: Scene) -> None:
 
 
 def test_a_mixed_folder_arrives(scene: Scene) -> None:
-    """Many small files and some larger files of a folder arrive, four concurrently."""
+    """Copy the small and larger files of a folder, four at a time."""
     source, sink = pair(scene)
     sizes = [number * 7919 % 90_000 for number in range(20)] + [3 * MIB + 1, 20 * MIB]
     for number, size in enumerate(sizes):
         make(source, f"top/d{number % 4}/f{number}", size, seed=number)
     wanted = {path.relative_to(source.data): path for path in source.data.rglob("f*")}
-    # File by file, as FTS asks: the client's own --recursive gives all files of a folder one name.
+    # Run xrdcp for each file, because --recursive gives all files of a folder one name.
     words = ["xrdcp", "--nopbar", "--tpc", "only"]
     urls = [(source.at(str(name)), sink.at(str(name))) for name in wanted]
     for first in range(0, len(urls), 4):
@@ -67,7 +67,7 @@ def test_a_mixed_folder_arrives(scene: Scene) -> None:
 
 @pytest.mark.timeout(1200)
 def test_small_files_are_limited_by_the_clients_pace(scene: Scene) -> None:
-    """Many files of 1 MiB, four concurrently; in full beside XRootD's own program, timed."""
+    """Copy files of 1 MiB, four at a time. With ``DRAY_FULL=1``, also time stock xrdcp."""
     source = scene.server("source", tpc="pgm /usr/bin/xrdcp --server")
     sinks = {"dray": scene.server("sink", tpc="")}
     if FULL:
@@ -92,7 +92,7 @@ def test_small_files_are_limited_by_the_clients_pace(scene: Scene) -> None:
 
 
 def test_a_copy_longer_than_the_clients_limit_comes_to_an_end(scene: Scene) -> None:
-    """A client that gives up after some seconds gets the whole file by repeating its command."""
+    """A client gives up after some seconds. Repeating its command completes the copy."""
     source, sink = pair(scene, f"rate = {8 * MIB}")
     made = make(source, "a", 120 * MIB)
     env = {"XRD_CPTPCTIMEOUT": "4", "XRD_TIMEOUTRESOLUTION": "1"}
@@ -100,20 +100,20 @@ def test_a_copy_longer_than_the_clients_limit_comes_to_an_end(scene: Scene) -> N
     while calls < 20:
         calls += 1
         ended = scene.xrdcp("--tpc", "only", source.at("a"), sink.at("a"), env=env)
-        # A client may give up while the last bytes get their name.
+        # A client may give up after the file got its name.
         copied = sink.path("a")
         if ended.code == 0 or (copied.exists() and copied.stat().st_size == 120 * MIB):
             break
     assert calls > 1, "the limit was never met"
     assert hash_file(sink.path("a")) == hash_file(made)
-    # The last call found most of it durable: no call started over.
+    # The last copy resumed from the durable data of the copies before it.
     sent, resumed = copies(sink)[-1]
     assert resumed > 0
     assert sent + resumed == 120 * MIB
 
 
 def test_through_a_redirector_with_three_servers(scene: Scene) -> None:
-    """The chosen server of a cluster has dray copy from the server that has the file."""
+    """The server that the redirector chooses copies from the server that has the file."""
     head, data = scene.cluster(3)
     made = make(data[0], "a", 24 * MIB)
     scene.await_found(head, "a")
@@ -125,7 +125,7 @@ def test_through_a_redirector_with_three_servers(scene: Scene) -> None:
 
 
 def test_only_the_entry_points_are_exported() -> None:
-    """The library exports the names of its header."""
+    """The library exports only the symbols of its header."""
     words: list[str | Path] = ["nm", "--dynamic", "--defined-only", "--format=posix", find(SHIM)]
     listed = subprocess.run(words, check=True, capture_output=True, text=True, timeout=30).stdout
     names = [line.split()[0] for line in listed.splitlines()]

@@ -1,8 +1,8 @@
-"""Third-party copies are killed at random moments, and must resume.
+"""Third-party copies are killed at random moments, and resume.
 
-The final name must never have a wrong file. With ``DRAY_FULL=1``, each test copies 4 GiB in every
-way, with ten kills of each kind. With only ``DRAY_KILLS=10``, each test copies 1 GiB, and one copy
-gets the kills of all four kinds.
+The final name never has a wrong file. With ``DRAY_FULL=1``, a copy has 4 GiB, and gets ten kills of
+one kind. With only ``DRAY_KILLS=10``, a copy has 1 GiB, and gets ten kills of each of the four
+kinds.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.timeout(3600)]
 
 PLANS = [pytest.param(plan, id=plan[0] if FULL else "each") for plan in plans()]
-#: Ways to copy: with or without the wrapper, and with or without --force. The short run has two of
-#: the four ways.
+#: Kinds of copies: with or without dray's wrapper, and with or without --force. A short run tests
+#: only two of them.
 WAYS = [
     pytest.param(False, False, id="bare-plain"),
     pytest.param(True, True, id="wrapper-force"),
@@ -64,7 +64,7 @@ def is_zero(ended: Ended) -> bool:
 def test_a_copy_resumes_from_any_moment(
     scene: Scene, ours: Path, victims: tuple[str, ...], hidden: bool, force: bool
 ) -> None:
-    """Copy by ``xrdcp``. Before the end, the name has no file or the old file.
+    """A killed ``xrdcp`` resumes. Before the end, its name has no file or the old file.
 
     Without the wrapper, the name may also have an empty file.
     """
@@ -75,8 +75,7 @@ def test_a_copy_resumes_from_any_moment(
     if hidden and force:
         allowed = {content(make(sink, "a", 3 * MIB, seed=3))}
     made = make(source, "a", SIZE, seed=2)
-    # Let the source compute the checksum before the copy, so that the test counts only the bytes
-    # that the source reads for the copy.
+    # Let the source compute and store the checksum before the copy.
     source.checksum("a", "adler32")
 
     def begin(replace: bool) -> Process:
@@ -104,15 +103,15 @@ def test_a_pull_resumes_from_any_moment(
     victims: tuple[str, ...],
     hidden: bool,
 ) -> None:
-    """Copies by ``curl -X COPY`` resume, with and without the wrapper."""
+    """A killed ``curl -X COPY`` resumes, with and without the wrapper."""
     configured(bare, *CONFIG)
     settings = ["marker_seconds 1", f"config {bare.folder / 'tpc.toml'}"]
     lines = [hide(bare)] if hidden else []
     sink = copying(bare, plugins, certificates, settings=settings, lines=lines)
     web, source = xrootd(bare, "source")
     made = make(source, "a", SIZE, seed=2)
-    # Date the file ten seconds back: HTTP has times in whole seconds, so a file of the current
-    # second could still change without a new time.
+    # Date the file 10 s back: HTTP has times in whole seconds, so a change within the current
+    # second would not change the time.
     os.utime(made, (time.time() - 10, int(time.time()) - 10))
     source.checksum("a", "adler32")
 
@@ -135,7 +134,7 @@ def test_a_pull_resumes_from_any_moment(
 
 @pytest.mark.parametrize("hidden", HIDDEN)
 def test_a_short_copy_is_whole_or_not_there(scene: Scene, hidden: bool) -> None:
-    """A copy that is killed at any moment leaves no file under its name, or the whole file."""
+    """After a kill, the name has the complete file or no file; without the wrapper, maybe empty."""
     source = scene.server("source", tpc="pgm /usr/bin/xrdcp --server")
     lines = [hide(scene)] if hidden else []
     sink = scene.server("sink", tpc=configured(scene), lines=lines)

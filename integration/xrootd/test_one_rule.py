@@ -1,6 +1,6 @@
 """``dray cp root://`` and third-party copies use the same leases.
 
-So while a copy of one kind writes a file, a copy of the other kind to the same name is refused.
+While a copy of one kind writes a file, a copy of the other kind to the same name is refused.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SIZE = 64 * MIB
 
 @pytest.fixture
 def local(bare: Scene) -> Path:
-    """Return a source file for ``dray cp``."""
+    """Make a source file for ``dray cp``, and return its path."""
     folder = bare.folder / "in"
     folder.mkdir()
     make_file(folder / "a", SIZE, seed=9)
@@ -40,7 +40,7 @@ def local(bare: Scene) -> Path:
 
 
 def begin_own(scene: Scene, ours: Path, local: Path, sink: Xrootd) -> Process:
-    """Start a slow ``dray cp`` to the server, and wait for durable data."""
+    """Start a slow ``dray cp`` to the file ``a`` of the server, and wait for durable data."""
     rate = ("--progress", "json", "--rate", "12MiB")
     copy = begin(scene, ours, *rate, local, sink.at("a"))
     copy.await_durable()
@@ -48,7 +48,7 @@ def begin_own(scene: Scene, ours: Path, local: Path, sink: Xrootd) -> Process:
 
 
 def begin_third(scene: Scene, source: Xrootd, sink: Xrootd) -> tuple[Process, int]:
-    """Start a third-party copy to the same name, and wait for durable data."""
+    """Start a third-party copy to the file ``a``, and wait for durable data."""
     client = scene.begin("xrdcp", "--nopbar", "--tpc", "only", source.at("a"), sink.at("a"))
     await_safe(sink, 4 * MIB)
     (job,) = sink.jobs()
@@ -58,7 +58,7 @@ def begin_third(scene: Scene, source: Xrootd, sink: Xrootd) -> tuple[Process, in
 def test_an_abandoned_copy_does_not_block_the_other_kind(
     scene: Scene, ours: Path, local: Path
 ) -> None:
-    """After a killed copy of one kind, a copy of the other kind succeeds, in both orders."""
+    """After a copy of one kind was killed, a copy of the other kind succeeds."""
     source, sink = pair(scene, f"rate = {24 * MIB}")
     made = make(source, "a", SIZE)
     begin_own(scene, ours, local, sink).kill()
@@ -76,7 +76,7 @@ def test_an_abandoned_copy_does_not_block_the_other_kind(
 def test_a_live_third_party_copy_is_not_written_beside(
     scene: Scene, ours: Path, local: Path
 ) -> None:
-    """``dray cp`` is refused with the name of the file, and changes nothing."""
+    """During a third-party copy, ``dray cp`` is refused, and changes nothing."""
     source, sink = pair(scene, f"rate = {8 * MIB}")
     made = make(source, "a", SIZE)
     client, _ = begin_third(scene, source, sink)
@@ -94,7 +94,7 @@ def test_a_live_third_party_copy_is_not_written_beside(
 def test_a_live_copy_is_not_written_beside_by_a_third_party_copy(
     scene: Scene, ours: Path, local: Path
 ) -> None:
-    """The third-party copy is refused, and changes nothing."""
+    """During ``dray cp``, a third-party copy is refused, and changes nothing."""
     source, sink = pair(scene)
     make(source, "a", SIZE)
     copy = begin_own(scene, ours, local, sink)

@@ -1,4 +1,4 @@
-"""An endpoint writes a file into a pool of Ceph; XRootD servers copy the file, carried by dray."""
+"""An XRootD server copies a file that an endpoint has written into a Ceph pool."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.server
 
-#: the fixture with the cluster
+#: The fixture that starts the cluster.
 __all__ = ["ceph"]
 
 POOL = "xrootd-tpc"
@@ -34,7 +34,7 @@ SIZE = (24 << 20) + 5
 
 @pytest.fixture
 def cluster(request: pytest.FixtureRequest) -> Cluster:
-    """Return a cluster with the pool of this module."""
+    """Return a cluster with the pool ``POOL``."""
     found: Cluster = request.getfixturevalue("ceph")
     found.make_pool(POOL)
     return found
@@ -42,14 +42,14 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
 
 @pytest.fixture
 def source(cluster: Cluster, shared: Path) -> Iterator[XrdCeph]:
-    """Yield a stock server whose storage is the pool."""
+    """Yield a stock XRootD server whose storage is the pool."""
     server = xrdceph.start(cluster, POOL, shared)
     yield server
     server.close()
 
 
-# XrdCeph changes the time of a file when a client reads the file. If a copy takes longer than the
-# second in which it began, dray reports that the source changed. So a copy may need several tries.
+#: Maximum number of tries. XrdCeph changes the time of a file when a client reads it. A copy fails
+#: if the time changes to another second.
 TRIES = 8
 
 
@@ -61,7 +61,7 @@ def test_a_third_party_copy_of_a_file_that_an_endpoint_has_written(
     start_endpoint: Callable[..., Endpoint],
     tmp_path: Path,
 ) -> None:
-    """``xrdcp --tpc`` copies the file from the pool's server; the program of dray carries it."""
+    """dray's program makes the third-party copy from the pool's server to another server."""
     seed = make_file(tmp_path / "seed", 10, 1)
     put = cluster.rados("-p", POOL, "--striper", "put", "/data/seed", seed)
     assert put.returncode == 0, put.stderr

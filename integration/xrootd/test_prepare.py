@@ -1,4 +1,4 @@
-"""An XRootD server whose clients stage files through the dray endpoint beside it."""
+"""Clients stage files through an XRootD server with dray's plug-in and an endpoint beside it."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
-#: File name of the plug-in (``make build-xrootd``). The configuration names it without the number.
+#: File name of dray's plug-in. A server's configuration names it without the number.
 PLUGIN = "libDrayXrdPrepare-5.so"
 END_SECONDS = 90.0
-#: URL of the token issuer of the endpoint itself.
+#: URL of the issuer whose tokens the test fixture of the endpoint makes.
 OWN = "https://beside"
 
 
 @pytest.fixture(scope="module")
 def plugin(shared: Path) -> Path:
-    """Copy the plug-in to a folder that a server's user may use."""
+    """Return a folder with the plug-in, which the servers' user may read."""
     folder = shared / "prepare"
     copy_programs(folder, [PLUGIN])
     return folder
@@ -43,9 +43,9 @@ def plugin(shared: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def checked_plugin(shared: Path) -> Path:
-    """Build the plug-in with the address and undefined-behaviour sanitizers."""
+    """Return a folder with a plug-in that is built with two sanitizers."""
     folder = shared / "prepare-checked"
-    # The check of virtual tables needs type information that the server does not export.
+    # Leave out the check of virtual tables: it needs type information that XRootD does not export.
     flags = "-fsanitize=address,undefined -fno-sanitize=vptr -fno-sanitize-recover=all -g -O1"
     source = ROOT / "plugins/xrootd/prepare"
     words = ["make", "-C", str(source), f"OUT={folder}", f"CXXFLAGS={flags}"]
@@ -57,7 +57,7 @@ def checked_plugin(shared: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def release_program(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make endpoints run the program of this tree."""
+    """Make endpoints run the release program."""
     monkeypatch.setenv("DRAY_PROGRAM", str(program))
 
 
@@ -75,10 +75,10 @@ class Site:
         env: dict[str, str] | None = None,
         **config: Any,  # noqa: ANN401 - keys of the configuration
     ) -> None:
-        """Start both.
+        """Start the endpoint and the XRootD server.
 
-        :param settings: more lines of the plug-in's settings; the last value of a key counts.
-        :param lines: more lines of the server's configuration.
+        :param settings: additional lines of the plug-in's configuration. They override the others.
+        :param lines: additional lines of the server's configuration.
         """
         self.scene = scene
         self.server: Xrootd = scene.server("tape", tpc=None, lines=lines, env=env, start=False)
@@ -108,30 +108,30 @@ class Site:
         self.server.start()
 
     def write(self, name: str, data: bytes, root: str = "slow") -> None:
-        """Write a file below a root."""
+        """Write a file in the folder of a root."""
         path = self.server.data / root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
         path.chmod(0o644)
 
     def xrdfs(self, *words: str, env: dict[str, str] | None = None) -> Ended:
-        """Run the stock client."""
+        """Run the stock client ``xrdfs`` with the server."""
         return self.scene.run("xrdfs", self.server.url, *words, env=env)
 
     def prepare(self, *words: str) -> str:
-        """Stage files; return the id of the request."""
+        """Ask the server to stage files. Return the id of the request."""
         ended = self.xrdfs("prepare", "-s", *words).expect(0)
         return ended.out.strip()
 
     def query(self, request: str, *paths: str) -> dict[str, Any]:
-        """Return the states of the files, by path."""
+        """Return the server's answer about each of the files, by path."""
         said = json.loads(self.xrdfs("query", "prepare", request, *paths).expect(0).out)
         assert said["request_id"] == request
         assert [one["path"] for one in said["responses"]] == list(paths)
         return {one["path"]: one for one in said["responses"]}
 
     def until_online(self, request: str, *paths: str) -> dict[str, Any]:
-        """Wait until no file of a request is being staged."""
+        """Wait until no file of a request is being staged. Return the answer about each file."""
         end = time.monotonic() + END_SECONDS
         while any(one["requested"] for one in self.query(request, *paths).values()):
             assert time.monotonic() < end, self.query(request, *paths)
@@ -139,13 +139,13 @@ class Site:
         return self.query(request, *paths)
 
     def staged(self) -> list[Any]:
-        """List the endpoint's staging entries."""
+        """Return the stagings of the endpoint."""
         with self.endpoint.client() as client:
             return list(client.stagings())
 
 
 def check_life(site: Site) -> None:
-    """Stage files, query, cancel and evict them through a server."""
+    """Stage, query and evict files through the server."""
     names = ("a", "dir/b%c", "gone")
     paths = tuple(f"/slow/{name}" for name in names)
     for name in names[:2]:
@@ -166,7 +166,7 @@ def check_life(site: Site) -> None:
     assert all(one.pinned_until is not None for one in site.staged())
     site.xrdfs("prepare", "-e", *paths[:2]).expect(0)
     assert all(one.pinned_until is None for one in site.staged())
-    # A request that does not exist has no files, but the places are known.
+    # A query with an unknown request still tells where the file is.
     one = site.query("none", paths[0])[paths[0]]
     assert (one["has_reqid"], one["online"], one["on_tape"]) == (False, True, True)
 
@@ -231,7 +231,7 @@ def test_many_files_are_one_request(
 def test_only_readers_stage_files_of_the_roots(
     bare: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint]
 ) -> None:
-    """The server authorises each path, and only files of the roots are staged."""
+    """A client stages only files that it may read, and only files of the endpoint's roots."""
     rights = bare.folder / "rights"
     rights.write_text("u * /slow/open rl /other rl\n", encoding="ascii")
     lines = ["ofs.authorize 1", f"acc.authdb {rights}"]
@@ -271,7 +271,7 @@ def test_an_endpoint_that_is_away_is_named_in_the_log_only(
     time.sleep(6)
     request = site.prepare("/slow/a")
     assert site.until_online(request, "/slow/a")["/slow/a"]["online"]
-    # With another key in the settings, the plug-in does not call the endpoint.
+    # If the endpoint has another key than the configured one, the plug-in sends no request.
     wrong = bare.folder / "prepare.cf"
     text = wrong.read_text(encoding="utf-8").replace(site.endpoint.key, "sha256:" + "0" * 64)
     wrong.write_text(text, encoding="utf-8")
@@ -284,7 +284,7 @@ def test_an_endpoint_that_is_away_is_named_in_the_log_only(
 def test_a_client_stages_as_the_owner_of_its_token(
     bare: Scene, certificates: Path, plugin: Path, start_endpoint: Callable[..., Endpoint]
 ) -> None:
-    """With ``client_tokens yes``, the endpoint sees the token of each client."""
+    """With ``client_tokens yes``, the plug-in shows the endpoint the token of each client."""
     realm = tokens.make(bare, certificates)
     site = Site(
         bare,
@@ -319,13 +319,13 @@ def test_a_client_stages_as_the_owner_of_its_token(
     for name, count in (("alice", 1), ("bob", 0)):
         with site.endpoint.client(subject=name) as client:
             assert len(list(client.stagings())) == count
-    # Another client neither sees the request nor cancels it.
+    # Another owner neither sees nor cancels the request.
     said = json.loads(xrdfs(bob, "query", "prepare", request, "/slow/a").expect(0).out)
     assert not said["responses"][0]["has_reqid"]
     refused = xrdfs(bob, "prepare", "-a", request)
     assert refused.code != 0
     assert "belongs to another owner" in refused.out + refused.words
-    # The server lets the client read, and the endpoint does not let it stage.
+    # The server lets this client read the file, but the endpoint does not let it stage the file.
     reader = realm.issuer.token(tokens.READ, sub="alice")
     refused = xrdfs(reader, "prepare", "-s", "/slow/b")
     assert refused.code != 0
@@ -335,7 +335,7 @@ def test_a_client_stages_as_the_owner_of_its_token(
 
 
 def rule(issuer: str, name: str) -> dict[str, str]:
-    """Return the rule of an endpoint that maps a subject of an issuer to an owner."""
+    """Return the rule that maps the subject ``name`` of an issuer to the owner ``name``."""
     return {"issuer": issuer, "subject": name, "owner": name}
 
 
@@ -351,7 +351,7 @@ def rule(issuer: str, name: str) -> dict[str, str]:
 def test_a_server_with_wrong_settings_does_not_start(
     bare: Scene, plugin: Path, start_endpoint: Callable[..., Endpoint], line: str, said: str
 ) -> None:
-    # The server may listen for a moment before it loads the plug-in.
+    # The server may listen for a moment before it loads the plug-in and exits.
     with contextlib.suppress(AssertionError):
         Site(bare, plugin, start_endpoint, settings=[line])
     (server,) = bare.servers

@@ -1,4 +1,4 @@
-"""A transfer reads one file from all servers of a cluster that have a replica of the file."""
+"""A copy reads one file from all servers of an XRootD cluster that have a replica of it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ pytestmark = pytest.mark.server
 
 MIB = 1 << 20
 SIZE = 160 * MIB
-#: Maximum number of bytes that a server sends in addition to the bytes of the file.
+#: Maximum bytes that the servers send in addition to the bytes of the file.
 MORE = 2 * MIB
-#: Time of the file at the first server. Each further replica arrived a day later.
+#: Modification time of the replica at the first server. Each further replica is a day younger.
 FIRST_TIME = 1_700_000_000
 DAY = 86_400
 
@@ -38,15 +38,15 @@ class Replicas(NamedTuple):
     source: Path
 
     def sent(self) -> list[int]:
-        """Return the bytes that each server's process has written.
+        """Return how many bytes each server's process has written.
 
-        A server counts its sent bytes only when a connection ends.
+        XRootD's own count of sent bytes leaves out connections that are still open.
         """
         return [written(server) for server in self.data]
 
 
 def written(server: Xrootd) -> int:
-    """Count the bytes that a server's process has written."""
+    """Return how many bytes a server's process has written."""
     assert server.process is not None
     counts = Path(f"/proc/{server.process.pid}/io").read_text(encoding="ascii")
     match = re.search(r"^wchar: (\d+)$", counts, re.MULTILINE)
@@ -55,7 +55,7 @@ def written(server: Xrootd) -> int:
 
 
 def put(server: Xrootd, number: int, size: int = SIZE, seed: int = 1) -> Path:
-    """Make the file of one server."""
+    """Make a replica at a server, with a time ``number`` days after ``FIRST_TIME``."""
     path = make(server, "in/a", size, seed)
     seconds = FIRST_TIME + number * DAY
     os.utime(path, (seconds, seconds))
@@ -69,7 +69,7 @@ def await_located(
     path: str = "/in/a",
     env: dict[str, str] | None = None,
 ) -> None:
-    """Wait until the redirector knows that all of these servers have the file."""
+    """Wait until the redirector knows that all servers in ``data`` have the file."""
     until = time.monotonic() + 90
     output = ""
     while not all(f":{server.port} " in output for server in data):
@@ -79,9 +79,9 @@ def await_located(
 
 
 def replicas(scene: Scene, *others: tuple[int, int]) -> Replicas:
-    """Start three servers with the file.
+    """Start a cluster of three servers, each with a replica.
 
-    :param others: sizes and seeds of different files, which the last servers have instead.
+    :param others: size and seed of different files, which the last servers have instead.
     """
     head, data = scene.cluster(3, tpc=None)
     files = [(SIZE, 1)] * (len(data) - len(others)) + list(others)
@@ -94,7 +94,7 @@ def replicas(scene: Scene, *others: tuple[int, int]) -> Replicas:
 
 
 def test_one_file_comes_from_all_its_servers_concurrently(bare: Scene, ours: Path) -> None:
-    """Each sends a part of it concurrently, and no byte is sent twice."""
+    """Each server sends a part of the file. No byte is sent twice."""
     cluster = replicas(bare)
     to = bare.folder / "out" / "a"
     before = cluster.sent()
@@ -110,14 +110,14 @@ def test_one_file_comes_from_all_its_servers_concurrently(bare: Scene, ours: Pat
     assert SIZE <= sum(given) < SIZE + MORE, given
     assert hash_file(to) == hash_file(cluster.source)
     assert leftovers(to.parent) == []
-    # The first replica is the oldest, so its time is that of the file, whichever server is asked.
+    # The copy gets the time of the oldest replica.
     assert int(to.stat().st_mtime) == FIRST_TIME
     again = cp(bare, ours, cluster.head.at("in/a"), to).expect(0)
     assert again.report["bytes_sent"] == 0
 
 
 def test_the_other_servers_replace_a_dead_one(bare: Scene, ours: Path) -> None:
-    """A server that is killed in the middle of a copy costs only speed."""
+    """If a server is killed during a copy, the other servers send its part."""
     cluster = replicas(bare)
     to = bare.folder / "out" / "a"
     copy = begin(bare, ours, "--progress", "json", "--rate", "48MiB", cluster.head.at("in/a"), to)
@@ -131,7 +131,7 @@ def test_the_other_servers_replace_a_dead_one(bare: Scene, ours: Path) -> None:
 
 
 def test_a_stalled_server_is_bypassed(bare: Scene, ours: Path) -> None:
-    """A server that neither answers nor closes delays its requests until the timeout."""
+    """A stopped server delays the requests to it until their timeout."""
     cluster = replicas(bare)
     to = bare.folder / "out" / "a"
     copy = begin(bare, ours, "--progress", "json", "--rate", "48MiB", cluster.head.at("in/a"), to)
@@ -147,7 +147,7 @@ def test_a_stalled_server_is_bypassed(bare: Scene, ours: Path) -> None:
 
 
 def test_a_replica_of_another_size_is_left_out(bare: Scene, ours: Path) -> None:
-    """No byte of it is copied or requested, whichever server the redirector chooses."""
+    """dray reads no data from a server whose file has another size."""
     cluster = replicas(bare, (SIZE - 3 * MIB, 2))
     to = bare.folder / "out" / "a"
     before = cluster.sent()
@@ -157,13 +157,13 @@ def test_a_replica_of_another_size_is_left_out(bare: Scene, ours: Path) -> None:
     if ended.code == 0:
         assert hash_file(to) == hash_file(cluster.source)
     else:
-        # The redirector chose the server with the different file for the checksum.
+        # The redirector got the checksum from the server with the different file.
         assert "checksum" in ended.out + ended.words
         assert not to.exists()
 
 
 def test_replicas_that_differ_are_never_one_file(bare: Scene, ours: Path) -> None:
-    """If replicas have one size but different content, the copy fails at the checksum."""
+    """Two replicas have the same size, but different content: the checksum fails."""
     cluster = replicas(bare, (SIZE, 2))
     to = bare.folder / "out" / "a"
     ended = cp(bare, ours, cluster.head.at("in/a"), to)
@@ -174,7 +174,7 @@ def test_replicas_that_differ_are_never_one_file(bare: Scene, ours: Path) -> Non
 
 @pytest.mark.parametrize("way", ["range", "folder", "slash"])
 def test_a_copy_without_a_checksum_comes_from_one_server(bare: Scene, ours: Path, way: str) -> None:
-    """A range, or a file in a folder, has no known checksum. So only one server is read."""
+    """dray has no checksum for a range or for a file in a folder. It then reads one server."""
     cluster = replicas(bare)
     words: tuple[str, ...] = ("--range", f"0:{SIZE - MIB}")
     to = bare.folder / "out" / "a"
@@ -188,7 +188,7 @@ def test_a_copy_without_a_checksum_comes_from_one_server(bare: Scene, ours: Path
     given = [after - then for after, then in zip(cluster.sent(), before, strict=True)]
     assert sorted(given)[1] < MORE, given
     if way == "slash":
-        # A slash at the end does not make a file a folder.
+        # A URL with a slash at its end names a folder, so the copy fails.
         assert ended.code != 0
         assert "in/a" in ended.out + ended.words
     else:
@@ -196,7 +196,7 @@ def test_a_copy_without_a_checksum_comes_from_one_server(bare: Scene, ours: Path
 
 
 def test_a_killed_copy_resumes_from_the_remaining_replicas(bare: Scene, ours: Path) -> None:
-    """The log identifies the file by no server's own time: durable data is not sent again."""
+    """A killed copy resumes from the other servers, although their replicas have other times."""
     cluster = replicas(bare)
     to = bare.folder / "out" / "a"
     words = ("--progress", "json", "--rate", "48MiB", cluster.head.at("in/a"), to)
@@ -212,7 +212,7 @@ def test_a_killed_copy_resumes_from_the_remaining_replicas(bare: Scene, ours: Pa
 
 
 def test_without_a_checksum_to_compare_one_server_is_read(bare: Scene, ours: Path) -> None:
-    """Without a checksum two replicas cannot be compared: only the redirector's choice is read."""
+    """If the servers compute no checksums, dray cannot compare replicas, and reads one server."""
     cluster = replicas(bare)
     for server in cluster.data:
         server.kill()
@@ -222,8 +222,8 @@ def test_without_a_checksum_to_compare_one_server_is_read(bare: Scene, ours: Pat
     await_located(bare, cluster.head, cluster.data)
     to = bare.folder / "out" / "a"
     before = cluster.sent()
-    # The redirector may choose one server for the time of the file and another for reading. dray
-    # reads from the server that gave the time.
+    # The redirector may name different servers for two requests. dray reads from the server that
+    # reported the time of the file.
     cp(bare, ours, cluster.head.at("in/a"), to).expect(0)
     given = [after - then for after, then in zip(cluster.sent(), before, strict=True)]
     assert sorted(given)[1] < MORE, given
@@ -231,10 +231,10 @@ def test_without_a_checksum_to_compare_one_server_is_read(bare: Scene, ours: Pat
 
 
 def test_a_third_party_copy_comes_from_all_servers(scene: Scene) -> None:
-    """With delegated credentials the destination may open the source repeatedly, and anywhere."""
+    """A destination with delegated credentials may open the source at every server."""
     grid = gsi.make(scene)
-    # Accept any name, because certificates contain names, and a cluster's servers are known by
-    # their addresses here.
+    # Accept any name in a certificate: the redirector names its servers by address, and the
+    # certificates contain a host name.
     anywhere = {"XrdSecGSISRVNAMES": "*"}
     env, person = {**grid.env, **anywhere}, {**grid.person, **anywhere}
     head, data = scene.cluster(3, tpc=None, lines=grid.lines(), env=env)
@@ -252,10 +252,9 @@ def test_a_third_party_copy_comes_from_all_servers(scene: Scene) -> None:
 
 
 def test_a_folder_with_replicas_arrives_whole(bare: Scene, ours: Path) -> None:
-    """Files that one server has, and files that several have, large and small.
+    """Copy a folder with files that one server has, and files that all servers have.
 
-    Each replica has the time of its arrival. The oldest is the file's time, and that replica is
-    read.
+    The replicas of a file have different times. The copy gets the oldest time.
     """
     cluster = replicas(bare)
     small = [f"small{number}" for number in range(30)]
@@ -263,7 +262,7 @@ def test_a_folder_with_replicas_arrives_whole(bare: Scene, ours: Path) -> None:
         make(server, f"in/only{number}", 70 * MIB if number == 0 else 4096, seed=number)
         for seed, name in enumerate(small):
             make(server, f"in/{name}", 4096, seed)
-            # For different files, the oldest replica is at different servers.
+            # Each server has the oldest replica of some of the files.
             seconds = FIRST_TIME + (number + seed) % 3 * DAY
             os.utime(server.path(f"in/{name}"), (seconds, seconds))
     for number, server in enumerate(cluster.data):
@@ -276,7 +275,7 @@ def test_a_folder_with_replicas_arrives_whole(bare: Scene, ours: Path) -> None:
     for name in small:
         assert hash_file(to / name) == hash_file(cluster.data[0].path(f"in/{name}")), name
         assert int((to / name).stat().st_mtime) == FIRST_TIME, name
-    # All files have the same times again, so nothing is sent twice.
+    # The times are the same in a second copy, so it sends nothing.
     again = cp(bare, ours, "-r", cluster.head.at("in/"), f"{to}/").expect(0)
     assert again.report["bytes_sent"] == 0
     for number, server in enumerate(cluster.data):

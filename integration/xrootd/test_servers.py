@@ -1,4 +1,4 @@
-"""The servers of the other tests are stock, run as an ordinary user, and local."""
+"""The XRootD servers of the tests work with stock programs, and are safe to run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LISTENING = "0A"
 
 
 def test_a_server_listens_on_the_loopback_only_and_not_as_root(bare: Scene) -> None:
-    """A server of the tests runs as an ordinary user, and no other host can reach it."""
+    """A server does not run as root, and listens only on the loopback."""
     server = bare.server("one", tpc=None)
     assert server.process is not None
     status = Path(f"/proc/{server.process.pid}/status").read_text(encoding="ascii")
@@ -32,7 +32,7 @@ def test_a_server_listens_on_the_loopback_only_and_not_as_root(bare: Scene) -> N
 
 
 def test_a_stock_copy_between_two_servers(bare: Scene) -> None:
-    """A third-party copy by the stock program arrives, so other failures are dray's."""
+    """A third-party copy by stock ``xrdcp`` succeeds with the servers of the tests."""
     source = bare.server("source", tpc="pgm /usr/bin/xrdcp --server")
     sink = bare.server("sink", tpc="pgm /usr/bin/xrdcp --server")
     make_file(source.path("a"), 3 << 20, seed=1)

@@ -1,4 +1,4 @@
-"""The XRootD client's plain interface and names, with a stock server."""
+"""dray's library over the XRootD client (``libdray-xrdcl.so``), with a stock server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXISTS = 14
 
 
 def move(server: Xrootd, source: str, to: str, number: int = 0, *, if_absent: bool) -> int:
-    """Rename a file; return the kind of the error."""
+    """Rename a file. Return the kind of the error, or ``DONE``."""
     script = Path(__file__).with_name("shim.py")
     words = ["move", str(find(SHIM)), server.url, source, to, str(number), str(int(if_absent))]
     ended = subprocess.run(
@@ -39,7 +39,7 @@ def move(server: Xrootd, source: str, to: str, number: int = 0, *, if_absent: bo
 
 
 def make(server: Xrootd, name: str, content: str) -> int:
-    """Make a file, and return its number as the plug-in's interface reports it."""
+    """Make a file. Return the number by which the library identifies it."""
     path = server.path(name)
     path.write_text(content, encoding="utf-8")
     give(path)
@@ -47,9 +47,9 @@ def make(server: Xrootd, name: str, content: str) -> int:
 
 
 def test_a_name_that_cannot_be_inspected_is_not_replaced(bare: Scene) -> None:
-    """Rename only to a name that is known to be missing, because a hidden name may be a file."""
+    """The rights hide whether a name exists: a rename with ``if_absent`` must not replace it."""
     rights = bare.folder / "rights"
-    # The rights are insert, rename and write, but not lookup.
+    # In the folder ``blind``, a client may insert, rename and write, but not look up.
     rights.write_text("u * /blind inw / a\n", encoding="utf-8")
     give(rights)
     lines = ["ofs.authorize", f"acc.authdb {rights}"]
@@ -68,7 +68,7 @@ def test_a_name_that_cannot_be_inspected_is_not_replaced(bare: Scene) -> None:
 
 
 def test_a_repeated_rename_succeeds(bare: Scene) -> None:
-    """If a rename is repeated after a lost answer, it succeeds, but only for the renamed file."""
+    """A repeated rename succeeds if the new name has the file that was to be renamed."""
     server = bare.server("shim", tpc=None)
     number = make(server, "a", "new")
     assert move(server, "/a", "/b", number, if_absent=False) == DONE

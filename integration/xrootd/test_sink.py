@@ -1,4 +1,4 @@
-"""``dray cp`` writes files and folders to a stock XRootD server."""
+"""``dray cp`` to a stock XRootD server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.server
 
 MIB = 1 << 20
-#: Options for a rate at which a test can stop the copy in the middle.
+#: Options for a copy that takes long enough to be interrupted.
 SLOW = ("--progress", "json", "--rate", "48MiB")
 
 
@@ -46,30 +46,30 @@ def begin_slowly(
 
 
 def assert_there(server: Xrootd, path: Path) -> None:
-    """Fail unless a server has the file."""
+    """Fail unless the server has a file with the name and content of ``path``."""
     assert hash_file(server.path(path.name)) == hash_file(path)
 
 
 def said(ended: Ended) -> str:
-    """Return the whole output of an ended program."""
+    """Return all output of a program."""
     return ended.out + ended.words
 
 
 def own(server: Xrootd) -> list[Path]:
-    """List dray's files at a server."""
+    """Return dray's own files at a server."""
     return [path for path in server.data.rglob("*") if path.name.startswith(".dray-")]
 
 
 @pytest.fixture
 def source(bare: Scene) -> Path:
-    """Return a folder for the source."""
+    """Return an empty folder for source files."""
     folder = bare.folder / "in"
     folder.mkdir()
     return folder
 
 
 def test_files_of_every_size_arrive(bare: Scene, ours: Path, source: Path) -> None:
-    """Files of every size arrive with the right bytes and checksum, and are sent only once."""
+    """The copied file has the right bytes and checksum. A second copy sends nothing."""
     server = bare.server("sink", tpc=None)
     for size in (0, 1, 4096, MIB, MIB + 1, 64 * MIB + 13):
         path = source / f"f{size}"
@@ -90,7 +90,7 @@ def test_files_of_every_size_arrive(bare: Scene, ours: Path, source: Path) -> No
 
 
 def make_tree(top: Path) -> None:
-    """Make a mixed tree: many small files, some large, an empty folder, blanks in names."""
+    """Make a tree of many small and some large files, with an empty folder and blanks in names."""
     for number in range(300):
         folder = top / f"d{number % 7}" / f"deep {number % 3}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -101,7 +101,7 @@ def make_tree(top: Path) -> None:
 
 
 def same(one: Path, other: Path) -> None:
-    """Compare two trees, including dray's own names."""
+    """Fail unless two trees have the same names and contents."""
     names = sorted(str(path.relative_to(one)) for path in one.rglob("*"))
     assert names == sorted(str(path.relative_to(other)) for path in other.rglob("*"))
     for name in names:
@@ -110,7 +110,7 @@ def same(one: Path, other: Path) -> None:
 
 
 def test_a_folder_arrives_and_comes_back(bare: Scene, ours: Path, source: Path) -> None:
-    """A mixed tree arrives whole, is not sent twice, and comes back the same."""
+    """Copy a tree to the server and back. A repeated copy sends only changed files."""
     server = bare.server("sink", tpc=None)
     make_tree(source / "top")
     cp(bare, ours, "-r", source / "top", f"{server.at('out')}/").expect(0)
@@ -118,7 +118,7 @@ def test_a_folder_arrives_and_comes_back(bare: Scene, ours: Path, source: Path) 
     assert own(server) == []
     again = cp(bare, ours, "-r", source / "top", f"{server.at('out')}/").expect(0)
     assert again.report["bytes_sent"] == 0
-    # Only the changed file is sent.
+    # Change one file: only this file is sent.
     changed = source / "top" / "d1" / "deep 1" / "f1"
     make_file(changed, 5000, seed=99)
     third = cp(bare, ours, "-r", source / "top", f"{server.at('out')}/").expect(0)
@@ -132,7 +132,7 @@ def test_a_folder_arrives_and_comes_back(bare: Scene, ours: Path, source: Path) 
 def test_a_killed_copy_resumes_and_no_wrong_content_is_visible(
     bare: Scene, ours: Path, source: Path
 ) -> None:
-    """After a kill the same command sends the missing data; the old file stays until the end."""
+    """A killed copy resumes. Its name has the old file until the new file is complete."""
     server = bare.server("sink", tpc=None)
     path = source / "a"
     make_file(path, 192 * MIB, seed=1)
@@ -147,7 +147,7 @@ def test_a_killed_copy_resumes_and_no_wrong_content_is_visible(
     rest = begin(bare, ours, *SLOW, path, server.at("a"))
     seen: set[bytes] = set()
     while rest.is_running():
-        # The old file has 1000 bytes. Read the file only if it has another size.
+        # Only the old file has 1000 bytes, so do not read it.
         seen.add(before if old.stat().st_size == 1000 else hash_file(old))
         time.sleep(0.01)
     ended = rest.wait(120).expect(0)
@@ -161,7 +161,7 @@ def test_a_killed_copy_resumes_and_no_wrong_content_is_visible(
 def test_a_dead_server_loses_only_data_that_was_not_durable(
     bare: Scene, ours: Path, source: Path
 ) -> None:
-    """If the server dies, the copy fails. A later copy resumes from the log."""
+    """If the server dies, the copy fails. After its restart, the next copy resumes."""
     server, path, copy = begin_slowly(bare, ours, source, 128 * MIB)
     server.kill()
     ended = copy.wait(180)
@@ -176,7 +176,7 @@ def test_a_dead_server_loses_only_data_that_was_not_durable(
 
 
 def test_another_content_is_never_mixed_in(bare: Scene, ours: Path, source: Path) -> None:
-    """If the source was replaced between two attempts, the new file is copied from its start."""
+    """If the source is replaced after a killed copy, the next copy starts from the beginning."""
     server, path, killed = begin_slowly(bare, ours, source, 96 * MIB)
     killed.kill()
     make_file(path, 96 * MIB, seed=2)
@@ -189,12 +189,12 @@ def test_another_content_is_never_mixed_in(bare: Scene, ours: Path, source: Path
 def test_another_file_with_the_same_inode_is_not_resumed(
     bare: Scene, ours: Path, source: Path
 ) -> None:
-    """A partial file with the logged number and without its mark is ignored."""
+    """A partial file has the logged inode number but another mark: it is not resumed."""
     server, path, killed = begin_slowly(bare, ours, source, 96 * MIB)
     killed.kill()
     (part,) = server.data.glob(".dray-*.part")
     (mark,) = [name for name in os.listxattr(part) if name.endswith("dray.born")]
-    # As of another file that has the number now.
+    # Change the mark, as if another file had got the inode number.
     os.setxattr(part, mark, b"1")
     ended = cp(bare, ours, path, server.at("a")).expect(0)
     assert ended.report["bytes_resumed"] == 0
@@ -202,7 +202,7 @@ def test_another_file_with_the_same_inode_is_not_resumed(
 
 
 def test_a_log_that_was_replaced_is_not_read(bare: Scene, ours: Path, source: Path) -> None:
-    """The server keeps a replaced log open, but the client reads the log that has the name now."""
+    """A reader keeps the replaced log open. The copy fails, and the next copy reads the new log."""
     server, path, killed = begin_slowly(bare, ours, source, 96 * MIB)
     killed.kill()
     (log,) = server.data.glob(".dray-log/*.log")
@@ -228,11 +228,11 @@ def test_a_log_that_was_replaced_is_not_read(bare: Scene, ours: Path, source: Pa
 
 
 def test_one_writer(bare: Scene, ours: Path, source: Path) -> None:
-    """A second copy to the same place is refused by name while the first runs."""
+    """While a copy runs, a second copy to the same name is refused."""
     server = bare.server("sink", tpc=None)
     path = source / "a"
     make_file(path, 128 * MIB, seed=1)
-    # The second waits two seconds for the first to end, which takes eight.
+    # The first copy takes eight seconds. The second copy waits for it for two seconds.
     first = begin(bare, ours, "--progress", "json", "--rate", "16MiB", path, server.at("a"))
     first.await_durable()
     second = cp(bare, ours, path, server.at("a"))
@@ -245,14 +245,14 @@ def test_one_writer(bare: Scene, ours: Path, source: Path) -> None:
 def test_a_file_the_server_sums_differently_gets_no_name(
     bare: Scene, ours: Path, source: Path
 ) -> None:
-    """If stored bytes differ from the sent bytes, the copy fails before the file has its name."""
+    """If the server's checksum differs from that of the sent bytes, the copy fails."""
     server = bare.server("sink", tpc=None)
     path = source / "a"
     make_file(path, 96 * MIB, seed=1)
     copy = begin(bare, ours, *SLOW, path, server.at("a"))
     copy.await_durable(16 * MIB)
     (part,) = server.data.glob(".dray-*.part")
-    # The partial file is private, like the log and the lease.
+    # Other users can read neither the partial file nor the log nor the lease.
     open_to = {path.name: path.stat().st_mode & 0o077 for path in own(server) if path.is_file()}
     control = {path.name: path.stat().st_mode & 0o077 for path in server.data.glob(".dray-*/*")}
     assert control
@@ -265,7 +265,7 @@ def test_a_file_the_server_sums_differently_gets_no_name(
     assert ended.code != 0
     assert "checksum mismatch" in said(ended)
     assert not server.path("a").exists()
-    # So it is complete the next time.
+    # The next copy completes the file, with the mode of the source.
     path.chmod(0o604)
     cp(bare, ours, path, server.at("a")).expect(0)
     assert_there(server, path)
@@ -273,7 +273,7 @@ def test_a_file_the_server_sums_differently_gets_no_name(
 
 
 def test_refusals_are_reported(bare: Scene, ours: Path, source: Path) -> None:
-    """No permission, read-only export, a folder in the way, durability none: named errors."""
+    """An error names its cause, for example a missing permission. It contains no secret."""
     server = bare.server("sink", tpc=None, lines=["all.export /fixed readonly"])
     path = source / "a"
     make_file(path, 3 * MIB, seed=1)
@@ -306,7 +306,7 @@ def test_refusals_are_reported(bare: Scene, ours: Path, source: Path) -> None:
 def test_a_full_server_is_reported_and_durable_data_stays(
     bare: Scene, ours: Path, source: Path
 ) -> None:
-    """A file that does not fit fails by name; with more space the same command sends the rest."""
+    """On a full disk, the copy fails. With more space, the same command resumes."""
     server = bare.server("sink", tpc=None, start=False)
     path = source / "a"
     make_file(path, 48 * MIB, seed=1)
@@ -326,7 +326,7 @@ def test_a_full_server_is_reported_and_durable_data_stays(
 
 
 def barriers(server: Xrootd) -> set[int]:
-    """Return the file systems on which a server holds an unnamed file of dray."""
+    """Return the file systems on which the server has an open and deleted partial file of dray."""
     assert server.process is not None
     found = set()
     for handle in Path(f"/proc/{server.process.pid}/fd").iterdir():
@@ -338,7 +338,7 @@ def barriers(server: Xrootd) -> set[int]:
 
 
 def test_names_are_made_durable_on_each_file_system(bare: Scene, ours: Path, source: Path) -> None:
-    """Each file system of the server with folders of the copy has its own barrier."""
+    """To sync names, dray opens a file on each file system of the copy (see :func:`barriers`)."""
     server = bare.server("sink", tpc=None, start=False)
     for folder in ("one", "other"):
         (source / "top" / folder).mkdir(parents=True)
@@ -364,7 +364,7 @@ def test_names_are_made_durable_on_each_file_system(bare: Scene, ours: Path, sou
 
 
 def test_a_stopped_copy_keeps_durable_data(bare: Scene, ours: Path, source: Path) -> None:
-    """An interrupt ends a copy properly, and the same command resumes."""
+    """After SIGINT, the same command resumes from the durable data."""
     server = bare.server("sink", tpc=None)
     make_tree(source / "top")
     make_file(source / "top" / "a", 96 * MIB, seed=1)
@@ -379,7 +379,7 @@ def test_a_stopped_copy_keeps_durable_data(bare: Scene, ours: Path, source: Path
 
 
 def test_a_manager_of_a_cluster_is_refused(bare: Scene, ours: Path, source: Path) -> None:
-    """A copy to the manager of a cluster is refused. The message names the data servers."""
+    """A copy to the redirector of a cluster is refused. The error names the data servers."""
     head, data = bare.cluster(1, tpc=None)
     path = source / "a"
     make_file(path, MIB, seed=1)
@@ -392,7 +392,7 @@ def test_a_manager_of_a_cluster_is_refused(bare: Scene, ours: Path, source: Path
 
 
 def test_a_plan_of_a_server_changes_nothing(bare: Scene, ours: Path, source: Path) -> None:
-    """``dray plan`` shows the files to send, those that are there, and the started file."""
+    """``dray plan`` counts the files to send, to adopt and to resume. It writes nothing."""
     server = bare.server("sink", tpc=None)
     for number in range(3):
         make_file(source / f"{number}", MIB, seed=number)

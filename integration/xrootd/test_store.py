@@ -1,4 +1,4 @@
-"""``dray cp`` reads files and folders of a stock XRootD server."""
+"""``dray cp`` from a stock XRootD server."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.server
 
 MIB = 1 << 20
-#: Exit code of ``dray cp`` after it was stopped. Durable data is kept.
+#: Exit code of ``dray cp`` after a signal. Durable data is kept.
 INTERRUPTED = 5
 
 
 def test_an_unreachable_server_is_reported_soon(bare: Scene, ours: Path) -> None:
-    """XRootD's client alone would retry for eight minutes, whatever signal arrives."""
+    """dray gives up within a minute. By default, XRootD's client retries for eight minutes."""
     wrap = ("env", "-u", "XRD_CONNECTIONRETRY", "-u", "XRD_CONNECTIONWINDOW")
     env = {"DRAY_XRDCL": str(find(SHIM))}
     words: list[Word] = [*wrap, ours, "cp", "--json", "root://127.0.0.1:1//in/a", bare.folder / "a"]
@@ -39,7 +39,7 @@ def test_an_unreachable_server_is_reported_soon(bare: Scene, ours: Path) -> None
 
 
 def test_files_of_every_size_arrive(bare: Scene, ours: Path) -> None:
-    """Files of every size arrive with the right bytes and time. No leftover remains."""
+    """The copied file has the bytes and the time of its source, and no leftover remains."""
     server = bare.server("source", tpc=None)
     for size in (0, 1, 4096, MIB, MIB + 1, 40 * MIB + 13):
         source = make(server, f"in/{size}", size, seed=size)
@@ -52,7 +52,7 @@ def test_files_of_every_size_arrive(bare: Scene, ours: Path) -> None:
 
 
 def test_a_folder_arrives_whole(bare: Scene, ours: Path) -> None:
-    """A mixed tree arrives, empty folders and names with blanks included."""
+    """Copy a tree with an empty folder, and with blanks in names."""
     server = bare.server("source", tpc=None)
     for number in range(40):
         make(server, f"top/d{number % 7}/deep {number}/f{number}", number * 9973, seed=number)
@@ -69,7 +69,7 @@ def test_a_folder_arrives_whole(bare: Scene, ours: Path) -> None:
 
 
 def test_the_checksum_of_the_server_is_trusted(bare: Scene, ours: Path) -> None:
-    """A copy whose checksum differs from its server's gets no name."""
+    """If the copied bytes do not have the checksum of the server, the copy fails."""
     server = bare.server("source", tpc=None)
     source = make(server, "a", 3 * MIB)
     set_checksum(source, 0xDEADBEEF)
@@ -82,7 +82,7 @@ def test_the_checksum_of_the_server_is_trusted(bare: Scene, ours: Path) -> None:
 
 
 def test_a_missing_file_and_an_unreachable_server_are_reported(bare: Scene, ours: Path) -> None:
-    """Errors name the file or the server, and the remedy; no secret of the URL is in them."""
+    """An error names its cause. It does not contain secrets of the URL."""
     server = bare.server("source", tpc=None)
     to = bare.folder / "out"
     missing = cp(bare, ours, f"{server.at('none')}?authz=se-cret", to / "a")
@@ -96,7 +96,7 @@ def test_a_missing_file_and_an_unreachable_server_are_reported(bare: Scene, ours
 
 
 def test_a_killed_copy_resumes(bare: Scene, ours: Path) -> None:
-    """After a kill the same command sends the missing data, and no more than was in flight."""
+    """After a kill, the same command sends only the missing data."""
     server = bare.server("source", tpc=None)
     source = make(server, "a", 256 * MIB)
     to = bare.folder / "out" / "a"
@@ -111,7 +111,7 @@ def test_a_killed_copy_resumes(bare: Scene, ours: Path) -> None:
 
 
 def test_another_content_is_never_mixed_in(bare: Scene, ours: Path) -> None:
-    """A source that was replaced between two attempts is copied from its start."""
+    """If the source is replaced after a killed copy, the next copy starts from the beginning."""
     server = bare.server("source", tpc=None)
     make(server, "a", 128 * MIB, seed=1)
     to = bare.folder / "out" / "a"
@@ -126,7 +126,7 @@ def test_another_content_is_never_mixed_in(bare: Scene, ours: Path) -> None:
 
 
 def test_without_the_library_the_message_names_the_build_target(bare: Scene, ours: Path) -> None:
-    """A host without the XRootD client gets the remedy, not a crash."""
+    """On a host without dray's library over XrdCl, the error says how to build it."""
     env = {"DRAY_XRDCL": "/nonexistent/libdray-xrdcl.so"}
     ended = bare.run(ours, "cp", "root://127.0.0.1:1//a", bare.folder / "b", env=env)
     assert ended.code != 0
@@ -136,7 +136,7 @@ def test_without_the_library_the_message_names_the_build_target(bare: Scene, our
 def test_a_folder_of_a_cluster_is_not_called_whole_without_all_its_servers(
     bare: Scene, ours: Path
 ) -> None:
-    """If a server does not list its files, the files of others are copied, and the copy fails."""
+    """If a server of the cluster cannot list a folder, the copy of the folder fails."""
     head, data = bare.cluster(2, tpc=None)
     for number, server in enumerate(data):
         make(server, f"in/f{number}", 4096, seed=number)
@@ -149,7 +149,7 @@ def test_a_folder_of_a_cluster_is_not_called_whole_without_all_its_servers(
     whole = bare.folder / "whole"
     cp(bare, ours, "-r", head.at("in/"), f"{whole}/").expect(0)
     assert sorted(path.name for path in whole.rglob("f*")) == ["f0", "f1"]
-    # dray requests the listing of the folder from both servers. Let one server refuse.
+    # dray asks each server to list the folder. Make the second server fail.
     data[1].path("in").chmod(0)
     part = bare.folder / "part"
     ended = cp(bare, ours, "-r", head.at("in/"), f"{part}/")
@@ -159,7 +159,7 @@ def test_a_folder_of_a_cluster_is_not_called_whole_without_all_its_servers(
 
 
 def test_a_change_in_the_last_second_of_a_copy_is_seen(bare: Scene, ours: Path) -> None:
-    """A copy checks the source again after the last byte, and so detects the change."""
+    """dray checks the source after the last byte: a late change makes the copy fail."""
     server = bare.server("source", tpc=None)
     source = make(server, "in/a", 32 * MIB, seed=1)
     first = hash_file(source)
@@ -167,7 +167,7 @@ def test_a_change_in_the_last_second_of_a_copy_is_seen(bare: Scene, ours: Path) 
     words = ("--progress", "json", "--rate", "8MiB", "-r", server.at("in/"), f"{to}/")
     copy = begin(bare, ours, *words)
     copy.await_durable()
-    # After this pause, the rest of the copy takes most of a second at the limited rate.
+    # At the limited rate, less than a second of the copy remains after this pause.
     time.sleep(2.4)
     with source.open("r+b") as written:
         written.seek(24 * MIB)
@@ -181,7 +181,7 @@ def test_a_change_in_the_last_second_of_a_copy_is_seen(bare: Scene, ours: Path) 
 
 
 def test_a_file_with_a_known_checksum_is_copied_once(bare: Scene, ours: Path) -> None:
-    """A second run of the same command finds the complete copy, and sends nothing."""
+    """A second run of the same command sends nothing."""
     server = bare.server("source", tpc=None)
     make(server, "a", 3 * MIB)
     to = bare.folder / "out" / "a"
@@ -193,10 +193,9 @@ def test_a_file_with_a_known_checksum_is_copied_once(bare: Scene, ours: Path) ->
 
 
 def test_a_stopped_copy_does_not_wait_for_a_checksum(bare: Scene, ours: Path) -> None:
-    """A copy stops at once even while the server computes a checksum. Durable data is kept."""
+    """SIGINT ends a copy that waits for the server's checksum. Durable data is kept."""
     slow = bare.folder / "slow"
-    # Let the script end when the server has ended, because a killed server does not end its child
-    # processes.
+    # The server runs this script to compute a checksum. The script ends when the server has ended.
     script = "#!/bin/sh\nwhile kill -0 $PPID; do sleep 0.2; done\n"
     slow.write_text(script, encoding="ascii")
     slow.chmod(0o755)
@@ -208,7 +207,7 @@ def test_a_stopped_copy_does_not_wait_for_a_checksum(bare: Scene, ours: Path) ->
     time.sleep(0.5)
     assert copy.is_running(), "it does not wait for the server's checksum"
     copy.send(signal.SIGINT)
-    # Without the signal, the copy would wait for the checksum for two minutes.
+    # Without the signal, the copy would wait for two minutes.
     stopped = copy.wait(60)
     assert stopped.code == INTERRUPTED, stopped.words
     assert not to.exists()
@@ -221,7 +220,7 @@ def test_a_stopped_copy_does_not_wait_for_a_checksum(bare: Scene, ours: Path) ->
 
 
 def test_pages_travel_with_checksums_where_the_url_asks_for_them(bare: Scene, ours: Path) -> None:
-    """``dray.pages`` selects page checksums for reads and writes, but is not sent to the server."""
+    """``dray.pages=1`` selects reads and writes with page checksums. The server does not see it."""
     server = bare.server("source", tpc=None, lines=["xrootd.trace all"])
     source = make(server, "in/a", 40 * MIB + 13)
     to = bare.folder / "out" / "a"

@@ -1,4 +1,4 @@
-"""The slow root of a tier is a folder of a real XRootD server."""
+"""Tiers of an endpoint whose slow root is a folder of a real XRootD server."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(500)]
 
 @pytest.fixture
 def loads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let endpoints load the XRootD client."""
-    # The client connects again at once after an error, instead of after half an hour.
+    """Let endpoints load dray's library over XrdCl."""
+    # XRD_STREAMERRORWINDOW: the client reconnects a second after an error, not half an hour after it.
     settings = {**PATIENCE, "XRD_STREAMERRORWINDOW": "1", "DRAY_XRDCL": str(find(SHIM))}
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
 
 
 def folder_of(server: Xrootd) -> str:
-    """Make the folder of the slow root; return its URL."""
+    """Make the folder of the slow root on the server, and return its URL."""
     top = server.path("top")
     top.mkdir()
     give(top)
@@ -44,7 +44,7 @@ def folder_of(server: Xrootd) -> str:
 
 
 def begin(start: Callable[..., Endpoint], url: str) -> Endpoint:
-    """Start an endpoint whose tier demotes to the server."""
+    """Start an endpoint whose tier demotes to the slow root ``url``."""
     roots = [Root("fast", {"tier": "fast"}), Root("slow", {"store": url, "tier": "slow"})]
     return start("bb", roots=roots, config={"tier": [tier_of(watermark=1.0)]})
 
@@ -65,7 +65,7 @@ def test_a_tier_demotes_to_a_server_and_restores_from_it(
         assert client.wait(restored.transfer, timeout_seconds=90).state == "done"
         tier = until(client, "restored", lambda tier: states(tier)["a", 1] == "demoted")
         check(endpoint.root("a/1", root="fast"), sums[1])
-        # The restored files have other times than the first ones. They are no new version.
+        # The restored files have other times than before, but are not a new version.
         until(client, "settled", lambda tier: one(tier, "a", 1).bytes == 3 * MIB)
         assert one(tier, "a", 1).state == "demoted"
         client.evict_staging(restored.id)
@@ -83,7 +83,7 @@ def test_a_changed_copy_at_the_server_keeps_the_fast_copy(
         tier = until(client, "demoted", lambda tier: states(tier) == {("a", 1): "demoted"})
         copy = one(tier, "a", 1).transfer
         assert copy is not None
-        # The size and the time of the file at the server stay.
+        # Change a byte, but keep the size and the time of the file.
         at = server.path("top/a/1/part1")
         state = at.stat()
         data = bytearray(at.read_bytes())
@@ -151,7 +151,7 @@ def test_a_root_of_the_group_that_is_away_delays_no_demotion(
         until(client, "freed", lambda tier: states(tier) == {("a", 1): "slow", ("a", 2): "demoted"})
         until(client, "failed", lambda tier: one(tier, "a", 1).replicas[0].error is not None)
         server.start()
-        # The transfer gives up after some tries, and the tier tries again after a minute.
+        # A transfer to the mirror gives up after some tries. A minute later, the tier starts another.
         for _ in range(3):
             with contextlib.suppress(AssertionError):
                 until(client, "replicated", is_replicated)
@@ -161,5 +161,5 @@ def test_a_root_of_the_group_that_is_away_delays_no_demotion(
 
 
 def is_replicated(tier: Tier) -> bool:
-    """Return true if all versions have their replica."""
+    """Return whether each version has a complete replica."""
     return all(each.replicas[0].state == "complete" for each in tier.versions)

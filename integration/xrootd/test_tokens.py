@@ -1,4 +1,4 @@
-"""Third-party copies between servers that accept tokens, by TLS."""
+"""Third-party copies between servers that accept tokens over TLS."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def drays() -> Iterator[list[Server]]:
-    """End the endpoints that a test has started."""
+    """Yield a list. At the end of the test, kill the servers in it."""
     started: list[Server] = []
     yield started
     for server in started:
@@ -40,12 +40,12 @@ def drays() -> Iterator[list[Server]]:
 
 
 def secure(server: Xrootd, path: str) -> str:
-    """Return the URL of a path by TLS; certificates are for names, not for addresses."""
+    """Return the ``roots:`` URL of a path. The certificates contain the name localhost."""
     return f"roots://localhost:{server.port}//{path}"
 
 
 def bad_tokens(realm: Realm, folder: Path) -> dict[str, str | None]:
-    """Return invalid tokens, by their fault."""
+    """Return invalid tokens by their fault. None means no token."""
     stranger = folder / "stranger"
     stranger.mkdir()
     other = Issuer(stranger, realm.issuer.url)
@@ -64,7 +64,7 @@ def bad_tokens(realm: Realm, folder: Path) -> dict[str, str | None]:
 
 
 def test_a_token_opens_both_ends_and_a_wrong_one_neither(scene: Scene, certificates: Path) -> None:
-    """The client's delegated token opens the source, for dray as for the client; no other does."""
+    """A valid delegated token opens both servers, and dray's source. An invalid one opens none."""
     realm = tokens.make(scene, certificates)
     stock = "pgm /usr/bin/xrdcp --server"
     source = scene.server("source", tpc=stock, lines=realm.lines(), env=realm.env)
@@ -91,7 +91,7 @@ def test_a_token_opens_both_ends_and_a_wrong_one_neither(scene: Scene, certifica
             word in output for word in ("Auth failed", "not authorized", "ermission denied")
         ), f"{why}: {output}"
         assert not sink.path("out/b").exists(), why
-    # A token that may write here, and list the file, but not read it there.
+    # A token that permits writes to /out, but no reads of /in.
     half = realm.issuer.token("storage.read:/out", *tokens.WRITE)
     assert copy(half, "out/c").code != 0
     assert not sink.path("out/c").exists()
@@ -101,11 +101,11 @@ def test_a_token_opens_both_ends_and_a_wrong_one_neither(scene: Scene, certifica
 def test_a_client_with_stat_permission_gets_no_data_from_dray(
     scene: Scene, certificates: Path, program: Path, drays: list[Server]
 ) -> None:
-    """Every client may see the file's size at the source; dray there knows no permissions."""
+    """A client that may stat but not read a file gets no data from ``dray serve`` either."""
     realm = tokens.make(scene, certificates)
     rights = scene.folder / "rights"
     rights.write_text("u * /in l\n", encoding="ascii")
-    # Rights beyond the token come from the file of rights.
+    # ``++``: the file of rights grants rights in addition to those of the token.
     lines = [line.replace("ofs.authlib ", "ofs.authlib ++ ") for line in realm.lines()]
     lines.append(f"acc.authdb {rights}")
     source = scene.server("source", tpc=None, lines=lines, env=realm.env)
@@ -132,7 +132,7 @@ def test_a_client_with_stat_permission_gets_no_data_from_dray(
 
 
 def test_a_token_is_taken_by_copies_by_http(bare: Scene, plugins: Path, certificates: Path) -> None:
-    """The client's token opens this end, the delegated one the other; no log has either."""
+    """An HTTP copy has a token for each end. Both must be valid, and no log contains them."""
     realm = tokens.make(bare, certificates)
     own = ["if exec xrootd", *realm.rights(), "fi"]
     ends = [
@@ -165,7 +165,7 @@ def test_a_token_is_taken_by_copies_by_http(bare: Scene, plugins: Path, certific
 
 
 def test_dray_reads_by_a_token(bare: Scene, certificates: Path, program: Path) -> None:
-    """``dray cp`` from ``roots://`` sends the token, and without one names what is missing."""
+    """``dray cp`` reads from a server with a valid token. Without one, it reports the cause."""
     realm = tokens.make(bare, certificates)
     source = bare.server("source", tpc=None, lines=realm.lines(), env=realm.env)
     made = make(source, "in/a", 12 * MIB)

@@ -1,4 +1,4 @@
-"""``xrdcp --tpc only`` between stock servers, with the destination's copies done by dray."""
+"""``xrdcp --tpc only`` between two servers. dray makes the copies of the destination."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MIB = 1 << 20
 
 
 def test_files_of_every_size_arrive_with_their_checksums(scene: Scene) -> None:
-    """A copy is complete, its checksums are known immediately, and no other file is left."""
+    """A copied file is complete, its checksums are stored with it, and no leftover remains."""
     source, sink = pair(scene)
     for size in (0, 1, MIB, 64 * MIB + 17):
         made = make(source, f"in{size}", size, seed=size)
@@ -51,7 +51,7 @@ def test_files_of_every_size_arrive_with_their_checksums(scene: Scene) -> None:
 
 
 def test_a_failed_copy_leaves_nothing_and_reports_the_cause(scene: Scene) -> None:
-    """The client gets the cause, and no empty file stays under the name."""
+    """The client gets the cause, and the name has no file."""
     source, sink = pair(scene)
     broken = make(source, "a", 3 * MIB)
     set_checksum(broken, 0xDEADBEEF)
@@ -60,14 +60,14 @@ def test_a_failed_copy_leaves_nothing_and_reports_the_cause(scene: Scene) -> Non
     assert "deadbeef" in ended.out + ended.words
     assert not sink.path("a").exists()
     assert tree.leftovers(sink.data) == []
-    # The same name again, without --force: no leftover is in the way.
+    # Copy to the same name without --force: no file is in the way.
     os.removexattr(broken, "user.XrdCks.adler32")
     scene.xrdcp("--tpc", "only", source.at("a"), sink.at("a")).expect(0)
     assert hash_file(sink.path("a")) == hash_file(broken)
 
 
 def test_force_replaces_and_without_it_nothing_is_replaced(scene: Scene) -> None:
-    """Only ``--force`` replaces an existing file, within one second too."""
+    """Only ``--force`` replaces a file, even if both copies are made within one second."""
     source, sink = pair(scene)
     make(source, "old", 5 * MIB, seed=1)
     new = make(source, "new", 5 * MIB, seed=2)
@@ -81,7 +81,7 @@ def test_force_replaces_and_without_it_nothing_is_replaced(scene: Scene) -> None
 
 
 def assert_nothing_false(sink: Xrootd, name: str) -> None:
-    """Only an empty file may have the name of an incomplete copy."""
+    """Fail unless the name of an incomplete copy has an empty file or no file."""
     path = sink.path(name)
     assert not path.exists() or path.stat().st_size == 0
 
@@ -89,7 +89,7 @@ def assert_nothing_false(sink: Xrootd, name: str) -> None:
 @pytest.mark.parametrize("force", [True, False], ids=["force", "plain"])
 @pytest.mark.parametrize("victim", ["program", "client", "sink", "source"])
 def test_after_a_kill_the_next_copy_resumes(scene: Scene, victim: str, force: bool) -> None:
-    """Whatever was killed, the next copy sends the missing data; no wrong file had the name."""
+    """After each kind of kill, the name has no wrong file, and the next copy resumes."""
     source, sink = pair(scene, f"rate = {48 * MIB}")
     made = make(source, "a", 96 * MIB)
     chance = random.Random(int(os.environ.get("DRAY_SEED", "1")))
@@ -118,7 +118,7 @@ def test_after_a_kill_the_next_copy_resumes(scene: Scene, victim: str, force: bo
 
 
 def test_a_source_that_comes_back_is_not_asked_with_the_old_key(scene: Scene) -> None:
-    """A key permits one open. A server that has forgotten the key would let a second open wait."""
+    """A copy must not open the source again with its key: a restarted source does not know it."""
     source, sink = pair(scene, f"rate = {24 * MIB}")
     made = make(source, "a", 64 * MIB)
     client = scene.begin("xrdcp", "--nopbar", "--tpc", "only", source.at("a"), sink.at("a"))
@@ -135,7 +135,7 @@ def test_a_source_that_comes_back_is_not_asked_with_the_old_key(scene: Scene) ->
 
 
 def test_another_source_is_never_mixed_in(scene: Scene) -> None:
-    """A copy does not resume a copy of another source, even with the same size and time."""
+    """A copy does not resume the copy of another source, even if their size and time are equal."""
     source, sink = pair(scene, f"rate = {48 * MIB}")
     begun = make(source, "a", 64 * MIB, seed=1)
     other = make(source, "b", 64 * MIB, seed=2)
@@ -148,14 +148,14 @@ def test_another_source_is_never_mixed_in(scene: Scene) -> None:
     scene.xrdcp("--tpc", "only", source.at("b"), sink.at("c")).expect(0)
     assert copies(sink)[-1] == (64 * MIB, 0)
     assert hash_file(sink.path("c")) == hash_file(other)
-    # The durable data of the first copy belongs to the first transfer, so the second transfer keeps
-    # it. ``dray log sweep`` removes such data when it is old.
+    # The durable data of the first copy belongs to another transfer, and stays until
+    # ``dray log sweep`` removes it.
     left = {Path(path).suffix or Path(path).name for path in tree.leftovers(sink.data)}
     assert left == {".dray-log", ".part"}
 
 
 def test_settings_are_followed(scene: Scene) -> None:
-    """Settings for page checksums and the source's time apply. An error names a wrong setting."""
+    """The program follows its settings. An unknown setting makes a copy fail."""
     source, sink = pair(scene, "pages = true", "keep_time = true", "readers = 1")
     made = make(source, "a", 9 * MIB + 3)
     os.utime(made, (1_000_000_000, 1_000_000_000))
@@ -171,7 +171,7 @@ def test_settings_are_followed(scene: Scene) -> None:
 
 
 def test_exit_handlers_do_not_run(scene: Scene) -> None:
-    """XrdCl's exit handlers would destroy objects that the checksum query may still use."""
+    """The program runs no exit handlers: XrdCl's would destroy objects that are still in use."""
     said = "exit handlers ran"
     library, script = scene.folder / "at_exit.so", scene.folder / "tpc"
     code = Path(__file__).with_name("at_exit.c")
@@ -190,7 +190,7 @@ def test_exit_handlers_do_not_run(scene: Scene) -> None:
     scene.xrdcp(*copy).expect(0)
     assert hash_file(sink.path("in/a")) == hash_file(made)
     sink.path("in/a").unlink()
-    # The log cannot be made: the copy fails before the source has reported its checksum.
+    # dray cannot make its log. The copy fails while the query of the checksum may still run.
     (sink.path("in") / ".dray-log").write_bytes(b"no folder")
     ended = scene.xrdcp(*copy)
     assert ended.code != 0
@@ -200,7 +200,7 @@ def test_exit_handlers_do_not_run(scene: Scene) -> None:
 
 
 def test_a_name_may_be_of_any_bytes(scene: Scene) -> None:
-    """A name that is no UTF-8 is copied as by the stock program."""
+    """A file whose name is not UTF-8 is copied too."""
     source, sink = pair(scene)
     for size, name in ((3 * MIB, b"odd \xff\xfe"), (0, b"\xe4"), (10, "ä".encode())):
         odd = os.fsdecode(name)

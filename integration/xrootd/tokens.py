@@ -1,4 +1,4 @@
-"""Tokens of an issuer whose keys servers have, and servers that accept them."""
+"""A token issuer, and servers and clients that use its tokens."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ WRITE = ("storage.create:/", "storage.modify:/")
 
 @dataclass
 class Realm:
-    """An issuer, and the settings of servers and clients for it."""
+    """A token issuer, and the configuration of servers and clients that use its tokens."""
 
     scene: Scene
     issuer: Issuer
-    #: Folder with a server's certificate and the authority that signed it.
+    #: Folder with an authority, and with a server certificate that it has signed.
     certificates: Path
     rules: Path
     cache: Path
 
     @property
     def env(self) -> dict[str, str]:
-        """Variables of servers: the authority, and the store of the issuer's keys."""
+        """Environment variables of servers: the authority, and the cache of issuers' keys."""
         return {
             "X509_CERT_DIR": str(self.certificates / "authorities"),
             "XDG_CACHE_HOME": str(self.cache),
         }
 
     def lines(self) -> list[str]:
-        """Return a server's settings: TLS always, a token always, and its rights count."""
+        """Return configuration lines of a server that requires TLS and a token."""
         return [
             f"xrd.tls {self.certificates}/host.pem {self.certificates}/host.key",
             f"xrd.tlsca certdir {self.certificates}/authorities",
@@ -51,7 +51,7 @@ class Realm:
         ]
 
     def rights(self) -> list[str]:
-        """Return the part of the settings about tokens."""
+        """Return configuration lines of a server that requires a token and applies its rights."""
         return [
             "xrootd.seclib libXrdSec.so",
             "sec.protocol ztn -tokenlib libXrdAccSciTokens.so",
@@ -60,9 +60,9 @@ class Realm:
         ]
 
     def person(self, token: str | None) -> dict[str, str]:
-        """Return a client's environment: with this token, in a file, or without any.
+        """Return environment variables of a client with this token. None: no token.
 
-        The file has a new name each time, so that a running copy keeps its own token.
+        Each call writes a new token file, so that a running copy keeps its own token.
         """
         env = {"X509_CERT_DIR": str(self.certificates / "authorities"), "XrdSecPROTOCOL": "ztn"}
         path = self.scene.folder / f"token{time.monotonic_ns()}"
@@ -74,7 +74,7 @@ class Realm:
 
 
 def make(scene: Scene, certificates: Path) -> Realm:
-    """Make an issuer with a key, and the store of keys that servers read first."""
+    """Make an issuer, and a cache with its keys for the servers."""
     folder = scene.folder / "realm"
     folder.mkdir()
     folder.chmod(0o755)
@@ -96,7 +96,7 @@ def make(scene: Scene, certificates: Path) -> Realm:
 
 
 def _remember(path: Path, issuer: Issuer) -> None:
-    """Write the issuer's keys into the store where scitokens-cpp keeps fetched keys."""
+    """Write the issuer's keys into a cache of scitokens-cpp, as if they had been fetched."""
     now = int(time.time())
     keys = json.loads(issuer.keys.read_text(encoding="ascii"))
     known = json.dumps({"jwks": keys, "expires": now + 86_400, "next_update": now + 43_200})

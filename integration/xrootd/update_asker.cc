@@ -1,5 +1,5 @@
-// A client that opens a file of a server for writing, and queries the server about this file:
-// update_asker URL QUESTION.
+// update_asker URL QUESTION: opens a file of a server for update, and queries the server about the
+// open file.
 
 #include <XrdCl/XrdClFile.hh>
 
