@@ -1,4 +1,4 @@
-"""Fixtures for tests that run the shipped programs."""
+"""Fixtures and order of the integration tests."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
 OUT = ROOT / "integration" / "out"
-#: Files that take the longest: started first, so that no worker runs one alone at the end.
+#: Test files that take the longest. They start first, so that no worker runs one alone at the end.
 LONGEST = ("test_wheel.py", "test_load.py", "test_arrives.py", "test_kill.py", "test_bounds.py")
-#: Folders whose tests share a server that takes minutes to start. One worker of pytest runs all
-#: tests of such a folder.
+#: Folders whose tests share a server that takes minutes to start. One worker runs all tests of such
+#: a folder.
 TOGETHER = ("integration/airflow",)
 FAILED = pytest.StashKey[bool]()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests that need the release programs, and put the longest files first, each as a whole.
+    """Mark the tests that need the release programs, and sort the tests by the time of their file.
 
-    The unit tests run before the release programs are built, and leave out the mark ``server``.
+    The mark is ``server``. A run before the release programs are built leaves these tests out.
     """
     for item in items:
         if isinstance(item, pytest.Function) and "program" in item.fixturenames:
@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Keep a file's tests on one worker, as ``--dist loadfile`` does, or a whole folder's."""
+    """Run the tests of a file on one worker (``--dist loadfile``). Keep a folder together too."""
     if config.getvalue("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
@@ -63,7 +63,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Store whether a test failed: then its logs are kept."""
+    """Store whether a test failed. Fixtures then keep its logs."""
     report = yield
     if report.failed:
         item.stash[FAILED] = True
@@ -72,7 +72,7 @@ def pytest_runtest_makereport(
 
 @pytest.fixture(scope="session")
 def program() -> Path:
-    """Find the release program."""
+    """Return the path of the release program. Fail if it is not built."""
     try:
         return find_program()
     except FileNotFoundError as error:
@@ -81,8 +81,8 @@ def program() -> Path:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Return a folder of the test, which other users may read."""
-    # Not tmp_path: that is kept for three runs, and these hold gigabytes.
+    """Yield a new folder that other users may read."""
+    # Do not use tmp_path: pytest keeps it for three runs, and it may have gigabytes.
     path = Path(tempfile.mkdtemp(prefix="dray-test-", dir=os.environ.get("DRAY_TEST_DIR")))
     path.chmod(0o755)
     yield path
@@ -91,7 +91,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def bench(folder: Path, program: Path, request: pytest.FixtureRequest) -> Iterator[Bench]:
-    """Return a set-up to start programs from; its logs are kept in integration/out on failure."""
+    """Yield a bench that starts programs. If the test fails, keep their logs in ``OUT``."""
     bench = Bench(folder, program)
     yield bench
     bench.close()

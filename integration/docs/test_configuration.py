@@ -1,4 +1,4 @@
-"""The page of the endpoint's configuration shows the shipped example."""
+"""The reference page of the endpoint's configuration equals the shipped example."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/README.md lists each page of the manual once, and docs/architecture.md each crate."""
+"""docs/README.md lists each page of the manual once. docs/architecture.md names each crate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHANGE_NAME = re.compile(
 
 
 def pages() -> set[str]:
-    """Return all pages below docs/, except the index itself and the notes of single changes."""
+    """Return all pages below docs/, except docs/README.md and the change notes."""
     found = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
     notes = {name for name in found if name.startswith("changes/")} - {"changes/README.md"}
     return found - notes - {"README.md"}
@@ -46,7 +46,7 @@ def folder_mistakes(page: str, heading: str) -> bool:
 
 
 def change_mistakes(name: str, text: str) -> list[str]:
-    """Return the faults of a change note."""
+    """Describe the faults of a change note."""
     wrong = [] if CHANGE_NAME.match(name) else [f"{name}: the name is not AREA-WHAT.md"]
     if not CHANGE.match(text) or "\n- " in text or "\n\n" in text:
         wrong.append(f"{name}: not one line `- KIND: TEXT`")

@@ -1,4 +1,4 @@
-"""The manual is consistent: links resolve, and its command lines have only existing options."""
+"""The links of the manual resolve, and its command lines have only existing options."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ def split(text: str) -> tuple[str, str]:
 
 
 def anchors(text: str) -> set[str]:
-    """Return the anchors of a page's headings as common viewers make them."""
+    """Return the anchors that common viewers make of a page's headings."""
     prose, _ = split(text)
     words = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in HEADING.findall(prose))
     return {heading.strip().replace(" ", "-") for heading in words}
 
 
 def reference() -> Reference:
-    """Read the options of each command from the generated page."""
+    """Return the options of each command, from docs/reference/cli.md."""
     options: Reference = {}
     command = ""
     for line in (ROOT / "docs/reference/cli.md").read_text(encoding="utf-8").splitlines():
@@ -91,14 +91,14 @@ def reference() -> Reference:
 
 
 def command_lines(code: str) -> Iterator[str]:
-    """Find the lines of a block that run dray."""
+    """Yield the lines of ``code`` that run dray."""
     for line in code.replace("\\\n", " ").splitlines():
         if match := RUNS.match(line.strip()):
             yield match[1]
 
 
 def mistakes(line: str, options: Reference) -> list[str]:
-    """Return the options of a command line that the program does not have."""
+    """Describe the options in a command line that the command does not have."""
     try:
         words = shlex.split(line, comments=True)
     except ValueError as error:

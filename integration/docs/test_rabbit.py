@@ -1,7 +1,7 @@
-"""The command of the profile in ``docs/how-to/hpe-rabbit.md`` copies, and resumes after a kill.
+"""The command in the profile of docs/how-to/hpe-rabbit.md copies, and resumes after a kill.
 
-nnf-dm replaces the variables of the command and runs it by ``/bin/bash -c``. A small program
-stands for ``mpirun``: it starts the command on this host.
+The test replaces the variables of the command and runs it by ``/bin/bash -c``, as nnf-dm does. A
+script stands for ``mpirun``, and starts the command on this host.
 """
 
 from __future__ import annotations

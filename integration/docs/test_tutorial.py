@@ -1,4 +1,4 @@
-"""The commands of a tutorial do what its page says."""
+"""The commands of the tutorial print what its page says."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STATES = r"\b(written|demoting|demoted|slow)\b"
 
 
 def steps(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the commands of a page, each with the lines that it prints according to the page."""
+    """Yield each command of a page, with the lines that it prints according to the page."""
     command: list[str] = []
     output: list[str] = []
     is_open = is_heredoc = False
@@ -44,7 +44,7 @@ def steps(text: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def shape(line: str) -> str:
-    """Return a line without the parts that differ between two runs."""
+    """Return a line with placeholders for the parts that differ between two runs."""
     line = re.sub(r"sha256:[0-9a-f]{64}", "KEY", line.strip())
     line = re.sub(r"\b[0-9a-f]{16}\b", "ID", line)
     line = re.sub(r"/\S*/dray-tier/", "HERE/", line)
@@ -94,7 +94,7 @@ def test_the_commands_of_the_page_print_what_it_says(tmp_path: Path, port: int) 
     assert len(codes) == len(told), done.stdout
     for (command, wanted), output, code in zip(told, printed, codes, strict=False):
         assert code == "0", f"{command}\n{output}"
-        # The lines of two streams may be printed without a line end between them.
+        # Search instead of comparing lines: the outputs of two programs may mix within a line.
         found = "\n".join(shape(line) for line in output.splitlines())
         for line in wanted:
             assert shape(line) in found, f"{command}\nprints\n{output}\nand not\n{line}"

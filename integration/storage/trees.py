@@ -1,4 +1,4 @@
-"""Trees of files on storage systems, and their comparison."""
+"""Comparison of copied trees of files with their source."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["same"]
 
 
 def same(wanted: dict[bytes, tree.Entry], top: Path, *, has_times: bool = True) -> None:
-    """Compare the contents of two folders, but not the mode and time of the folders themselves."""
+    """Compare the files below ``top`` with ``wanted``, and their times if ``has_times`` is true."""
 
     def below(entries: dict[bytes, tree.Entry]) -> dict[bytes, tree.Entry]:
         def entry(each: tree.Entry) -> tree.Entry:

@@ -22,23 +22,23 @@ READY_SECONDS = 30.0
 
 
 def find_missing() -> str:
-    """Return why no XrdCeph server can be started on this host; empty if one can."""
+    """Return why this host cannot run an XrdCeph server. An empty text: it can."""
     missing = [each for each in ("xrootd", "xrdcp", "xrdfs") if shutil.which(each) is None]
     return f"{', '.join(missing)} missing (tools/bootstrap.sh test)" if missing else ""
 
 
 @dataclass
 class XrdCeph:
-    """A server for one pool, as an ordinary user.
+    """A server for one pool. It runs as an ordinary user.
 
-    A file of the URL ``root://HOST//a/b`` has the name ``/a/b`` in the pool. A request that names a
-    missing pool ends this version of the server, so there is one server for each pool.
+    The file of the URL ``root://HOST//a/b`` has the name ``/a/b`` in the pool. A request for a
+    missing pool would end this version of the server.
     """
 
     folder: Path
     cluster: Cluster
     pool: str
-    #: Library that keeps servers on the loopback.
+    #: Library with which the server listens on the loopback only.
     loopback: Path
 
     def start(self) -> XrdCeph:
@@ -83,11 +83,11 @@ class XrdCeph:
         return f"root://{HERE}:{self.port}"
 
     def at(self, name: str) -> str:
-        """Return the URL of a file of the pool, whose name begins with a slash."""
+        """Return the URL of the file ``name``, which begins with a slash."""
         return f"{self.url}/{name}"
 
     def run(self, *words: Word, seconds: float = 120) -> Ended:
-        """Run a stock client to its end."""
+        """Run a stock client until it ends."""
         self._clients = getattr(self, "_clients", 0) + 1
         env = {**PATIENCE, "HOME": str(self.folder)}
         name = f"client{self._clients:04}"
@@ -109,8 +109,7 @@ class XrdCeph:
         self.process.kill()
 
 
-#: The empty ``log file`` and ``admin socket`` are necessary: by default, the client writes to
-#: folders that belong to Ceph's user.
+#: By default, ``log file`` and ``admin socket`` are in folders that only Ceph's user may change.
 CLIENT = """\
 [global]
 mon host = v2:127.0.0.1:{port}
@@ -123,8 +122,7 @@ rados osd op timeout = 30
 rados mon op timeout = 30
 """
 
-#: ``+cksio`` is necessary: without it, the server looks for a local file if a client requests a
-#: checksum.
+#: Without ``+cksio``, the server would look for a local file when a client asks for a checksum.
 SERVER = """\
 xrd.port {server.port}
 xrd.network nodnr cache 0
@@ -142,7 +140,7 @@ xrootd.chksum adler32
 def start(cluster: Cluster, pool: str, shared: Path) -> XrdCeph:
     """Start a server for a pool.
 
-    :param shared: a folder with the library ``loopback.so``, in which the server gets a folder.
+    :param shared: folder of ``loopback.so``, in which the server makes its own folder.
     """
     folder = shared / f"xrdceph-{pool}-{os.getpid()}"
     return XrdCeph(folder, cluster, pool, shared / "loopback.so").start()
