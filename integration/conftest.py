@@ -27,7 +27,7 @@ FAILED = pytest.StashKey[bool]()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need the release programs, and sort the tests by the time of their file.
+    """Mark the tests that need the release programs, and start the files in ``LONGEST`` first.
 
     The mark is ``server``. A run before the release programs are built leaves these tests out.
     """

@@ -184,7 +184,7 @@ class Talk:
         return bytes(taken)
 
     def next(self) -> dict[str, Any]:
-        """Read the next frame that a test may expect; answer each PING."""
+        """Read the next frame, except those that may arrive at any time. Answer each PING."""
         while True:
             if time.monotonic() > self.over:
                 raise TimeoutError("the other end neither closes nor sends the expected frame")

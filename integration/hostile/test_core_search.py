@@ -32,7 +32,7 @@ IDLE_SECONDS = 4.0
 
 @pytest.fixture(autouse=True)
 def this_tree(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the fixtures start the program of this tree."""
+    """Make endpoints run the release program of this tree."""
     monkeypatch.setenv("DRAY_PROGRAM", str(find_program()))
 
 

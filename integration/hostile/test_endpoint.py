@@ -51,7 +51,7 @@ WAITS = 64
 
 @pytest.fixture(autouse=True)
 def this_tree(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the fixtures start the program of this tree."""
+    """Make endpoints run the release program of this tree."""
     monkeypatch.setenv("DRAY_PROGRAM", str(find_program()))
 
 

@@ -53,8 +53,8 @@ class Scene:
                 "dray": {
                     "token_file": str(self._tokens),
                     "call_seconds": "5",
-                    # Repeat a call to an endpoint that is away without a pause. A test restarts an
-                    # endpoint soon after killing it.
+                    # Call an endpoint again immediately after a failed call: a test restarts a
+                    # killed endpoint soon.
                     "away_seconds": "0",
                     "tries": "1",
                 },

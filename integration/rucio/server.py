@@ -141,7 +141,7 @@ class Rucio:
                 "password": "secret",
                 "account": "root",
                 "request_retries": "3",
-                # The default is one file for all processes of the user. Concurrent tests would
+                # By default, all processes of a user share one token file. Concurrent tests would
                 # overwrite it.
                 "auth_token_file_path": str(self.folder / "token"),
             },

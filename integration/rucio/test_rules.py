@@ -144,8 +144,8 @@ def test_a_rules_priority_is_its_transfers(scene: Scene) -> None:
     rule = scene.do("add_rule", name=dataset, rse="B-DATA", meta=SLOW)
     scene.do("submit")
     (request,) = scene.requests(name)
-    # The REST server forwards the priority to the endpoint through the dray plug-in, which it
-    # has loaded with its policy package.
+    # The REST server has loaded the dray plug-in with its policy package. The plug-in sends the
+    # new priority to the endpoint.
     scene.do("set_priority", id=rule, priority=5)
     assert scene.transfer("b", request).request["priority"] == 5
     scene.do("end_rule", id=rule)
@@ -209,7 +209,7 @@ def test_every_import_of_rucio_registers_dray(scene: Scene) -> None:
     """The policy package registers dray, whichever module of Rucio is imported first."""
     assert scene.rucio is not None
     for first in ("rucio.core.transfer", "rucio.common.schema", "rucio.daemons.conveyor.poller"):
-        # dray registers at the first import after the module is loaded. `wave` is any module.
+        # dray may register only at an import after Rucio's module is loaded: import `wave` too.
         words = f"import {first}, rucio.core.transfer as it, wave"
         said = "print(*it.TRANSFERTOOL_CLASSES_BY_NAME)"
         ran = scene.rucio.run("python", "-c", f"{words}; {said}")

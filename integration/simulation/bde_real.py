@@ -2,7 +2,7 @@
 
 ``python -m integration.simulation.bde_real`` takes four minutes. It runs the tasks in a tenth of
 the time and with a 2 000th of the bytes. It writes ``bde-real.json`` and ``bde-real.md`` into
-docs/explanation/experiments. ``DRAY_PROGRAM`` names the program, by default that of this tree.
+docs/explanation/experiments. ``DRAY_PROGRAM`` names the program dray, by default the release build.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A DAG of transfers and computations beside other transfers, with and without deadlines.
+"""A DAG of transfers and computations, on a link that other transfers use too.
 
 ``python -m integration.simulation.dag`` runs the DAG in the simulator, and writes ``dag.json`` and
 ``dag.md`` into docs/explanation/experiments. The Airflow provider's ``plan_deadlines`` computes the

@@ -3,7 +3,7 @@
 ``python -m integration.simulation.datasets_real`` takes two minutes. It copies the same files as
 several datasets, and as one dataset in the order first come, first served. It writes
 ``datasets-real.json`` and ``datasets-real.md`` into docs/explanation/experiments. ``DRAY_PROGRAM``
-names the program, by default that of this tree.
+names the program dray, by default the release build.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 ``python -m integration.simulation.liu_scaled`` takes two minutes. It moves the two data sets under
 three policies, and writes the results (liu-scaled.json), a page and pictures into
-docs/explanation/experiments. ``DRAY_PROGRAM`` names the program, by default that of this tree.
+docs/explanation/experiments. ``DRAY_PROGRAM`` names the program dray, by default the release build.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 ``python -m integration.simulation.schedule_picture`` copies files on four storage targets once in
 the order ``layout``, and once in the order ``file``. It writes ``schedule.json``,
 ``schedule-layout.svg`` and ``schedule-file.svg`` into docs/explanation/experiments.
-``DRAY_PROGRAM`` names the program, by default that of this tree.
+``DRAY_PROGRAM`` names the program dray, by default the release build.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 ``python -m integration.simulation.slow_target_real`` takes four minutes. ``--limit-target`` limits
 the targets, and ``--rate`` the link. The module writes ``slow-target-real.json`` and
-``slow-target-real.md`` into docs/explanation/experiments. ``DRAY_PROGRAM`` names the program, by
-default that of this tree.
+``slow-target-real.md`` into docs/explanation/experiments. ``DRAY_PROGRAM`` names the program dray,
+by default the release build.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ PAGES = [
 
 @pytest.mark.parametrize(("module", "name"), PAGES)
 def test_the_page_shows_the_results(module: ModuleType, name: str) -> None:
-    # The tests of dray-sim compare the stored results with those of the simulator. Measured
-    # results are not repeated.
+    # The tests of dray-sim compare the simulated results with a new run. No test repeats the
+    # measurements.
     text = (simulator.PAGES / f"{name}.json").read_text(encoding="utf-8")
     for path, content in module.files(text).items():
         shown = (simulator.PAGES / path).read_text(encoding="utf-8")

@@ -48,7 +48,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 def test_pages_and_pictures_show_the_results(
     name: str, files: Callable[[str], dict[str, str]]
 ) -> None:
-    # The tests of dray-sim compare the stored results with those of the simulator.
+    # The tests of dray-sim compare the simulated results with a new run.
     text = (simulator.PAGES / f"{name}.json").read_text(encoding="utf-8")
     module = name.replace("-", "_")
     for page, content in files(text).items():

@@ -3,8 +3,8 @@
 S is the capacity of the fast tier. ``python -m integration.simulation.tier_real`` mounts a fast and
 a slow ext4 on loop devices, limits both by blkio (cgroup v1), and starts an endpoint with a tier.
 It writes ``tier-real.json`` and ``tier-real.md`` into docs/explanation/experiments. It needs root
-and 16 GB of disk space, and takes 23 minutes. ``DRAY_PROGRAM`` names the program, by default that
-of this tree.
+and 16 GB of disk space, and takes 23 minutes. ``DRAY_PROGRAM`` names the program dray, by default
+the release build.
 
 Each load has two periods. In the first period, the applications write at even intervals. In the
 second, they write in one burst without idle time. Each application declares its first version and

@@ -59,7 +59,7 @@ class Quantity:
 
 QUANTITIES = (
     # The limit of 24 MiB allows for caches, the ring of events and memory that the allocator
-    # keeps. It is estimated, not measured, and is the same for each length of the run.
+    # keeps. It is estimated, not measured, and does not depend on the length of the run.
     Quantity("memory", MIB, "MiB", 24 * MIB),
     Quantity("descriptors", 1, "", 16),
     Quantity("threads", 1, "", 16),

@@ -146,8 +146,8 @@ class Gluster:
             bricks = [self.folder / "bricks" / f"{name}{number}" for number in range(3)]
         places = [f"{HOST}:{brick}" for brick in bricks]
         self._gluster("volume", "create", name, *layout, *places, "force")
-        # GlusterFS writes no new files to a brick with less free space than this. The default of
-        # 10 % may exclude all bricks of a test host.
+        # GlusterFS puts no new files on a brick with less free space than min-free-disk. By
+        # default this is 10 %, which may exclude all bricks of a test host.
         for key, value in (("cluster.min-free-disk", "1%"), *options):
             self._gluster("volume", "set", name, key, value)
         self._gluster("volume", "start", name)
@@ -246,7 +246,7 @@ def _await_ends(pids: list[int]) -> None:
 def _await_bricks(volume: Volume) -> None:
     """Wait until the mount is connected to all bricks.
 
-    A folder that is made before gets no files on a brick that connects later.
+    If a folder is made before, a brick that connects later gets none of its files.
     """
     deadline = time.monotonic() + READY_SECONDS
     while True:

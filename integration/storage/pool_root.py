@@ -70,7 +70,7 @@ class Pool:
     def read(self, path: str) -> bytes | None:
         """Return the content of a file, or None if the file does not exist.
 
-        libradosstriper locks the first object of the file, which waits while the pool is full.
+        On a full pool this waits, because libradosstriper locks the first object of the file.
         """
         out = self.folder / f"read-{threading.get_ident()}-{time.monotonic_ns()}"
         words: list[Word] = ["-p", self.name, "-N", SPACE, "--striper", "get", f"{TOP}/{path}", out]

@@ -201,7 +201,7 @@ def test_a_folder_of_other_programs_is_a_folder(sites: Sites) -> None:
         client.rm("/data/theirs/run")
     assert "not empty" in str(caught.value)
     assert sites.pool.read("theirs/run/one") is not None
-    # A transfer cannot give a file the name of an implied folder.
+    # A transfer must not create a file with the name of a folder.
     make_file(sites.near.root("x"), MIB, 4)
     failed = sites.wait(grid, sites.submit(sites.near, "x", grid, "theirs/run"))
     assert failed.state == "failed", failed

@@ -105,7 +105,7 @@ def test_objects_without_a_first_object_are_removed_by_their_age(sites: Sites) -
     assert (found["removed"], found["failed"]) == (2, 0), found
     assert found["bytes"] >= 8 * OBJECT, found
     assert pool.objects("f.") == pool.objects("d/f.") == []
-    # A sweep keeps objects of other programs without a first object: they may be a sparse file.
+    # A sweep keeps a file of another program without a first object: the file may be sparse.
     assert len(pool.objects("theirs.")) == 4
     assert pool.leftovers() == []
 

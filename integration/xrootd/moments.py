@@ -98,8 +98,8 @@ class Chain:
     #: Contents that the destination file may have, in addition to those of ``made``.
     allowed: set[Content]
     name: str = "a"
-    #: Whether to restart a killed source before the client ends. False for a client that would open
-    #: the source again, and so would not fail.
+    #: Whether to restart a killed source before its client ends. False if the client would open the
+    #: restarted source again: a test expects that the client fails.
     is_back_at_once: bool = True
     #: Descriptions of the kills so far.
     done: list[str] = field(default_factory=list)
@@ -175,8 +175,8 @@ class Chain:
         if self.is_good(ended) or self._is_whole():
             # The file was complete before the kill.
             return False
-        # A killed source does not report its sent bytes. The copy process has written at most
-        # ``POOL_BYTES`` less.
+        # A killed source does not report its sent bytes. Use the bytes that the copy process has
+        # written: they are at most ``POOL_BYTES`` fewer.
         sent = came if victim == "source" else self.sent() - sent
         more = self.safe(verify=not FULL) - safe
         assert sent > 0 or more <= POOL_BYTES, "sent bytes are not counted"

@@ -286,8 +286,8 @@ def test_clients_through_a_redirector_with_three_servers(
     bare.await_found(head.server, "in/large")
     sinks = [one.server for one in data]
     ends = Ends(bare, head.server.at, head.server.at)
-    # Use -f: on a busy host, a client opens its destination twice. Without -f, the second open
-    # fails with "already exists".
+    # -f: on a busy host, a client may open its destination twice. Without -f, the second open
+    # finds the file of the first, and fails.
     by_xrdcp(ends, {f"in/{name}": f"xrdcp/{name}" for name in made}, "only", "-f")
     check(made, sinks, "xrdcp")
     by_gfal(ends, {f"in/{name}": f"gfal/{name}" for name in made}, "-f")

@@ -71,7 +71,7 @@ class Site:
     ) -> None:
         """Start the endpoint and the XRootD server.
 
-        :param settings: additional lines of the plug-in's configuration. They override the others.
+        :param settings: last lines of the plug-in's configuration. They override earlier lines.
         :param lines: additional lines of the server's configuration.
         """
         self.scene = scene
@@ -421,8 +421,8 @@ def test_durable_data_is_kept_across_routes(
     ((sent, resumed),) = copies(sink)
     assert resumed > 0
     assert sent + resumed == 64 * MIB
-    # A copy that began from the XRootD server continues there: the endpoint uses smaller objects,
-    # and would have to send all data again.
+    # A copy that began to read from the XRootD server continues to do so: the endpoint uses
+    # smaller objects, and would have to send all data again.
     assert ("reading from the XRootD server instead" in sink.said()) == (first == "server")
     assert [each for each in site.sessions() if not each["error"]] == []
     assert tree.leftovers(sink.data) == []
@@ -452,8 +452,8 @@ def test_without_a_token_the_server_does_not_start(
         token.write_text("" if fault == "empty" else "a-token\n", encoding="ascii")
         token.chmod(0o640 if fault == "open to others" else 0o600)
         give(token)
-    # The server may listen for a moment before it loads the plug-in and exits. Only without this
-    # moment does the start of the site fail.
+    # The server exits when it loads the plug-in. If it has not listened before, ``Site`` raises
+    # an AssertionError.
     with contextlib.suppress(AssertionError):
         Site(scene, plugin, start_endpoint, settings=[f"token_file {token}"])
     (source,) = scene.servers

@@ -43,7 +43,7 @@ NOBODY = "http://127.0.0.1:1/a"
 def test_a_copy_by_http_is_never_taken_for_one_by_root(
     bare: Scene, plugins: Path, certificates: Path
 ) -> None:
-    """A URL with parameters of ``root://`` copies is refused: they could crash the server."""
+    """A URL with parameters of ``root://`` copies is refused, because it could crash the server."""
     # Let the server make copies by root:// too.
     sink = copying(bare, plugins, certificates, tpc="pgm /usr/bin/xrdcp --server")
     stood = sink.data / "stood"

@@ -49,7 +49,7 @@ def source(cluster: Cluster, shared: Path) -> Iterator[XrdCeph]:
 
 
 #: Maximum number of tries. XrdCeph changes the time of a file when a client reads it. A copy fails
-#: if the time changes to another second.
+#: if the time changes to another second during the copy.
 TRIES = 8
 
 

@@ -77,7 +77,7 @@ class Site:
     ) -> None:
         """Start the endpoint and the XRootD server.
 
-        :param settings: additional lines of the plug-in's configuration. They override the others.
+        :param settings: last lines of the plug-in's configuration. They override earlier lines.
         :param lines: additional lines of the server's configuration.
         """
         self.scene = scene

@@ -68,7 +68,7 @@ def test_a_name_that_cannot_be_inspected_is_not_replaced(bare: Scene) -> None:
 
 
 def test_a_repeated_rename_succeeds(bare: Scene) -> None:
-    """A repeated rename succeeds if the new name has the file that was to be renamed."""
+    """If the source is missing, a rename succeeds if the target has the given file number."""
     server = bare.server("shim", tpc=None)
     number = make(server, "a", "new")
     assert move(server, "/a", "/b", number, if_absent=False) == DONE

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(500)]
 @pytest.fixture
 def loads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let endpoints load dray's library over XrdCl."""
-    # XRD_STREAMERRORWINDOW: the client reconnects a second after an error, not half an hour after it.
+    # XRD_STREAMERRORWINDOW: seconds after an error until the client reconnects. Default: 1800.
     settings = {**PATIENCE, "XRD_STREAMERRORWINDOW": "1", "DRAY_XRDCL": str(find(SHIM))}
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
@@ -151,7 +151,7 @@ def test_a_root_of_the_group_that_is_away_delays_no_demotion(
         until(client, "freed", lambda tier: states(tier) == {("a", 1): "slow", ("a", 2): "demoted"})
         until(client, "failed", lambda tier: one(tier, "a", 1).replicas[0].error is not None)
         server.start()
-        # A transfer to the mirror gives up after some tries. A minute later, the tier starts another.
+        # A transfer to the mirror gives up after some tries. The tier repeats it after a minute.
         for _ in range(3):
             with contextlib.suppress(AssertionError):
                 until(client, "replicated", is_replicated)

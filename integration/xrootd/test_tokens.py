@@ -132,7 +132,7 @@ def test_a_client_with_stat_permission_gets_no_data_from_dray(
 
 
 def test_a_token_is_taken_by_copies_by_http(bare: Scene, plugins: Path, certificates: Path) -> None:
-    """An HTTP copy has a token for each end. Both must be valid, and no log contains them."""
+    """An HTTP copy has a token for each end. Both must be valid. No log contains a token."""
     realm = tokens.make(bare, certificates)
     own = ["if exec xrootd", *realm.rights(), "fi"]
     ends = [
