@@ -86,7 +86,6 @@ def test_an_idle_endpoint_holds_no_token_of_its_callers(
             }
             assert ask(endpoint, "POST", "/v1/transfers", body, token=token).code == 201
         ask(endpoint, "GET", "/v1/transfers", token=f"{token}x")
-    # Send many calls on one connection, then close it.
     connection = dial(endpoint.address)
     for token in tokens[CALLS // 2 :]:
         connection.request("GET", "/v1/transfers", headers=dict(bearer(token)))

@@ -363,7 +363,7 @@ def walk(data: bytes, at: int, nonce: int) -> list[Step]:
         if step is None:
             start, at = at, at + 8
             while at < len(data):
-                # Limit of object-log.md: the bodies read in vain add up to the file size.
+                # Limit of object-log.md: bodies read in vain have at most the file size together.
                 if summed >= len(data):
                     at = len(data)
                     break

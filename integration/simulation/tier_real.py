@@ -281,7 +281,7 @@ def measured(scale: Scale, written: Written, tier: Tier, since: float) -> Burst:
             found.append(each.written_at.timestamp() - complete)
         if each.demoted_at is not None:
             ends.append(each.demoted_at.timestamp())
-    # Demotions follow each other without a pause, because complete versions wait for them.
+    # A complete version always waits for its demotion, so the tier demotes continuously.
     ends = sorted(end for end in ends if end > since)
     cycle = (ends[-1] - ends[0]) / (len(ends) - 1) if len(ends) > MEASURED else None
     return Burst(scale, written.bytes / written.seconds, statistics.median(found), cycle)

@@ -116,7 +116,6 @@ def test_a_full_pool_fails_with_one_message_and_the_repetition_resumes(
     sites.pool.write("kept", kept)
     grid = sites.at_pool("grid")
     id, failed = _fill(sites, grid, 12 * MIB)
-    # dray can list and read a full pool.
     assert [entry.name for entry in sites.client(grid).list("/data")] == ["kept"]
     back = sites.pool.folder / "back"
     sites.cp(sites.pool.url.replace("?", "/kept?"), back).wait().expect(0)

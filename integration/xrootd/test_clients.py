@@ -294,7 +294,7 @@ def test_clients_through_a_redirector_with_three_servers(
     check(made, sinks, "gfal")
     pull(bare, head, {f"in/{name}": f"pull/{name}" for name in made})
     check(made, sinks, "pull")
-    # Give the copies plain names: curl does not follow a redirect to an odd name correctly.
+    # The copies get plain names, because curl must follow a redirect to them.
     plain = {f"in/{name}": f"plain/{number}" for number, name in enumerate(CONFUSED)}
     pull(bare, head, plain)
     for confused, name in plain.items():

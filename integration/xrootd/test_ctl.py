@@ -248,13 +248,11 @@ def test_a_client_without_read_permission_gets_no_ticket(
         answer = scene.run("xrdfs", site.source.url, "query", *query)
         assert answer.code != 0, answer.out
         assert "drt_" not in answer.out + answer.words
-    # A malformed query gets no ticket.
     for bad in ("dray ticket 2 t sha256:0", "dray ticket 1 t sha256:00", "dray ticket 1"):
         assert site.ask("open/a", bad)["failed"] == "ask", bad
     assert "not supported" in site.ask("open/a", "something else")["error"]
     assert site.tickets() == []
     assert not sink.path("a").exists()
-    # A readable file of the same server gets a ticket.
     copy(site, sink, "open/a")
     assert [each.paths for each in site.tickets()] == [("/data/open/a",)]
 

@@ -300,7 +300,6 @@ def test_drays_own_files_are_hidden_from_clients(scene: Scene) -> None:
     assert parts
     logs = next(each for each in sink.data.rglob(".dray-log"))
     log = str(logs.relative_to(sink.data))
-    # List in every way: plain, with details, recursively, and by HTTP.
     for words in (["ls", "/"], ["ls", "-l", "/"], ["ls", "-R", "/"], ["ls", "-l", "-R", "/"]):
         output = scene.run("xrdfs", sink.url, *words).expect(0).out
         assert "there" in output

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 #: File name of dray's plug-in. A server's configuration names it without the number.
 PLUGIN = "libDrayXrdPrepare-5.so"
 END_SECONDS = 90.0
-#: URL of the issuer whose tokens the test fixture of the endpoint makes.
+#: URL of the issuer of the tokens that ``Endpoint.token`` makes.
 OWN = "https://beside"
 
 

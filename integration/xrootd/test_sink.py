@@ -118,7 +118,6 @@ def test_a_folder_arrives_and_comes_back(bare: Scene, ours: Path, source: Path) 
     assert own(server) == []
     again = cp(bare, ours, "-r", source / "top", f"{server.at('out')}/").expect(0)
     assert again.report["bytes_sent"] == 0
-    # Change one file: only this file is sent.
     changed = source / "top" / "d1" / "deep 1" / "f1"
     make_file(changed, 5000, seed=99)
     third = cp(bare, ours, "-r", source / "top", f"{server.at('out')}/").expect(0)
