@@ -177,7 +177,7 @@ def test_the_same_weak_tag_is_no_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("tag", "sent"), [('"1"', '"1"'), ('W/"1"', None)])
 def test_only_a_strong_tag_is_a_condition(tmp_path: Path, tag: str, sent: str | None) -> None:
-    """dray sends no ``If-Match`` with a weak tag, which never matches (RFC 9110, 13.1.1)."""
+    """No ``If-Match`` is sent with a weak tag, because it would never match (RFC 9110, 13.1.1)."""
 
     def change(asked: Asked, reply: Reply) -> None:
         del asked
@@ -217,7 +217,7 @@ def test_unencoded_content_is_requested(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("coding", ["gzip", "x-gzip", "br"])
 def test_coded_content_is_never_kept_as_the_file(tmp_path: Path, coding: str) -> None:
-    """dray refuses encoded content, although the server ignores ``Accept-Encoding``."""
+    """A server ignores ``Accept-Encoding`` and sends encoded content: dray refuses it."""
     for content in (b"abc" * 100, CONTENT):
         coded = gzip.compress(content, mtime=0)
 
@@ -233,7 +233,7 @@ def test_coded_content_is_never_kept_as_the_file(tmp_path: Path, coding: str) ->
 
 
 def test_unrequested_ranges_are_refused(tmp_path: Path) -> None:
-    """dray refuses an answer with a wrong range, without a range, or with several parts."""
+    """An answer with a wrong range, without a range, or with several parts is refused."""
     size = len(CONTENT)
     cases: list[tuple[str, Change]] = []
 

@@ -202,7 +202,7 @@ def test_clients_by_xrootds_protocol(
 # A login with gsi takes seconds of processor time.
 @pytest.mark.parametrize("how", ["ztn", "gsi"] if FULL else ["ztn"])
 def test_delegated_clients(scene: Scene, certificates: Path, how: str) -> None:
-    """dray reads as the person who delegated a token or a proxy to the destination."""
+    """With a delegated token or proxy, dray reads as the person who delegated it."""
     if how == "ztn":
         realm = tokens.make(scene, certificates)
         lines, env, scheme = realm.lines(), realm.env, "roots"

@@ -139,7 +139,7 @@ def test_a_killed_copy_leaves_the_old_file(scene: Scene, victim: str, old: int |
 def test_bytes_of_an_earlier_copy_are_compared_unless_trusted(
     scene: Scene, ours: Path, resume: str
 ) -> None:
-    """dray compares earlier bytes with the source, except with ``resume = "trust"``."""
+    """Except with ``resume = "trust"``, dray compares earlier bytes with the source."""
     source, sink = pair(scene, SLOW, f'resume = "{resume}"')
     made = make(source, "a", 64 * MIB, seed=2)
     copy = ("--tpc", "only", "--force", source.at("a"), sink.at("a"))

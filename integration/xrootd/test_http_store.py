@@ -144,7 +144,7 @@ def test_the_servers_checksum_is_trusted(bare: Scene, ours: Path) -> None:
 
 
 def test_credentials_stay_with_their_server(bare: Scene, ours: Path) -> None:
-    """dray sends the token to the server of the URL, but not to the target of a redirect."""
+    """The token is sent to the server of the URL, but not to the target of a redirect."""
     other = nginx(bare, "other")
     make(other, "a", MIB)
     web = nginx(bare, "first", [f"location /moved/ {{ return 307 {other.url}/a; }}"])

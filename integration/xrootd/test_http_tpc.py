@@ -233,7 +233,7 @@ def test_invalid_requests_are_refused(bare: Scene, sink: Copying) -> None:
 
 
 def test_headers_and_secrets(bare: Scene, sink: Copying) -> None:
-    """dray sends a TransferHeader to the source. No log and no answer contains a secret."""
+    """A TransferHeader is sent to the source. No log and no answer contains a secret."""
     web = nginx(bare, places=["location /closed/ { return 403; }"])
     make(web.data, "a", 3 * MIB)
     header = "TransferHeaderAuthorization: Bearer se.cr.et"
@@ -487,7 +487,7 @@ def beside(bare: Scene, program: Path) -> Iterator[tuple[Web, Server, Path]]:
 def test_dray_beside_a_web_server_serves_only_permitted_clients(
     bare: Scene, plugins: Path, certificates: Path, beside: tuple[Web, Server, Path]
 ) -> None:
-    """dray reads from ``dray serve`` only after nginx has accepted the client's token."""
+    """Data comes from ``dray serve`` only after nginx has accepted the client's token."""
     web, server, config = beside
     sink = copying(bare, plugins, certificates, settings=[f"config {config}"])
     source = make(web.data, "a", 40 * MIB + 3)

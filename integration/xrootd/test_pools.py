@@ -61,7 +61,7 @@ def test_a_third_party_copy_of_a_file_that_an_endpoint_has_written(
     start_endpoint: Callable[..., Endpoint],
     tmp_path: Path,
 ) -> None:
-    """dray's program makes the third-party copy from the pool's server to another server."""
+    """The program of dray copies the file from the pool's server to another server."""
     seed = make_file(tmp_path / "seed", 10, 1)
     put = cluster.rados("-p", POOL, "--striper", "put", "/data/seed", seed)
     assert put.returncode == 0, put.stderr

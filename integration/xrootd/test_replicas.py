@@ -147,7 +147,7 @@ def test_a_stalled_server_is_bypassed(bare: Scene, ours: Path) -> None:
 
 
 def test_a_replica_of_another_size_is_left_out(bare: Scene, ours: Path) -> None:
-    """dray reads no data from a server whose file has another size."""
+    """No data is read from a server whose file has another size."""
     cluster = replicas(bare, (SIZE - 3 * MIB, 2))
     to = bare.folder / "out" / "a"
     before = cluster.sent()
@@ -174,7 +174,7 @@ def test_replicas_that_differ_are_never_one_file(bare: Scene, ours: Path) -> Non
 
 @pytest.mark.parametrize("way", ["range", "folder", "slash"])
 def test_a_copy_without_a_checksum_comes_from_one_server(bare: Scene, ours: Path, way: str) -> None:
-    """dray has no checksum for a range or for a file in a folder. It then reads one server."""
+    """A range, or a file in a folder, has no known checksum. Then dray reads from one server."""
     cluster = replicas(bare)
     words: tuple[str, ...] = ("--range", f"0:{SIZE - MIB}")
     to = bare.folder / "out" / "a"

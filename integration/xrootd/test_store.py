@@ -29,7 +29,7 @@ INTERRUPTED = 5
 
 
 def test_an_unreachable_server_is_reported_soon(bare: Scene, ours: Path) -> None:
-    """dray gives up within a minute. By default, XRootD's client retries for eight minutes."""
+    """The copy fails within a minute. By default, XRootD's client retries for eight minutes."""
     wrap = ("env", "-u", "XRD_CONNECTIONRETRY", "-u", "XRD_CONNECTIONWINDOW")
     env = {"DRAY_XRDCL": str(find(SHIM))}
     words: list[Word] = [*wrap, ours, "cp", "--json", "root://127.0.0.1:1//in/a", bare.folder / "a"]
@@ -159,7 +159,7 @@ def test_a_folder_of_a_cluster_is_not_called_whole_without_all_its_servers(
 
 
 def test_a_change_in_the_last_second_of_a_copy_is_seen(bare: Scene, ours: Path) -> None:
-    """dray checks the source after the last byte: a late change makes the copy fail."""
+    """The source is checked after the last byte, so a late change makes the copy fail."""
     server = bare.server("source", tpc=None)
     source = make(server, "in/a", 32 * MIB, seed=1)
     first = hash_file(source)
