@@ -128,7 +128,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Returns true if standard output only has JSON, including errors.
+    /// Returns true if standard output must be JSON (`--json`).
     pub(crate) const fn is_json(&self) -> bool {
         match self {
             Self::Cp(cp) => cp.what.json,
@@ -247,7 +247,7 @@ impl What {
 
     /// Parses the sources and the destination.
     pub(crate) fn places(&self) -> dray_core::Result<Places> {
-        // Never empty, because clap requires at least two paths.
+        // `paths` is never empty, because clap requires at least two paths.
         let (destination, sources) = match self.paths.split_last() {
             Some((last, rest)) => (last.as_os_str(), rest),
             None => (OsStr::new(""), &[][..]),

@@ -17,8 +17,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Relative difference between a sample and the fitted line. If the difference exceeds this value,
-/// the measurement counts as disturbed.
+/// Maximum relative difference between a sample and the fitted line of the write rate over the read
+/// rate. Above this value, a note asks the user to measure again.
 const DEVIATION_MAX: f64 = 0.2;
 
 /// Runs `dray tier calibrate`.
@@ -108,7 +108,7 @@ fn whole(number: f64) -> u64 {
     number.max(0.0) as u64
 }
 
-/// Returns the error about samples without a falling line.
+/// Returns the error for samples that no falling line (write rate over read rate) fits.
 fn no_model(error: &ModelError, samples: &[Sample]) -> Error {
     let reads = samples.iter().map(|sample| sample.read);
     let reads = reads.filter(|read| *read > 0.0);
@@ -181,8 +181,7 @@ const fn keys(model: &DeviceModel) -> [(&'static str, f64); 4] {
     ]
 }
 
-/// Returns a rate in the form of the configuration. Rates are cut, so a minimum stays below its
-/// maximum.
+/// Returns a rate in the form of the configuration, rounded down.
 fn rate(bytes: f64) -> String {
     const KIB: u64 = 1 << 10;
     match whole(bytes) {

@@ -25,7 +25,7 @@ static HEAP: Cleared = Cleared;
 /// Largest block that `realloc` copies to a new block, so that the old block can be cleared. Larger
 /// blocks are left to the system, which grows them without a copy by moving pages. A list of
 /// millions of entries would otherwise need twice its memory. A token is never in such a large
-/// block, because the body of a call is smaller.
+/// block, because the body of an API call is smaller.
 const COPIED_BYTES_MAX: usize = 8 << 20;
 
 /// True in a service. Freed blocks are then cleared.

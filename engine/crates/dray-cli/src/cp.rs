@@ -125,8 +125,8 @@ fn refuse_stripes(cp: &Cp) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Cancels the copy at the first signal. The second signal ends the program. With `--json`, the
-/// program first prints its report.
+/// The first signal cancels the copy. The second signal ends the program. With `--json`, the
+/// program prints its report before it ends.
 fn stop_on_signals(run: &Run<'_>, began: Instant, reads_server: bool) {
     let handle = run.handle.clone();
     signals::on_stop(move || handle.cancel(false));

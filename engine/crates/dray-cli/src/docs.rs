@@ -118,7 +118,6 @@ A program that reads the feed too slowly delays the transfer.
     `dray cp --streams auto` found: `$XDG_STATE_HOME/dray`, else `~/.local/state/dray` |
 ";
 
-/// Returns the whole page.
 pub(crate) fn reference() -> String {
     let mut root = Dray::command();
     root.build();

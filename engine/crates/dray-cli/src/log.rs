@@ -22,7 +22,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Number of bytes per read.
+/// Number of bytes that `verify` reads at a time.
 const PIECE: usize = 1 << 20;
 
 /// Runs `dray log`.
@@ -151,7 +151,7 @@ fn find_below(path: &Path, found: &mut Vec<FoundLog>, unreadable: &mut Vec<Error
         return Ok(());
     }
     let place = sweep::WalkRoot::open(&top)?;
-    // With an age limit at the epoch, no file is old enough, so the walk reports only logs.
+    // No partial file is older than the epoch, so the walk reports only logs.
     sweep::walk(&place, SystemTime::UNIX_EPOCH, &mut |met| {
         let log = match met {
             sweep::WalkEvent::PartialData(found) if found.what == sweep::PartialKind::Log => {

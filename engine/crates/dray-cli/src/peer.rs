@@ -16,7 +16,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Maximum number of bytes read from a token file. Tokens are shorter than this.
+/// Number of bytes read from a token file. The rest of a longer file is ignored.
 const TOKEN_FILE_MAX: u64 = 1 << 16;
 
 /// Mode bit that allows every user to read a file.
@@ -38,8 +38,8 @@ fn meant_for<'t>(text: &'t str, address: &str) -> Option<&'t str> {
     }
 }
 
-/// Returns the value of `given` for `address`. A value for this host has priority over a value for
-/// every host.
+/// Returns the value of `given` for `address`. A value for this address has priority over a value
+/// for every host.
 fn chosen<'t>(given: &'t [String], address: &str) -> Option<&'t str> {
     let own = given.iter().filter(|text| text.contains('='));
     let common = given.iter().filter(|text| !text.contains('='));

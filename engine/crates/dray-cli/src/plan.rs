@@ -127,7 +127,7 @@ struct Sink {
     store: Arc<dyn Store>,
     /// The state of the destination folder. `None` if the folder does not exist.
     peek: Option<Peek>,
-    /// Precision of file times in nanoseconds, at the end with the coarser precision.
+    /// Precision of file times in nanoseconds: the coarser of the two ends.
     precision_nanoseconds: u32,
 }
 
@@ -208,8 +208,9 @@ struct Totals {
     failed: u64,
     /// Number of files, bytes and objects for each planned outcome.
     fates: BTreeMap<&'static str, (u64, u64, u64)>,
-    /// Number of bytes to send for each storage target, at the source and at the sink.
+    /// Number of bytes to send for each storage target of the source.
     from: BTreeMap<String, u64>,
+    /// Number of bytes to send for each storage target of the sink.
     to: BTreeMap<String, u64>,
 }
 

@@ -1,8 +1,7 @@
 //! Progress of a running transfer on standard error: a bar, plain lines, or JSON lines.
 //!
-//! The thread of the executor only stores counters and queues events. One thread of this module
-//! draws. The queue is bounded, so a slow reader of JSON lines delays the transfer, but gets every
-//! event.
+//! The event loop only stores counters and queues events. One thread of this module draws. The
+//! queue is bounded, so a slow reader of JSON lines delays the transfer, but gets every event.
 
 mod rate;
 mod view;
@@ -32,9 +31,11 @@ use view::View;
 /// Maximum number of events that wait for the drawing thread.
 const QUEUE_MAX: usize = 1 << 14;
 
-/// Interval between two updates of each kind of display.
+/// Interval between two updates of the bar.
 const BAR_INTERVAL: Duration = Duration::from_millis(200);
+/// Interval between two JSON lines.
 const JSON_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval between two plain lines.
 const LINES_INTERVAL: Duration = Duration::from_secs(5);
 
 enum Line {

@@ -109,8 +109,8 @@ impl Report {
         }
     }
 
-    /// Returns true if the source is an unreachable server without sessions. Such a server is
-    /// contacted once per file. So all failures in the report must say that it was unreachable.
+    /// Returns true if the source is a server without sessions, and all failures in the report say
+    /// that it is unreachable. Such a server is contacted once per file.
     fn is_unreached(&self) -> bool {
         let Ending::Done { failed } = self.ending else {
             return false;

@@ -153,7 +153,7 @@ fn submit(
     })?;
     signals::watch("no longer watching; the endpoint continues the copy")?;
     let submitted = client.ask::<Staged>(Method::POST, path, Some(&body))?;
-    // A hit has no transfer.
+    // A hit (the fast copy exists already) starts no transfer.
     if how.no_wait || submitted.read.hit {
         tell(&submitted, how.at.ask.json);
         return Ok(Exit::Safe);

@@ -104,7 +104,7 @@ fn write(job: &WriteJob) -> String {
     line
 }
 
-/// Describes a tier: space, written bytes against the thresholds, and rates.
+/// Describes a tier: space, written bytes with their thresholds, and rates.
 pub(crate) fn lines(tier: &TierAnswer) -> Vec<String> {
     let name = output::one_line(&tier.name);
     let fast = tier.fast.iter().map(|root| output::one_line(root));
@@ -136,7 +136,7 @@ pub(crate) fn lines(tier: &TierAnswer) -> Vec<String> {
     lines
 }
 
-/// Describes the written bytes against the thresholds, and the rates.
+/// Describes the written bytes with their thresholds, and the rates.
 fn rates(tier: &TierAnswer) -> Vec<String> {
     let pattern = match tier.pattern {
         Some(TierPattern::WhenIdle) => "demotes while no application writes".to_owned(),

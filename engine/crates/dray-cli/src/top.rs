@@ -153,7 +153,7 @@ fn time(moment: Option<Timestamp>) -> String {
     moment.map_or(String::new(), |moment| moment.to_string())
 }
 
-/// Returns the other endpoint in the form in which the transfer's URL names it.
+/// Returns the host of the other endpoint, as the transfer's URL names it.
 fn other(transfer: &Transfer) -> String {
     let request = &transfer.request;
     let origin = match transfer.source.checked_sub(1) {

@@ -314,8 +314,7 @@ pub(crate) fn cancel(cancel: &Cancel) -> Result<Exit, Stop> {
     let path = format!("/v1/transfers/{}/cancel", quoted(cancel.id.as_str()));
     let body = json!({"purge": cancel.purge});
     let asked = client.ask::<Transfer>(Method::POST, &path, Some(&body))?;
-    // A session ends within moments of the cancellation of its transfer. So wait briefly for the
-    // end of the session.
+    // Wait briefly for the end of the session, which usually ends soon after the cancellation.
     let path = format!(
         "/v1/transfers/{}/wait?after={}&timeout={CANCEL_SECONDS}",
         quoted(cancel.id.as_str()),

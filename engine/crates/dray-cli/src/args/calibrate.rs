@@ -18,7 +18,7 @@ The files have no names, so nothing remains in the folders, also after a kill. T
 of the devices, not of the page cache: all data moves by direct I/O, or on a file system without
 direct I/O is synced before it counts.";
 
-/// Longest duration of a sample.
+/// Maximum of `--time`.
 const TIME_MAX: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Args)]

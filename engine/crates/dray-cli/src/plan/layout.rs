@@ -96,7 +96,8 @@ impl Iterator for Placing<'_> {
     }
 }
 
-/// Prints the ranges of a file that must be sent: a line of text for each range, or a JSON object.
+/// Prints the ranges of a file that must be sent: for each range one line of text or one JSON
+/// object.
 pub(super) fn show(
     path: &RelPath,
     wanted: &RangeSet,

@@ -5,8 +5,8 @@ use dray_session::Progress;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Number of seconds without moved bytes after which a transfer counts as silent. A sync group
-/// usually takes less time.
+/// Number of seconds without moved bytes after which a transfer counts as silent. The sink usually
+/// makes a sync group durable in less time.
 const SILENT_SECONDS: u64 = 10;
 
 /// Time over which a rate is measured. It spans several sync groups, and is short enough to show a

@@ -277,8 +277,8 @@ fn a_killed_server_is_found_again() {
         assert_eq!(scene.tree(format!("{top}/d")), scene.tree("d"));
         let report = done.json();
         let sent = report["bytes_sent"].as_u64().expect("a number");
-        // At most 6 MiB are sent twice: the objects of an unfinished sync group of one second, and
-        // the data in flight.
+        // At most 6 MiB are sent twice: the objects of an unfinished sync group, and the data in
+        // flight.
         assert!(sent < (12 << 20) + (6 << 20), "{report}");
         assert!(!report["notices"].as_array().expect("a list").is_empty());
         drop(server);
