@@ -9,18 +9,18 @@
 
 use std::time::{Duration, Instant};
 
-/// Maximum ratio of the expected time of the assigned replica to the expected time of the best
-/// replica. The scheduler knows all reads in progress and handles smaller differences by the order
-/// of reads. This constant and the constants below have the values of `dray_sched::congestion`.
+/// If the expected time of the assigned replica is more than this many times that of the best
+/// replica, the best replica is read. The scheduler handles smaller differences by the order of
+/// reads. This constant, `SLOW_MIN` and `WEIGHT` have the values of `dray_sched::congestion`.
 const SOONER_TIMES: u32 = 3;
 
 /// A replica whose expected time is below this value is never slow.
 const SLOW_MIN: Duration = Duration::from_millis(2);
 
-/// Divisor of the moving average. Each read has the weight 1/4.
+/// Divisor of the moving average: each read has the weight 1/4.
 const WEIGHT: u32 = 4;
 
-/// Time for which an idle replica still counts as slow. After this time, one read measures the
+/// Time after which the average of an idle replica is no longer used. The next read measures the
 /// replica again. The value is estimated, not measured.
 const BELIEF: Duration = Duration::from_secs(1);
 
@@ -63,7 +63,7 @@ impl Track {
             self.under_way.swap_remove(at);
         }
         if let Some(took) = took {
-            // An old average has no weight.
+            // Ignore an old average.
             let known = self.pace.filter(|(_, seen)| is_young(*seen, began));
             let pace = known.map_or(took, |(pace, _)| pace - pace / WEIGHT + took / WEIGHT);
             self.pace = Some((pace, now));
@@ -77,7 +77,6 @@ impl Track {
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// Returns the number of failures.
     pub(crate) const fn failures(&self) -> u32 {
         self.failures
     }
@@ -91,8 +90,8 @@ impl Track {
         self.rests_until.is_some_and(|until| now < until)
     }
 
-    /// Returns the expected time until another read would end. If a read in progress takes longer
-    /// than usual, the replica has become slower.
+    /// Returns the expected time until another read would end. A read in progress that already
+    /// takes longer than the average raises this time.
     fn expected(&self, usual: Duration, now: Instant) -> Duration {
         let waits = self
             .under_way

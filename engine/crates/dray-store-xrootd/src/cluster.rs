@@ -15,8 +15,8 @@ use std::sync::{Arc, OnceLock};
 
 /// Minimum size in bytes of a file that is read from several servers. A smaller file is read from
 /// the server that the manager chooses. The query for the servers of a file takes one or two round
-/// trips, and a login at each further server takes four or more. At one gigabit per second and a
-/// round-trip time of 50 ms, one server sends a smaller file in the same time.
+/// trips, and a login at each further server takes four or more. During these round trips (50 ms
+/// each), one server sends a smaller file at one gigabit per second.
 const BYTES_MIN: u64 = 64 << 20;
 
 /// Maximum number of servers from which one file is read. Each server costs connections and reader
@@ -221,8 +221,8 @@ impl Cluster {
         Ok(*self.is_cluster.get_or_init(|| is_cluster))
     }
 
-    /// Returns true if a server of the file offers checksums. Data read from several servers is
-    /// compared with such a checksum.
+    /// Returns true if the first server of the file offers checksums that dray supports. Data read
+    /// from several servers is compared with such a checksum.
     fn has_sums(&self, located: &Located) -> bool {
         let first = located
             .replicas

@@ -16,9 +16,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Maximum duration of the attempts to take a lock while other clients read the file, and the pause
-/// between attempts. A read by another client is short: one request and its answer.
+/// Maximum duration of the attempts to take a lock while other clients read the file. Such a read
+/// is short: one request and its answer.
 const LOOK_PATIENCE: Duration = Duration::from_secs(2);
+/// Pause between two attempts to take a lock.
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
 
 /// State of the handle of a control file.

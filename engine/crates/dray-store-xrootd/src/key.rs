@@ -18,10 +18,10 @@ const LOST: Duration = Duration::from_secs(10);
 /// server sends the answer "wait", the server never sends its final answer. The key is then valid,
 /// and the reading client is not informed. A second request succeeds in this case.
 ///
-/// The first request continues to wait in parallel, because the server may still answer it. This
-/// happens if the server must fetch the file first: the server has then used up the key for the
-/// first request. If the user's client has not registered the key when the second request arrives,
-/// the server does not recognise the second request and refuses both requests.
+/// The first request continues to wait in parallel, because the server may still answer it. A
+/// server that must fetch the file first has used up the key for the first request, and answers
+/// only this request. If the user's client registers the key after the second request has arrived,
+/// the server does not recognise the second request and refuses both.
 pub(crate) fn open(url: &[u8]) -> Result<RemoteFile> {
     let url = url.to_owned();
     ask_again(LOST, move || client()?.open(&url, Mode::Read))

@@ -113,8 +113,8 @@ pub(crate) fn listed(found: &[RemoteState]) -> Option<RemoteState> {
     usual.min_by_key(|found| key(&found.modified)).copied()
 }
 
-/// Returns the most frequent size. If two sizes are equally frequent, returns the manager's size,
-/// or the larger size.
+/// Returns the most frequent size. If several sizes are equally frequent, returns the manager's
+/// size `told` if it is one of them, and otherwise the largest.
 fn usual_size(sizes: &[u64], told: Option<u64>) -> Option<u64> {
     let count = |size: u64| sizes.iter().filter(|other| **other == size).count();
     let weight = |size: &u64| (count(*size), Some(*size) == told, *size);

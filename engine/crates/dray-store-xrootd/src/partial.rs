@@ -6,9 +6,9 @@
 //!
 //! A server has one dirty flag for each file, which all handles share. A write sets the flag before
 //! its bytes reach the storage. A sync clears the flag and makes durable only the bytes that have
-//! reached the storage. If bytes arrive between these two steps, the next sync finds no flag and
-//! ignores them. So before each sync, the sink truncates the file to its current length, which sets
-//! the flag again.
+//! reached the storage. If a write sets the flag before a sync and its bytes arrive after the sync,
+//! the next sync finds no flag and ignores these bytes. So before each sync, the sink truncates the
+//! file to its current length, which sets the flag again.
 
 use crate::client::{Mode, RemoteFile, RemoteState};
 use crate::ledger::{Ledger, Mark};

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Maximum age of the size and time that the server sent, while reads are in progress. A query
-/// after each object would cost one round trip per object. After the last read, the server is
-/// always asked again. The value is estimated, not measured.
+/// While reads are in progress, the server is asked again for the size and time only if its last
+/// answer is older than this. A query after each object would cost one round trip per object. After
+/// the last read, the server is always asked. The value is estimated, not measured.
 const STATE_AGE: Duration = Duration::from_secs(1);
 
 /// A connection of a file. It is opened when all earlier connections are busy.
@@ -246,8 +246,9 @@ impl RemoteReader {
             }
         }
         let asked = Instant::now();
-        // Ask over each connection. The client reopens a file after a lost connection, and may then
-        // have another version on this connection only.
+        // Ask over the first connection, and over each connection that has read since its last
+        // query. The client reopens a file after a lost connection, and may then have another
+        // version on this connection only.
         for (number, slot) in self.slots.iter().enumerate() {
             if number == 0 || slot.has_unjudged() {
                 self.judge(number, slot)?;

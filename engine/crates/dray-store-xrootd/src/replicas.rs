@@ -164,7 +164,7 @@ impl ReadHandle for ReplicaHandle {
         read.map_err(|error| error.file(&self.0.path))
     }
 
-    // As for a file on one server.
+    // One long read is one request to the server.
     fn is_direct(&self) -> bool {
         true
     }

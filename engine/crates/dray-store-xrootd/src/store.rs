@@ -134,7 +134,6 @@ impl XrootdStore {
         self.cluster.is_from_several()
     }
 
-    /// Returns the URL of the store.
     #[must_use]
     pub fn url(&self) -> &Url {
         &self.files().url
