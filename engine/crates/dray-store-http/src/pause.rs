@@ -21,7 +21,7 @@ const LONGEST: Duration = Duration::from_secs(8);
 const UNASKED_MAX: u32 = 5;
 
 /// Maximum total pause of one request. If the server demands a longer pause, the request fails with
-/// `Busy`, and the caller decides.
+/// `Busy`.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Returns true if the status means that the same request may succeed later.

@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Maximum age of the size and time that the server sent, while reads are in progress. Used if the
-/// answers do not contain a time or a tag. A query after each object would cost one round trip per
-/// object. After the last read, the server is always asked again. The value is estimated, not
-/// measured.
+/// While reads are in progress, the server is asked again for the size and time only if its last
+/// answer to such a query is older than this. Used if the answers to reads contain neither a time
+/// nor a tag. A query after each object would cost one round trip per object. After the last read,
+/// the server is always asked. The value is estimated, not measured.
 const STATE_AGE: Duration = Duration::from_secs(1);
 
 /// A file open for reading.

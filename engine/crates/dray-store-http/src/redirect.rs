@@ -43,7 +43,8 @@ impl RequestTarget {
         self.named() == other.named()
     }
 
-    /// Returns true if the unescaped name is also the escaped form of another name.
+    /// Returns true if the name contains `%HH` or `#`, so that it may be taken for the escaped form
+    /// of another name.
     pub(crate) fn may_be_confused(&self) -> bool {
         let name = self.named();
         let is_escape = |part: &[u8]| {
@@ -176,7 +177,8 @@ mod tests {
     #[test]
     fn a_redirect_to_a_bare_name_leads_to_that_name() {
         for (asked, location, wanted) in [
-            // The first server escapes names, and the second does not.
+            // In the first row, the redirecting server escapes the name. In the second row, it does
+            // not.
             ("/my%2520file", "http://b:1/my%2520file", "/my%2520file"),
             ("/my%2520file", "http://b:1/my%20file", "/my%2520file"),
             ("/my%20file", "http://b:1/my file?x=%2F", "/my%20file?x=%2F"),

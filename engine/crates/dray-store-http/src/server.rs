@@ -22,8 +22,8 @@ const ANSWER_BYTES_MAX: u64 = 256 << 20;
 /// waits two minutes, so the total is one hour. The value is estimated, not measured.
 const QUESTIONS_MAX: u32 = 30;
 
-/// Maximum number of files whose state is remembered between the listing and the opening of the
-/// file.
+/// Maximum number of files whose state is remembered between the listing and the opening. At this
+/// number, all remembered states are dropped.
 const REMEMBERED_MAX: usize = 1 << 16;
 
 /// Returns true if the server refused a range because the file is empty.

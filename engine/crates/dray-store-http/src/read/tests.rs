@@ -73,7 +73,7 @@ fn no_answer_of_another_version_is_excused_by_one_that_comes_later() {
     let file = open(&store);
     let error = file.read_at(0, &mut [0]).expect_err("of the new one");
     assert_eq!(error.kind, ErrorKind::SourceChanged);
-    // This answer, to another thread, was sent before the file changed.
+    // The server sent this answer, to another thread, before the file changed.
     assert_eq!(file.read_at(1, &mut [0]).expect("of the old one"), 1);
     assert_eq!(file.state().expect("known").modified.seconds, 784_111_777);
 }
