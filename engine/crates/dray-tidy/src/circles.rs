@@ -88,7 +88,7 @@ fn branch(texts: &[&str], mut at: usize, before: &[String], found: &mut Vec<Vec<
 }
 
 /// Returns the module that `path` names, or the module of the item that `path` names. `here` is the
-/// module with the `path`.
+/// module that contains `path`.
 fn target(here: &[&str], path: &[String], modules: &BTreeSet<String>) -> String {
     let mut parts: Vec<&str> = here.to_vec();
     let mut rest = path.iter().map(String::as_str).peekable();

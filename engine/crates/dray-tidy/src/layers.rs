@@ -19,7 +19,7 @@ pub struct Room {
 const CORE: &str = "dray-core";
 const PURE: &[&str] = &[CORE, "dray-wire", "dray-log", "dray-sched"];
 const STORE: &[&str] = &["dray-store", CORE];
-/// Permitted dependencies of dray-link, which executors and connections share.
+/// Permitted dependencies of dray-link, which dray-runtime and dray-net share.
 const LINK_USES: &[&str] = &[
     "dray-session",
     "dray-store",
@@ -28,7 +28,7 @@ const LINK_USES: &[&str] = &[
     "dray-log",
     "dray-sched",
 ];
-/// Permitted dependencies of dray-net. Connections use the link, and neither executors nor logs.
+/// Permitted dependencies of dray-net. It does not use dray-runtime or dray-log.
 const NET_USES: &[&str] = &[
     "dray-link",
     "dray-auth",

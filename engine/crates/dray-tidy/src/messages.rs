@@ -37,10 +37,10 @@ const NOT_FOR_PEOPLE: &[&str] = &[
     "{SELECT}",
 ];
 
-/// Text inside SQL statements, for parts of statements that begin with another word.
+/// Text that marks a part of an SQL statement, if the part begins with another word.
 const SQL: &[&str] = &[" WHERE ", " IS NULL", " = ?"];
 
-/// Begins the reason of a lint that is silenced. Only readers of the source see this text.
+/// Text before the reason of a silenced lint. Only readers of the source see the reason.
 const LINT_REASON: &str = "reason = \"";
 
 /// Returns the sentences in the string literals of a file. Unit tests are left out.
