@@ -13,8 +13,8 @@ use pyo3::types::PyDict;
 pub(crate) fn to_python(py: Python<'_>, error: &Error) -> PyErr {
     match exception(py, error) {
         Ok(value) => PyErr::from_value(value),
-        // The exception could not be created, so the package is broken. The caller gets the error
-        // about that.
+        // The package is broken, because the exception could not be created. The caller gets the
+        // error of the creation.
         Err(broken) => broken,
     }
 }
