@@ -2,7 +2,7 @@
 //! requirements on the content of a single file.
 //!
 //! All programs that run a transfer use this module. So each program can resume a transfer that
-//! another one began.
+//! another program began.
 
 use crate::sink::{self, Destination};
 use crate::source::{self, Root};
@@ -84,14 +84,14 @@ impl Threads {
 const LIVE_ENTRIES_MAX: u32 = 1 << 15;
 
 /// Maximum number of objects of one file in transit to a store without random writes. A small
-/// number keeps the objects close together. No present store needs this limit. The value is
+/// number keeps the written ranges close together. No present store needs this limit. The value is
 /// estimated, not measured.
 const ORDERED_WINDOW: u32 = 16;
 
 /// Maximum number of bytes of a sync group. Together with [`SYNC_INTERVAL`] this number bounds the
 /// data that must be sent again after a fault.
 const SYNC_GROUP_BYTES: u64 = 64 << 20;
-/// Maximum time between two syncs of a group.
+/// Maximum age of a sync group.
 const SYNC_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Number and size of the buffers of an end.

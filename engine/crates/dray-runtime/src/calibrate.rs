@@ -29,10 +29,10 @@ use std::time::{Duration, Instant};
 /// Number of concurrent writers and of concurrent readers, as in a transfer.
 pub const THREADS: usize = 4;
 
-/// Minimum number of bytes for [`Measurement::bytes`].
+/// Minimum of [`Measurement::bytes`].
 pub const BYTES_MIN: u64 = 64 << 20;
 
-/// Longest time for which slow reads may be made up for.
+/// Maximum delay that later reads make up for. A longer delay is cut to this value.
 const CATCH_UP: Duration = Duration::from_millis(200);
 
 /// Longest sleep between two checks for an interruption.

@@ -395,8 +395,8 @@ fn unread_resume(options: &Options, agreed: &Agreed) -> Option<Error> {
     })
 }
 
-/// Refuses stripes that the passive end, of an earlier version, would ignore. A sink needs every
-/// choice, and a source only the choice of its own stripes.
+/// Refuses stripes that a passive end of an earlier version would ignore. A passive sink must know
+/// every choice of stripes. A passive source must know only [`StripeChoice::Source`].
 fn check_stripes(options: &Options, agreed: &Agreed, passive: Role) -> Result<()> {
     let is_needed = match passive {
         Role::Sink => options.stripes.is_some(),

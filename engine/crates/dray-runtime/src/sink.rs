@@ -177,7 +177,8 @@ fn conduct_all(
             small: HashMap::default(),
             outcome: None,
         };
-        // Set the rate before all other events. The source must know the rate before it may send.
+        // Pass the rates to the machine before all other events, because the source must know the
+        // rate before it sends.
         let early: Vec<_> = link.events.try_iter().collect();
         let is_rate = |event: &_| matches!(event, SinkEvent::Input(Input::SetRate(_)));
         let (rates, others): (Vec<_>, Vec<_>) = early.into_iter().partition(is_rate);
@@ -321,7 +322,7 @@ impl SinkExecutor<'_, '_> {
         if matches!(message, Message::Bye) {
             // This message is the session's last one. The peer may start again as soon as it gets
             // the message, and must not find the lease held while this end removes thousands of
-            // files. So remove the files now.
+            // small files. So remove the small files first.
             self.space.clear_small();
         }
         if let Some(error) = self.control.send(message, End::Source) {
@@ -538,7 +539,6 @@ impl SinkExecutor<'_, '_> {
     }
 }
 
-/// Starts a writer.
 type StartWriter<'a> = dyn Fn(Worker<WriteJob>, &Writers) -> Result<()> + 'a;
 
 /// State shared by the writers of a target.

@@ -121,8 +121,8 @@ fn conduct_all(
             control: control_out,
             list_jobs,
             segments_max,
-            // The machine limits the concurrent reads of each target. Targets beyond the maximum
-            // share threads, and together they get the limit of a single target.
+            // The machine limits the concurrent reads of each target. If there are more targets
+            // than pools, the targets that share a pool get together the limit of a single target.
             readers: TargetPools::new(readers_most, threads::busy_max()),
             streams: HashMap::default(),
             gate: Arc::default(),
@@ -357,7 +357,7 @@ impl Executor for SourceExecutor<'_, '_> {
 
 impl SourceExecutor<'_, '_> {
     fn give_up(&mut self, stream: StreamId, error: Error) {
-        // The stream's thread may wait for a socket that accepts no bytes.
+        // Cut the stream, because its thread may wait for a socket that accepts no bytes.
         let known = self.streams.get(&stream);
         if let Some(cut) = known.and_then(|known| known.cut.as_ref()) {
             cut();

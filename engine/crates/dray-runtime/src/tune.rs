@@ -56,7 +56,7 @@ const SAMPLE: Duration = Duration::from_millis(250);
 pub(crate) struct TunerResults {
     /// Initial setting of the next session.
     next: Mutex<Option<Remembered>>,
-    /// Setting worth storing beyond the transfer.
+    /// Setting that the caller may store for later transfers.
     kept: Mutex<Option<Remembered>>,
 }
 
@@ -69,7 +69,7 @@ impl TunerResults {
         }
     }
 
-    /// Returns the setting worth storing beyond the transfer.
+    /// Returns the setting that the caller may store for later transfers.
     pub(crate) fn kept(&self) -> Option<Remembered> {
         *self.kept.lock_unpoisoned()
     }

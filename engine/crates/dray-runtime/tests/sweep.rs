@@ -514,7 +514,7 @@ fn partial_files_are_removed_only_if_no_log_can_name_them() {
             "a/b/.dray-0123456789abcdef.part"
         ]
     );
-    // A log in a parent folder that cannot be read may name these files.
+    // An unreadable log in a parent folder may name these files.
     fs::create_dir(root.join(".dray-log")).expect("a folder");
     let log = root.join(".dray-log/0123456789abcdef.log");
     fs::write(&log, b"not a log").expect("a file");

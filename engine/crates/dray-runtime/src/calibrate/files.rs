@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// Bytes of one read or write: an object of a transfer.
+/// Number of bytes of one read or write: the default size of an object.
 pub(super) const BLOCK: usize = 1 << 20;
 
 /// Alignment of offsets, lengths and memory addresses for direct I/O in bytes.
 pub(super) const ALIGNMENT: usize = 4096;
 
-/// Written bytes of a file after which its data is synced, without direct I/O.
+/// Without direct I/O, a file is synced each time that this number of bytes was written.
 const SYNC_BYTES: u64 = 8 << 20;
 
 /// The files of a measurement in one folder.

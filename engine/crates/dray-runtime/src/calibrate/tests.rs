@@ -33,7 +33,8 @@ fn a_measurement_takes_all_samples_and_leaves_no_file() {
         let Step::Beside(rate) = step else {
             panic!("{steps:?}")
         };
-        // A read takes place at the beginning of the sample, so a short sample has more.
+        // The first read takes place at the beginning of the sample, so a short sample reads at
+        // more than the rate.
         assert!(sample.read <= rate * 2.0 + 1e6, "{measured:?}");
     }
     assert_eq!(std::fs::read_dir(folder.path()).expect("list").count(), 0);

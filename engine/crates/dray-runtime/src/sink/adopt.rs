@@ -132,10 +132,10 @@ impl Space {
         }
     }
 
-    /// Drops our record of a file if the other log has a better claim to the file. Two logs name
-    /// one file if both transfers claimed the file and then died, or if one transfer died while it
-    /// adopted the file. If both transfers run again concurrently, the transfer with the better
-    /// claim must be able to resume the file.
+    /// Drops our record of a file if the other log has more bytes of the file. Two logs name one
+    /// file if both transfers claimed the file and then died, or if one transfer died while it
+    /// adopted the file. If both transfers run again concurrently, the transfer with more bytes
+    /// must be able to resume the file.
     fn give_up(&self, other: &Speaker, path: &RelPath) -> Result<()> {
         self.check_lease()?;
         let mut guard = self.destination()?;
@@ -193,7 +193,7 @@ impl Space {
         self.others.lock_unpoisoned().refused.get(path).cloned()
     }
 
-    /// Returns the ranges of a file that was just adopted, once.
+    /// Returns the ranges of a file that was just adopted. Later calls for this file return `None`.
     pub(super) fn adopted(&self, path: &RelPath) -> Option<Resume> {
         self.others.lock_unpoisoned().adopted.remove(path)
     }

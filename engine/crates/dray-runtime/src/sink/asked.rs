@@ -1,7 +1,7 @@
 //! Compares the entries that a source announces with the driver's request.
 //!
-//! A source is free in its announcements. Without this check, the source of a one-file pull could
-//! also send a folder, a link, or entries that `--exclude` names.
+//! A source can announce any entry. Without this check, the source of a one-file pull could also
+//! send a folder, a link, or entries that `--exclude` names.
 
 use crate::select::Filter;
 use dray_core::maps::HashSet;

@@ -66,7 +66,7 @@ impl Space {
             return;
         };
         let ended = destination.log.end_file(open.number, Ending::Dropped);
-        // The log must no longer name the partial file when it is removed.
+        // The partial file may be removed only after the log no longer names it.
         if ended.and_then(|()| self.commit(&mut destination)).is_ok() {
             let aborted = self.handles.of(open).and_then(|partial| partial.abort());
             let _ = self.noting(&open.path, aborted);
@@ -120,7 +120,7 @@ impl Space {
         keeps: Option<&BTreeSet<RelPath>>,
         is_listed: bool,
     ) -> Result<()> {
-        // Do this while the lease excludes other writers, and before the log is removed.
+        // Remove small files while the lease excludes other writers, and before the log is removed.
         self.clear_small();
         self.check_lease()?;
         self.tidy_logs(self.names.own_log());

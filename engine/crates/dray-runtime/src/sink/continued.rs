@@ -58,9 +58,8 @@ impl Copied {
 }
 
 impl Space {
-    /// Records that further writes to a partial file do not count. If the log cannot store the
-    /// record, the disk usually has the same fault. The next run then relies on its own sync and
-    /// read-back.
+    /// Records that a partial file is doubtful. If the log cannot store the record, the disk
+    /// usually has the same fault. The next run then relies on its own sync and read-back.
     pub(super) fn note_doubtful(&self, number: FileNumber) {
         if self.check_lease().is_err() {
             return;

@@ -90,9 +90,9 @@ impl Space {
         }
     }
 
-    /// Refuses to replace a file by a link. The file may be the last copy of the data, and the
-    /// copied link may only lead to that file. `--overwrite always` permits the replacement, except
-    /// for a link to itself. A device or other special file is never replaced.
+    /// Refuses to replace a file by a link, because the file may be the only copy of the data, and
+    /// the link may lead to that file. `--overwrite always` permits the replacement, except for a
+    /// link to itself. A device or other special file is never replaced.
     fn refuse_link(&self, path: &RelPath, target: &[u8]) -> Result<()> {
         match self.store.stat(path)?.map(|state| state.kind) {
             Some(FileKind::Special) => return Err(special_file_exists("create the link")),

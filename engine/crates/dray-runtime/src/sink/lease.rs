@@ -130,7 +130,7 @@ pub(super) fn lock_lease(
                 if let Some(before) = &before {
                     // The previous holder did not release the lease. If it runs on another host, it
                     // may still rely on its last check of the lease, and one of its calls may be
-                    // pending. Wait for both.
+                    // pending. Wait until neither is possible.
                     let capabilities = store.capabilities();
                     std::thread::sleep(match is_gone(before, &record) {
                         true => FRESH,
@@ -147,9 +147,9 @@ pub(super) fn lock_lease(
     }
 }
 
-/// Time for which a holder with an invisible lock counts as alive, from its last write to the lease
-/// or the log. Transfers write their logs every few seconds. A holder that writes nothing for this
-/// long is fenced, and its durable ranges are adopted.
+/// Time for which a holder counts as alive if this host cannot see its lock. The time begins with
+/// the holder's last write to the lease or the log. Transfers write their logs every few seconds. A
+/// holder that writes nothing for this long is fenced, and its durable ranges are adopted.
 const UNSEEN_ALIVE: Duration = Duration::from_secs(120);
 
 /// Returns true if the holder may still be active, although `store` does not show its kind of lock.

@@ -43,7 +43,8 @@ pub(super) struct OtherLogs {
     /// This transfer's own log; `None` for a sweep, which is no transfer.
     own: Option<(At, RelPath)>,
     known: HashMap<(At, RelPath), LogContent>,
-    /// True if the last answer was yes only because a log could not be read and may name the file.
+    /// True if the last result of [`OtherLogs::speak_of`] was true only because a log could not be
+    /// read.
     is_unread: bool,
 }
 

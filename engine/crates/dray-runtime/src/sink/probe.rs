@@ -1,5 +1,5 @@
 //! Examines the existing entries of a destination and the records of the log, without changing the
-//! destination. Plans use this module. The sink also uses this module, before it writes.
+//! destination. Plans use this module, and the sink uses it before it writes.
 
 use super::compare;
 use super::find_logs::refuse_same_request;

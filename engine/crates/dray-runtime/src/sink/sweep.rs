@@ -30,8 +30,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Minimum age of an orphan; a caller cannot lower it. A writer may be active on a host whose locks
-/// are invisible here, and the clocks of two hosts may differ.
+/// Minimum age of partial data that may be removed. A caller cannot lower this age. A writer may be
+/// active on a host whose locks are invisible here, and the clocks of two hosts may differ.
 pub const AGE_MIN: Duration = Duration::from_secs(3600);
 
 /// Kind of the data that a walk found.
@@ -75,7 +75,7 @@ pub struct PartialData {
     pub bytes: u64,
     /// Time of the last change of any of its files.
     pub changed: ModifiedTime,
-    /// True if a writer is active. The data is then no orphan at any age.
+    /// True if a writer is active. The data must then stay at any age.
     pub is_held: bool,
     /// Identity of a partial file without a log.
     id: Option<PartialId>,
@@ -191,7 +191,7 @@ pub fn walk(
         now,
         tell,
     };
-    // If this fails, the listing is still complete except for the lost data.
+    // If `gather_lost` fails, the listing lacks only the lost data.
     let before = now.checked_sub(AGE_MIN).unwrap_or(UNIX_EPOCH);
     if let Err(error) = place.store.gather_lost(before)
         && (walk.tell)(WalkEvent::Unreadable(error)).is_break()

@@ -20,9 +20,9 @@ use dray_store::{ControlMode, ListOptions, Store};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Maximum number of examined logs of other transfers. The second value applies to stores where
-/// each log costs a network round trip.
+/// Maximum number of examined logs of other transfers.
 const LOGS_MAX: usize = 64;
+/// The same maximum for stores where each log costs a network round trip.
 const REMOTE_LOGS_MAX: usize = 4;
 
 /// Limits for reading one log. Files of a larger log are not all counted.
@@ -166,7 +166,7 @@ impl Space {
                 s(transfers),
                 s(files)
             );
-            // This kind of error, without a file, is shown as its cause only.
+            // An `AlreadyExists` error without a file is shown as its cause only.
             let operation = "remove partial data of other transfers";
             let told = Error::new(ErrorKind::AlreadyExists, End::Sink, operation).cause(cause);
             self.tell(told.remedy(

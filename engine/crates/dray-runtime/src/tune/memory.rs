@@ -66,11 +66,12 @@ struct Line {
     source: String,
     sink: String,
     streams: u32,
-    /// Wall times in RFC 3339 format.
+    /// Wall time at which `streams` was found, in RFC 3339 format.
     found_at: String,
     /// Highest number of streams that has not failed, if a higher one failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     streams_most: Option<u32>,
+    /// Wall time at which a higher number failed, in RFC 3339 format.
     failed_at: String,
 }
 

@@ -19,7 +19,8 @@ fn record(epoch: u64) -> LeaseRecord {
     }
 }
 
-/// A control file that answers slowly: with the bytes, or with a timeout without them.
+/// A control file that answers after [`SLOW`]: with `bytes`, or with a timeout if there are no
+/// bytes.
 struct Slow {
     bytes: Option<Vec<u8>>,
     reads: Arc<AtomicUsize>,

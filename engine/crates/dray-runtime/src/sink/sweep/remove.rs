@@ -39,7 +39,7 @@ pub enum Removed {
 ///
 /// # Errors
 /// - [`ErrorKind::LeaseHeld`] if a transfer holds the lease.
-/// - `Busy` if the data is no orphan at `now`.
+/// - `Busy` unless [`PartialData::is_orphan`] is true at `now`.
 /// - Errors of the store. A part of the data may be removed then, and a later walk finds the
 ///   remaining files.
 pub fn remove(place: &WalkRoot, found: &PartialData, now: SystemTime) -> Result<Removed> {

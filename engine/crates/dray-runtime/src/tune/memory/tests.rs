@@ -12,7 +12,7 @@ const DAY: Duration = Duration::from_secs(24 * 3_600);
 const NOW: Time = Time::from_nanos(1_795_280_400_122_999_999);
 
 fn open(state: &Path, now: Time) -> Pairs {
-    // The test checks only the subject of a warning.
+    // Every warning mentions the streams.
     Pairs::open(state, now, |words| {
         assert!(words.contains("streams"), "{words}")
     })
