@@ -24,7 +24,8 @@ const TIMEOUTS: [(&CStr, &CStr, &[f64]); 3] = [
     (c"client_mount_timeout", c"30", &[0.0, 300.0]),
 ];
 
-/// Settings that keep the library quiet. Clients of one host would compete for an admin socket.
+/// Settings that switch off the library's output and its admin socket, for which the clients of one
+/// host would compete.
 const QUIET: [(&CStr, &CStr); 4] = [
     (c"admin_socket", c""),
     (c"log_file", c""),
@@ -189,7 +190,8 @@ impl Cluster {
         Arc::clone(found.or_insert_with(|| Arc::new(Places::new(pool))))
     }
 
-    /// Records that the cluster has blocklisted this client.
+    /// If the cluster has blocklisted this client according to `answer`, records that. Returns
+    /// `answer`.
     pub(crate) fn note<T>(&self, answer: Answer<T>) -> Answer<T> {
         if matches!(answer, Err(Errno::BLOCKLISTED)) {
             self.is_lost.store(true, Ordering::SeqCst);
@@ -245,7 +247,7 @@ impl Cluster {
         bytes
     }
 
-    /// Returns the sizes of the cluster.
+    /// Returns the total, used and free space of the cluster.
     pub(crate) fn sizes(&self) -> Answer<ClusterStat> {
         let mut sizes = ClusterStat::default();
         // SAFETY: the structure lives until the call returns.

@@ -17,7 +17,7 @@ use std::collections::HashSet;
 use std::ffi::CStr;
 use std::sync::{Arc, Mutex};
 
-/// Maximum number of folders that are remembered as existing.
+/// Maximum number of remembered folders in each set. Further folders are looked up at each use.
 const FOLDERS_MAX: usize = 65_536;
 
 /// Bounds on the attributes of a file, so that arithmetic with them does not overflow. Ceph has
@@ -26,8 +26,9 @@ const STRIPES_MAX: u64 = 1 << 16;
 const OBJECT_BYTES_MAX: u64 = 1 << 40;
 const FILE_BYTES_MAX: u64 = 1 << 62;
 
-/// Mode of entries that other programs have made.
+/// Mode of files that other programs have made.
 pub(crate) const FILE_MODE: u32 = 0o644;
+/// Mode of folders that other programs have made.
 pub(crate) const FOLDER_MODE: u32 = 0o755;
 
 /// A folder of a namespace, with all that its calls need.
@@ -245,7 +246,8 @@ impl Files {
         })
     }
 
-    /// Returns the note of the folder with this full name: `None` if the folder is missing.
+    /// Returns the note of the folder with this full name. The outer value is `None` if the folder
+    /// is missing, and the inner value if the folder has no note.
     pub(crate) fn folder(&self, full: &[u8]) -> Answer<Option<Option<Note>>> {
         if full.is_empty() {
             return Ok(Some(None));

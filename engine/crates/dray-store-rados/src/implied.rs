@@ -13,14 +13,14 @@ use std::ops::ControlFlow;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Maximum duration of a scan. A scan of 10 000 objects took 20 ms on a cluster in memory, so this
-/// is the time for about half a million objects.
+/// Maximum duration of a scan. A namespace whose scan takes longer is too large. A scan of 10 000
+/// objects took 20 ms on a cluster in memory, so this is the time for about half a million objects.
 const SCAN_MAX: Duration = Duration::from_secs(1);
 
 /// Number of names after which a scan reads the clock.
 const NAMES_PER_LOOK: u32 = 1024;
 
-/// Maximum number of folders in the result of a scan.
+/// Maximum number of folders in the result of a scan. A namespace with more folders is too large.
 const FOLDERS_MAX: usize = 65_536;
 
 /// A scan is used for this many times its duration, so that scans take at most a twentieth of the
@@ -101,7 +101,8 @@ impl Scans {
         loop {
             let scan = match (known.last.take().filter(Scan::is_usable), known.failed) {
                 (Some(scan), _) => scan,
-                // Otherwise each thread that has waited for this scan would wait for a timeout.
+                // Return the error of a scan that failed while this thread waited. Otherwise each
+                // waiting thread would wait for a timeout of its own.
                 (None, Some((ended, errno))) if ended >= asked => return Err(errno),
                 (None, _) => match Scan::new(pool, names) {
                     Ok(scan) => scan,

@@ -38,7 +38,7 @@ fn depth_first(one: &[u8], other: &[u8]) -> Ordering {
     }
 }
 
-/// An entry with the attributes of its object. `None` for a folder.
+/// The path of an entry, and the attributes of its object; `None` for a folder.
 type Looked = (Vec<u8>, Option<Got>);
 
 /// A listing in progress.
@@ -153,7 +153,8 @@ impl Files {
         Ok(paths)
     }
 
-    /// Returns the names in a folder: files, folders and dray's own files.
+    /// Returns the names in a folder: files, folders and dray's own files. Fails if there are more
+    /// than `max` names.
     pub(crate) fn names_in(&self, folder: &RelPath, max: usize) -> Result<Vec<Name>> {
         let full = self.full(folder)?;
         let mut found = BTreeSet::new();

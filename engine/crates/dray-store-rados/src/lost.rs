@@ -1,8 +1,8 @@
 //! Space and age of dray's own files, and objects that no listing shows.
 //!
-//! A file is visible only by its first object. If a deletion ends after the first object, or another
-//! program deletes a file by another layout, the further objects stay. This module makes a partial
-//! file of such objects, so that a sweep of partial files removes them.
+//! A file is visible only by its first object. If a deletion stops after the first object, or
+//! another program deletes a file with another layout, the further objects stay. This module makes
+//! a partial file of such objects, so that a sweep of partial files removes them.
 //!
 //! Invariant: only objects with a generation are touched, because dray has written these.
 
@@ -22,8 +22,8 @@ use std::ops::ControlFlow;
 
 const OPERATION: &str = "search for abandoned objects";
 
-/// Maximum number of abandoned objects and claims that one search examines. The next search
-/// continues with others.
+/// Maximum number of abandoned objects, and of claims, that one search examines. Later searches
+/// find the others.
 const EXAMINED_MAX: usize = 100_000;
 
 /// Maximum number of an object. A file of this many objects of 4 MiB has 16 PiB.
@@ -100,7 +100,8 @@ impl Files {
     /// Returns the numbers of the objects of each file below the root that has no first object.
     fn without_first(&self) -> Result<BTreeMap<Vec<u8>, Vec<u64>>> {
         let (root, top) = (RelPath::root(), self.names.top());
-        // Hashes need less memory than names. Two files with one hash only hide an abandoned file.
+        // Keep hashes, because they need less memory than names. If a visible and an abandoned file
+        // have the same hash, the abandoned file is not found.
         let hasher = RandomState::new();
         let mut visible = HashSet::new();
         let listed = self.data.each_object(&mut |object| {

@@ -26,7 +26,7 @@ pub(crate) enum State {
     Partial,
     /// An object log or a lease.
     Control,
-    /// Says which partial file has its objects under the final name.
+    /// Names the partial file whose further objects have the final name.
     Claim,
     /// A further object of a partial file.
     Staged,
@@ -66,7 +66,8 @@ impl State {
     }
 }
 
-/// Converts a name without zero bytes. [`RelPath`] and URLs have no zero bytes.
+/// Converts a name to a C string. The name has no zero bytes, because [`RelPath`] and URLs have
+/// none.
 fn c_string(name: Vec<u8>) -> CString {
     let end = name
         .iter()

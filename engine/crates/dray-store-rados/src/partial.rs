@@ -29,7 +29,7 @@ pub(crate) const PLACE: &CStr = c"dray.place";
 pub(crate) const DIRECT: &[u8] = b"direct";
 pub(crate) const STAGED: &[u8] = b"staged";
 /// Attribute of a state object that is about to replace a file of several objects: the number of
-/// these objects, as decimal text.
+/// these objects as decimal text, a space, and their generation.
 pub(crate) const OLD: &CStr = c"dray.old";
 /// Attribute of a claim: the full name of the partial file that holds the claim.
 pub(crate) const HOLDER: &CStr = c"dray.holder";
@@ -46,8 +46,9 @@ const WRITE: &str = "write the file";
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
     pub(crate) path: RelPath,
-    /// Full names of the final file and of the partial file.
+    /// Full name of the final file.
     pub(crate) full: Vec<u8>,
+    /// Full name of the partial file.
     pub(crate) partial: Vec<u8>,
     pub(crate) generation: Generation,
     pub(crate) layout: FileLayout,
@@ -60,7 +61,7 @@ impl Part {
         State::Partial.object(&self.partial)
     }
 
-    /// Returns the name of an object other than the first, where it is while the file is partial.
+    /// Returns the name that an object other than the first has while the file is partial.
     pub(crate) fn object(&self, number: u64) -> CString {
         match self.is_direct {
             true => names::object(&self.full, number),
@@ -269,9 +270,9 @@ impl Files {
             .one(Job::write(State::Claim.object(&part.full), steps));
     }
 
-    /// Writes to an object of a direct partial file although the object has another generation.
-    /// Such an object is left from an abandoned transfer, or belongs to a transfer that has the
-    /// claim.
+    /// Writes to an object that has another generation, and gives the object the generation of
+    /// `part`. Such an object is left from an abandoned transfer, or belongs to another transfer.
+    /// If `part` is direct, fails unless `part` holds the claim.
     fn take_over(&self, part: &Part, number: u64, writes: &[Step<'_>]) -> Answer<Got> {
         let claim = State::Claim.object(&part.full);
         let generation = part.generation.text();
@@ -547,7 +548,7 @@ impl Partial for RadosPartial {
         Ok(())
     }
 
-    /// Checks that the partial file still exists. An answered write is durable.
+    /// Checks only that the partial file still exists, because an answered write is durable.
     fn sync(&self) -> Result<()> {
         let generation = self.part.generation.text();
         let query = Query {

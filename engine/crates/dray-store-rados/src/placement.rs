@@ -139,7 +139,7 @@ impl Placement {
         }
     }
 
-    /// Returns the epoch of the OSD map from which the placement was read. Zero: nothing was read.
+    /// Returns the epoch of the OSD map from which the placement was read, or 0 if none was read.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.epoch

@@ -59,7 +59,7 @@ pub(crate) enum Action<'a> {
 #[derive(Debug)]
 pub(crate) struct Job<'a> {
     pub(crate) object: CString,
-    /// OSD of the object, if known. It decides which bound applies.
+    /// OSD of the object, if known. The operation takes one of the [`Slots`] of this OSD.
     pub(crate) osd: Option<OsdId>,
     pub(crate) action: Action<'a>,
     /// Modification time of the written object in seconds, instead of the present time.
@@ -99,7 +99,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Result of an operation. The fields of a write have no meaning.
+/// Result of an operation. After a write, the fields have no meaning.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Got {
     /// Number of bytes read.
@@ -439,7 +439,8 @@ fn write_operation(library: &'static Library, steps: &[Step<'_>]) -> Handle {
     }
 }
 
-/// Builds a read operation. The buffer of the query and `outputs` must live until its end.
+/// Builds a read operation. The buffer of the query and `outputs` must live until the operation
+/// ends.
 fn read_operation(
     library: &'static Library,
     query: &mut Query<'_>,

@@ -142,8 +142,8 @@ impl Files {
             self.about(noted, PUBLISH, &part.path)?;
         }
         if part.layout.objects(first.size) > 1 && (objects > 1 || !part.is_direct) {
-            // Both files need the same objects. Remove the first object of the old file, so that no
-            // reader sees a mixture, and then copy the staged objects.
+            // The objects of both files have the same names. Remove the first object of the old
+            // file, so that no reader sees a mixture, and then copy the staged objects.
             let steps = vec![Step::Remove];
             match self
                 .data
@@ -267,7 +267,8 @@ impl Files {
         Ok(())
     }
 
-    /// Deletes all that a published file leaves behind, the state object last.
+    /// Deletes what publishing leaves: further objects of the replaced file, staged objects or the
+    /// claim, and last the state object.
     fn clean_up(&self, part: &Part, size: u64) -> Result<()> {
         let known = absent(self.state.one(Job::look(part.state())));
         let Some(known) = self.about(known, PUBLISH, &part.path)? else {

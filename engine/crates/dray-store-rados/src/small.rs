@@ -20,7 +20,7 @@ use std::sync::Arc;
 const WRITE: &str = "write the small file";
 const PUBLISH: &str = "publish the small file";
 
-/// A small file on its way.
+/// A small file that is being written, with the texts of its write operation.
 struct Written<'a, 'f> {
     file: &'a SmallFile<'f>,
     part: Part,
@@ -185,7 +185,7 @@ impl Files {
                 (part.generation.text(), texts)
             })
             .collect();
-        // No folder may have the name, and the partial file must still be the same.
+        // Check that no folder has the final name, and that the partial file is still the same.
         let jobs = kept
             .iter()
             .zip(&texts)

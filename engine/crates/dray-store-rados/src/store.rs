@@ -117,7 +117,8 @@ impl Files {
         }
         self.need_folder(path, OPERATION)?;
         let full = self.full(path)?;
-        // A caller looks up no entries in a new folder, and would replace the files of others.
+        // The caller looks up no entries in a folder that was `Created`. If other programs have
+        // files there, the caller would replace these files. So such a folder counts as `Existed`.
         let is_in_fresh = self.is_fresh(&self.full(&folder_of(path))?);
         let is_empty = is_in_fresh || self.has_files_below(path)? == Some(false);
         let made = self.state.one(Job::write(

@@ -120,7 +120,7 @@ impl Files {
 
 /// Returns the targets of the bytes of a file, from the OSD of each of its objects.
 fn by_objects(layout: &FileLayout, size: u64, osd: impl Fn(u64) -> Option<OsdId>) -> Layout {
-    // A layout describes a bounded number of stripes, and no more objects.
+    // A layout describes at most this number of stripes, so no more objects are needed.
     let count = layout.objects(size).min(LAYOUT_STRIPES_MAX as u64);
     let objects: Vec<TargetId> = (0..count)
         .map(|number| TargetId(osd(number).map_or(0, |osd| osd.0)))

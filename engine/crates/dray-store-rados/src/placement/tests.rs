@@ -169,7 +169,7 @@ fn run(refresher: &mut Refresher, cluster: &Cluster, from: f64, seconds: f64) ->
     cluster.asked()
 }
 
-/// The name of `a` is in group 0x18 of 32.
+/// Returns the primary of the object `a`, which is in group 0x18 of 32.
 fn primary(refresher: &Refresher) -> Option<u32> {
     let found = refresher.placement().primary_of("bulk", "", b"a");
     found.map(|OsdId(number)| number)
@@ -193,7 +193,7 @@ fn the_first_refresh_gives_all_groups() {
     );
     assert_eq!(primary(&refresher), Some(0));
     assert_eq!(refresher.placement().osds_of("bulk").len(), 3);
-    // Another hash, and a pool that does not exist.
+    // The pool `old` uses another hash. The pool `none` does not exist.
     assert_eq!(refresher.placement().primary_of("old", "", b"a"), None);
     assert_eq!(refresher.placement().primary_of("none", "", b"a"), None);
 }
