@@ -31,8 +31,8 @@ const COPIED_BYTES_MAX: usize = 8 << 20;
 /// True in a service. Freed blocks are then cleared.
 static CLEARS: AtomicBool = AtomicBool::new(false);
 
-/// Clears every block that is freed after this call. A service must call this before it reads its
-/// first secret.
+/// Clears every block that is freed after this call. A service calls this function before it reads
+/// its first secret.
 pub(crate) fn clear_from_now_on() {
     CLEARS.store(true, Ordering::Relaxed);
 }

@@ -181,7 +181,7 @@ fn serve(run: &RunEndpoint) -> Result<Exit, Stop> {
     start_log(run.json);
     let config = config_file(&run.config);
     let config = Config::load(&config)?;
-    // Must be the first call, because it also handles SIGXFSZ. Without a handler, a write beyond
+    // Call this function first, because it also handles SIGXFSZ. Without a handler, a write beyond
     // the file size limit would end the process instead of failing.
     signals::watch("stopping; finished data is kept. Press Ctrl-C again to abort.")?;
     let endpoint = Running::open(config)?;

@@ -53,7 +53,7 @@ pub(crate) fn age(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Parses the size of the buffers. It must not exceed the memory of this host.
+/// Parses the size of the buffers. Fails if the size exceeds the memory of this host.
 pub(crate) fn pool(text: &str) -> Result<u64, String> {
     let bytes = size(text)?;
     match memory_bytes() {
