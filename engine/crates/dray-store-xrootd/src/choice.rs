@@ -113,8 +113,8 @@ impl Track {
 /// Returns the number of the replica to read. This is the assigned replica `meant`, unless another
 /// replica is expected to be much faster. The last entry is the manager. It is used only if no
 /// other replica is left and no replica had another version. Replicas in `tried` have failed for
-/// this read and are not chosen. If all replicas are in the pause after a failure, one of them is
-/// used once. Returns `None` if no replica is left.
+/// this read and are not chosen. If all replicas rest after a failure, one of them is used, but
+/// only as the first replica of the read. Returns `None` if no replica is left.
 pub(crate) fn choose(
     tracks: &[Track],
     meant: usize,

@@ -19,19 +19,20 @@ use std::sync::{Arc, OnceLock};
 /// each), one server sends a smaller file at one gigabit per second.
 const BYTES_MIN: u64 = 64 << 20;
 
-/// Maximum number of servers from which one file is read. Each server costs connections and reader
-/// threads. The value is estimated, not measured.
+/// Maximum number of servers from which one file is read. Further servers are not used. Each server
+/// costs connections and reader threads. The value is estimated, not measured.
 const REPLICAS_MAX: usize = 8;
 
-/// Maximum number of servers of a folder that are asked for one file. The value is estimated, not
-/// measured.
+/// Maximum number of servers of a folder that are asked for one file. Further servers are not
+/// asked. The value is estimated, not measured.
 const SERVERS_MAX: usize = 64;
 
 /// Rate in bytes per second that determines the maximum wait for a manager. A manager without
 /// recent information about a file makes clients wait until its servers answer. This takes five
-/// seconds by default (`cms.delay lookup`). dray waits as long as the file's bytes would take at
-/// this rate. The wait is then a small part of the whole transfer.
+/// seconds by default (`cms.delay lookup`). dray waits at most as long as the file's bytes would
+/// take at this rate. The wait is then a small part of the whole transfer.
 const BYTES_PER_SECOND_OF_WAITING: u64 = 1 << 30;
+/// Maximum wait for a manager in seconds.
 const WAIT_SECONDS_MAX: u64 = 10;
 
 /// Maximum seconds for a query of a file's state. The query is sent to all servers concurrently.
@@ -111,8 +112,8 @@ impl Cluster {
             return Ok((found, whole()));
         };
         if is_known {
-            // Keep the state from the start of the copy, even if the oldest replica has been
-            // deleted since then.
+            // Check the replicas, but keep the state from the start of the copy. If the oldest
+            // replica has been deleted since then, the remaining replicas would give another time.
             self.stand(path, &located)?;
         }
         let found = RemoteState {

@@ -112,8 +112,8 @@ mod tests {
             Ok(number)
         });
         assert_eq!(opened.0.expect("opened"), 2);
-        // The first request uses up the key, and the server of this request fetches the file. The
-        // server refuses a second request with the same key.
+        // The server uses up the key for the first request, and then fetches the file. It refuses a
+        // second request with the same key.
         let opened = run(|number| match number {
             1 => {
                 std::thread::sleep(4 * LOST);

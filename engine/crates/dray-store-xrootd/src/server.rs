@@ -20,8 +20,8 @@ pub(crate) const WRITES: Flow = Flow {
     waits: true,
 };
 
-/// Maximum number of concurrent calls on one connection. The client sends these calls one after the
-/// other. The value is estimated, not measured.
+/// Maximum number of concurrent calls on one connection. The client sends the requests of these
+/// calls one after the other. The value is estimated, not measured.
 const DEPTH: u32 = 16;
 
 /// Maximum number of requests for the checksum of one file. A server may need hours to read the

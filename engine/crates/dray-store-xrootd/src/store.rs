@@ -92,8 +92,8 @@ impl XrootdStore {
         Ok(store)
     }
 
-    /// Asks the server, or all servers of the file's replicas, for the size and time of a file. The
-    /// caller uses this before it publishes a copy.
+    /// Asks the server, or all servers of the file's replicas, for the size and time of a file. A
+    /// caller calls this function before it publishes a copy.
     ///
     /// # Errors
     /// Errors of the server.
@@ -134,6 +134,7 @@ impl XrootdStore {
         self.cluster.is_from_several()
     }
 
+    /// Returns the URL of the store.
     #[must_use]
     pub fn url(&self) -> &Url {
         &self.files().url

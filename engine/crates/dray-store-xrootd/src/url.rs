@@ -149,11 +149,13 @@ impl Url {
             .map_or(&*self.host, |(name, _)| name)
     }
 
+    /// Returns the path below the server's root.
     #[must_use]
     pub const fn path(&self) -> &RelPath {
         &self.path
     }
 
+    /// Returns the parameters after the question mark. They may be secret.
     #[must_use]
     pub fn cgi(&self) -> &str {
         &self.cgi
