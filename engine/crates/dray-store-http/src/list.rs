@@ -12,7 +12,7 @@ const OPERATION: &str = "list";
 /// Lists the folders of a server.
 pub(crate) struct Folders(Arc<Server>);
 
-/// Lists `top`.
+/// Lists the folder or the file at `top`.
 ///
 /// # Errors
 /// Errors of the server; [`ErrorKind::NotADirectory`] if the options request the contents of `top`

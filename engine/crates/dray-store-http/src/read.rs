@@ -170,9 +170,9 @@ impl HttpFile {
             .remedy("run the same command again when no program writes to the file")
     }
 
-    /// Returns the last state from the server, if no new query is needed. If this state differs
-    /// from `opened`, no new query is needed, because it is then unknown which version the bytes
-    /// read belong to.
+    /// Returns the last state from the server, if no new query is needed. If that state differs
+    /// from `opened`, a new query would not help: it is unknown to which version the bytes read
+    /// belong.
     fn still_holds(&self, opened: ReadState) -> Option<ReadState> {
         let asked = self.last().asked?;
         if asked.state != opened {

@@ -22,8 +22,8 @@ pub struct HttpStore {
 }
 
 impl HttpStore {
-    /// Creates a store for the server of `url`. The query of the URL is part of every request.
-    /// Sends no request.
+    /// Creates a store for the server of `url`. The query of the URL is part of every request. This
+    /// function sends no request.
     #[must_use]
     pub fn new(url: &HttpUrl, credentials: Credentials, end: End) -> Self {
         let name = url.origin.to_string();
