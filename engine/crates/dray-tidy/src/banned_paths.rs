@@ -229,7 +229,7 @@ fn paths(tokens: &[Token<'_>], aliases: &Aliases) -> Named {
         }
         at += 1;
         // A single word such as `rand` or `libc` may be a variable. A path with several segments,
-        // or an imported name, is not.
+        // or an imported name, is no variable.
         if !is_alone {
             named.push((line, path));
         }

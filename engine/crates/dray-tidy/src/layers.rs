@@ -123,8 +123,8 @@ const CLI_USES: &[&str] = &[
     "dray-sched",
 ];
 
-/// All crates of the workspace. The test fails if a crate on disk is not in this list. But it
-/// permits that a crate in the list is missing on disk.
+/// All crates of the workspace. The test fails if a crate on disk is not in this list. A crate in
+/// the list may be missing on disk.
 pub const ROOMS: &[Room] = &[
     Room {
         name: CORE,
