@@ -1,4 +1,4 @@
-//! Runs a transfer on its own threads, and reports to the Python thread that has called.
+//! Runs a transfer on its own threads, and reports to the calling Python thread.
 //!
 //! The engine's threads never run Python code. They store the newest counters in a slot, and events
 //! in a bounded queue. The calling thread polls both, calls the callbacks, and lets Python handle
