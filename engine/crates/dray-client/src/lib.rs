@@ -170,7 +170,7 @@ impl Client {
             match self.call_on(kept, method.clone(), path, body) {
                 CallOutcome::Answered(answer) => return answer,
                 // The kept connection was lost and the call can be repeated safely, so the code
-                // below makes it again on a new connection.
+                // below makes the call again on a new connection.
                 CallOutcome::Lost { may_be_done, .. } if !may_be_done || method.is_idempotent() => {
                 }
                 CallOutcome::Lost { error, .. } => return Err(error),
