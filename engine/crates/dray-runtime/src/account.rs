@@ -5,9 +5,9 @@
 //! process keep their user. The change is permanent.
 //!
 //! The change covers the effective user (and with it the file system user), the effective group,
-//! the supplementary groups, and the capabilities, which are all dropped. The *real* user remains
-//! the user of the process. Otherwise processes of the account could send signals to the thread,
-//! and a SIGKILL to one thread ends the whole process.
+//! the supplementary groups, and the capabilities. All capabilities are dropped. The *real* user
+//! remains the user of the process. Otherwise processes of the account could send signals to the
+//! thread, and a SIGKILL to one thread ends the whole process.
 //!
 //! Invariant of this module: after [`become_account`] has succeeded, the thread has no capability
 //! and its user is not an administrator. After an error the thread is in an intermediate state, and

@@ -32,8 +32,9 @@ pub const THREADS_PER_TARGET: u32 = 4;
 /// because each write waits for a network round trip. The value is estimated, not measured.
 const THREADS_TO_SERVER: u32 = 16;
 
-/// Maximum number of threads per storage target, configured or tuned. A host has up to 64 targets
-/// with threads of their own. The value is estimated, not measured.
+/// Maximum number of threads per storage target, configured or tuned. Up to 64 targets of an end
+/// have threads of their own, so an end has at most 4096 such threads. The value is estimated, not
+/// measured.
 pub const THREADS_MAX: u32 = 64;
 
 /// Number of threads that read or write each storage target of this host.

@@ -1,10 +1,10 @@
 //! Executes the decisions of the machines of dray-session: threads, files and buffers.
 //!
 //! Each machine has an executor thread ([`source::run`], [`sink::run`]). The executor passes
-//! results to the machine and carries out the machine's effects. Readers, writers and background
-//! tasks belong to storage targets. Senders and receivers belong to streams. Buffers are
-//! preallocated ([`dray_link::pool`]), and the machines refer to them by id. This crate makes no
-//! decisions.
+//! results to the machine and carries out the machine's effects. Each storage target has its own
+//! readers or writers. Each stream has its own sender or receiver. The background tasks of a sink
+//! run on further threads. Buffers are preallocated ([`dray_link::pool`]), and the machines refer
+//! to them by id. This crate makes no decisions.
 
 pub mod account;
 pub mod assembly;

@@ -1,7 +1,8 @@
 //! Selects the entries of a listing by include and exclude patterns.
 //!
-//! A pattern without a slash is matched against the last name, a pattern with a slash against the
-//! whole path below the transfer's root. `*` and `?` match within a name, `**` crosses folders.
+//! A pattern without a slash is matched against the last name of a path. A pattern with a slash is
+//! matched against the whole path below the transfer's root. `*` and `?` match within a name, `**`
+//! crosses folders.
 
 use dray_core::lock::LockExt;
 use dray_core::patterns::{self, COMPILED_BYTES_PER_BYTE, WILD_BYTES_MAX};
@@ -23,8 +24,8 @@ static COMPILED_MAX: AtomicUsize = AtomicUsize::new(2 * WILD_BYTES_MAX);
 /// Held while patterns with wildcards are compiled.
 static COMPILING: Mutex<()> = Mutex::new(());
 
-/// Sets the memory in bytes that the compiled patterns of all sessions may use together. A process
-/// with many sessions calls this function. A single request at its limit always fits.
+/// Sets the memory in bytes that the compiled patterns of all sessions may use together. A single
+/// request of the maximum size always fits.
 pub fn bound_memory(bytes: u64) {
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX) / COMPILED_BYTES_PER_BYTE;
     COMPILED_MAX.store(bytes.max(WILD_BYTES_MAX), Ordering::Relaxed);

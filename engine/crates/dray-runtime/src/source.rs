@@ -122,7 +122,7 @@ fn conduct_all(
             list_jobs,
             segments_max,
             // The machine limits the concurrent reads of each target. If there are more targets
-            // than pools, the targets that share a pool get together the limit of a single target.
+            // than pools, the targets that share a pool have together the limit of a single target.
             readers: TargetPools::new(readers_most, threads::busy_max()),
             streams: HashMap::default(),
             gate: Arc::default(),

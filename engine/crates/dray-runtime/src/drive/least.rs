@@ -7,7 +7,7 @@ use dray_core::{End, Error, ErrorKind};
 impl Ended {
     /// Refuses a session that succeeded with fewer than `files_min` files. Links count as files,
     /// and so do files that existed at the destination before. `remedy` tells the user how to allow
-    /// fewer.
+    /// fewer files.
     #[must_use]
     pub fn with_least(self, files_min: u64, remedy: &str) -> Self {
         let progress = &self.progress;

@@ -45,8 +45,8 @@ impl Space {
     /// Looks for other writers of `items` before these entries are inspected. Refuses the entries
     /// that other transfers write, and adopts files from logs without a holder.
     ///
-    /// # Errors
-    /// [`ErrorKind::LeaseLost`], and errors that leave our own log in doubt.
+    /// # Errors [`ErrorKind::LeaseLost`], and errors after which the content of our own log is
+    /// unknown.
     pub(super) fn meet(&self, items: &[InspectItem]) -> Result<()> {
         let Some(mut guard) = self.neighbours() else {
             return Ok(());
@@ -164,7 +164,7 @@ impl Space {
     }
 
     /// Returns true if the other log has more bytes of a file than ours. If both have the same
-    /// number of bytes, the smaller log name decides.
+    /// number of bytes, returns true if the name of the other log is smaller.
     fn has_more(&self, other: &Speaker, ours: &LoggedFile) -> Result<bool> {
         let opened = other
             .place

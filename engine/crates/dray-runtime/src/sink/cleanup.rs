@@ -95,7 +95,7 @@ impl Space {
             met.contains(path) && file.done.bytes() == 0
         });
         // No run can use a log without unfinished files, and a run with another transfer id would
-        // not remove the log. So remove it now.
+        // not remove the log. So remove the log now.
         if destination.log.files().next().is_none() {
             let _ = destination.remove_log();
         }

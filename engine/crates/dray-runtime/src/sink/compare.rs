@@ -9,9 +9,9 @@ use dray_core::{ContentKey, End, Error, ErrorKind, RelPath, Result, Sums};
 use dray_link::pool::PIECE_BYTES;
 use dray_store::{FileKind, FileState, ReadPurpose, Store};
 
-/// Returns the checksums of the file at `path`, if the decision about the file needs them. They are
-/// needed if a checksum is demanded, and size and time equal the source's. The read ends early when
-/// `is_over` returns true.
+/// Returns the checksums of the file at `path`, if a checksum is demanded and the file has the
+/// source's size and time. Otherwise returns `None`. The read ends early when `is_over` returns
+/// true.
 ///
 /// If the store's server computes checksums ([`dray_store::Capabilities::compares_sums`]), this
 /// function requests a checksum from the server instead.

@@ -367,8 +367,8 @@ impl Space {
         let open = open.ok_or_else(|| no_partial("publish the file"))?;
         let partial = self.handles.of(open)?;
         partial.ready(&attributes)?;
-        // `ready` may have taken minutes. If the lease was lost, its new holder would write under
-        // the same partial name.
+        // Check the lease again, because `ready` may have taken minutes. If the lease was lost, its
+        // new holder may write under the same partial name.
         self.check_lease()?;
         partial.publish(how, &attributes)?;
         open.set_published();

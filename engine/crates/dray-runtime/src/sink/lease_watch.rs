@@ -136,8 +136,8 @@ impl Lease {
     }
 }
 
-/// Returns the time since boot, including the time in which the host was suspended. Another host
-/// may take the lease during that time.
+/// Returns the time since boot. Includes the time in which this host was suspended, because another
+/// host may take the lease during a suspension.
 pub(super) fn since_boot() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     Duration::new(

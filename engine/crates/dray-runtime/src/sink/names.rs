@@ -143,9 +143,9 @@ impl Names {
             .remedy("rename the file, or copy the file alone"))
     }
 
-    /// Removes partial files that an interrupted move has left. A run that moves a file from or to
-    /// the partial file `name` uses the first free name for the other partial file. Files that a
-    /// log names stay.
+    /// Removes partial files that an interrupted move (a copy to a new partial file) has left
+    /// beside the partial file `name`. A move uses the first free name for its second partial file.
+    /// Files that a log names stay.
     ///
     /// # Errors
     /// Errors of the store.
