@@ -178,7 +178,7 @@ impl Cluster {
         value.to_str().ok().map(str::to_owned)
     }
 
-    /// Returns the bound of the operations in flight to an OSD.
+    /// Returns the slots that limit the operations in flight to an OSD.
     pub(crate) fn slots(&self, osd: Option<OsdId>) -> Arc<Slots> {
         Arc::clone(self.slots.lock_unpoisoned().entry(osd).or_default())
     }

@@ -88,8 +88,8 @@ impl Scan {
 }
 
 impl Scans {
-    /// Returns true if files are below the folder with the full name `full`, and false if no file
-    /// was there a moment ago. Returns `None` if the namespace is too large for a scan.
+    /// Returns true if files are below the folder with the full name `full`, and false if the last
+    /// scan found no file there. Returns `None` if the namespace is too large for a scan.
     pub(crate) fn has_files_below(
         &self,
         pool: &Pool,

@@ -57,8 +57,8 @@ impl Files {
         Ok(control.map(|got| holding(got.size, got.time)))
     }
 
-    /// Returns the space of a partial file with the state object `state`. The time of the state
-    /// object alone is that of the last write to the first object.
+    /// Returns the space of a partial file with the state object `state`. The state object shows
+    /// only the last write to the first object, so this function also asks for the further objects.
     fn holding_of(&self, part: &Part, size: u64, state: &Got) -> Result<Holding> {
         let (mut bytes, mut changed) = (state.size, state.time);
         let generation = part.generation.text();

@@ -267,8 +267,8 @@ impl Files {
         Ok(())
     }
 
-    /// Deletes what publishing leaves: further objects of the replaced file, staged objects or the
-    /// claim, and last the state object.
+    /// Deletes what is left after publishing: further objects of the replaced file, staged objects
+    /// or the claim, and last the state object.
     fn clean_up(&self, part: &Part, size: u64) -> Result<()> {
         let known = absent(self.state.one(Job::look(part.state())));
         let Some(known) = self.about(known, PUBLISH, &part.path)? else {

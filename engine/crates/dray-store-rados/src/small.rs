@@ -171,8 +171,8 @@ impl Files {
         Ok(Some((part, kept)))
     }
 
-    /// Publishes files whose bytes are in memory. A result is `None` if the file needs the slower
-    /// way, because a file has its name, or an error occurred.
+    /// Publishes files whose bytes are in memory. A result is `None` if the file must be published
+    /// separately, because a file has the final name, or an error occurred.
     fn publish_kept(
         &self,
         kept: &[(usize, Part, UnpublishedFile)],

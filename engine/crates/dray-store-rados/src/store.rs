@@ -29,10 +29,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// that were opened before stay on the former connection, so all their calls fail.
 pub struct RadosStore(RwLock<Arc<Files>>);
 
-/// Time after the loss of a lease during which the former holder may still change a name. The
-/// former holder is on the blocklist, so the OSDs refuse its calls before they execute the first
-/// call of the new holder. So the value could be zero. The value is not zero, because callers treat
-/// a store with the value zero as local.
+/// Time after the loss of a lease during which the former holder may still change a name. Zero
+/// would be correct: the former holder is on the blocklist, so the OSDs refuse its calls before
+/// they execute the first call of the new holder. The value is not zero, because callers treat a
+/// store with the value zero as local.
 const LATE_CALLS: Duration = Duration::from_secs(1);
 
 impl RadosStore {
