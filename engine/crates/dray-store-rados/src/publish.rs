@@ -74,8 +74,8 @@ pub(crate) fn batches(
 }
 
 impl Files {
-    /// Gives a partial file its final name. Without `attributes`, the file gets those that are
-    /// stored with the partial file.
+    /// Gives a partial file its final name. Without `attributes`, the file gets the attributes that
+    /// are stored with the partial file.
     pub(crate) fn publish(
         &self,
         part: &Part,

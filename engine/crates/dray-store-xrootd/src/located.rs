@@ -34,8 +34,9 @@ pub(crate) struct Located {
 
 impl Located {
     /// Selects the valid replicas. `manager` is the state that the manager sent, which is the state
-    /// of an arbitrary replica. A replica is valid if it has the most frequent size. If two sizes
-    /// are equally frequent, the size in `manager` wins. Returns `None` if no replica is valid.
+    /// of an arbitrary replica. A replica is valid if it has the most frequent size. If several
+    /// sizes are equally frequent, the size in `manager` wins if it is one of them, and otherwise
+    /// the largest. Returns `None` if no replica is valid.
     ///
     /// Modification times are not compared, because each replica has the time at which it was
     /// created. The reported time is the oldest of these times, because a replica that is created
