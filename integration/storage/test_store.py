@@ -96,6 +96,14 @@ def test_the_store_passes_the_suite(ceph: Cluster, pool: str, layout: str) -> No
     assert ended.stdout.count("passed   ") >= 30, ended.stdout
 
 
+def test_a_folder_lists_its_control_files_while_others_delete_it(ceph: Cluster, pool: str) -> None:
+    """Six clients create and delete control files, and delete the folder when it is empty."""
+    ended = _run(ceph, _built("examples/control_names"), f"rados://{pool}@names//f")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stdout == "0 names left\n"
+    assert [name for name in ceph.names(pool, "names.dray") if name[0] == "l"] == []
+
+
 def test_valgrind_finds_nothing_in_the_bindings(ceph: Cluster, pool: str) -> None:
     """The calls of librados access only valid memory, and free it correctly."""
     if shutil.which("valgrind") is None:

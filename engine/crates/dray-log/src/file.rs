@@ -24,10 +24,11 @@ pub trait LogFile {
     fn read_at(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
 
     /// Writes all of `bytes` at the end of the file. After an error, a part of `bytes` may be in
-    /// the file. The log then truncates the file.
+    /// the file. The log then truncates the file, except after [`ErrorKind::LeaseLost`].
     ///
     /// # Errors
-    /// Errors of the storage, most often [`ErrorKind::NoSpace`].
+    /// Errors of the storage, most often [`ErrorKind::NoSpace`]. [`ErrorKind::LeaseLost`] if another
+    /// process has changed the file since the last append; nothing is written then.
     fn append(&mut self, bytes: &[u8]) -> Result<()>;
 
     /// Waits until all appended bytes and all truncations are on stable storage. After an error the

@@ -279,6 +279,11 @@ impl<F: LogFile> UniversalLog<F> {
         }
         let group = self.encode(is_commit);
         if let Err(error) = self.file.append(&group.bytes) {
+            if error.kind == ErrorKind::LeaseLost {
+                // The log has records of another process. Do not truncate them.
+                self.is_given_up = true;
+                return Err(error);
+            }
             let undone = self.file.truncate(self.length);
             self.is_given_up = undone.and_then(|()| self.file.sync()).is_err();
             return Err(error);

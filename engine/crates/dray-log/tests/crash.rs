@@ -7,7 +7,7 @@ use common::{
     tenure, workload,
 };
 use dray_core::options::Durability;
-use dray_core::{ErrorKind, RelPath};
+use dray_core::{End, Error, ErrorKind, RelPath};
 use dray_log::{LogFile, MemoryFile, ObjectLog, Recovery, UniversalLog, recover};
 
 /// A run of the workload. It has the disk and the expected state after each call, and the expected
@@ -372,6 +372,57 @@ fn second_writer_is_detected() {
         log.commit().expect_err("not alone").kind,
         ErrorKind::LeaseLost
     );
+    assert_eq!(
+        log.commit().expect_err("given up").operation,
+        "use the object log"
+    );
+}
+
+/// A file whose storage refuses an append after another process has written.
+struct GuardedFile(SharedDisk);
+
+impl LogFile for GuardedFile {
+    fn length(&mut self) -> dray_core::Result<u64> {
+        self.0.length()
+    }
+    fn read_at(&mut self, offset: u64, buffer: &mut [u8]) -> dray_core::Result<usize> {
+        self.0.read_at(offset, buffer)
+    }
+    fn append(&mut self, _: &[u8]) -> dray_core::Result<()> {
+        // The other process writes after the check of the length and before the append.
+        self.0.append(b"somebody else's")?;
+        Err(Error::new(ErrorKind::LeaseLost, End::Sink, "append"))
+    }
+    fn sync(&mut self) -> dray_core::Result<()> {
+        self.0.sync()
+    }
+    fn truncate(&mut self, length: u64) -> dray_core::Result<()> {
+        self.0.truncate(length)
+    }
+    fn begin_replacement(&mut self) -> dray_core::Result<()> {
+        self.0.begin_replacement()
+    }
+    fn append_replacement(&mut self, bytes: &[u8]) -> dray_core::Result<()> {
+        self.0.append_replacement(bytes)
+    }
+    fn commit_replacement(&mut self) -> dray_core::Result<()> {
+        self.0.commit_replacement()
+    }
+}
+
+#[test]
+fn records_of_a_second_writer_are_not_truncated() {
+    let mut disk = SharedDisk::default();
+    let first = header(tenure(1, 1, Durability::File));
+    let mut log = UniversalLog::create(GuardedFile(disk.clone()), first).expect("no fault");
+    let before = disk.length().expect("no fault");
+    log.begin_file(common::begin("a", 1, 10)).expect("new");
+    assert_eq!(
+        log.commit().expect_err("not alone").kind,
+        ErrorKind::LeaseLost
+    );
+    let after = before + b"somebody else's".len() as u64;
+    assert_eq!(disk.length().expect("no fault"), after);
     assert_eq!(
         log.commit().expect_err("given up").operation,
         "use the object log"

@@ -19,9 +19,16 @@ pub(crate) struct RadosControl {
     object: CString,
     cookie: CString,
     lock: Mutex<Option<Lock>>,
-    /// Length of the file, if this handle has read or written it. An append writes at this offset,
-    /// so a repeated append does not write twice.
-    length: Mutex<Option<u64>>,
+    end: Mutex<Option<FileEnd>>,
+}
+
+/// The end of a control file after the last write of this handle.
+#[derive(Clone, Copy)]
+struct FileEnd {
+    /// Length in bytes. An append writes at this offset, so a repeated append does not write twice.
+    length: u64,
+    /// Version of the object. An append fails if another client has changed the object since.
+    version: u64,
 }
 
 impl RadosControl {
@@ -49,13 +56,16 @@ impl RadosControl {
                 _ => error,
             }
         })?;
+        if matches!(mode, ControlMode::Create | ControlMode::CreateNew) {
+            files.add_control_name(path)?;
+        }
         Ok(Self {
             files: Arc::clone(files),
             path: path.clone(),
             object,
             cookie: CString::new(Generation::random().text()).unwrap_or_default(),
             lock: Mutex::default(),
-            length: Mutex::default(),
+            end: Mutex::default(),
         })
     }
 
@@ -69,15 +79,30 @@ impl RadosControl {
     }
 
     fn write(&self, steps: Vec<Step<'_>>) -> Result<()> {
+        *self.end.lock_unpoisoned() = None;
         let steps = [&[Step::Exists], steps.as_slice()].concat();
         let written = self.files.state.one(Job::write(self.object.clone(), steps));
         self.about(written, "write the control file").map(drop)
     }
+
+    /// Returns the end of the file. Reads it from the pool if this handle has not appended yet.
+    fn end(&self) -> Result<FileEnd> {
+        let known = *self.end.lock_unpoisoned();
+        match known {
+            Some(end) => Ok(end),
+            None => self.look().map(|got| FileEnd {
+                length: got.size,
+                version: got.version,
+            }),
+        }
+    }
 }
 
 impl ControlFile for RadosControl {
+    /// Returns the length of the file. After an append of this handle no request is needed: if
+    /// another client has changed the file since, the next append fails.
     fn len(&self) -> Result<u64> {
-        Ok(self.look()?.size)
+        Ok(self.end()?.length)
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
@@ -93,20 +118,26 @@ impl ControlFile for RadosControl {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let mut length = self.length.lock_unpoisoned();
-        *length = None;
         self.write(vec![Step::Write(offset, bytes)])
     }
 
     fn append(&self, bytes: &[u8]) -> Result<()> {
-        let mut length = self.length.lock_unpoisoned();
-        let end = match *length {
-            Some(end) => end,
-            None => self.look()?.size,
-        };
-        *length = None;
-        self.write(vec![Step::Write(end, bytes)])?;
-        *length = Some(end + bytes.len() as u64);
+        const OPERATION: &str = "write the control file";
+        let FileEnd { length, version } = self.end()?;
+        *self.end.lock_unpoisoned() = None;
+        let steps = vec![Step::AtVersion(version), Step::Write(length, bytes)];
+        let written = self.files.state.one(Job::write(self.object.clone(), steps));
+        if let Err(Errno::OUT_OF_RANGE | Errno::OVERFLOW) = written {
+            return Err(self
+                .files
+                .error(ErrorKind::LeaseLost, OPERATION, &self.path)
+                .cause("another process has written to the file"));
+        }
+        let got = self.about(written, OPERATION)?;
+        *self.end.lock_unpoisoned() = Some(FileEnd {
+            length: length + bytes.len() as u64,
+            version: got.version,
+        });
         Ok(())
     }
 
@@ -115,14 +146,10 @@ impl ControlFile for RadosControl {
     }
 
     fn truncate(&self, size_bytes: u64) -> Result<()> {
-        let mut length = self.length.lock_unpoisoned();
-        *length = None;
         self.write(vec![Step::Truncate(size_bytes)])
     }
 
     fn replace(&self, bytes: &[u8]) -> Result<()> {
-        let mut length = self.length.lock_unpoisoned();
-        *length = None;
         self.write(vec![Step::WriteFull(bytes)])
     }
 
@@ -158,7 +185,7 @@ impl ControlFile for RadosControl {
 
 impl Files {
     /// Creates a folder for control files, and its missing parents.
-    fn make_control_folder(self: &Arc<Self>, folder: &RelPath) -> Result<()> {
+    pub(crate) fn make_control_folder(self: &Arc<Self>, folder: &RelPath) -> Result<()> {
         if folder.is_root() || self.is_folder(folder)? {
             return Ok(());
         }

@@ -15,6 +15,9 @@ impl Errno {
     pub(crate) const ACCESS: Self = Self(13);
     pub(crate) const BUSY: Self = Self(16);
     pub(crate) const EXISTS: Self = Self(17);
+    pub(crate) const OUT_OF_RANGE: Self = Self(34);
+    pub(crate) const NO_DATA: Self = Self(61);
+    pub(crate) const OVERFLOW: Self = Self(75);
     /// The monitors have put this client on the blocklist.
     pub(crate) const BLOCKLISTED: Self = Self(108);
     /// A comparison in an operation failed.

@@ -11,6 +11,7 @@ mod attributes;
 #[expect(unsafe_code, reason = "librados is reached by its C interface")]
 mod cluster;
 mod control;
+mod control_names;
 mod errors;
 mod files;
 mod implied;

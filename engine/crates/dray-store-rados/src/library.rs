@@ -100,12 +100,15 @@ library! {
     aio_create_completion2: fn(*mut c_void, OnDone, *mut Handle) -> c_int;
     aio_wait_for_complete_and_cb: fn(Handle) -> c_int;
     aio_get_return_value: fn(Handle) -> c_int;
+    aio_get_version: fn(Handle) -> u64;
     aio_release: fn(Handle);
     create_write_op: fn() -> Handle;
     release_write_op: fn(Handle);
     write_op_assert_exists: fn(Handle);
     write_op_cmpxattr: fn(Handle, Text, u8, Text, usize);
     write_op_setxattr: fn(Handle, Text, Text, usize);
+    write_op_rmxattr: fn(Handle, Text);
+    write_op_assert_version: fn(Handle, u64);
     write_op_create: fn(Handle, c_int, Text);
     write_op_write: fn(Handle, Text, usize, u64);
     write_op_write_full: fn(Handle, Text, usize);

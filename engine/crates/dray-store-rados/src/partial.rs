@@ -19,8 +19,8 @@ use dray_core::{ByteRange, Error, ErrorKind, Layout, ModifiedTime, Name, RelPath
 use dray_store::{Attributes, Partial, PartialId, Publish, ReadHandle, ReadState};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Attribute of a state object: the full name of the final file.
 pub(crate) const FINAL: &CStr = c"dray.final";

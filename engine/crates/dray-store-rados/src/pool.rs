@@ -30,7 +30,11 @@ pub(crate) enum Step<'a> {
     Exists,
     /// Fails with `ECANCELED` if the attribute has another value.
     Equals(&'a CStr, &'a [u8]),
+    /// Fails with `ERANGE` or `EOVERFLOW` if the object has another version.
+    AtVersion(u64),
     Set(&'a CStr, &'a [u8]),
+    /// Deletes an attribute; fails with `ENODATA` if it is missing.
+    Unset(&'a CStr),
     Write(u64, &'a [u8]),
     WriteFull(&'a [u8]),
     Truncate(u64),
@@ -99,7 +103,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Result of an operation. After a write, the fields have no meaning.
+/// Result of an operation. After a write, only the version has a meaning.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Got {
     /// Number of bytes read.
@@ -108,6 +112,8 @@ pub(crate) struct Got {
     pub(crate) size: u64,
     /// Modification time of the object in seconds.
     pub(crate) time: i64,
+    /// Version of the object, which each change increases.
+    pub(crate) version: u64,
     pub(crate) attributes: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -189,7 +195,11 @@ impl Flight {
             (self.library.aio_get_return_value)(self.completion)
         };
         Errno::check(value)?;
-        let mut got = Got::default();
+        let mut got = Got {
+            // SAFETY: the operation of the completion has ended.
+            version: unsafe { (self.library.aio_get_version)(self.completion) },
+            ..Got::default()
+        };
         if self.is_read {
             for code in self.outputs.codes {
                 Errno::check(code)?;
@@ -423,6 +433,8 @@ fn write_operation(library: &'static Library, steps: &[Step<'_>]) -> Handle {
                     let (value, length) = bytes(value);
                     (library.write_op_setxattr)(raw, name.as_ptr(), value, length);
                 }
+                Step::Unset(name) => (library.write_op_rmxattr)(raw, name.as_ptr()),
+                Step::AtVersion(version) => (library.write_op_assert_version)(raw, version),
                 Step::Write(offset, data) => {
                     let (data, length) = bytes(data);
                     (library.write_op_write)(raw, data, length, offset);

@@ -14,9 +14,9 @@ use dray_core::{
     Checksum, End, ErrorKind, Layout, Metadata, ModifiedTime, Name, RelPath, Result, Sums,
 };
 use dray_store::{
-    CONTROL_NAMES_MAX, Capabilities, ControlFile, ControlMode, FileKind, FileNote, FileState,
-    FreeSpace, Holding, ListOptions, Lister, MadeDir, Partial, PartialId, PartialRequest, Publish,
-    ReadHandle, ReadPurpose, SmallFile, SmallName, Store, SyncItem, Target, unsupported,
+    Capabilities, ControlFile, ControlMode, FileKind, FileNote, FileState, FreeSpace, Holding,
+    ListOptions, Lister, MadeDir, Partial, PartialId, PartialRequest, Publish, ReadHandle,
+    ReadPurpose, SmallFile, SmallName, Store, SyncItem, Target, unsupported,
 };
 use std::ffi::CString;
 use std::sync::atomic::Ordering;
@@ -206,7 +206,8 @@ impl Files {
         }
         if is_own(path) {
             self.discard(path, full.clone(), None)?;
-            self.remove_object(State::Control.object(&full), path)?;
+            self.remove_control(path)?;
+            return self.remove_control_folder(path);
         }
         let folder = self.about(self.folder(&full), OPERATION, path)?;
         if full.is_empty() || (folder.is_none() && !self.is_of_others(path)?) {
@@ -221,7 +222,7 @@ impl Files {
         self.remove_object(State::Folder.object(&full), path)
     }
 
-    fn remove_object(&self, object: CString, path: &RelPath) -> Result<()> {
+    pub(crate) fn remove_object(&self, object: CString, path: &RelPath) -> Result<()> {
         match self.state.one(Job::write(object, vec![Step::Remove])) {
             Err(Errno::NOT_FOUND) => Ok(()),
             removed => self.about(removed, "delete the entry", path).map(drop),
@@ -479,11 +480,10 @@ impl Store for RadosStore {
     }
 
     fn remove_control(&self, path: &RelPath) -> Result<()> {
-        self.files()
-            .remove_object(State::Control.object(&self.files().full(path)?), path)
+        self.files().remove_control(path)
     }
 
     fn list_control(&self, folder: &RelPath) -> Result<Vec<Name>> {
-        self.files().names_in(folder, CONTROL_NAMES_MAX)
+        self.files().control_names(folder)
     }
 }
