@@ -38,9 +38,8 @@ READING = """\
   the connection with the least load; if several connections have the same load, it uses them in
   turn. *auto* is dray's policy. The column *auto / better* shows the result of *auto* divided by
   the better result of *single* and *multiple*.
-- With one connection, all three policies do the same. If *auto* chooses *single* or *multiple*, it
-  does the same as the chosen policy. If two policies do the same, their numbers differ only by
-  chance.
+- With one connection, all three policies do the same. In many cases, *auto* does the same as
+  *single* or as *multiple*. If two policies do the same, their numbers differ only by chance.
 - In the rows *sync*, a thread waits for each answer, and the server answers a write when the data
   is durable, which takes 2 ms more. In the rows *async*, a thread continues after a call, with up
   to four open calls on a connection.
@@ -191,7 +190,7 @@ def parts(results: Results) -> list[tuple[str, list[Line]]]:
     found = [
         ("Threads and connections", usual),
         ("A file that is locked for all of a write", locked),
-        (f"A server that carries {mib} MiB/s by all connections", bounded),
+        (f"A server that carries {mib} MiB/s in total", bounded),
     ]
     return [(title, there) for title, there in found if there]
 

@@ -55,7 +55,7 @@ INTRODUCTION = f"""\
 
 This page compares third-party copies from one XRootD server to another. The standard XRootD clients
 request the copies. XRootD's own programs and dray copy the same file in turn. Each file of a folder
-is a separate request, {AT_ONCE} at one time. [The
+is a separate request, and at most {AT_ONCE} requests run at one time. [The
 benchmark](../how-to/measure.md#third-party-copies-of-xrootd) prints the numbers of your machine.
 """
 
@@ -64,8 +64,8 @@ READING = """\
 
 - Each number is the median of the rounds. Ratios are computed in each round. The column *x as
   shipped* shows the speed of the copy divided by the speed of XRootD's copy in its default
-  configuration. The column *x best tuned* shows it divided by the speed of the fastest of XRootD's
-  tuned copies in the same table.
+  configuration. The column *x best tuned* shows the speed of the copy divided by the speed of the
+  fastest of XRootD's tuned copies in the same table.
 - For `root://` copies, the column *MB/s* uses the time in which the server's programs ran, from the
   start of the first program to the end of the last. The client asks only every 2.5 seconds if its
   copy is done. The column *client waits s* shows the total waiting time of the client. So copies
@@ -95,7 +95,7 @@ READING = """\
 - In the rows with *delegated credentials* (gsi), dray opens the source several times, and each
   handshake costs time. Without delegated credentials, dray opens the source once with the key of
   the copy. It then uses eight data connections, or the number of connections in the name of the
-  row. If the source is a dray endpoint, it also uses eight data connections.
+  row. If the source is a dray endpoint, dray also uses eight data connections.
 - On the loopback, the processors limit the rate: CPU s/GB times MB/s is close to the capacity of
   the processors. XRootD's own copy uses very little processor time, because its source sends the
   file with `sendfile`, no end computes checksums, and each byte is copied twice. dray computes
@@ -104,13 +104,13 @@ READING = """\
   copies](../decisions/0020-a-source-copies-and-does-not-lend.md)). dray would be faster relative to
   XRootD with a kernel in which `sendfile` is cheaper, or with separate processors for the two ends.
 - With many small files, some of XRootD's own copies fail with the error *tpc authorization
-  expired*, because the source's server has lost its answer to a key ([what could go
-  wrong](../design/xrootd.md#what-could-go-wrong-and-what-is-done)). If this happens to dray, dray
-  sends its request again.
+  expired*, because the source's server does not answer the request that opens the file ([what could
+  go wrong](../design/xrootd.md#what-could-go-wrong-and-what-is-done)). If this happens to dray,
+  dray sends its request again.
 - On the loopback, both ends and both sides of the kernel's network code share the processors. Over
   a path, both ends are on one host in separate network namespaces. A program in user space emulates
-  the path: it forwards each packet after half the round trip, and no faster than the rate of the
-  line. TCP and its windows are those of the kernel.
+  the path: it forwards each packet after half the round trip, and limits the rate of all packets.
+  TCP and its windows are those of the kernel.
 - In the table of goals, the column *the machine* shows the same number as the column *result*, for
   a reference in place of dray, in the same rounds. Over a path, the reference is plain TCP with
   four connections and without files. On the loopback, the reference is *the work by hand*: a small

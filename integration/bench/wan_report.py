@@ -46,10 +46,10 @@ READING = """\
 ## How to read it
 
 - Both ends are on one host, in separate network namespaces. A program in user space emulates the
-  path between them: it forwards each packet after half the round trip, and no faster than the rate
-  of the line. TCP is that of the kernel, so windows, slow start and round trips are real. The
-  emulated queue before the line holds the bytes of one round trip. A packet is *dropped* only if
-  this queue is full.
+  path between them: it forwards each packet after half the round trip, and limits the rate of all
+  packets. This limit is the rate of the *line*. TCP is that of the kernel, so windows, slow start
+  and round trips are real. The emulated queue before the line holds the bytes of one round trip. A
+  packet is *dropped* only if this queue is full.
 - The column *MB/s from second 5* shows the rate at which bytes arrived at the far end, from the
   fifth second until 99 % of the bytes had arrived. The program that emulates the path counts these
   bytes. The column *of the line* shows this rate divided by the rate of the line. The headers of

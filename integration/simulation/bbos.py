@@ -141,12 +141,17 @@ model of one fast tier. The model runs the code that decides for the tiers of an
 of the fast tier, and DWPP is the data written per period. A *load* of 1.3 S means a DWPP of
 1.3 S. `make experiments-bbos` writes this page.
 
-The paper states these parameters: Bwmax {given["bw_max"]} GB/s, Bwmin {given["bw_min"]} GB/s, Brmax
-{given["br_max"]} GB/s, Brmin {given["br_min"]} GB/s, a period of {given["period_s"]:.0f} s, and
-checkpoints of {given["checkpoint_gb"]:.0f} GB. The paper does not state S. Here S is
+The paper compares BBOS with three [other policies](../../design/tiers.md#other-policies): DataWarp
+(each application owns a part of the capacity), MaxBW (demote only while no application writes) and
+MaxEff (always demote at Brmax). The policy *BBOS, even* is not in the paper: it is [BBOS with even
+rates](../../design/tiers.md#even-rates).
+
+The paper states these parameters: Bwmax {given["bw_max"]} GB/s and Bwmin {given["bw_min"]} GB/s
+(write rate of the fast tier without and beside a demotion), Brmax {given["br_max"]} GB/s and Brmin
+{given["br_min"]} GB/s (highest and lowest rate of a demotion), a period of {given["period_s"]:.0f}
+s, and checkpoints of {given["checkpoint_gb"]:.0f} GB. The paper does not state S. Here S is
 {given["capacity_gb"]:.0f} GB, because with this value MaxBW can write and demote 190 % of S in a
-period, as the paper says. No other number was fitted. The policy *BBOS, even* is not in the
-paper: it is [BBOS with even rates](../../design/tiers.md#even-rates).
+period, as the paper says. No other number was fitted.
 
 A write *stops* while it waits for free space on the fast tier. The *congestion* says how fast
 the requests to write follow each other. With low congestion, the requests are evenly distributed
@@ -163,9 +168,9 @@ which [contradicts the paper's text](../../design/tiers.md#start-and-speed-of-a-
 {thresholds(results)}
 
 Figure 5.2 of the paper shows other thresholds: 0.7 S for a DWPP of 1.2 S, 0.6 S for a DWPP of 1.4
-S, and 1.6 S as the largest DWPP. They do not follow from the equation at the stated bandwidths,
-and a maximum of 1.6 S contradicts the 2.1 S that the paper measured. By the equation, the largest
-DWPP without overflow (the *bound*) is {results["thresholds"]["bound"]:.3f} S.
+S, and 1.6 S as the largest DWPP. These thresholds do not follow from the equation at the stated
+bandwidths, and a maximum of 1.6 S contradicts the 2.1 S that the paper measured. By the equation,
+the largest DWPP without overflow (the *bound*) is {results["thresholds"]["bound"]:.3f} S.
 
 ## Utilisation (section 5.3.2)
 
@@ -259,8 +264,8 @@ not occur, because a write takes at most 80 GB / Bwmin = 26.7 s, and a request a
 
 A checkpoint can [bypass the fast tier](../../design/tiers.md#bypass): it is written directly to the
 slow tier. Such a checkpoint need not be demoted. The experiment runs three periods of one hour,
-with medium congestion and the policy BBOS. The MTBF of each application is random from 0 to 100
-minutes. The numbers are means over {sets} random sets of MTBFs.
+with medium congestion and the policy BBOS. The MTBF (mean time between failures) of each
+application is random from 0 to 100 minutes. The numbers are means over {sets} random sets of MTBFs.
 
 - A checkpoint bypasses the fast tier only if its application fails less often than some of the
   applications with a version on the fast tier. The column *colder than* shows which part of these
@@ -295,7 +300,8 @@ columns: *lowest ratio* shows the lowest quotient of estimated and known through
 {estimated(results)}
 
 The lowest ratio in the table is {worst:.3f}. The tests require at least 0.97. The estimate is a 90
-% quantile, so it is more often too high than too low, and demotions begin rather too early.
+% quantile, so it is more often too high than too low, and demotions more often begin too early than
+too late.
 """
     return refilled(text)
 

@@ -77,13 +77,13 @@ def page(results: dict[str, Any]) -> str:
 
 # Restarts from a burst buffer
 
-An application restarts from its newest checkpoint. The *hit ratio* is the part of all restarts that
-find this checkpoint on the fast tier. It depends on the order in which the tier chooses *victims*:
-the versions to demote or delete next. This page compares the hit ratio of BBOS with the hit ratios
-of other orders. It repeats section 5.3.4 of *User-Transparent Data Management for HPC Storage
-Systems* ("the paper"; Figures 5.7 and 5.8). The functions of `dray_sched::tiers::victims` choose
-each demotion and each deletion, as in an endpoint. [Tiers](../../design/tiers.md) explains the
-terms.
+After a failure, an application restarts from its newest checkpoint. The mean time between its
+failures is its *MTBF*. The *hit ratio* is the part of all restarts that find this checkpoint on the
+fast tier. It depends on the order in which the tier chooses *victims*: the versions to demote or
+delete next. This page compares the hit ratio of BBOS with the hit ratios of other orders. It
+repeats section 5.3.4 of *User-Transparent Data Management for HPC Storage Systems* ("the paper";
+Figures 5.7 and 5.8). The functions of `dray_sched::tiers::victims` choose each demotion and each
+deletion, as in an endpoint. [Tiers](../../design/tiers.md) explains the terms.
 
 ## Model
 

@@ -160,9 +160,9 @@ def page(runs: list[dict[str, Any]]) -> str:
 # Rates: the three tasks, measured
 
 This experiment runs the three tasks of [the model](bde.md) on two real endpoints on one host, in a
-tenth of the time and with a 2 000th of the bytes. The tasks share the endpoint's `rate` of
-{LINK / 1e6:.2f} MB/s. All times on this page are those of the original experiment: one second of
-the run counts as ten seconds.
+tenth of the time and with a 2 000th of the bytes. The endpoint's rate limit (`rate`) is
+{LINK / 1e6:.2f} MB/s for all tasks together. The measured times on this page are multiplied by ten,
+so that they can be compared with the times of the model.
 
 `python -m integration.simulation.bde_real` runs the experiment and writes this page.
 

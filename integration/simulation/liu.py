@@ -169,9 +169,9 @@ number is fitted: the rate of the line is chosen so that first come, first serve
 
 **The engine *theirs*** models the engine of the paper. Each change from one data set to the other
 costs a pause of {results.their_pause * 1e3:.0f} ms. This number is fitted so that round robin takes
-1043 s, as in the paper. A data set that arrives a minute later also gets the turns of that minute.
-This rule is our guess, because the paper does not describe how its engine takes turns. With this
-rule, the time of tray05 under round robin differs by
+1043 s, as in the paper. A data set that arrives a minute later also gets, after its arrival, the
+turns that it missed in that minute. This rule is our guess, because the paper does not describe how
+its engine takes turns. With this rule, the time of tray05 under round robin differs by
 {abs(results.of("round_robin", "theirs").off()[1]):.1%} from the paper's. If both data sets had
 equal turns from the arrival of tray05 on, the pauses would make tray05 even later than with
 *fluid*.

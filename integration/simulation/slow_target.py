@@ -84,8 +84,9 @@ object log are the shipped code, on a virtual clock. The targets and the link ar
 queues with a rate.
 
 In the rows *targets limit*, the link is faster than all targets together. In the rows *link limit*,
-the link has three quarters of the speed of all targets together. In these rows, the other targets
-can fill the link while one target is slow.
+the link has three quarters of the speed of all targets together. So in the rows *link limit*, the
+targets that are not slow can fill the link: without one of {value["targets"]} targets, the others
+still have more than three quarters of the total speed.
 
 ## One target is slow all the time
 
@@ -98,10 +99,10 @@ can fill the link while one target is slow.
 {fixed(runs)}
 
 In file order, the whole copy waits for the slow target at each file on this target. By layout, no
-other target waits. The data of the other targets is written in the same time as without a slow
-target, or in less time, because more of the link's capacity is left for it. After that, only data
-of the slow target remains. This data moves at the speed of the slow target from the beginning of
-the copy to its end.
+other target waits. In the rows *targets limit*, the data of the other targets is written in the
+same time as without a slow target. In the rows *link limit* it is written in less time, because the
+slow target uses less of the link. Then only data of the slow target remains. This data moves at the
+speed of the slow target during the whole copy.
 
 ## The slow target changes
 
@@ -112,7 +113,8 @@ Each target in turn is slow for {period}.
   target.
 - The column *least quotient* shows the lowest possible quotient. If the targets limit the rate,
   each target loses nine tenths of its speed for an eighth of the time, and no other target can make
-  up for this loss. If the link limits the rate, the other targets can.
+  up for this loss. If the link limits the rate, the other targets can make up for it, because
+  together they can fill the link.
 
 {moving(runs)}
 

@@ -91,13 +91,15 @@ terms. [A burst buffer](bbos.md) answers the same question with the simulator.
   device has {scale.reserve / MIB:.0f} MiB more than S, for the journal and the tables of the file
   system. The slow root is another ext4 file system.
 - Bwmax is {scale.write_max / MB:.1f} MB/s, Bwmin is {scale.write_min / MB:.0f} MB/s, Brmax is
-  {scale.read_max / MB:.0f} MB/s, and Brmin is {scale.read_min / MB:.1f} MB/s. These are the paper's
-  bandwidths divided by 25. A version has v = {scale.version / MB:.0f} MB, and a period has
-  {scale.period} s. S and v are about a thousandth of the sizes in [the simulator](bbos.md).
-- By equation 5.1, the writes to a disk slow down while a demotion reads from it. A loop device does
-  not do this. So the test sets a limit with blkio (cgroup v1): writes to the fast device are
-  limited to Bwmin while a demotion runs, and to Bwmax otherwise. blkio also limits writes to the
-  slow device to {scale.slow_write / MB:.0f} MB/s. The endpoint limits a demotion to Brmax.
+  {scale.read_max / MB:.0f} MB/s, and Brmin is {scale.read_min / MB:.1f} MB/s. These are the
+  bandwidths of [the BBOS paper](bbos.md) divided by 25. A version has v = {scale.version / MB:.0f}
+  MB, and a period has {scale.period} s. S and v are about a thousandth of the sizes in [the
+  simulator](bbos.md).
+- By the paper's equation 5.1, the writes to a disk slow down while a demotion reads from the disk.
+  A loop device does not do this. So the test sets a limit with blkio (cgroup v1): writes to the
+  fast device are limited to Bwmin while a demotion runs, and to Bwmax otherwise. blkio also limits
+  writes to the slow device to {scale.slow_write / MB:.0f} MB/s. The endpoint limits a demotion to
+  Brmax.
 - Each load begins with empty file systems and has two periods. The applications write their
   versions at even intervals in the first period, and in one burst without idle time in the second
   period.
@@ -107,8 +109,9 @@ terms. [A burst buffer](bbos.md) answers the same question with the simulator.
 - The stored results are those of a {results["build"]} build on two cores that had other work: the
   load average was {min(averages):.1f} to {max(averages):.1f}.
 
-The bound is the largest load that the tier can take without overflow. It is {bound:.2f} S. But a
-version is demoted only after it is complete, which lowers the bound to {lower:.2f} S.
+The bound is the largest load that the tier can take without overflow. It is {bound:.2f} S. This
+bound assumes that a demotion may begin before its version is complete. The endpoint demotes only
+complete versions, which lowers the bound to {lower:.2f} S.
 
 ## Results
 

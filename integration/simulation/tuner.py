@@ -160,18 +160,19 @@ three tenths after a step that added threads.
 {failing(results)}
 
 A tuner can find the largest number only by exceeding it. dray's tuner adds a few streams or threads
-at a time, and removes them at the first error. If only a few are too many, the first error may
-occur only after some seconds. After that, the tuner rarely exceeds the number again in the same
-transfer, and it does not exceed the number in the next transfer of the same pair of endpoints.
-DTL's rule does not use errors.
+at a time, and removes them at the first error. If the number is only a little too high, the first
+error may occur only after some seconds. After that, the tuner rarely exceeds the number again in
+the same transfer, and it does not exceed the number in the next transfer of the same pair of
+endpoints. DTL's rule does not use errors.
 
 ## Random paths
 
-The tuner has constants: the noise of a window, the fading of evidence, and the value of exploring.
-They were chosen with the four paths above. So the tuner also runs on 400 random paths, once on
-each. The best number of a random path is between 1 and 48, and its logarithm is distributed
-uniformly. If the number is too high, throughput is lost; how much depends on the path. The far side
-fails above 1.15 to 2.65 times the best number.
+dray's tuner has three constants: the assumed noise of a measurement, the age at which a measurement
+loses half of its weight, and the bonus for trying another number. They were chosen with the four
+paths above. So the tuner also runs on 400 random paths, once on each. The best number of a random
+path is between 1 and 48, and its logarithm is distributed uniformly. Above the best number, the
+throughput of a path falls, at a rate that differs from path to path. The far side fails above 1.15
+to 2.65 times the best number.
 
 The constants were changed twice after random paths of this kind had shown a fault of the tuner
 ([0021](../../decisions/0021-a-tuner-that-believes.md)). So the random paths are not a completely
