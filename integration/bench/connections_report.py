@@ -22,8 +22,8 @@ INTRODUCTION = """\
 # Results of one run: several connections to one server
 
 This page shows the throughput of threads that read from and write to a server over 1 to 8
-connections. It compares three policies that assign calls to connections: the two policies of
-Mulconn, and [dray's policy](../design/throughput.md#threads-to-connections). [The
+connections. It compares three policies that assign calls to connections: the two policies of the
+published system Mulconn, and [dray's policy](../design/throughput.md#threads-to-connections). [The
 benchmark](../how-to/measure.md#several-connections-to-one-server) prints the numbers of your
 machine.
 """

@@ -74,8 +74,8 @@ READING = """\
 - Linux divides the processor time first among login sessions, then among the processes of a session
   (sched(7), autogroup). Each end of each tool runs in a separate session, as if the ends were on
   two hosts.
-- The column *foreign CPU s* shows the processor time of all other programs during the run. If it is
-  large, the row is less reliable.
+- The column *foreign CPU s* shows the processor time of all other programs during the run. If this
+  time is long, the row is less reliable.
 - All servers run on the loopback of this host, in a separate network namespace. There is no network
   delay and no packet loss, and sender and receiver share the processors.
 - Every copied file was compared by SHA-256 after each run. The column *notes* names files that a

@@ -180,7 +180,7 @@ writes and demotes in one period.
 - The column *no stop* shows the largest load at which no write stops. Here a policy may demote
   bytes of a version that is still being written, as in the paper.
 - The column *no stop, complete versions* shows the same if a policy demotes a version only after
-  the version is complete, as dray does. This costs the demotion of one checkpoint, 3.6 % of S.
+  the version is complete, as dray does. This lowers the largest load by one checkpoint, 3.6 % of S.
 - The column *stops permitted* shows the largest load if writes may stop.
 - The column *paper* shows the number of the paper.
 
@@ -244,7 +244,7 @@ These results agree with the paper:
 
 One result differs. In the paper, with medium congestion, writes of MaxBW begin to wait "when the
 DWPP exceeds 1.6 S". In the model, a load of 1.6 S still fits: at the end of the 44 writes, 2060 GB
-have no slow copy yet.
+have no slow copy yet, which is less than S.
 
 With high congestion, the mean latency of *BBOS, even* is 2 to 5 % higher than that of BBOS, because
 BBOS slows down only the later writes.
@@ -271,8 +271,8 @@ application is random from 0 to 100 minutes. The numbers are means over {sets} r
   applications with a version on the fast tier. The column *colder than* shows which part of these
   applications.
 - The columns *first period* and *third period* show the change of the demoted bytes by the bypass,
-  as a percentage of the DWPP. The column *third period, largest* shows the set with the largest
-  change.
+  as a percentage of the DWPP. The column *third period, largest* shows the largest change in one
+  set of MTBFs.
 - The last two columns show the mean throughput of the writes to the fast tier in the third period,
   with and without the bypass.
 

@@ -187,7 +187,8 @@ prior is one restart per day with the weight of one restart). The load is 1.9 S.
 - The column *restarts per period* shows the number of restarts of all applications in one period.
 - The column *learned after* shows the number of periods after which the hit ratio with the estimate
   is never more than two percentage points below the hit ratio with the true MTBF.
-- The columns *true MTBF, then* and *estimate, then* show the two mean hit ratios after that time.
+- The columns *true MTBF, then* and *estimate, then* show the mean hit ratio with the true MTBF and
+  with the estimate, after these periods.
 - The column *restarts lost* shows how many more restarts in a whole run read from the slow tier
   with the estimate than with the true MTBF. The column *of all* shows these restarts as a part of
   all restarts of the run.

@@ -163,10 +163,11 @@ The whole run must be done within an hour. The endpoint has 10 Gbit/s. Four othe
 each, of the class background, use the same endpoint; one starts each minute. Without them, the DAG
 would take {found["alone"]:.0f} s.
 
-The DAG runs in three ways, one in each row of the table. In the first row, each transfer of the DAG
-has a deadline that follows from the deadline of the run ([how](../airflow-deadlines.md)). In the
-second row, the same endpoint gets no deadlines. In the third row, all transfers have equal shares
-of the rate. When a transfer begins, its task computes its deadline again, and considers which tasks
+The DAG runs in three ways, one in each row of the table. In the first two rows, the endpoint
+divides its rate by its own rules. In the first row, each transfer of the DAG has a deadline that
+follows from the deadline of the run ([how](../airflow-deadlines.md)). In the second row, no
+transfer has a deadline. In the third row, all transfers have equal shares of the rate, and no
+deadlines. When a transfer begins, its task computes its deadline again, and considers which tasks
 have ended by then. In the first row, the computed deadlines are:
 {planned}.
 

@@ -69,11 +69,12 @@ link. But nearly every dataset has files on the stuck link, so nearly all datase
 the second row, the source first sends the dataset that is nearest to complete. This completes the
 datasets without files on the stuck link earlier.
 
-In the third row, the source also gives a link up if nothing has arrived from it for many times the
-usual time. This helps all datasets. The source then reads the replicas of those objects of the link
-that still wait to be read. It also reads the replicas of the objects that were being read from the
-link. These objects may be sent twice, but not more than 2 % of all objects. If the link is stuck
-for a longer time, the gain is larger, and the number of objects sent twice stays the same.
+In the third row, the source also gives up a link from which nothing has arrived for many times the
+usual time of an object. This helps all datasets. The source then reads the replicas of those
+objects of the link that still wait to be read. It also reads the replicas of the objects that were
+being read from the link. These objects may be sent twice, but not more than 2 % of all objects. If
+the link is stuck for a longer time, the gain is larger, and the number of objects sent twice stays
+the same.
 
 The shipped code makes the decisions (`dray_sched::objects`, `dray_sched::congestion`). Links, line
 and replicas are simulated, because a real session has only one replica of each file. The datasets

@@ -140,9 +140,9 @@ the data is on {value["targets"]} storage targets. Each target has
 {value["target_bytes_per_second"] / (1 << 20):.0f} MiB/s. The link has
 {value["link_bytes_per_second"] / (1 << 20):.0f} MiB/s, so the copy takes at least {alone:.1f} s.
 Each target in turn has a tenth of its speed for {value["period_seconds"] * 1000:.0f} ms. The option
-`--limit-target`, whose value may change with time, sets these speeds. The number of copies of each
-kind is {rounds}; the table shows their median. The first column shows the end at which targets were
-slow.
+`--limit-target`, whose value may change with time, sets these speeds. The
+table shows the median of all copies of a kind (number of copies: {rounds}). The first column shows
+the end at which targets were slow.
 
 - The column *by layout* shows the time of the copy in dray's order, in which no target waits for a
   slow one.
