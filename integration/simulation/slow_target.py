@@ -118,9 +118,9 @@ Each target in turn is slow for {period}.
 
 {moving(runs)}
 
-The test `integration/e2e/test_targets.py` runs the real program with one target that is slow all the
-time. [A slow target that changes, measured](slow-target-real.md) runs the real program with a slow
-target that changes.
+The test `integration/e2e/test_targets.py` runs the real program with one target that is slow all
+the time. [A slow target that changes, measured](slow-target-real.md) runs the real program with a
+slow target that changes.
 """
 
 
