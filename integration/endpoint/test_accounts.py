@@ -218,7 +218,7 @@ def test_an_owner_without_an_account_gets_nothing_done(scene: AccountScene) -> N
     token = scene.a.token(subject="mallory")
     for what in (f"stat?{query('/data/open')}", f"list?{query('/data')}"):
         answer = ask(scene.a, "GET", f"/v1/storage/{what}", token=token)
-        assert "has no account of this name" in answer.refused(403, "permission_denied")["cause"]
+        assert "which this host does not have" in answer.refused(403, "permission_denied")["cause"]
     tree.make_file(scene.b.root("x"), MIB, seed=4)
     pull(scene, "mallory", "open/mallorys")
     done = ended(scene, "mallory", "open/mallorys")

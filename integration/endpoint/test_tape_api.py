@@ -221,7 +221,8 @@ def test_files_are_staged_and_their_pins_end(start: Callable[..., Site]) -> None
         files = {file["path"]: file for file in shown["files"]}
         assert "does not exist" in files["/slow/gone"]["error"]
         assert "not a regular file" in files["/slow/run"]["error"]
-        assert "in neither /slow nor /fast" in files["/nowhere/x"]["error"]
+        wrong = "neither in the slow root /slow nor in the fast root /fast"
+        assert wrong in files["/nowhere/x"]["error"]
         done = files[paths[0]]
         assert done["diskPath"] == "/fast/run/a"
         assert "error" not in done

@@ -96,7 +96,7 @@ BAD: dict[str, tuple[Callable[[TokenScene], str], str]] = {
     ),
     "other-algorithm": (
         lambda h: signed(h, "RS256", kid="es256"),
-        "cannot check signatures of the algorithm RS256",
+        "is not for the signature algorithm RS256",
     ),
     "critical": (lambda h: good(h, header={"crit": ["x"], "x": 1}), "critical"),
     "other-type": (lambda h: good(h, header={"typ": "secevent+jwt"}), "not an access token"),

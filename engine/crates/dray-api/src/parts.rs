@@ -77,7 +77,7 @@ impl Place {
         // sent to the other endpoint.
         let ticket = self.ticket.as_ref();
         if !ticket.is_none_or(|ticket| is_ticket(ticket.as_bytes())) {
-            let cause = format!("a ticket begins with {}", TICKET_PREFIX);
+            let cause = format!("the value is not a ticket: a ticket begins with {TICKET_PREFIX}");
             return Err(refused(&format!("{field}.ticket"), cause));
         }
         Ok(())

@@ -126,10 +126,11 @@ impl Check for StagingRequest {
         }
         for path in [Some(&self.path), self.to.as_ref()].into_iter().flatten() {
             if path.len() > TEXT_BYTES_MAX {
-                return Err(checks::refused(
-                    "path",
-                    "the path of the staging request is too long",
-                ));
+                let cause = format!(
+                    "the path has {} bytes; {TEXT_BYTES_MAX} bytes are allowed",
+                    path.len()
+                );
+                return Err(checks::refused("path", cause));
             }
         }
         let application = self.application.as_deref().unwrap_or_default();

@@ -6,6 +6,7 @@
 
 mod duration;
 
+use crate::api_path::TEXT_BYTES_MAX;
 use crate::checks::{self, Check, SECONDS_MAX, WORD_BYTES_MAX};
 use crate::failure::ErrorParts;
 use dray_core::{End, Error, ErrorKind, Result};
@@ -148,7 +149,7 @@ fn counted(field: &str, count: usize) -> Result<()> {
             Err(
                 Error::new(ErrorKind::LimitExceeded, End::Here, "read the request")
                     .cause(format!(
-                        "{field}: {count} items; {TAPE_FILES_MAX} are allowed"
+                        "{field} has {count} items; at most {TAPE_FILES_MAX} items are allowed"
                     ))
                     .remedy("split the list into several requests"),
             )
@@ -158,9 +159,12 @@ fn counted(field: &str, count: usize) -> Result<()> {
 }
 
 fn path_length(path: &str) -> Result<()> {
-    match path.len() > crate::api_path::TEXT_BYTES_MAX {
-        true => Err(checks::refused("path", "the path is too long")),
-        false => Ok(()),
+    match path.len() {
+        bytes if bytes > TEXT_BYTES_MAX => {
+            let cause = format!("the path has {bytes} bytes; {TEXT_BYTES_MAX} bytes are allowed");
+            Err(checks::refused("path", cause))
+        }
+        _ => Ok(()),
     }
 }
 

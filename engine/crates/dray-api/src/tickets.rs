@@ -125,19 +125,20 @@ impl Check for TicketRequest {
         checks::count("paths", self.paths.len(), &(1..=PATHS_MAX))?;
         for path in &self.paths {
             if path.len() > TEXT_BYTES_MAX {
-                return Err(checks::refused(
-                    "paths",
-                    "a path in the request for the ticket is too long",
-                ));
+                let cause = format!(
+                    "a path has {} bytes; {TEXT_BYTES_MAX} bytes are allowed",
+                    path.len()
+                );
+                return Err(checks::refused("paths", cause));
             }
         }
         // Bound the total size of the paths, because the database keeps a ticket for days. A caller
         // with more paths can use the path of a folder, which covers all entries of the folder.
-        if self.paths.iter().map(String::len).sum::<usize>() > PATHS_BYTES_MAX {
-            return Err(checks::refused(
-                "paths",
-                "the paths in the request for the ticket are too long in total",
-            ));
+        let bytes: usize = self.paths.iter().map(String::len).sum();
+        if bytes > PATHS_BYTES_MAX {
+            let cause =
+                format!("the paths have {bytes} bytes in total; {PATHS_BYTES_MAX} are allowed");
+            return Err(checks::refused("paths", cause));
         }
         if self.peer_key.parse::<dray_core::Fingerprint>().is_err() {
             let cause = "write the key as sha256: and 64 hexadecimal digits";

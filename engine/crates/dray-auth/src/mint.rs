@@ -89,8 +89,7 @@ impl SigningKey {
         let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, der, random)
             .map_err(|_| {
                 unusable(
-                    "the file must contain a P-256 private key together with the \
-                matching public key",
+                    "the key in the file is not a P-256 private key together with its public key",
                 )
             })?;
         let id = thumbprint(pair.public_key().as_ref());

@@ -278,8 +278,7 @@ impl Known {
         }
         if !named.iter().any(|key| key.fits(algorithm)) {
             let cause = format!(
-                "the key of {issuer} that the token names cannot check signatures of the \
-                    algorithm {}",
+                "the key of {issuer} that the token names is not for the signature algorithm {}",
                 algorithm.name()
             );
             // A token without a key id may be signed with a key that the issuer added after the

@@ -128,7 +128,7 @@ fn no_model(error: &ModelError, samples: &[Sample]) -> Error {
             rate(slowest)
         ),
     };
-    let operation = "fit the bandwidths of the tier";
+    let operation = "compute the bandwidths of the tier from the measurement";
     Error::new(ErrorKind::Unsupported, End::Here, operation)
         .cause(error.to_string())
         .remedy(remedy)
@@ -139,8 +139,8 @@ fn note_deviation(model: &DeviceModel, samples: &[Sample]) {
     if off > DEVIATION_MAX {
         let percent = whole(off * 100.0);
         output::note(&format!(
-            "note: a sample differs from the fitted line by {percent} %; measure again while \
-                nothing else uses the devices, with a longer --time or more --rounds"
+            "note: a measured write rate differs by {percent} % from the computed rate; measure \
+                again while nothing else uses the devices, with a longer --time or more --rounds"
         ));
     }
 }

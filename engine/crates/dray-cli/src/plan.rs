@@ -55,10 +55,10 @@ pub(crate) fn run(what: &What, owed: &Owed, who: &Who, shows_layout: bool) -> Re
     if third_party::is_meant(&what.paths) {
         if shows_layout {
             return Err(usage(
-                "an endpoint plans a transfer without the layouts of its files, so --layout does not \
-                    work between two endpoints",
-                "run `dray plan --layout` at the host of the files with their paths, or drop \
-                    --layout",
+                "an endpoint plans a transfer without the layouts of its files, so --layout does \
+                    not                     work between two endpoints",
+                "run `dray plan --layout` with local paths on the host that has the files, or \
+                    omit --layout",
             )
             .into());
         }
@@ -76,8 +76,8 @@ pub(crate) fn run(what: &What, owed: &Owed, who: &Who, shows_layout: bool) -> Re
     }
     if matches!(places.sources, Sources::Remote(..)) || matches!(places.folder, Folder::Remote(_)) {
         return Err(usage(
-            "the source or the destination is at a server of dray (dray://), whose files this \
-                command cannot examine",
+            "the source or the destination is on another host (dray://), and this command cannot \
+                examine files there",
             "plan copies between folders of this host or locations in stores (disks://, \
                 rados://, root://), or between two endpoints",
         )
@@ -90,7 +90,7 @@ pub(crate) fn run(what: &What, owed: &Owed, who: &Who, shows_layout: bool) -> Re
     };
     let roots = prepare::open_roots(&places.sources, &targets, what.links.into())?;
     let Some(store) = roots.first().map(|root| Arc::clone(&root.store)) else {
-        return Err(usage("SRC and DST are needed", "give both SRC and DST").into());
+        return Err(usage("the command has no SRC or no DST", "give both SRC and DST").into());
     };
     let sink = Sink::open(what, &places, &targets, &store)?;
     let mut planner = Planner {

@@ -140,7 +140,7 @@ fn first(sources: &[Url]) -> Result<&Url> {
 }
 
 fn no_source() -> Error {
-    usage("SRC and DST are needed", "give both SRC and DST")
+    usage("the command has no SRC or no DST", "give both SRC and DST")
 }
 
 fn place(url: &Url) -> Place {

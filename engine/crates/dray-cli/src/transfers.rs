@@ -301,7 +301,10 @@ fn promise_line(transfer: &Transfer) -> String {
     }
     match &transfer.miss {
         Some(miss) if !miss.cause.is_empty() => {
-            line += &format!("; will be missed: {}", output::one_line(&miss.cause));
+            line += &format!(
+                "; the promise will be missed: {}",
+                output::one_line(&miss.cause)
+            );
         }
         _ => {}
     }

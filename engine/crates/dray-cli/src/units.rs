@@ -46,7 +46,7 @@ pub(crate) fn age(text: &str) -> Result<Duration, String> {
         .parse()
         .map_err(|_| how.to_owned())?;
     let age = number.checked_mul(seconds).map(Duration::from_secs);
-    let age = age.ok_or_else(|| "the age is too large".to_owned())?;
+    let age = age.ok_or_else(|| "the age has more than 2^64 seconds".to_owned())?;
     match age < AGE_MIN {
         true => Err("give an age of at least 1h, because younger data may be in use".to_owned()),
         false => Ok(age),

@@ -70,7 +70,10 @@ impl Config {
     /// Checks that the values are consistent. An error consists of the wrong key and the cause.
     fn check(&self) -> Result<(), (&'static str, String)> {
         if self.name.is_empty() || self.name.contains(['/', ':', '@', ' ']) {
-            let cause = "write the host's name alone, without a port".to_owned();
+            let cause = format!(
+                "name {:?} is not a host name: write the name of the host without a port",
+                self.name
+            );
             return Err(("name", cause));
         }
         if self.listen.is_empty() && self.listen_plain.addresses.is_empty() {
@@ -219,7 +222,10 @@ impl Config {
     fn check_rules(&self) -> Result<(), (&'static str, String)> {
         for issuer in &self.issuer {
             if !issuer.base.starts_with('/') {
-                return Err(("base", format!("{:?} does not begin with /", issuer.base)));
+                return Err((
+                    "base",
+                    format!("base {:?} does not begin with /", issuer.base),
+                ));
             }
             let first = issuer.base.split('/').nth(1).unwrap_or_default();
             let is_known = |root: &super::Root| root.name.as_str() == first;
@@ -227,7 +233,10 @@ impl Config {
                 // Refuse the issuer: its tokens would be accepted but would permit nothing.
                 return Err((
                     "base",
-                    format!("{:?} does not begin with the name of a root", issuer.base),
+                    format!(
+                        "base {:?} does not begin with the name of a root",
+                        issuer.base
+                    ),
                 ));
             }
             let keys = issuer.keys.as_deref().unwrap_or("/");
@@ -256,7 +265,7 @@ impl Config {
             if share.weight == 0 {
                 return Err((
                     "weight",
-                    "a share with a weight of zero would get no rate".to_owned(),
+                    "the weight of the share is 0, so the share would get no rate".to_owned(),
                 ));
             }
             if share.owner.is_none() && !share.activities.is_empty() {
@@ -264,7 +273,9 @@ impl Config {
                 return Err(("activities", cause));
             }
             if share.activities.values().any(|weight| *weight == 0) {
-                let cause = "a share with a weight of zero would get no rate".to_owned();
+                let cause = "an activity of the share has the weight 0, so it would get no \
+                    rate"
+                    .to_owned();
                 return Err(("activities", cause));
             }
             if let (Some(low), Some(high)) = (share.rate_min, share.rate_max)
@@ -283,7 +294,7 @@ impl Config {
             return Err(("transfers_active", cause));
         }
         if !self.streams.is_possible() {
-            let cause = format!("a number from 1 to {STREAMS_MAX} is allowed, or \"auto\"");
+            let cause = format!("streams must be a number from 1 to {STREAMS_MAX}, or \"auto\"");
             return Err(("streams", cause));
         }
         if !(1..=SESSION_STREAMS_MAX).contains(&limits.streams_per_session) {
@@ -291,7 +302,7 @@ impl Config {
             return Err(("streams_per_session", cause));
         }
         if !(1024..=BODY_BYTES_MAX).contains(&limits.body_bytes.0) {
-            return Err(("body_bytes", "1KiB to 64MiB are allowed".to_owned()));
+            return Err(("body_bytes", "body_bytes must be 1KiB to 64MiB".to_owned()));
         }
         if limits.connections == 0 || limits.connections_per_address == 0 {
             return Err((
@@ -302,7 +313,8 @@ impl Config {
         let tickets = &self.tickets;
         if tickets.lifetime < LIFETIME_MIN || tickets.lifetime > tickets.lifetime_max {
             let cause = format!(
-                "the lifetime must be at least {LIFETIME_MIN} seconds and at most lifetime_max"
+                "lifetime of [tickets] must be at least {LIFETIME_MIN} seconds and at most \
+                    lifetime_max"
             );
             return Err(("lifetime", cause));
         }

@@ -155,7 +155,9 @@ impl TryFrom<String> for Template {
         let segments: Result<Vec<Segment>, String> = text.split('/').map(segment).collect();
         let segments = segments.map_err(|cause| format!("{text:?}: {cause}"))?;
         if segments.len() > DEPTH_MAX {
-            return Err(format!("{text:?} has more than {DEPTH_MAX} parts"));
+            return Err(format!(
+                "the path {text:?} has more than {DEPTH_MAX} components"
+            ));
         }
         for (holds, words) in [
             (Holds::Application, "{application}"),
@@ -171,7 +173,7 @@ impl TryFrom<String> for Template {
             .is_some_and(|last| last.holds != Some(Holds::Version))
         {
             return Err(format!(
-                "the last part of {text:?} must contain {{version}}"
+                "the last component of the path {text:?} must contain {{version}}"
             ));
         }
         Ok(Self(segments))
@@ -180,7 +182,7 @@ impl TryFrom<String> for Template {
 
 fn segment(text: &str) -> Result<Segment, String> {
     if !is_segment(text) {
-        return Err("one of its parts is empty, `.` or `..`".to_owned());
+        return Err("a component of the path is empty, `.` or `..`".to_owned());
     }
     for (words, holds) in [
         ("{application}", Holds::Application),
@@ -200,7 +202,7 @@ fn segment(text: &str) -> Result<Segment, String> {
         }
     }
     if text.contains(['{', '}']) {
-        return Err("the placeholders are {application} and {version}".to_owned());
+        return Err("the only placeholders are {application} and {version}".to_owned());
     }
     Ok(Segment {
         before: text.to_owned(),
@@ -278,7 +280,13 @@ impl Config {
             for root in &tier.fast {
                 self.check_tier_root("fast", tier, root)?;
                 if !fast.insert(root) {
-                    return Err(("fast", format!("root {root} is named twice as a fast root")));
+                    return Err((
+                        "fast",
+                        format!(
+                            "root {root} is named twice as a fast root; it \
+                        can be a fast root of one tier only"
+                        ),
+                    ));
                 }
             }
             self.check_tier_root("slow", tier, &tier.slow)?;
@@ -297,11 +305,17 @@ impl Config {
             if fast.contains(&tier.slow) {
                 return Err((
                     "slow",
-                    format!("the slow root {} is also a fast root", tier.slow),
+                    format!("the slow root {} is also a fast root of a tier", tier.slow),
                 ));
             }
             if let Some(root) = tier.replicas.iter().find(|root| fast.contains(root)) {
-                return Err(("replicas", format!("the root {root} is also a fast root")));
+                return Err((
+                    "replicas",
+                    format!(
+                        "the root {root} in replicas is also a fast root \
+                    of a tier"
+                    ),
+                ));
             }
         }
         meet::check(&self.tier)
@@ -348,15 +362,12 @@ impl ManagedTier {
             let cause = format!("tier {name}: the watermark must be above 0 and at most 1");
             return Err(("watermark", cause));
         }
-        for (key, high, low) in [
-            ("write_min", self.write_max, self.write_min),
-            ("read_min", self.read_max, self.read_min),
+        for (key, low, key_max, high) in [
+            ("write_min", self.write_min, "write_max", self.write_max),
+            ("read_min", self.read_min, "read_max", self.read_max),
         ] {
             if low > high {
-                let cause = format!(
-                    "tier {name}: {key} is greater than the corresponding \
-                    write_max or read_max"
-                );
+                let cause = format!("tier {name}: {key} is greater than {key_max}");
                 return Err((key, cause));
             }
         }

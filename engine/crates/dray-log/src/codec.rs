@@ -136,7 +136,7 @@ pub(crate) fn check_header(header: &Header) -> Result<()> {
     let bytes: usize = header.claims.iter().map(|c| c.as_bytes().len() + 4).sum();
     if header.claims.len() > CLAIMS_MAX || bytes > HEADER_BYTES_MAX - 8192 {
         return Err(limit(format!(
-            "{} claims with {bytes} bytes in total",
+            "{} destination paths with {bytes} bytes in total",
             header.claims.len()
         ))
         .remedy("submit the transfer with fewer or shorter paths, or copy the whole folder"));
@@ -188,7 +188,7 @@ fn limit(what: String) -> Error {
         End::Sink,
         "write to the object log",
     )
-    .cause(format!("above the limit of the log format: {what}"))
+    .cause(format!("more than the log format allows: {what}"))
 }
 
 fn put_u32(out: &mut Vec<u8>, value: u32) {

@@ -124,7 +124,10 @@ pub(crate) fn check_prelude(bytes: &[u8]) -> Result<u16> {
         return Err(
             Error::new(ErrorKind::LogVersion, End::Sink, "read the object log")
                 .cause("the file is not an object log: its first bytes are different")
-                .remedy("check the file; remove the file to copy from the beginning"),
+                .remedy(
+                    "if the file is not needed, remove it; the copy then starts from the \
+                    beginning",
+                ),
         );
     }
     let damaged = |why: &str| {

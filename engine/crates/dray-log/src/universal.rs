@@ -113,7 +113,8 @@ impl<F: LogFile> UniversalLog<F> {
         };
         if tenure.epoch <= recovery.tenure.epoch {
             return lost(format!(
-                "the epoch of the log is {}, but the epoch of this transfer is {}",
+                "another transfer has taken over the log (epoch of the log {}, of this transfer \
+                    {})",
                 recovery.tenure.epoch, tenure.epoch
             ));
         }
@@ -436,7 +437,7 @@ impl<F: LogFile> ObjectLog for UniversalLog<F> {
         if self.files.at_partial(&place).is_some() {
             return refuse(
                 ErrorKind::AlreadyExists,
-                "the partial file contains bytes of another file",
+                "the log already names this partial file for another file",
             );
         }
         self.next_file = FileNumber(after);

@@ -48,7 +48,7 @@ impl Streams {
             return refuse("the peer opened more streams than were granted");
         }
         if !self.used.insert(stream) {
-            return refuse("the number of the stream was used before");
+            return refuse("the peer used the number of a data stream twice");
         }
         self.live.insert(stream, Arc::clone(socket));
         Ok(())

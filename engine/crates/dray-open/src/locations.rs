@@ -195,7 +195,10 @@ impl Places {
         };
         let (sources, destination) = (written.sources, written.destination);
         if sources.is_empty() {
-            return Err(usage("SRC and DST are needed", "give both SRC and DST"));
+            return Err(usage(
+                "the command has no SRC or no DST",
+                "give both SRC and DST",
+            ));
         }
         let single = sources.len() == 1 && !written.recursive;
         if written.about_one_file && !single {

@@ -312,11 +312,8 @@ pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
     let (places, options) = (&request.places, &request.options);
     let object_bytes = options.object_bytes;
     if !(plan::OBJECT_BYTES_MIN..=plan::OBJECT_BYTES_MAX).contains(&object_bytes) {
-        let cause = format!("objects of {object_bytes} bytes");
-        return Err(invalid(
-            cause,
-            "object sizes from 4 KiB to 64 MiB are allowed",
-        ));
+        let cause = format!("the object size is {object_bytes} bytes");
+        return Err(invalid(cause, "choose an object size from 4 KiB to 64 MiB"));
     }
     let by = (&request.transfer, &request.selection);
     let targets = request.targets.with_stripes(options.stripes);

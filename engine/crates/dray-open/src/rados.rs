@@ -118,7 +118,7 @@ impl Writable for RadosLocation {
         if options.durability == Durability::None {
             let error = Error::new(ErrorKind::InvalidRequest, End::Here, "run the command");
             return Err(error
-                .cause("a pool makes every write durable before it answers")
+                .cause("a Ceph pool makes every write durable, so durability none is not possible")
                 .remedy("run the command without --durability none"));
         }
         Ok(())

@@ -116,8 +116,8 @@ impl Location for XrootdLocation {
 
     fn writable(&self) -> Result<&dyn Writable> {
         if self.url.has_key() {
-            let cause = "the key of a third-party copy gives access to a source, not to a \
-                destination";
+            let cause = "the destination URL contains the key of a third-party copy (tpc.key), \
+                which gives access to a source only";
             return Err(usage(cause, "remove the key from the destination URL"));
         }
         Ok(self)

@@ -98,7 +98,7 @@ pub fn check_rights() -> Result<()> {
 pub fn become_account(name: &str, uid_min: u32, accounts: &dyn Accounts) -> Result<()> {
     let account = accounts.find(name)?.ok_or_else(|| {
         refused(format!(
-            "the mapping names the owner {name:?}, but this host has no account of this name"
+            "the caller is mapped to the account {name:?}, which this host does not have"
         ))
     })?;
     if account.uid == 0 || account.gid == 0 {
@@ -137,7 +137,7 @@ fn refused(cause: String) -> Error {
         "act as the owner's account",
     )
     .cause(cause)
-    .remedy("map the principal to an account of this host, or create the account")
+    .remedy("correct the rule that maps the caller to the account, or create the account")
 }
 
 /// Sets the groups before the user: the change of user can drop the capability to set groups.

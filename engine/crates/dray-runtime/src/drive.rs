@@ -407,7 +407,7 @@ fn check_stripes(options: &Options, agreed: &Agreed, passive: Role) -> Result<()
     }
     let operation = "set the stripes of new files";
     Err(Error::new(ErrorKind::Unsupported, passive.end(), operation)
-        .cause("the other host has an older version of dray, which does not read this option")
+        .cause("the other host has an older version of dray, which cannot set stripes")
         .remedy("install the same version of dray at the other host, or omit the stripes"))
 }
 

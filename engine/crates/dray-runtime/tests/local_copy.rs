@@ -313,7 +313,7 @@ fn a_file_of_another_size_than_asked_is_not_published() {
     assert_eq!(totals.files_failed, 1);
     let told = format!("{events:?}");
     assert!(
-        told.contains("200000 bytes, but 200001 were requested"),
+        told.contains("200000 bytes, but the request states a size of 200001 bytes"),
         "{told}"
     );
     assert!(!to.join("other").exists());

@@ -155,7 +155,7 @@ impl Client {
                 return Err(self
                     .fault(ErrorKind::Unsupported, ask)
                     .cause(format!(
-                        "{} treats the text after a question mark as parameters",
+                        "{} takes the text after the question mark in the name as parameters",
                         answer.place.origin
                     ))
                     .remedy("rename the file to a name without a question mark"));
@@ -429,7 +429,7 @@ fn meaning(status: u16) -> (ErrorKind, &'static str) {
         404 | 410 => (ErrorKind::NotFound, "check the path"),
         405 | 501 => (
             ErrorKind::Unsupported,
-            "the server does not support this kind of request",
+            "use another server, because this server does not support the request",
         ),
         408 | 504 => (ErrorKind::TimedOut, "try again later"),
         412 => (

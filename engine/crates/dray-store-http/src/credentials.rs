@@ -65,7 +65,11 @@ impl Credentials {
                 .chain(&["transfer-encoding", "te", "upgrade", "expect", "depth"])
                 .any(|ours| name.eq_ignore_ascii_case(ours));
             if !is_name || is_ours || !is_visible(value) {
-                return Err(unusable(format!("the header {name:?} cannot be sent")));
+                let cause = format!(
+                    "dray sets the header {name:?} itself, or its name or value has characters \
+                        that a header cannot have"
+                );
+                return Err(unusable(cause).remedy("omit or correct this header"));
             }
         }
         Ok(Self {

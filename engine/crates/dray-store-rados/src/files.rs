@@ -221,7 +221,7 @@ impl Files {
     pub(crate) fn parse(&self, got: &Got, path: &RelPath) -> Result<Found> {
         Found::of(got).ok_or_else(|| {
             self.error(ErrorKind::Unsupported, "look up the file", path)
-                .cause("the first object has no complete set of attributes of libradosstriper")
+                .cause("the first object of the file lacks attributes that libradosstriper writes")
                 .remedy("write the file again, or exclude it")
         })
     }

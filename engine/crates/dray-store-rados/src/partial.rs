@@ -199,7 +199,7 @@ impl Files {
         let (Some(found), Some(full)) = (found, got.attribute(FINAL)) else {
             return Err(self
                 .error(ErrorKind::Io, "open the partial file", path)
-                .cause("the partial file has no complete set of attributes"));
+                .cause("the partial file lacks some of its attributes"));
         };
         let generation = found.generation.unwrap_or(Generation(0));
         let part = Part {

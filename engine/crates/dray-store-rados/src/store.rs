@@ -261,7 +261,9 @@ impl Files {
                 let result = self.about(answer, "sync", path).map(drop);
                 match result {
                     Err(error) if error.kind != ErrorKind::NotFound => return Err(error),
-                    Err(error) => results.push(Err(error.cause("another program has removed it"))),
+                    Err(error) => {
+                        results.push(Err(error.cause("another program has removed the file")));
+                    }
                     Ok(()) => results.push(Ok(())),
                 }
             }

@@ -288,13 +288,13 @@ impl Store for PosixStore {
     fn check_place(&self) -> Result<()> {
         let now = place_of(self.root.fd());
         match (&self.opened_at, now) {
-            (Some(then), Some(now)) if *then != now => Err(Error::new(
-                ErrorKind::NotFound,
-                self.end,
-                "use a folder that was opened earlier",
-            )
-            .cause(format!("{} is {} now", then.display(), now.display()))
-            .remedy("move the folder back, or use its new path, and run the same command again")),
+            (Some(then), Some(now)) if *then != now => {
+                Err(Error::new(ErrorKind::NotFound, self.end, "use the folder")
+                    .cause(format!("{} was moved to {}", then.display(), now.display()))
+                    .remedy(
+                        "move the folder back, or use its new path, and run the same command again",
+                    ))
+            }
             _ => Ok(()),
         }
     }

@@ -523,7 +523,7 @@ def pin(id: str, lifetime_seconds: int) -> Call[answers.Staged]:
 def evict(id: str) -> Call[answers.Staged]:
     """Evict a fast copy. Repeatable."""
     place = f"/v1/staging/{segment(id)}/evict"
-    return Call("free the copy", "POST", place, _reader_of(answers.Staged), body={})
+    return Call("evict the copy", "POST", place, _reader_of(answers.Staged), body={})
 
 
 def endpoint() -> Call[answers.EndpointInfo]:

@@ -196,7 +196,9 @@ fn token_in_the_ticket_field_is_refused_and_not_quoted() {
         value["sources"][0]["ticket"] = json!(wrong);
         let error = read(&value).check().expect_err(wrong);
         assert!(
-            error.cause.contains(".ticket: a ticket begins with drt_"),
+            error
+                .cause
+                .contains(".ticket: the value is not a ticket: a ticket begins with drt_"),
             "{error}"
         );
         assert!(wrong.is_empty() || !error.to_string().contains(wrong));

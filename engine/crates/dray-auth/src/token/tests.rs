@@ -255,7 +255,7 @@ fn key_is_bound_to_its_algorithm() {
     assert!(
         error
             .cause
-            .contains("cannot check signatures of the algorithm RS512"),
+            .contains("is not for the signature algorithm RS512"),
         "{error}"
     );
 }

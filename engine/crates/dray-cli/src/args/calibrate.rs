@@ -54,7 +54,7 @@ pub(crate) struct Calibrate {
 fn size(text: &str) -> Result<u64, String> {
     match units::size(text)? {
         bytes if bytes < BYTES_MIN => Err(format!(
-            "the files need at least {}",
+            "the files of the measurement need at least {}",
             units::human(BYTES_MIN)
         )),
         bytes => Ok(bytes),

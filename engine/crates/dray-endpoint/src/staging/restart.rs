@@ -113,7 +113,7 @@ impl Stager<'_> {
     ) -> std::result::Result<(Staged, bool), Refused> {
         let version = self.admission.located(self.version(caller, &request)?)?;
         if version.state == At::Deleting {
-            let cause = "its fast copy is being deleted".to_owned();
+            let cause = "the fast copy of the version is being deleted".to_owned();
             return Err(conflict(cause, "try again in some seconds").into());
         }
         let fast = ApiPath::parse(&version.fast_path)?;

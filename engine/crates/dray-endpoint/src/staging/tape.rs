@@ -60,7 +60,7 @@ impl Pair {
         let path = ApiPath::parse(text)?;
         if path.root != slow.name() && path.root != fast.name() {
             let cause = format!(
-                "{} is in neither /{} nor /{}",
+                "{} is neither in the slow root /{} nor in the fast root /{}",
                 path.text(),
                 slow.name(),
                 fast.name()
@@ -290,7 +290,7 @@ impl Recalls {
     fn found(&self, job: &TapeJob, pair: &Pair, fast: &FileState, is_same: bool) -> Result<Look> {
         if !is_same {
             let cause = format!(
-                "{} exists and differs from {}",
+                "the fast copy {} exists and differs from {}",
                 pair.fast.text(),
                 pair.slow.text()
             );

@@ -67,7 +67,7 @@ pub fn free(
     is_dry: bool,
     judge: &mut Judge<'_>,
 ) -> Result<Freed> {
-    let (folder, name) = above(root, &path.path, "free the copy")?;
+    let (folder, name) = above(root, &path.path, "remove the fast copy")?;
     let mut walk = Walk {
         given,
         is_dry,
@@ -98,7 +98,10 @@ impl Walk<'_, '_> {
     }
 
     fn keep_failed(&mut self, below: &RelPath, errno: Errno) {
-        self.keep(below, failed("free the copy", below)(errno).cause.clone());
+        self.keep(
+            below,
+            failed("remove the fast copy", below)(errno).cause.clone(),
+        );
     }
 
     /// Counts an entry that would be removed, for a dry run. Checks first that the account may
@@ -122,7 +125,7 @@ impl Walk<'_, '_> {
         below: &RelPath,
         depth: usize,
     ) -> Result<()> {
-        self.given.check("free the copy")?;
+        self.given.check("remove the fast copy")?;
         if name.is_reserved() {
             self.keep(
                 below,
@@ -133,7 +136,7 @@ impl Walk<'_, '_> {
         let stat = match rustix::fs::statat(above, name.as_bytes(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
             Err(Errno::NOENT) if depth > 0 => return Ok(()),
-            Err(errno) if depth == 0 => return Err(failed("free the copy", below)(errno)),
+            Err(errno) if depth == 0 => return Err(failed("remove the fast copy", below)(errno)),
             Err(errno) => {
                 self.keep_failed(below, errno);
                 return Ok(());

@@ -253,7 +253,7 @@ impl Tiers {
             WriteState::Ended => return self.described(job),
             WriteState::Granted => {}
             state => {
-                let cause = format!("the job is {}", state.word());
+                let cause = format!("the write job is {}", state.word());
                 let remedy = "wait until the job is granted, or request a new write job";
                 return Err(refused(ErrorKind::AlreadyExists, cause, remedy));
             }
@@ -264,7 +264,7 @@ impl Tiers {
             .filter(|files| u64::from(*files) != measure.files())
         {
             let cause = format!(
-                "the version has {} files instead of {files}",
+                "the version has {} files, but the request of the job states {files}",
                 measure.files()
             );
             let remedy = "write the missing files, or delete the job";
@@ -370,9 +370,13 @@ fn answer(seen: &Seen, job: TierWrite) -> WriteJob {
             "waits until the tier examines the job".to_owned()
         }
         (WriteState::Waiting, _) => waits,
-        (WriteState::Expired, _) => "no call about the job came within its lease".to_owned(),
+        (WriteState::Expired, _) => "no call about the job arrived before its lease \
+            ended"
+            .to_owned(),
         (_, WritePlacement::Slow) => {
-            "a restart is less likely to read this version than those on the fast roots".to_owned()
+            "a restart is less likely to read this version than the versions on the fast \
+                roots"
+                .to_owned()
         }
         _ => String::new(),
     };

@@ -515,7 +515,9 @@ impl Queue {
 fn unattended(row: &Row) -> Error {
     let seconds = row.request.bound_seconds.unwrap_or_default();
     Error::new(ErrorKind::Unattended, End::Here, "run the transfer")
-        .cause(format!("its bound is {seconds} seconds"))
+        .cause(format!(
+            "for {seconds} seconds, the bound_seconds of its request"
+        ))
         .remedy("submit the same transfer again to resume")
 }
 

@@ -390,7 +390,7 @@ impl Tiers<'_> {
             ) {
                 return Err(
                     Error::new(ErrorKind::AlreadyExists, End::Here, "stage the version")
-                        .cause("its fast copy is being deleted")
+                        .cause("the fast copy of the version is being deleted")
                         .remedy(
                             "try again in some seconds; a transfer then restores the fast copy",
                         ),

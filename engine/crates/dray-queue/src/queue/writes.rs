@@ -294,11 +294,11 @@ impl Tiers<'_> {
         self.0.write(move |connection, _| {
             let stored = tiers::find(connection, &version)?;
             if stored.map(|row| row.state) != from {
-                let cause = "the version has changed meanwhile";
+                let cause = "the state of the version changed during the call";
                 return Err(refused(cause, "complete the job again"));
             }
             if !update(connection, WriteState::Granted, &job)? {
-                let cause = "the job is not granted any more";
+                let cause = "the write job is no longer granted";
                 return Err(refused(cause, "request a new write job"));
             }
             tiers::put(connection, &version)

@@ -344,7 +344,7 @@ fn must_be(asked: u64, size: u64) -> Result<()> {
     Err(
         Error::new(ErrorKind::SourceChanged, End::Source, "select the file")
             .cause(format!(
-                "the file has {size} bytes, but {asked} were requested"
+                "the file has {size} bytes, but the request states a size of {asked} bytes"
             ))
             .remedy("check that the file is complete and is the intended file")
             .status(Status::Permanent),

@@ -73,11 +73,13 @@ impl fmt::Display for ModelError {
             }
             Self::TooFewSamples { samples } => write!(
                 f,
-                "{samples} samples do not define a line: measure at two or more read rates"
+                "all {samples} samples have the same read rate, but two different read rates are \
+                    needed"
             ),
             Self::NotFalling { slope } => write!(
                 f,
-                "reads do not slow down the writes (slope {slope}), so the tier needs no ramp"
+                "in the measurement, reads do not slow down the writes (slope {slope}), so \
+                    demotions need no limit"
             ),
         }
     }
@@ -98,9 +100,9 @@ impl DeviceModel {
         read_min: f64,
     ) -> Result<Self, ModelError> {
         let all = [
-            ("Bwmax", write_max),
-            ("Bwmin", write_min),
-            ("Brmax", read_max),
+            ("write_max", write_max),
+            ("write_min", write_min),
+            ("read_max", read_max),
         ];
         for (name, value) in all {
             if !(value.is_finite() && value > 0.0) {
@@ -108,12 +110,12 @@ impl DeviceModel {
             }
         }
         if !(read_min.is_finite() && read_min >= 0.0) {
-            let (name, value) = ("Brmin", read_min);
+            let (name, value) = ("read_min", read_min);
             return Err(ModelError::NotPositive { name, value });
         }
         let pairs = [
-            ("Bwmin", write_min, write_max),
-            ("Brmin", read_min, read_max),
+            ("write_min", write_min, write_max),
+            ("read_min", read_min, read_max),
         ];
         for (name, min, max) in pairs {
             if min > max {

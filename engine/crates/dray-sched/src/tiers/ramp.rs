@@ -51,7 +51,7 @@ impl fmt::Display for Overflow {
         write!(
             f,
             "the applications write {:.0} bytes per period, but the tier can take at most {:.0} \
-             bytes, which is S / (1 - Brmax/Bwmin) for a capacity S of {:.0} bytes",
+                bytes: its capacity of {:.0} bytes, divided by 1 - read_max/write_min",
             self.dwpp, self.bound, self.capacity
         )
     }

@@ -91,9 +91,7 @@ impl FileSystems {
 fn lost(place: &ErrorContext) -> Error {
     Error::new(ErrorKind::Io, place.end, "sync the file system")
         .file(&place.path)
-        .cause(
-            "the file system lost earlier writes, so all data that was not durable yet is doubtful",
-        )
+        .cause("the file system lost earlier writes, so data that was not durable yet may be lost")
         .remedy("check the storage, then run the same command again")
         .status(Status::Permanent)
 }

@@ -13,7 +13,7 @@ pub(super) struct Reader<'a> {
 pub(super) fn refused(kind: ErrorKind, frame: &str, cause: String) -> Error {
     let remedy = match kind {
         ErrorKind::LimitExceeded => {
-            "lower the peer's batch or object size, or raise the limit at this end"
+            "use a smaller object size, and the same version of dray at both ends"
         }
         _ => "check that the peer runs dray and that no device in between changes bytes",
     };

@@ -29,12 +29,18 @@ fn invalid_bandwidths_are_refused_with_their_name() {
     let error = DeviceModel::new(3.0, f64::NAN, 1.0, 0.0).expect_err("not a number");
     assert!(matches!(
         error,
-        ModelError::NotPositive { name: "Bwmin", .. }
+        ModelError::NotPositive {
+            name: "write_min",
+            ..
+        }
     ));
     let error = DeviceModel::new(3.0, 2.0, 1.0, 1.5).expect_err("crossed");
     assert!(matches!(
         error,
-        ModelError::MinAboveMax { name: "Brmin", .. }
+        ModelError::MinAboveMax {
+            name: "read_min",
+            ..
+        }
     ));
     assert!(DeviceModel::new(0.0, 2.0, 1.0, 0.0).is_err());
     assert!(DeviceModel::new(3.0, 2.0, f64::INFINITY, 0.0).is_err());
