@@ -344,7 +344,7 @@ def rule(issuer: str, name: str) -> dict[str, str]:
     [
         ("lifetime_seconds 0", "lifetime_seconds"),
         ("client_tokens maybe", "client_tokens"),
-        ("renewable_seconds 5", "line 6: endpoint HOST:PORT"),
+        ("renewable_seconds 5", "line 6: not a valid setting; write one of: endpoint HOST:PORT"),
         ("token_file /nowhere", "/nowhere"),
     ],
 )

@@ -138,7 +138,7 @@ def plan_shards(
     seen: set[str] = set()
     for file in all_files:
         if file.size < 0:
-            raise ValueError(f"{file.path} has {file.size} bytes")
+            raise ValueError(f"{file.path} has a negative size: {file.size} bytes")
         if file.path in seen:
             raise ValueError(f"{file.path} is listed twice")
         seen.add(file.path)

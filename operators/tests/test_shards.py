@@ -122,7 +122,7 @@ def test_tuples_are_accepted_and_an_empty_set_has_no_shards() -> None:
     ("files", "count", "words"),
     [
         ([("a", 1), ("a", 2)], 2, "a is listed twice"),
-        ([("a", -1)], 2, "a has -1 bytes"),
+        ([("a", -1)], 2, "a has a negative size: -1 bytes"),
         ([], 0, "must be 1 to 1000"),
         ([], 1001, "must be 1 to 1000"),
     ],

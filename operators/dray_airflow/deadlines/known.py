@@ -68,7 +68,7 @@ def known_of(operators: Iterable[Any], context: Context) -> dict[str, Known]:
             except Exception as error:
                 # After any error of a template, a connection or an endpoint, the value stays
                 # unknown.
-                log.info("size or rate of %s is unknown: %s", operator.task_id, error)
+                log.info("size or rate of task %s is unknown: %s", operator.task_id, error)
                 if getattr(error, "status", "permanent") != "permanent":
                     # An endpoint is unreachable. The task does not wait for further calls.
                     break

@@ -211,7 +211,9 @@ class WaitingOperator(BaseOperator):
             store.set(UNREPORTED_KEY, words)
         except Exception as error:
             self.log.warning(
-                "cannot store the attempt, so a later retry starts the transfer again: %s", error
+                "cannot store the attempt of the transfer, so a later retry starts the transfer "
+                "again: %s",
+                error,
             )
 
     def _forget(self, context: Context) -> None:
@@ -226,7 +228,9 @@ class WaitingOperator(BaseOperator):
             store.delete(UNREPORTED_KEY)
         except Exception as error:
             self.log.warning(
-                "cannot remove the stored attempt, so a cleared task checks nothing: %s", error
+                "cannot remove the stored attempt of the transfer, so the endpoint does not check "
+                "the files again if the task is cleared: %s",
+                error,
             )
 
     def _end_if_told(self, context: Context, id: str) -> None:

@@ -115,7 +115,7 @@ def wish_of(meta: str | dict[str, Any] | None) -> Wish:
     if said is None:
         return Wish()
     if not isinstance(said, dict):
-        raise WishError(f'"dray" of the rule\'s meta is {said!r}; write an object')
+        raise WishError(f'the part "dray" of the rule\'s meta is {said!r}; write an object')
     unknown = sorted(set(said) - {"deadline", "rate_min", "rate_max"})
     if unknown:
         raise WishError(

@@ -80,7 +80,7 @@ void refuse_own_words(const std::string &query)
 	for (const char *own : {"tpc.", "dray."})
 		for (size_t at = query.find(own); at != std::string::npos; at = query.find(own, at + 1))
 			if (at == 0 || query[at - 1] == '&' || query[at - 1] == '?')
-				throw Refusal(400, "the address has parameters that are reserved for the server (tpc., dray.)");
+				throw Refusal(400, "the URL has parameters that are reserved for the server: tpc. or dray.");
 }
 
 // Returns the client's identity in the form that the server's plug-ins use.
@@ -210,7 +210,7 @@ public:
 			return path_;
 		path_ = dray::path_of(number(), opened_);
 		if (path_.empty())
-			throw Refusal(501, "the storage of this server has no files that dray can open");
+			throw Refusal(501, "dray cannot open the files of this server's storage");
 		if (is_sink_)
 			let_go();
 		return path_;
@@ -451,7 +451,7 @@ public:
 						      static_cast<long long>(why.size()));
 		} catch (const std::exception &error) {
 			log_.Emsg("dray", "copy", dray::one_line(error.what()).c_str());
-			return request.SendSimpleResp(500, nullptr, nullptr, "the copy cannot be started\n", -1);
+			return request.SendSimpleResp(500, nullptr, nullptr, "the copy cannot be started; the server's log has the reason\n", -1);
 		} catch (...) {
 			return -1;
 		}

@@ -159,7 +159,7 @@ def submit_batch(
     several = [write(request) for request in requests]
     if len(several) > IDS_MAX:
         raise usage(
-            f"{len(several)} transfers; at most {IDS_MAX} are allowed",
+            f"the call has {len(several)} transfers; at most {IDS_MAX} are allowed",
             "split the list into several calls",
         )
     body = {"transfers": several, "atomic": atomic}
@@ -170,7 +170,7 @@ def submit_batch(
 def _results(count: int, value: Json) -> tuple[answers.Transfer | DrayError, ...]:
     results = value.get("results") if isinstance(value, Mapping) else None
     if not isinstance(results, list) or len(results) != count:
-        raise ShapeError(f"answer.results is not a list of {count}")
+        raise ShapeError(f"answer.results is not a list of {count} results")
     return tuple(_result(each, f"results[{at}]") for at, each in enumerate(results))
 
 
@@ -217,7 +217,7 @@ def query(ids: Iterable[str]) -> Call[dict[str, answers.Transfer | None]]:
     several = list(ids)
     if len(several) > IDS_MAX:
         raise usage(
-            f"{len(several)} ids; at most {IDS_MAX} are allowed",
+            f"the call has {len(several)} ids; at most {IDS_MAX} are allowed",
             "split the list into several calls",
         )
     body = {"ids": several}
@@ -431,7 +431,7 @@ def admission(requests: Iterable[Request]) -> Call[answers.Admission]:
     """Ask for the decision about requests without submitting them."""
     body = {"transfers": [write(request) for request in requests]}
     reader = _reader_of(answers.Admission)
-    return Call("ask for admission", "POST", "/v1/admission", reader, body=body)
+    return Call("ask which transfers can be promised", "POST", "/v1/admission", reader, body=body)
 
 
 def stage(way: Literal["in", "out"], request: StagingRequest) -> Call[answers.Staged]:
@@ -469,7 +469,7 @@ def tiers() -> Call[Tiers]:
 
 def tier(name: str) -> Call[Tier]:
     """Get a tier with its versions."""
-    return Call("look at the tier", "GET", f"/v1/tiers/{segment(name)}", _reader_of(Tier))
+    return Call("look up the tier", "GET", f"/v1/tiers/{segment(name)}", _reader_of(Tier))
 
 
 def request_write(tier: str, request: WriteRequest) -> Call[WriteJob]:
@@ -478,7 +478,7 @@ def request_write(tier: str, request: WriteRequest) -> Call[WriteJob]:
         raise AssertionError("an id is made before the first try")
     reader = _reader_of(WriteJob)
     place = f"/v1/tiers/{segment(tier)}/writes"
-    return Call("ask for a write", "POST", place, reader, body=write(request))
+    return Call("request a write job", "POST", place, reader, body=write(request))
 
 
 def writes(

@@ -44,14 +44,14 @@ def public_key(certificate: bytes) -> bytes:
 def _element(data: bytes, at: int, end: int, tag: int) -> tuple[int, int, int]:
     """Read a header. Return start and end of the content, and the start of the next element."""
     if at + 2 > end or data[at] != tag:
-        raise ValueError("no certificate")
+        raise ValueError("the data is not a DER certificate")
     length, start = data[at + 1], at + 2
     if length >= 0x80:
         count = length & 0x7F
         # 0x80 is the indefinite form, which is not valid DER. Four bytes are enough for any real
         # length.
         if not 1 <= count <= 4 or start + count > end:
-            raise ValueError("no certificate")
+            raise ValueError("the data is not a DER certificate")
         length, start = int.from_bytes(data[start : start + count], "big"), start + count
         if length < 0x80 or length >> (8 * (count - 1)) == 0:
             raise ValueError("not a DER certificate: a length is not in its shortest form")

@@ -80,7 +80,8 @@ def plan(
         ),
     )
     if ticket.ticket is None:
-        raise make("protocol", "permanent", "network", "mint a ticket", "no ticket in answer")
+        cause = "the endpoint's answer contains no ticket"
+        raise make("protocol", "permanent", "network", "mint a ticket", cause)
     remote = Place(
         source_url if passive == "source" else destination_url,
         ticket.ticket,
