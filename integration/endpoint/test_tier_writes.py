@@ -209,7 +209,7 @@ def test_a_job_is_its_owners(tier: Callable[..., Endpoint]) -> None:
             bob.write_job("one")
         with pytest.raises(DrayError, match="belongs to another owner"):
             bob.delete_write("one")
-        with pytest.raises(DrayError, match="the id is in use"):
+        with pytest.raises(DrayError, match="another write job has the requested id"):
             bob.request_write("burst", request)
         with pytest.raises(DrayError, match="no tier of this name"):
             client.request_write("other", request)

@@ -282,7 +282,7 @@ def test_an_id_of_another_owner_is_refused(
 ) -> None:
     begin(errand(rate_max=SLOW), clients)
     connect("site_b", sites.b, password=sites.b.token(subject="bob"))
-    with Clients() as others, pytest.raises(DrayTaskFailure, match="the id is in use"):
+    with Clients() as others, pytest.raises(DrayTaskFailure, match="the transfer id is in use"):
         begin(errand(), others)
 
 

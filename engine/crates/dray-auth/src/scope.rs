@@ -155,8 +155,10 @@ impl Scopes {
             let Some(path) = path else {
                 return Err(refuse(format!("the scope {name} names no path")));
             };
-            let below = Resource::parse(path)
-                .map_err(|error| refuse(format!("the path of a scope {name}: {}", error.cause)))?;
+            let below = Resource::parse(path).map_err(|error| {
+                let why = error.cause;
+                refuse(format!("the path of a scope {name} is not valid: {why}"))
+            })?;
             let is_folder = below.is_folder && !below.path.is_root();
             let path = base
                 .join_path(&below.path)

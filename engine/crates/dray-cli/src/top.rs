@@ -252,7 +252,7 @@ fn push_transfer(lines: &mut Vec<String>, one: &Transfer, why_held: &str) {
     if let Some(miss) = one.miss.as_ref().filter(|miss| !miss.cause.is_empty()) {
         let earliest = time(miss.earliest_finish);
         let cause = shown(&miss.cause);
-        lines.push(format!("    {cause}; at the earliest {earliest}"));
+        lines.push(format!("    {cause}; done at the earliest at {earliest}"));
     }
 }
 
@@ -399,7 +399,7 @@ mod tests {
         for said in [
             "2 transfers, 4.0 MiB/s now, 2.0 MiB/s planned, 1 promise will be missed",
             "LATE",
-            "a slow disk; at the earliest 2030-01-01T01:00:00.000Z",
+            "a slow disk; done at the earliest at 2030-01-01T01:00:00.000Z",
             "peer b.example:4735: 1 transfer, 3.0 MiB/s now",
             "peer c.example: 1 transfer",
             "owner bob: 1 transfer",

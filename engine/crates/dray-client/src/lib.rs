@@ -52,6 +52,10 @@ const IDLE_MAX_NOT_IDEMPOTENT: Duration = Duration::from_secs(2);
 /// Maximum time that sent data may stay unacknowledged before the connection counts as dead.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(10);
 
+/// Remedy if no trusted authority has issued the endpoint's certificate.
+const UNTRUSTED: &str = "pin the endpoint's key (--peer-key), or name the authority of its \
+    certificate (--ca)";
+
 /// The sending half of a connection.
 type Sender = http1::SendRequest<Full<Bytes>>;
 
@@ -333,9 +337,9 @@ impl Client {
                             "compare the offered key with the key that the endpoint prints when \
                                 it starts",
                         ),
-                    None if error.kind() == std::io::ErrorKind::InvalidData => self
-                        .error(ErrorKind::Unauthorized, error)
-                        .remedy("pin the endpoint's key, or name the authority of its certificate"),
+                    None if error.kind() == std::io::ErrorKind::InvalidData => {
+                        self.error(ErrorKind::Unauthorized, error).remedy(UNTRUSTED)
+                    }
                     None => lost(&error),
                 }
             })

@@ -282,8 +282,8 @@ fn reach(
                         "the certificate of the other host is not trusted: {error}"
                     ))
                     .remedy(
-                        "pin the key of the other host, or name the authority that issued its \
-                        certificate",
+                        "pin the key of the other host (--peer-key), or name the authority of its \
+                            certificate (--ca, or tls.peers_ca of an endpoint)",
                     )
             }
             _ => fail::io_error(operation, &error),

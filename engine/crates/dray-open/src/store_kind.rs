@@ -173,7 +173,7 @@ pub trait Writable: Location {
         let operation = "plan the copy";
         Err(Error::new(ErrorKind::Unsupported, End::Sink, operation)
             .cause(format!("dray cannot plan copies to {}", self.words()))
-            .remedy("run the copy without a plan"))
+            .remedy("run dray cp without --dry-run"))
     }
 }
 

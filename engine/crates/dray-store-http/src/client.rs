@@ -379,7 +379,7 @@ impl Client {
     pub(crate) fn cut_off(&self, ask: &Ask<'_>, server: &Origin, error: &std::io::Error) -> Error {
         self.fault(kind_of(error), ask)
             .cause(format!("{server}: {}", io_words(error)))
-            .remedy("check the server")
+            .remedy("check the server and the network, then run the same command again")
     }
 
     /// Returns the error for the HTTP status of an answer.
@@ -442,7 +442,7 @@ fn meaning(status: u16) -> (ErrorKind, &'static str) {
         ),
         423 | 425 | 429 | 503 => (ErrorKind::Busy, "try again later"),
         500..=599 => (ErrorKind::Other, "see the log of the web server"),
-        _ => (ErrorKind::Other, "check the server"),
+        _ => (ErrorKind::Other, "see the log of the web server"),
     }
 }
 

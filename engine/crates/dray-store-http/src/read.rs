@@ -238,7 +238,9 @@ impl HttpFile {
                 .server
                 .client
                 .fault(ErrorKind::Protocol, &self.ask(place));
-            Err(fault.cause(cause).remedy("check the server"))
+            Err(fault
+                .cause(cause)
+                .remedy("copy the file with another program, or from another server"))
         };
         let given = answer.header("content-range").and_then(read_content_range);
         let Some((first, last, size)) = given else {
@@ -287,7 +289,9 @@ impl HttpFile {
                 ),
                 None => format!("{} sends no bytes of the file", place.origin),
             };
-            return Err(fault.cause(cause).remedy("check the server"));
+            return Err(fault
+                .cause(cause)
+                .remedy("check the server and the network, then run the same command again"));
         }
         // Read the end of the body. Otherwise the HTTP library does not keep the connection.
         let more = body.read(&mut [0]);

@@ -123,7 +123,11 @@ impl Names {
         if full.len() > NAME_BYTES_MAX - SUFFIX_BYTES {
             return Err(Error::new(ErrorKind::NameTooLong, end, "name the object")
                 .file(path)
-                .cause(format!("object names have at most {NAME_BYTES_MAX} bytes"))
+                .cause(format!(
+                    "the name has {} bytes; {} bytes are allowed",
+                    full.len(),
+                    NAME_BYTES_MAX - SUFFIX_BYTES
+                ))
                 .remedy("use a shorter destination path"));
         }
         if self.is_absolute && !full.is_empty() {

@@ -395,7 +395,7 @@ impl Store for XrootdSink {
         if entries.len() > CONTROL_NAMES_MAX {
             return Err(
                 Server::error(ErrorKind::LimitExceeded, "list the folder", folder).cause(format!(
-                    "the control folder has more than {CONTROL_NAMES_MAX} names"
+                    "the folder has more than {CONTROL_NAMES_MAX} names"
                 )),
             );
         }

@@ -150,7 +150,7 @@ pub fn check_entry(entry: &Entry) -> Result<()> {
         Err(
             Error::new(ErrorKind::LimitExceeded, End::Source, "announce an entry")
                 .cause(format!(
-                    "{}: {field} is {have}; at most {most} are allowed",
+                    "{}: {have} {field}; at most {most} are allowed",
                     entry.name
                 ))
                 .remedy("exclude the entry with --exclude, or shorten its name or attributes"),
@@ -159,24 +159,24 @@ pub fn check_entry(entry: &Entry) -> Result<()> {
     if let EntryKind::Symlink { target } = &entry.kind
         && target.len() > SYMLINK_BYTES_MAX
     {
-        return over("bytes of the link's text", target.len(), SYMLINK_BYTES_MAX);
+        return over("bytes in the link's text", target.len(), SYMLINK_BYTES_MAX);
     }
     let xattrs = &entry.metadata.xattrs;
     if xattrs.len() > XATTRS_MAX {
-        return over("number of extended attributes", xattrs.len(), XATTRS_MAX);
+        return over("extended attributes", xattrs.len(), XATTRS_MAX);
     }
     let mut total = 0;
     for (name, value) in xattrs {
         if name.is_empty() || name.len() > XATTR_NAME_BYTES_MAX {
             return over(
-                "bytes of an attribute's name",
+                "bytes in an attribute's name",
                 name.len(),
                 XATTR_NAME_BYTES_MAX,
             );
         }
         if value.len() > XATTR_VALUE_BYTES_MAX {
             return over(
-                "bytes of an attribute's value",
+                "bytes in an attribute's value",
                 value.len(),
                 XATTR_VALUE_BYTES_MAX,
             );
@@ -184,7 +184,7 @@ pub fn check_entry(entry: &Entry) -> Result<()> {
         total += name.len() + value.len();
     }
     if total > XATTRS_BYTES_MAX {
-        return over("bytes of all attributes", total, XATTRS_BYTES_MAX);
+        return over("bytes in all attributes", total, XATTRS_BYTES_MAX);
     }
     if entry.metadata.mode > MODE_BITS || entry.metadata.modified.nanoseconds > 999_999_999 {
         return Err(

@@ -171,9 +171,9 @@ fn checked(hello: &Hello) -> Result<Limits> {
             return Err(
                 Error::new(ErrorKind::LimitExceeded, End::Network, operation)
                     .cause(format!(
-                        "the peer's {name} is {have}, but at least {least} is needed"
+                        "the peer sent {name} = {have}, but at least {least} is needed"
                     ))
-                    .remedy(format!("raise {name} at the peer")),
+                    .remedy("use the same version of dray at both ends, and report this error"),
             );
         }
     }

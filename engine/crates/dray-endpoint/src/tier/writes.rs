@@ -254,7 +254,7 @@ impl Tiers {
             WriteState::Granted => {}
             state => {
                 let cause = format!("the write job is {}", state.word());
-                let remedy = "wait until the job is granted, or request a new write job";
+                let remedy = "wait until the write job is granted, or request a new write job";
                 return Err(refused(ErrorKind::AlreadyExists, cause, remedy));
             }
         }
@@ -267,7 +267,7 @@ impl Tiers {
                 "the version has {} files, but the request of the job states {files}",
                 measure.files()
             );
-            let remedy = "write the missing files, or delete the job";
+            let remedy = "write the missing files, or delete the write job";
             return Err(refused(ErrorKind::InvalidRequest, cause, remedy));
         }
         let rows = self.queue.tiers().versions(&job.tier)?;
@@ -301,7 +301,7 @@ impl Tiers {
                 refused(
                     ErrorKind::NotFound,
                     cause,
-                    "write the version, then complete the job",
+                    "write the version, then complete the write job",
                 )
             })
     }

@@ -128,7 +128,7 @@ pub(super) fn check_reuse(
         )
     };
     if row.owner != owner {
-        return taken("the id is in use", "choose another id");
+        return taken("the requested id is in use", "choose another id");
     }
     let is_same = staged.is_some_and(|staged| staged.fast_path == row.fast_path);
     if is_same || row.staged_at.is_none() || row.evicted_at.is_some() {

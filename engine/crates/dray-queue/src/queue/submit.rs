@@ -257,7 +257,7 @@ fn take_one(
     };
     if found.owner != owner {
         // The error does not reveal the state of another owner's transfer.
-        return Err(conflict(&id, "the id is in use", "choose another id").into());
+        return Err(conflict(&id, "the transfer id is in use", "choose another id").into());
     }
     if found.standing.state.is_terminal() {
         // A new attempt may have another request, for example with other sources. That is safe,

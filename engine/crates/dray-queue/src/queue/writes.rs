@@ -173,7 +173,10 @@ impl Tiers<'_> {
                 };
                 return match of(&known) == of(&job) {
                     true => Ok(known),
-                    false => Err(refused("the id is in use", "choose another id")),
+                    false => Err(refused(
+                        "another write job has the requested id",
+                        "choose another id",
+                    )),
                 };
             }
             let is_written = connection
@@ -295,7 +298,10 @@ impl Tiers<'_> {
             let stored = tiers::find(connection, &version)?;
             if stored.map(|row| row.state) != from {
                 let cause = "the state of the version changed during the call";
-                return Err(refused(cause, "complete the job again"));
+                return Err(refused(
+                    cause,
+                    "send the call to complete the write job again",
+                ));
             }
             if !update(connection, WriteState::Granted, &job)? {
                 let cause = "the write job is no longer granted";

@@ -444,8 +444,6 @@ fn in_failed_folder(error: &Error) -> Error {
     };
     Error::new(error.kind, End::Sink, "make the entry")
         .status(error.status)
-        .cause(format!(
-            "the folder of the entry could not be created: {cause}"
-        ))
+        .cause(format!("the folder above it could not be created: {cause}"))
         .remedy(remedy)
 }

@@ -117,9 +117,9 @@ impl PosixStore {
                 return Err(Error::new(ErrorKind::LimitExceeded, place.end, operation)
                     .file(path)
                     .cause(format!(
-                        "the control folder has more than {CONTROL_NAMES_MAX} names"
+                        "the folder has more than {CONTROL_NAMES_MAX} names"
                     ))
-                    .remedy("remove a stray entry"));
+                    .remedy("remove the files in this folder that do not belong to dray"));
             }
             names.push(name);
         }
