@@ -211,9 +211,7 @@ class WaitingOperator(BaseOperator):
             store.set(UNREPORTED_KEY, words)
         except Exception as error:
             self.log.warning(
-                "cannot store the attempt of the transfer, so a later retry starts the transfer "
-                "again: %s",
-                error,
+                "cannot store the attempt, so a later retry starts the transfer again: %s", error
             )
 
     def _forget(self, context: Context) -> None:
@@ -227,11 +225,8 @@ class WaitingOperator(BaseOperator):
         try:
             store.delete(UNREPORTED_KEY)
         except Exception as error:
-            self.log.warning(
-                "cannot remove the stored attempt of the transfer, so the endpoint does not check "
-                "the files again if the task is cleared: %s",
-                error,
-            )
+            words = "cannot remove the stored attempt, so a cleared task checks no file again: %s"
+            self.log.warning(words, error)
 
     def _end_if_told(self, context: Context, id: str) -> None:
         """Cancel the transfer if a user has ended the task and the task has had no heartbeat since.

@@ -31,7 +31,8 @@ void read_lines(const std::string &path, const std::string &known, const TakeWor
 			is_good = false;
 		}
 		if (!is_good)
-			throw std::runtime_error(path + ", line " + std::to_string(at) + ": not a valid setting; write one of: " + known);
+			throw std::runtime_error(path + ", line " + std::to_string(at) +
+						 ": not a valid setting; write one of: " + known);
 	}
 }
 

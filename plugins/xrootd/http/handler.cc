@@ -451,7 +451,8 @@ public:
 						      static_cast<long long>(why.size()));
 		} catch (const std::exception &error) {
 			log_.Emsg("dray", "copy", dray::one_line(error.what()).c_str());
-			return request.SendSimpleResp(500, nullptr, nullptr, "the copy cannot be started; the server's log has the reason\n", -1);
+			const char *why = "the copy cannot be started; the server's log has the reason\n";
+			return request.SendSimpleResp(500, nullptr, nullptr, why, -1);
 		} catch (...) {
 			return -1;
 		}

@@ -26,9 +26,13 @@ impl Secret {
     /// [`ErrorKind::Internal`] if the system provides no random bytes.
     pub fn draw() -> Result<Self> {
         let mut bytes = [0; TICKET_RANDOM_BYTES];
-        SystemRandom::new()
-            .fill(&mut bytes)
-            .map_err(|_| Error::new(ErrorKind::Internal, End::Here, "draw random bytes"))?;
+        SystemRandom::new().fill(&mut bytes).map_err(|_| {
+            Error::new(
+                ErrorKind::Internal,
+                End::Here,
+                "get random bytes from the system",
+            )
+        })?;
         // Base64 for URLs (RFC 4648, section 5), without padding.
         let mut text = TICKET_PREFIX.to_owned();
         for chunk in bytes.chunks(3) {

@@ -71,7 +71,11 @@ fn unusable(cause: &str) -> Error {
 }
 
 fn no_chance() -> Error {
-    Error::new(ErrorKind::Internal, End::Here, "draw random bytes")
+    Error::new(
+        ErrorKind::Internal,
+        End::Here,
+        "get random bytes from the system",
+    )
 }
 
 impl SigningKey {

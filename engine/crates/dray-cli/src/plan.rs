@@ -56,7 +56,7 @@ pub(crate) fn run(what: &What, owed: &Owed, who: &Who, shows_layout: bool) -> Re
         if shows_layout {
             return Err(usage(
                 "an endpoint plans a transfer without the layouts of its files, so --layout does \
-                    not                     work between two endpoints",
+                    not work between two endpoints",
                 "run `dray plan --layout` with local paths on the host that has the files, or \
                     omit --layout",
             )

@@ -52,9 +52,13 @@ fn mint(mint: &Mint) -> Result<Exit, Stop> {
     let random = SystemRandom::new();
     let key = SigningKey::from_pem(&pem, &random)?;
     let mut id = [0; 16];
-    random
-        .fill(&mut id)
-        .map_err(|_| Error::new(ErrorKind::Internal, End::Here, "draw random bytes"))?;
+    random.fill(&mut id).map_err(|_| {
+        Error::new(
+            ErrorKind::Internal,
+            End::Here,
+            "get random bytes from the system",
+        )
+    })?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.map_or(0, |now| now.as_secs());
     let scope = mint.scope.join(" ");

@@ -241,7 +241,8 @@ impl Config {
             }
             let keys = issuer.keys.as_deref().unwrap_or("/");
             if !keys.starts_with("https://") && !Path::new(keys).is_absolute() {
-                let cause = format!("{keys:?} is neither an absolute path nor an https:// URL");
+                let cause =
+                    format!("keys {keys:?} is neither an absolute path nor an https:// URL");
                 return Err(("keys", cause));
             }
             if issuer.audiences.is_empty() {

@@ -186,8 +186,8 @@ impl ListenerState {
             drop((pending, stream));
             return handler.foreign(own, byte).map_err(|_| {
                 let cause = format!(
-                    "the connection begins with byte {byte:#04x}, which is not a \
-                    protocol of dray"
+                    "the first byte of the connection is {byte:#04x}, with which no protocol of \
+                        dray begins"
                 );
                 fail::protocol("accept a connection", cause)
             });

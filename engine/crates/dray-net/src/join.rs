@@ -20,7 +20,7 @@ pub(super) fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     SystemRandom::new()
         .fill(&mut bytes)
-        .map_err(|_| fail::system("draw random bytes", "the system returned no random bytes"))?;
+        .map_err(|_| fail::system("join a stream", "the system returned no random bytes"))?;
     Ok(bytes)
 }
 

@@ -481,7 +481,7 @@ impl Client {
                 seconds,
             })),
             None => Err(Error::new(ErrorKind::Internal, End::Source, OPEN)
-                .cause("the XRootD client gave no handle")),
+                .cause("the XRootD client returned no file handle")),
         }
     }
 

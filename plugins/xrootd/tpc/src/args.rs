@@ -35,7 +35,7 @@ impl Args {
         let (mut config, mut streams) = (None, None);
         while let Some(word) = words.next_if(|word| word.to_string_lossy().starts_with('-')) {
             let value = words.next();
-            let value = value.ok_or_else(|| usage("an option has no value"))?;
+            let value = value.ok_or_else(|| usage(format!("the option {word:?} has no value")))?;
             match word.to_str() {
                 Some("--config") => config = Some(value.into()),
                 // Ignore the name of a checksum. Both checksums are always computed, because two
@@ -45,7 +45,7 @@ impl Args {
                     let number = value.to_str().and_then(|text| text.parse().ok());
                     streams = Some(number.ok_or_else(|| usage("-S takes a number"))?);
                 }
-                _ => return Err(usage("the option is unknown")),
+                _ => return Err(usage(format!("the option {word:?} is unknown"))),
             }
         }
         let (Some(source), Some(destination), None) = (words.next(), words.next(), words.next())

@@ -102,7 +102,7 @@ fn carry(words: impl Iterator<Item = OsString>) -> Result<()> {
     let config = read_words(words)?;
     let request = read_request(stdin().lock())?;
     let url = HttpUrl::read(request.url.as_bytes())?
-        .ok_or_else(|| invalid("the other end is not a web server"))?;
+        .ok_or_else(|| invalid("the URL of the other end is not the URL of a web server"))?;
     if let Some(query) = &url.query {
         log::hide(query);
     }

@@ -57,7 +57,8 @@ impl Quota {
                 ))
         };
         if self.live >= self.limits.all {
-            return Err(full("the queue is full".to_owned(), "transfers_queued"));
+            let cause = format!("{} transfers have not ended, which is the limit", self.live);
+            return Err(full(cause, "transfers_queued"));
         }
         let of_owner = match self.of_owners.get_mut(owner) {
             Some(known) => known,

@@ -73,8 +73,7 @@ impl fmt::Display for ModelError {
             }
             Self::TooFewSamples { samples } => write!(
                 f,
-                "all {samples} samples have the same read rate, but two different read rates are \
-                    needed"
+                "the {samples} samples have fewer than two different read rates"
             ),
             Self::NotFalling { slope } => write!(
                 f,

@@ -124,7 +124,7 @@ impl Sink {
         }
         if live_count >= self.config.live_entries_max as usize {
             return Err(format!(
-                "more than {} entries are unfinished",
+                "the source announced more than {} entries that are unfinished",
                 self.config.live_entries_max
             ));
         }

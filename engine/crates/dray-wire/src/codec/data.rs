@@ -174,7 +174,7 @@ fn open_fixed(frame: &[u8], number: u8) -> Result<Reader<'_>> {
     let wrong = |cause| refused(ErrorKind::Protocol, name, cause);
     let (bytes, body) = frame
         .split_first_chunk::<PREFIX_BYTES>()
-        .ok_or_else(|| wrong(format!("{} bytes are not a frame", frame.len())))?;
+        .ok_or_else(|| wrong(format!("a frame of {} bytes is too short", frame.len())))?;
     let prefix = Prefix::parse(bytes, u32::try_from(body.len()).unwrap_or(u32::MAX))?;
     if prefix.frame_type != number || prefix.flags != 0 {
         let found = frame_name(prefix.frame_type);
