@@ -384,7 +384,7 @@ impl Planner<'_> {
                 count(objects, "object"),
                 match totals.failed {
                     0 => String::new(),
-                    failed => format!("; {failed} entries cannot be copied"),
+                    failed => format!("; {failed} files or folders cannot be copied"),
                 },
             ));
             for (word, targets) in [("from", &totals.from), ("to", &totals.to)] {

@@ -211,7 +211,7 @@ impl Janitor {
                     if unreadable <= UNREADABLE_MAX {
                         tracing::warn!(
                             root = root.name(),
-                            "the janitor cannot read an entry, so it does not remove the entry: \
+                            "the janitor cannot read a file or folder, so it does not remove it: \
                                 {error}"
                         );
                     }

@@ -247,16 +247,16 @@ impl Stager<'_> {
             let (cause, remedy) = match row.request.bypass {
                 true => (
                     "the file was staged with bypass, so it has no fast copy".to_owned(),
-                    "stage the entry without bypass to get a fast copy",
+                    "stage the file without bypass to get a fast copy",
                 ),
                 false => (
                     format!("the staging entry is {}", staged.state.word()),
-                    "stage the entry again",
+                    "stage the file or folder again",
                 ),
             };
             return Err(refused(
                 ErrorKind::AlreadyExists,
-                "pin the copy",
+                "pin the staged copy",
                 cause,
                 remedy,
             ));
@@ -287,7 +287,7 @@ impl Stager<'_> {
                 let cause = format!("the staging entry is {}", state.word());
                 return Err(conflict(
                     cause,
-                    "wait until the entry is staged, or cancel the entry's transfer",
+                    "wait until the staging has ended, or cancel its transfer",
                 ));
             }
         }
@@ -335,7 +335,12 @@ fn too_many_replicas(asked: u32, possible: usize) -> Error {
 }
 
 fn conflict(cause: String, remedy: &str) -> Error {
-    refused(ErrorKind::AlreadyExists, "evict the copy", cause, remedy)
+    refused(
+        ErrorKind::AlreadyExists,
+        "evict the staged copy",
+        cause,
+        remedy,
+    )
 }
 
 /// Removes the fast copy of a row with the account of its owner, and marks the row as evicted.
@@ -397,7 +402,7 @@ fn free_copy(
         let remedy = "ask the endpoint's administrator";
         return Err(refused(
             ErrorKind::ReadOnly,
-            "evict the copy",
+            "evict the staged copy",
             cause,
             remedy,
         ));
@@ -450,7 +455,7 @@ fn stays(fast: &ApiPath, freed: &Freed, is_dry: bool) -> Result<String> {
     }
     let more = freed.kept.saturating_sub(freed.named.len() as u64);
     if more > 0 {
-        words.push(format!("{more} more entries of the folder were kept"));
+        words.push(format!("{more} more files or folders were kept"));
     }
     if !is_dry {
         words.push(format!(

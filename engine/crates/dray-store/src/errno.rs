@@ -55,7 +55,7 @@ fn meaning(errno: Errno) -> (ErrorKind, &'static str) {
             K::AlreadyExists,
             "remove the existing file, or allow its replacement with --overwrite",
         ),
-        Errno::NOTEMPTY => (K::AlreadyExists, "remove the folder's entries first"),
+        Errno::NOTEMPTY => (K::AlreadyExists, "remove the contents of the folder first"),
         Errno::NOSPC => (
             K::NoSpace,
             "free some space and run the same command again; durable data is kept and not sent \

@@ -182,7 +182,7 @@ impl<S: FolderSource> FolderLister<S> {
             None if is_folder => lister.enter(top.clone(), None, None),
             None => {
                 let error = Error::new(ErrorKind::NotADirectory, end, "list").file(top);
-                return Err(error.cause("the entry is a file, not a folder"));
+                return Err(error.cause("the path is a file, not a folder"));
             }
         }
         Ok(lister)
@@ -237,7 +237,7 @@ impl<S: FolderSource> FolderLister<S> {
         }
         let error = |kind, operation| Error::new(kind, self.source.end(), operation).file(&path);
         if !self.options.recursive {
-            let error = error(ErrorKind::IsADirectory, "copy").cause("the entry is a folder");
+            let error = error(ErrorKind::IsADirectory, "copy").cause("is a folder");
             return Err(error.remedy("add --recursive (-r) to copy the folder"));
         }
         if depth >= DEPTH_MAX {

@@ -454,7 +454,8 @@ def stagings(
 
 def staging(id: str) -> Call[answers.Staged]:
     """Show a staged copy."""
-    return Call("look up the copy", "GET", f"/v1/staging/{segment(id)}", _reader_of(answers.Staged))
+    place = f"/v1/staging/{segment(id)}"
+    return Call("look up the staged copy", "GET", place, _reader_of(answers.Staged))
 
 
 def targets() -> Call[StorageTargets]:
@@ -517,13 +518,13 @@ def pin(id: str, lifetime_seconds: int) -> Call[answers.Staged]:
     """Pin a fast copy. The lifetime starts with the last such call."""
     body = {"lifetime_seconds": lifetime_seconds}
     place = f"/v1/staging/{segment(id)}/pin"
-    return Call("pin the copy", "POST", place, _reader_of(answers.Staged), body=body)
+    return Call("pin the staged copy", "POST", place, _reader_of(answers.Staged), body=body)
 
 
 def evict(id: str) -> Call[answers.Staged]:
     """Evict a fast copy. Repeatable."""
     place = f"/v1/staging/{segment(id)}/evict"
-    return Call("evict the copy", "POST", place, _reader_of(answers.Staged), body={})
+    return Call("evict the staged copy", "POST", place, _reader_of(answers.Staged), body={})
 
 
 def endpoint() -> Call[answers.EndpointInfo]:

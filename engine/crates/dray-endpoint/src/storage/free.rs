@@ -129,7 +129,7 @@ impl Walk<'_, '_> {
         if name.is_reserved() {
             self.keep(
                 below,
-                "the entry belongs to an unfinished transfer that may still resume",
+                "it belongs to an unfinished transfer that may still resume",
             );
             return Ok(());
         }
@@ -233,7 +233,7 @@ impl Walk<'_, '_> {
             Err(Errno::NOENT) => {}
             Err(Errno::NOTEMPTY | Errno::EXIST) => self.keep(
                 below,
-                "another program added an entry to the folder meanwhile",
+                "another program added a file or folder to it during the removal",
             ),
             Err(errno) => self.keep_failed(below, errno),
         }

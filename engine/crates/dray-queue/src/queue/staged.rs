@@ -244,7 +244,7 @@ pub(super) fn begins_anew(connection: &Connection, id: &str) -> Result<()> {
              WHERE id = ?1",
         )
         .and_then(|mut statement| statement.execute([id]))
-        .map_err(sql("stage the entry again"))?;
+        .map_err(sql("stage the file or folder again"))?;
     Ok(())
 }
 

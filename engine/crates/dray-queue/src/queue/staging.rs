@@ -279,8 +279,8 @@ impl Staging<'_> {
                 let until = found.map(|until| until.map(Timestamp::from_ms));
                 if let Some(until) = until {
                     return Ok(Some(match until.filter(|until| *until > now) {
-                        Some(until) => format!("the copy is pinned until {until}"),
-                        None => "the copy is being staged".to_owned(),
+                        Some(until) => format!("the fast copy is pinned until {until}"),
+                        None => "the fast copy is being staged".to_owned(),
                     }));
                 }
             }
@@ -330,6 +330,6 @@ fn cancelled() -> ErrorParts {
     ErrorParts::from(
         &error
             .cause("the transfer of the staged copy was cancelled")
-            .remedy("stage the entry again"),
+            .remedy("stage the file or folder again"),
     )
 }

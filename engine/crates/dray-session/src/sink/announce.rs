@@ -185,8 +185,8 @@ impl Sink {
         match folder.join(&entry.name) {
             Ok(path) if self.paths.contains_key(&path) => {
                 let error = Error::new(ErrorKind::AlreadyExists, End::Sink, "accept the name")
-                    .cause("two entries of the transfer have the same path")
-                    .remedy("copy the two entries to different folders");
+                    .cause("two files or folders of the transfer have the same path")
+                    .remedy("copy them to different folders");
                 (path, Some(error))
             }
             Ok(path) => {

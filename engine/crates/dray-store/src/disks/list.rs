@@ -253,7 +253,7 @@ impl DisksLister {
         if !self.options.recursive {
             let error = Error::new(ErrorKind::IsADirectory, self.set.end, "copy").file(path);
             let error = error
-                .cause("the entry is a folder")
+                .cause("is a folder")
                 .remedy("ask for a recursive copy");
             self.failed_at_folder = true;
             self.ready.push_back(Err(error));

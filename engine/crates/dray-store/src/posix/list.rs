@@ -435,7 +435,7 @@ impl PosixLister {
         if !self.options.recursive {
             return Err(self
                 .named("copy", &name, Errno::ISDIR)
-                .cause("the entry is a folder")
+                .cause("is a folder")
                 .remedy("ask for a recursive copy"));
         }
         let is_above = |frame: &Frame| (frame.device, frame.inode) == (device, inode);

@@ -86,7 +86,7 @@ async fn a_file_that_another_has_pinned_stays_and_so_do_its_neighbours() {
     assert_eq!(code, 409, "{error}");
     let cause = error["error"]["cause"].as_str().expect("a text");
     assert!(
-        cause.starts_with("/fast/run/deep/b was kept: the copy is pinned until 20"),
+        cause.starts_with("/fast/run/deep/b was kept: the fast copy is pinned until 20"),
         "{cause}"
     );
     assert!(house.place.join("fast/run/a").exists(), "all or nothing");
