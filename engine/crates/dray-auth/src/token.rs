@@ -274,7 +274,10 @@ impl Known {
         };
         let named: Vec<_> = keys.keys().iter().filter(is_named).collect();
         if let (true, Some(kid)) = (named.is_empty(), &header.kid) {
-            return Err(unknown(format!("{issuer} has no key {}", shown(kid))));
+            return Err(unknown(format!(
+                "the issuer {issuer} has no key {}",
+                shown(kid)
+            )));
         }
         if !named.iter().any(|key| key.fits(algorithm)) {
             let cause = format!(

@@ -148,7 +148,9 @@ pub(crate) fn check_header(header: &Header) -> Result<()> {
         )));
     }
     if header.software.len() > TEXT_BYTES_MAX {
-        return Err(limit("the software's name".to_owned()));
+        return Err(limit(
+            "the name of the program that writes the log".to_owned(),
+        ));
     }
     check_tenure(&header.tenure)
 }
@@ -159,7 +161,9 @@ pub(crate) fn check_header(header: &Header) -> Result<()> {
 /// The errors of [`check_header`].
 pub(crate) fn check_tenure(tenure: &Tenure) -> Result<()> {
     if tenure.holder.len() > TEXT_BYTES_MAX {
-        return Err(limit("the holder's name".to_owned()));
+        return Err(limit(
+            "the name of the program that holds the lease".to_owned(),
+        ));
     }
     Ok(())
 }
@@ -170,7 +174,7 @@ pub(crate) fn check_tenure(tenure: &Tenure) -> Result<()> {
 /// The errors of [`check_header`].
 pub(crate) fn check_file_begin(begin: &FileBegin) -> Result<()> {
     if begin.key.identity.len() > IDENTITY_BYTES_MAX {
-        return Err(limit("the identifiers of the source".to_owned()).file(&begin.path));
+        return Err(limit("the identifiers of the source file".to_owned()).file(&begin.path));
     }
     if begin.key.modified.nanoseconds > 999_999_999 || begin.path.is_root() {
         return Err(

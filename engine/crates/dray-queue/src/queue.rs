@@ -374,7 +374,7 @@ fn read_cursor(cursor: Option<&str>) -> Result<i64> {
         None => Ok(i64::MAX),
         Some(text) => text.parse().map_err(|_| {
             Error::new(ErrorKind::InvalidRequest, End::Here, "read the cursor")
-                .cause("the cursor belongs to a different list")
+                .cause("the cursor was not returned for this list")
                 .remedy("give the value of `next` of the previous page, or omit the cursor")
         }),
     }

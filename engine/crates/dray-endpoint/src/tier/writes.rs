@@ -367,7 +367,7 @@ fn answer(seen: &Seen, job: TierWrite) -> WriteJob {
     let (waits, starts_at) = wait.cloned().unwrap_or_default();
     let reason = match (job.state, job.placement) {
         (WriteState::Waiting, _) if waits.is_empty() => {
-            "waits until the tier examines the job".to_owned()
+            "waits, because the endpoint has not examined the write job yet".to_owned()
         }
         (WriteState::Waiting, _) => waits,
         (WriteState::Expired, _) => "no call about the job arrived before its lease \

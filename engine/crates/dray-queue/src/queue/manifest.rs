@@ -157,7 +157,9 @@ impl Queue {
         let path = path_of(&self.folder_of(&row), row.attempt);
         let (attempt, offset) = read_cursor(query.cursor.as_deref(), row.attempt)?;
         if attempt != row.attempt {
-            return Err(bad_cursor("the cursor belongs to an earlier attempt"));
+            return Err(bad_cursor(
+                "the cursor was returned for an earlier attempt of the transfer",
+            ));
         }
         let failed = |error: std::io::Error| io("read the list of files", &path, &error);
         let file = match File::open(&path) {
@@ -191,7 +193,7 @@ fn read_cursor(cursor: Option<&str>, attempt: u32) -> Result<(u32, u64)> {
     };
     let parts = text.split_once('-');
     let read = parts.and_then(|(attempt, at)| Some((attempt.parse().ok()?, at.parse().ok()?)));
-    read.ok_or_else(|| bad_cursor("the cursor belongs to a different list"))
+    read.ok_or_else(|| bad_cursor("the cursor was not returned for this list"))
 }
 
 fn read_page(

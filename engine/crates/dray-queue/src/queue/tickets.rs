@@ -190,7 +190,7 @@ impl TicketTable<'_> {
                             claim.is_ended,
                         ),
                     )
-                    .map_err(sql("store the claim of the ticket"))?;
+                    .map_err(sql("store the space reservation of the ticket"))?;
             }
             Ok(())
         })
@@ -202,7 +202,7 @@ impl TicketTable<'_> {
     /// # Errors
     /// Errors of the database.
     pub fn with_claims(&self, tier: &str, now: Timestamp) -> Result<Vec<TicketRow>> {
-        let failed = sql("list the claims of tickets");
+        let failed = sql("list the space reservations of tickets");
         self.0.read(|connection| {
             let mut statement = connection
                 .prepare_cached(&format!(
@@ -245,7 +245,7 @@ impl TicketTable<'_> {
                 connection
                     .prepare_cached(statement)
                     .and_then(|mut statement| statement.execute([id]))
-                    .map_err(sql("change the claim of a ticket"))?;
+                    .map_err(sql("change the space reservation of a ticket"))?;
             }
             Ok(())
         })
