@@ -14,6 +14,8 @@ pub(super) struct FileSystem {
     /// A descriptor that stays open from the first use. `syncfs` reports lost writes once to each
     /// descriptor that was open when the writes were lost.
     fd: OwnedFd,
+    /// Kind of the file system (`f_type` of `statfs(2)`).
+    kind: Option<u64>,
     /// True if `syncfs` makes the data durable and reports lost writes.
     syncs_whole: bool,
     /// True after a reported loss of writes. The loss may concern any file, so no later sync counts
@@ -23,6 +25,10 @@ pub(super) struct FileSystem {
 }
 
 impl FileSystem {
+    pub(super) const fn kind(&self) -> Option<u64> {
+        self.kind
+    }
+
     pub(super) const fn syncs_whole(&self) -> bool {
         self.syncs_whole
     }
@@ -48,7 +54,14 @@ const SYNC_WHOLE: [u64; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0
 /// First kernel version in which `syncfs` reports lost writes.
 const SYNCFS_SAYS: (u32, u32) = (5, 8);
 
-fn can_sync_whole(fd: BorrowedFd<'_>) -> bool {
+/// Returns the kind of the file system of an open file. On some network file systems this call waits
+/// for every server.
+pub(super) fn kind_of(fd: BorrowedFd<'_>) -> Option<u64> {
+    let found = rustix::fs::fstatfs(fd).ok()?;
+    u64::try_from(found.f_type).ok()
+}
+
+fn can_sync_whole(kind: Option<u64>) -> bool {
     static KERNEL_SAYS: LazyLock<bool> = LazyLock::new(|| {
         let release = rustix::system::uname();
         let release = release.release().to_string_lossy();
@@ -56,8 +69,7 @@ fn can_sync_whole(fd: BorrowedFd<'_>) -> bool {
         let mut next = || numbers.next().and_then(|number| number.parse().ok());
         (next().unwrap_or(0), next().unwrap_or(0)) >= SYNCFS_SAYS
     });
-    let kind = rustix::fs::fstatfs(fd).map(|found| u64::try_from(found.f_type).unwrap_or(0));
-    *KERNEL_SAYS && kind.is_ok_and(|kind| SYNC_WHOLE.contains(&kind))
+    *KERNEL_SAYS && kind.is_some_and(|kind| SYNC_WHOLE.contains(&kind))
 }
 
 /// All file systems that a store uses, by device number.
@@ -78,8 +90,10 @@ impl FileSystems {
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(folder, ".", flags, Mode::empty()).ok()?;
+        let kind = kind_of(fd.as_fd());
         let new = Arc::new(FileSystem {
-            syncs_whole: can_sync_whole(fd.as_fd()),
+            kind,
+            syncs_whole: can_sync_whole(kind),
             fd,
             has_failed: Mutex::new(false),
         });

@@ -4,6 +4,9 @@
 //! Each `fsync` commits the file system's journal and flushes the device's cache, and one commit
 //! and one flush suffice for a group of small files. `syncfs` also writes the dirty data of other
 //! programs, so it can be slower than a few calls of `fsync`.
+//!
+//! On a file system without a usable `syncfs`, such as a mount of a network file system, several
+//! threads sync the items. Otherwise an item on a slow server would delay the items on all servers.
 
 use super::PosixStore;
 use super::folders::Folder;
@@ -14,6 +17,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Maximum number of items of one file system that are synced one by one. Measured with
 /// `examples/small_files.rs` on ext4 with files of 16 KiB on a loaded host: one `fsync` takes 3 to
@@ -21,6 +25,14 @@ use std::sync::Arc;
 /// The limit is higher because `syncfs` also waits for all other dirty data of the file system.
 pub(super) const SYNC_EACH_MAX: usize = 4;
 
+/// Number of threads that sync items on a file system without a usable `syncfs`. The value is
+/// estimated, not measured.
+const SYNC_THREADS: usize = 8;
+
+/// Result of one item. The outer error concerns all items of the call.
+type Synced = Result<Result<()>>;
+
+/// An item and the folder that contains it.
 struct ItemInFolder<'a> {
     path: &'a RelPath,
     folder: Arc<Folder>,
@@ -92,20 +104,55 @@ impl PosixStore {
         {
             return self.sync_file_system(any);
         }
-        for (place, found) in group {
-            match found.open() {
-                Ok(file) => rustix::io::retry_on_intr(|| rustix::fs::fsync(file.fd()))
-                    .map_err(|errno| self.place(found.path).error("sync", errno))?,
-                // The mode of the file forbids opening it. Sync the whole file system instead, if
-                // `syncfs` makes data durable there.
-                Err(Errno::ACCESS) if found.syncs_whole() => self.sync_file_system(found)?,
-                Err(Errno::ACCESS) => {
-                    return Err(self.place(found.path).error("sync", Errno::ACCESS));
-                }
-                Err(errno) => answers[*place] = self.answer(found.path, errno)?,
-            }
+        for (place, answer) in self.sync_each_of(group) {
+            answers[place] = answer?;
         }
         Ok(())
+    }
+
+    /// Syncs the items of a group one by one, and returns the result of each item. If an item fails
+    /// with an outer error, some items have no result.
+    fn sync_each_of(&self, group: &[(usize, ItemInFolder<'_>)]) -> Vec<(usize, Synced)> {
+        let waits = group.iter().any(|(_, found)| !found.syncs_whole());
+        let threads = if waits { SYNC_THREADS } else { 1 };
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut synced = Vec::new();
+            while let Some((place, found)) = group.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let answer = self.sync_one(found);
+                if answer.is_err() {
+                    next.store(group.len(), Ordering::Relaxed);
+                }
+                synced.push((*place, answer));
+            }
+            synced
+        };
+        std::thread::scope(|scope| {
+            // The system may refuse to start a thread. This thread then syncs the items itself.
+            let start = |_| std::thread::Builder::new().spawn_scoped(scope, work).ok();
+            let others: Vec<_> = (1..threads.min(group.len())).map_while(start).collect();
+            let mut synced = work();
+            for other in others {
+                match other.join() {
+                    Ok(more) => synced.extend(more),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+            synced
+        })
+    }
+
+    fn sync_one(&self, found: &ItemInFolder<'_>) -> Synced {
+        match found.open() {
+            Ok(file) => rustix::io::retry_on_intr(|| rustix::fs::fsync(file.fd()))
+                .map(Ok)
+                .map_err(|errno| self.place(found.path).error("sync", errno)),
+            // The mode of the file forbids opening it. Sync the whole file system instead, if
+            // `syncfs` makes data durable there.
+            Err(Errno::ACCESS) if found.syncs_whole() => self.sync_file_system(found).map(Ok),
+            Err(Errno::ACCESS) => Err(self.place(found.path).error("sync", Errno::ACCESS)),
+            Err(errno) => self.answer(found.path, errno),
+        }
     }
 
     fn sync_file_system(&self, any: &ItemInFolder<'_>) -> Result<()> {

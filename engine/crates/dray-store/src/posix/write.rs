@@ -2,6 +2,7 @@
 
 use super::attributes::{self, Refused};
 use super::direct::Direct;
+use super::file_systems::kind_of;
 use super::folders::{Folder, Folders};
 use super::read::{read_at, write_all_at};
 use super::{ErrorContext, PosixStore, birth_of, resolve, share, size_of};
@@ -38,13 +39,15 @@ impl PosixStore {
             None => self.begin_new(&place, size_bytes, request, stripes)?,
             Some(id) => self.begin_again(&place, size_bytes, &request.name, id)?,
         };
-        let kind = rustix::fs::fstatfs(&fd).map(|state| state.f_type as u64);
+        let folder = self.folders.at(resolve::split(path.as_bytes()).0).ok();
+        let system = folder.as_ref().and_then(|folder| folder.system.as_ref());
+        let kind = system.map_or_else(|| kind_of(fd.as_fd()), |system| system.kind());
         let direct = self
             .is_direct
             .then(|| Direct::of(fd.as_fd(), OFlags::WRONLY));
         let direct = direct.flatten();
-        let takes_one = kind.is_ok_and(|kind| TAKE_ONE_WRITER.contains(&kind));
-        let may_share = self.shares_blocks && kind.is_ok_and(share::may_share);
+        let takes_one = kind.is_some_and(|kind| TAKE_ONE_WRITER.contains(&kind));
+        let may_share = self.shares_blocks && kind.is_some_and(share::may_share);
         Ok(PosixPartial {
             // Direct I/O does not copy bytes to memory while it holds the lock of the file, so
             // several writers are useful.
@@ -53,8 +56,7 @@ impl PosixStore {
             may_share: AtomicBool::new(may_share),
             preallocates: self.preallocates,
             layout: self.layouts.of_partial(fd.as_fd(), id, size_bytes, || {
-                let above = resolve::split(path.as_bytes()).0;
-                self.folders.at(above).ok().map(|folder| folder.target)
+                folder.as_ref().map(|folder| folder.target)
             }),
             fd,
             id,
