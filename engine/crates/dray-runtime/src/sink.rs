@@ -81,6 +81,10 @@ const CHORE_THREADS: usize = 2;
 /// publish files, so no final name waits for such a read.
 const READ_BACK_THREADS: usize = 2;
 
+/// Number of threads that begin partial files. Each file takes several calls to the store, and on
+/// network storage a call may wait for a slow storage target. The value is estimated, not measured.
+const PREPARE_THREADS: usize = 8;
+
 /// Maximum number of files that one task publishes.
 const PUBLISH_CHUNK: usize = 128;
 
@@ -135,10 +139,11 @@ fn conduct_all(
         let control_out = event_loop::start_control(scope, control, End::Sink, move |error| {
             let _ = broken.send(SinkEvent::Broken(error));
         })?;
-        // One thread inspects entries and prepares files (`names`), because these tasks must keep
-        // their order. For the same reason, one thread executes syncs and writes log records
-        // (`log`).
+        // One thread inspects entries (`names`), because a folder must exist before its entries.
+        // One thread executes syncs and writes log records (`log`), because these tasks must keep
+        // their order too.
         let (names_out, names) = unbounded();
+        let (begins_out, begins) = unbounded();
         let (log_out, log) = unbounded();
         let (chores_out, chores) = unbounded();
         let (reads_out, reads) = unbounded();
@@ -153,6 +158,7 @@ fn conduct_all(
         };
         let mut lanes = [&names, &log]
             .into_iter()
+            .chain([&begins; PREPARE_THREADS])
             .chain([&chores; CHORE_THREADS])
             .chain([&reads; READ_BACK_THREADS]);
         lanes.try_for_each(start).inspect_err(|error| {
@@ -169,6 +175,7 @@ fn conduct_all(
             events: link.events_in,
             control: control_out,
             names: names_out,
+            begins: begins_out,
             log: log_out,
             chores: chores_out,
             reads: reads_out,
@@ -206,6 +213,7 @@ struct SinkExecutor<'scope, 'env> {
     events: Sender<SinkEvent>,
     control: event_loop::Outbox,
     names: Sender<BackgroundTask>,
+    begins: Sender<BackgroundTask>,
     log: Sender<BackgroundTask>,
     chores: Sender<BackgroundTask>,
     reads: Sender<BackgroundTask>,
@@ -434,7 +442,7 @@ impl SinkExecutor<'_, '_> {
                     stripes,
                 };
                 // A resumed file is read first, so the threads for reading prepare it.
-                (if resume { Lane::Reads } else { Lane::Names }, task)
+                (if resume { Lane::Reads } else { Lane::Begins }, task)
             }
             Effect::ReadBack {
                 index,
@@ -498,6 +506,7 @@ impl SinkExecutor<'_, '_> {
     fn later(&self, lane: Lane, chore: BackgroundTask) {
         let jobs = match lane {
             Lane::Names => &self.names,
+            Lane::Begins => &self.begins,
             Lane::Log => &self.log,
             Lane::Chores => &self.chores,
             Lane::Reads => &self.reads,
@@ -549,6 +558,7 @@ struct Writers {
 
 enum Lane {
     Names,
+    Begins,
     Log,
     Chores,
     Reads,

@@ -10,7 +10,7 @@ use super::destination::Destination;
 use super::files::Space;
 use super::find_logs::{LogStep, about_folder};
 use super::lease::{HOLDER_PATIENCE, HOLDER_PAUSE, lock_lease, raise_epoch, record_of};
-use super::lease_watch::Lease;
+use super::lease_watch::{Lease, since_boot};
 use super::log_file::StoredLog;
 use super::log_place::reachable;
 use super::neighbours::{Neighbours, Speaker};
@@ -381,6 +381,7 @@ impl Space {
         let until = Instant::now() + HOLDER_PATIENCE;
         let mut before: Vec<((bool, RelPath), dray_core::Error)> = Vec::new();
         loop {
+            let asked = since_boot();
             let (held, left, own) = {
                 let Some(mut guard) = self.neighbours() else {
                     return Ok(());
@@ -388,7 +389,7 @@ impl Space {
                 let Some(neighbours) = guard.as_mut() else {
                     return Ok(());
                 };
-                neighbours.look_again();
+                neighbours.look_again_since(asked);
                 let (mut held, mut left) = (Vec::new(), Vec::new());
                 for one in neighbours.speaking_of(path, &|folder| self.is_fresh(folder))? {
                     let id = one.id();

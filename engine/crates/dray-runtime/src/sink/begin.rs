@@ -18,18 +18,21 @@ impl Space {
         object_bytes: u64,
         stripes: Option<&[u8]>,
     ) -> Result<Arc<OpenFile>> {
-        let mut guard = self.destination()?;
-        let destination = &mut *guard;
-        let logged_path = destination.prefix.join_path(path)?;
-        let logged = destination.log.file(&logged_path).cloned();
-        if let Some(logged) = logged {
-            // Commit before the partial file is made again. Otherwise the old records would apply
-            // to the new file.
-            destination.log.end_file(logged.number, Ending::Dropped)?;
-            self.commit(destination)?;
-            let is_same_boot = destination.is_same_boot();
-            self.drop_partial(path, &logged, is_same_boot)?;
-        }
+        let logged_path = {
+            let mut guard = self.destination()?;
+            let destination = &mut *guard;
+            let logged_path = destination.prefix.join_path(path)?;
+            let logged = destination.log.file(&logged_path).cloned();
+            if let Some(logged) = logged {
+                // Commit before the partial file is made again. Otherwise the old records would
+                // apply to the new file.
+                destination.log.end_file(logged.number, Ending::Dropped)?;
+                self.commit(destination)?;
+                let is_same_boot = destination.is_same_boot();
+                self.drop_partial(path, &logged, is_same_boot)?;
+            }
+            logged_path
+        };
         let size = key.size;
         let begin = |name: &Name| {
             let request = PartialRequest {
@@ -42,6 +45,8 @@ impl Space {
             };
             unless(ErrorKind::AlreadyExists, begun)
         };
+        // Do not hold the destination's lock while the store creates the file. Otherwise a slow
+        // storage target would delay the log records of all files.
         let (name, partial) = self.names.claim(path, begin)?;
         self.touch(folder_of(path));
         let id = partial.id();
@@ -59,7 +64,8 @@ impl Space {
         };
         // Append the record immediately: another transfer that is about to begin the same file
         // reads our log.
-        let begun = destination.log.begin_file(begin).and_then(|number| {
+        let begun = self.destination().and_then(|mut destination| {
+            let number = destination.log.begin_file(begin)?;
             destination.log.write_pending()?;
             Ok(number)
         });

@@ -118,24 +118,31 @@ impl Neighbours {
     /// Discards the results of earlier queries. In a remote store, keeps results that are younger
     /// than [`REMOTE_FRESH`].
     pub(super) fn look_again(&mut self) {
-        self.look_after(Duration::ZERO);
+        self.look_after(Duration::ZERO, None);
+    }
+
+    /// Does the same as [`Self::look_again`], but keeps lists of logs whose queries began after
+    /// `asked`. So threads that wait for a slow query share its result.
+    pub(super) fn look_again_since(&mut self, asked: Duration) {
+        self.look_after(Duration::ZERO, Some(asked));
     }
 
     /// Does the same as [`Self::look_again`], but keeps recent lists of logs. The caller is about
     /// to begin a file. Recent lists are sufficient, because the logs are read again after the file
     /// was begun.
     pub(super) fn look_soon(&mut self) {
-        self.look_after(LOCAL_FRESH);
+        self.look_after(LOCAL_FRESH, None);
     }
 
-    fn look_after(&mut self, fresh: Duration) {
+    fn look_after(&mut self, fresh: Duration, asked: Option<Duration>) {
         let is_remote = !self.store.capabilities().late_calls.is_zero();
         let fresh = if is_remote { REMOTE_FRESH } else { fresh };
         let now = since_boot();
-        self.listed
-            .retain(|_, (since, _)| now.saturating_sub(*since) < fresh);
-        self.alone
-            .retain(|_, since| now.saturating_sub(*since) < fresh);
+        let is_usable = |since: Duration| {
+            now.saturating_sub(since) < fresh || asked.is_some_and(|asked| since >= asked)
+        };
+        self.listed.retain(|_, (since, _)| is_usable(*since));
+        self.alone.retain(|_, since| is_usable(*since));
         self.looked.clear();
     }
 
@@ -166,10 +173,13 @@ impl Neighbours {
                 tops.push((At::Above, top, path, seen));
             }
         }
-        let since = since_boot();
+        // A result is as old as the oldest list that it relies on.
+        let mut since = since_boot();
         let (mut found, mut logs) = (Vec::new(), 0);
         for (at, top, seen, prefix) in tops {
-            logs += self.speaking_in(at, &top, &seen, &prefix, &mut found)?;
+            let (listed, count) = self.speaking_in(at, &top, &seen, &prefix, &mut found)?;
+            since = since.min(listed);
+            logs += count;
         }
         if logs == 0 {
             self.alone.insert(folder, since);
@@ -177,8 +187,8 @@ impl Neighbours {
         Ok(found)
     }
 
-    /// Adds the logs of one folder in which `path` is open. Returns the number of other transfers'
-    /// logs in that folder.
+    /// Adds the logs of one folder in which `path` is open. Returns the time at which the folder was
+    /// listed, and the number of other transfers' logs in that folder.
     fn speaking_in(
         &mut self,
         at: At,
@@ -186,10 +196,11 @@ impl Neighbours {
         path: &RelPath,
         prefix: &RelPath,
         found: &mut Vec<Speaker>,
-    ) -> Result<usize> {
+    ) -> Result<(Duration, usize)> {
         let folder = log_folder(top)?;
         let mut logs = 0;
-        for log in self.logs_in(at, &folder)? {
+        let (since, names) = self.logs_in(at, &folder)?;
+        for log in names {
             let key = (at, folder.join(&log)?);
             if at == At::Destination && self.own.as_ref() == Some(&key.1) {
                 continue;
@@ -214,15 +225,16 @@ impl Neighbours {
                 key,
             });
         }
-        Ok(logs)
+        Ok((since, logs))
     }
 
-    /// Returns the names of the logs in one folder.
-    fn logs_in(&mut self, at: At, folder: &RelPath) -> Result<Vec<Name>> {
+    /// Returns the names of the logs in one folder, and the time just before the folder was listed.
+    fn logs_in(&mut self, at: At, folder: &RelPath) -> Result<(Duration, Vec<Name>)> {
         let key = (at, folder.clone());
-        if let Some((_, names)) = self.listed.get(&key) {
-            return Ok(names.clone());
+        if let Some(listed) = self.listed.get(&key) {
+            return Ok(listed.clone());
         }
+        let since = since_boot();
         let names = reachable(self.store(at).list_control(folder))?.unwrap_or_default();
         let mut names: Vec<Name> = names
             .into_iter()
@@ -230,8 +242,8 @@ impl Neighbours {
             .collect();
         names.sort_unstable();
         names.truncate(LOGS_MAX);
-        self.listed.insert(key, (since_boot(), names.clone()));
-        Ok(names)
+        self.listed.insert(key, (since, names.clone()));
+        Ok((since, names))
     }
 
     /// Reads the records that were appended to a log since the last read.
@@ -303,7 +315,7 @@ impl Neighbours {
         let mut most = 0;
         for (at, top, prefix) in tops {
             let folder = log_folder(&top)?;
-            for log in self.logs_in(at, &folder)? {
+            for log in self.logs_in(at, &folder)?.1 {
                 let key = (at, folder.join(&log)?);
                 self.read(&key)?;
                 let follower = self.known.get(&key).and_then(|one| one.follower.as_ref());
@@ -326,7 +338,7 @@ impl Neighbours {
     /// Errors of the store.
     pub(super) fn has_any(&mut self) -> Result<bool> {
         let folder = log_folder(&RelPath::root())?;
-        let logs = self.logs_in(At::Destination, &folder)?;
+        let (_, logs) = self.logs_in(At::Destination, &folder)?;
         let own = self.own.as_ref().and_then(RelPath::name);
         Ok(logs.iter().any(|log| own.as_ref() != Some(log)))
     }
@@ -343,7 +355,7 @@ impl Neighbours {
     ) -> Result<Option<dray_core::TransferId>> {
         let folder = log_folder(&RelPath::root())?;
         let wanted: HashSet<&RelPath> = claims.iter().collect();
-        for log in self.logs_in(At::Destination, &folder)? {
+        for log in self.logs_in(At::Destination, &folder)?.1 {
             let key = (At::Destination, folder.join(&log)?);
             if self.own.as_ref() == Some(&key.1) {
                 continue;
