@@ -403,3 +403,36 @@ pub(super) fn holder(at: &LogPlace, words: &str) -> Result<Option<Error>> {
         Err(error) => Err(error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dray_core::options::Options;
+    use dray_core::{End, TransferId};
+    use dray_store::{PosixOptions, PosixStore};
+
+    #[test]
+    fn a_list_serves_only_threads_that_asked_before_it_began() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = PosixStore::open(folder.path(), End::Sink, PosixOptions::default());
+        let request = DestinationRequest {
+            store: Arc::new(store.expect("opens")),
+            above: None,
+            claims: Vec::new(),
+            transfer: TransferId::new("test").expect("an id"),
+            owner: Vec::new(),
+            durability: Options::default().durability,
+            words: "the destination".to_owned(),
+        };
+        let mut neighbours = Neighbours::new(&request, None);
+        let early = since_boot();
+        neighbours.look_again_since(early);
+        assert!(!neighbours.has_any().expect("listed"));
+        std::fs::create_dir(folder.path().join(".dray-log")).expect("made");
+        std::fs::write(folder.path().join(".dray-log/0123456789abcdef.log"), "").expect("made");
+        neighbours.look_again_since(early);
+        assert!(!neighbours.has_any().expect("not listed again"));
+        neighbours.look_again_since(since_boot());
+        assert!(neighbours.has_any().expect("listed again"));
+    }
+}

@@ -104,7 +104,9 @@ impl PosixStore {
         {
             return self.sync_file_system(any);
         }
-        for (place, answer) in self.sync_each_of(group) {
+        let waits = group.iter().any(|(_, found)| !found.syncs_whole());
+        let threads = if waits { SYNC_THREADS } else { 1 };
+        for (place, answer) in self.sync_each_of(group, threads) {
             answers[place] = answer?;
         }
         Ok(())
@@ -112,9 +114,11 @@ impl PosixStore {
 
     /// Syncs the items of a group one by one, and returns the result of each item. If an item fails
     /// with an outer error, some items have no result.
-    fn sync_each_of(&self, group: &[(usize, ItemInFolder<'_>)]) -> Vec<(usize, Synced)> {
-        let waits = group.iter().any(|(_, found)| !found.syncs_whole());
-        let threads = if waits { SYNC_THREADS } else { 1 };
+    fn sync_each_of(
+        &self,
+        group: &[(usize, ItemInFolder<'_>)],
+        threads: usize,
+    ) -> Vec<(usize, Synced)> {
         let next = AtomicUsize::new(0);
         let work = || {
             let mut synced = Vec::new();
@@ -210,6 +214,44 @@ impl ItemInFolder<'_> {
                 rustix::fs::openat(folder, name, flags, Mode::empty()).map(ToSync::File)
             }
             opened => opened.map(ToSync::File),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PosixOptions;
+    use dray_core::{End, ErrorKind};
+
+    /// A local file system needs no threads, so this test calls the inner function.
+    #[test]
+    fn threads_keep_the_result_of_each_item() {
+        let top = tempfile::tempdir().expect("made");
+        let store = PosixStore::open(top.path(), End::Sink, PosixOptions::default());
+        let store = store.expect("opened");
+        let paths: Vec<RelPath> = (0..30)
+            .map(|number| RelPath::parse(format!("f{number}").as_bytes()).expect("a path"))
+            .collect();
+        for path in paths.iter().filter(|path| path.as_bytes() != b"f17") {
+            let name = std::str::from_utf8(path.as_bytes()).expect("text");
+            std::fs::write(top.path().join(name), name).expect("written");
+        }
+        let items: Vec<SyncItem<'_>> = paths.iter().map(SyncItem::File).collect();
+        let found = items.iter().map(|item| store.find(item).expect("found"));
+        let group: Vec<_> = found.enumerate().collect();
+        for threads in [1, SYNC_THREADS] {
+            let mut synced = store.sync_each_of(&group, threads);
+            synced.sort_by_key(|(place, _)| *place);
+            assert_eq!(synced.len(), group.len());
+            for (at, (place, answer)) in synced.into_iter().enumerate() {
+                let kind = answer
+                    .expect("no outer error")
+                    .err()
+                    .map(|error| error.kind);
+                let wanted = (at == 17).then_some(ErrorKind::NotFound);
+                assert_eq!((place, kind), (at, wanted), "{threads} threads");
+            }
         }
     }
 }
