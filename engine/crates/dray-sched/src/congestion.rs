@@ -261,6 +261,12 @@ impl Congestion {
         bound.unwrap_or(self.most).min(self.most).max(1)
     }
 
+    /// Returns true if at least one target is congested.
+    #[must_use]
+    pub fn has_congested(&self) -> bool {
+        self.targets.values().any(|target| target.bound.is_some())
+    }
+
     /// Returns the speed of a target compared with the other targets.
     #[must_use]
     pub fn pace(&self, target: TargetId, now: Time) -> Pace {

@@ -102,6 +102,8 @@ pub struct Sink {
     /// files that were not listed.
     is_listed: bool,
     gathering: Group,
+    /// Data of congested targets, which is synced apart from the other data.
+    late: Group,
     syncing: Option<Group>,
     /// Time at which the last group was passed to the runtime for its sync.
     synced_at: Option<Time>,
@@ -147,6 +149,7 @@ impl Sink {
             unset: 0,
             is_listed: true,
             gathering: Group::default(),
+            late: Group::default(),
             syncing: None,
             synced_at: None,
             wanting: 0,
@@ -202,10 +205,10 @@ impl Sink {
     /// Returns the time at which an [`Input::Tick`] is due.
     #[must_use]
     pub fn next_wake(&self) -> Option<Time> {
-        if self.syncing.is_some() || self.gathering.is_empty() {
+        if self.syncing.is_some() {
             return None;
         }
-        Some(self.gathering.since + self.config.sync_interval)
+        self.sync_due_at()
     }
 
     /// Handles an input.
@@ -549,7 +552,7 @@ impl Sink {
     fn conclude_if_done(&mut self) {
         let listed = self.is_listed_to_the_end();
         let has_open = !self.live.is_empty() && !self.planted.is(Mutant::SinkGivesEarlyVerdict);
-        if listed && !has_open && self.gathering.is_empty() && self.syncing.is_none() {
+        if listed && !has_open && self.has_gathered_nothing() && self.syncing.is_none() {
             self.phase = Phase::Storing(self.totals);
             self.out.push_back(Effect::StoreVerdict(self.totals));
         }
@@ -560,7 +563,7 @@ impl Sink {
             && self.deciding == 0
             && self.finishing == 0
             && self.syncing.is_none()
-            && self.gathering.is_empty();
+            && self.has_gathered_nothing();
         let Phase::Stopping {
             outcome,
             purge,

@@ -4,7 +4,6 @@
 use super::tree::Node;
 use super::{BlockKey, Effect, LogRecord, Sink, WritePart};
 use crate::mutants::Mutant;
-use dray_core::options::Durability;
 use dray_core::{
     BlockId, BufferId, ByteRange, End, Error, ErrorKind, FileIndex, PeerId, Status, StreamId, Sums,
     TargetId, Time,
@@ -46,6 +45,8 @@ struct WrittenParts {
     last_file: FileIndex,
     /// End offset of the block's last part in its file.
     last_end: u64,
+    /// True if the parts belong to the late group.
+    is_late: bool,
 }
 
 impl Sink {
@@ -407,7 +408,9 @@ impl Sink {
         let mut small_files = 0;
         let mut last = None;
         let mut failed = None;
-        let first = self.gathering.record_count();
+        let target = self.blocks.get(&key).map(|block| block.target);
+        let is_late = target.is_some_and(|target| self.is_late(target));
+        let first = self.group(is_late).record_count();
         for (segment, result) in segments.iter().zip(results) {
             match result {
                 Err(error) => {
@@ -421,17 +424,19 @@ impl Sink {
                         SegmentKind::Hole => Sums::of_zeros(segment.range.length),
                     };
                     self.progress.bytes_written += segment.range.length;
-                    small_files += u32::from(self.part_written(key, segment, sums, now));
+                    let completes = self.part_written((key, is_late), segment, sums, now);
+                    small_files += u32::from(completes);
                     last = Some((segment.file, segment.range.end()));
                 }
             }
         }
-        self.gathering.merge_neighbours(first);
+        self.group(is_late).merge_neighbours(first);
         match last {
             Some((last_file, last_end)) => Ok(WrittenParts {
                 small_files,
                 last_file,
                 last_end,
+                is_late,
             }),
             None => Err(failed.unwrap_or_else(closed)),
         }
@@ -443,27 +448,22 @@ impl Sink {
         self.state(key, BlockState::Written);
         match self.blocks.get_mut(&key) {
             Some(block) if parts.small_files > 0 => block.small_left = parts.small_files,
-            _ => self.gathering.blocks.push(key),
+            _ => self.group(parts.is_late).blocks.push(key),
         }
-        self.gathering.touch(now);
+        self.group(parts.is_late).touch(now);
         if self.config.ordered_window.is_some() {
             self.write_next_in_turn(parts.last_file, parts.last_end, now);
         }
     }
 
-    /// Returns true if a failed write may mean that data of an earlier write was lost, and the log
-    /// contains a record of this data or may soon contain one. The kernel reports a loss only once.
-    /// So it may have reported the loss to the failed write, and success to a concurrent sync.
-    fn may_have_logged_since(&self, began: Option<Time>) -> bool {
-        self.config.options.durability == Durability::None
-            || self.syncing.is_some()
-            || self
-                .synced_at
-                .is_some_and(|at| began.is_none_or(|began| at >= began))
-    }
-
     /// Records a written part. Returns true if the part completed a small file.
-    fn part_written(&mut self, key: BlockKey, segment: &Segment, sums: Sums, now: Time) -> bool {
+    fn part_written(
+        &mut self,
+        (key, is_late): (BlockKey, bool),
+        segment: &Segment,
+        sums: Sums,
+        now: Time,
+    ) -> bool {
         let index = segment.file;
         let is_known = self.planted.is(Mutant::SinkKnowsUnloggedRange);
         let Some(file) = self.file(index) else {
@@ -491,10 +491,10 @@ impl Sink {
             self.unsafe_bytes += data_bytes;
             let (file, range) = (index, segment.range);
             let record = LogRecord { file, range, sums };
-            self.gathering.add_record(record, data_bytes, now);
+            self.group(is_late).add_record(record, data_bytes, now);
         } else if all {
             self.unsafe_bytes += size;
-            self.gathering.add_small(index, now);
+            self.group(is_late).add_small(index, now);
         }
         small && all
     }

@@ -1,12 +1,17 @@
 //! Sync groups. A group contains written data. The sink makes the data durable with one sync, then
 //! logs all records of the group, and then acknowledges the blocks of the group. While one group is
 //! being synced, the next group collects data.
+//!
+//! Objects of a congested target collect in a group of their own, the *late* group, which is synced
+//! less often. Otherwise each sync would wait for the slow target, and the objects of all targets
+//! would become durable only at the speed of this target (LADS, section 4, has the same aim for the
+//! order of objects).
 
 use super::tree::{Node, Stage};
 use super::{Effect, LogRecord, Sink, SyncItem};
 use dray_core::maps::HashMap;
 use dray_core::options::Durability;
-use dray_core::{ByteRange, Error, FileIndex, RelPath, Time};
+use dray_core::{ByteRange, Error, FileIndex, RelPath, TargetId, Time};
 use dray_wire::message::BlockState;
 use std::collections::BTreeSet;
 
@@ -16,6 +21,15 @@ const GROUP_ENTRIES: usize = 4096;
 /// Lower bound for the number of entries at which a group is synced ([`Group::is_due`]). The value
 /// is estimated, not measured.
 const GROUP_ENTRIES_LEAST: usize = 128;
+
+/// The late group is synced after this many sync intervals, if no other data waits for a sync
+/// earlier. The value is estimated, not measured.
+const LATE_INTERVALS: u32 = 8;
+
+/// The late group is synced when it has this part of the bytes of a full group. The rest is for the
+/// objects of the other targets, which arrive while the late group is synced. The value is
+/// estimated, not measured.
+const LATE_PART: u64 = 4;
 
 #[derive(Debug, Default)]
 pub(super) struct Group {
@@ -95,6 +109,19 @@ impl Group {
         files.chain(others).collect()
     }
 
+    /// Adds the content of another group.
+    fn join(&mut self, other: Self) {
+        if other.started {
+            self.touch(other.since);
+            self.since = self.since.min(other.since);
+        }
+        self.bytes += other.bytes;
+        self.records.extend(other.records);
+        self.small.extend(other.small);
+        self.closing.extend(other.closing);
+        self.blocks.extend(other.blocks);
+    }
+
     /// Removes a failed file from the group. Otherwise the file would be published or closed again.
     pub(super) fn forget(&mut self, file: FileIndex) {
         self.small.retain(|other| *other != file);
@@ -113,36 +140,103 @@ impl Group {
 }
 
 impl Sink {
+    /// Returns true if a failed write may mean that data of an earlier write was lost, and the log
+    /// contains a record of this data or may soon contain one. The kernel reports a loss only once.
+    /// So it may have reported the loss to the failed write, and success to a concurrent sync.
+    pub(super) fn may_have_logged_since(&self, began: Option<Time>) -> bool {
+        self.config.options.durability == Durability::None
+            || self.syncing.is_some()
+            || self
+                .synced_at
+                .is_some_and(|at| began.is_none_or(|began| at >= began))
+    }
+
     /// Closes an entry after its folder entry is durable.
     pub(super) fn close_when_durable(&mut self, index: FileIndex, now: Time) {
         if self.config.options.durability == Durability::None {
             self.close(index);
         } else {
-            self.gathering.touch(now);
-            self.gathering.closing.push(index);
+            // The sync of a folder may wait for every target, so it belongs to the late group.
+            let is_late = self.has_late_group() && self.congestion.has_congested();
+            let group = self.group(is_late);
+            group.touch(now);
+            group.closing.push(index);
         }
     }
 
-    pub(super) fn sync_if_due(&mut self, now: Time) {
-        if self.syncing.is_some() || self.gathering.is_empty() {
-            return;
+    /// Returns true if objects of congested targets have a group of their own.
+    fn has_late_group(&self) -> bool {
+        self.config.options.durability == Durability::File && self.config.ordered_window.is_none()
+    }
+
+    /// Returns true if objects of `target` belong to the late group.
+    pub(super) fn is_late(&self, target: TargetId) -> bool {
+        self.has_late_group() && self.congestion.bound(target) < super::CONGESTED_OR_NOT
+    }
+
+    pub(super) const fn group(&mut self, is_late: bool) -> &mut Group {
+        if is_late {
+            &mut self.late
+        } else {
+            &mut self.gathering
+        }
+    }
+
+    /// Returns true if no data waits for a sync.
+    pub(super) fn has_gathered_nothing(&self) -> bool {
+        self.gathering.is_empty() && self.late.is_empty()
+    }
+
+    /// Returns the time at which the oldest group is due.
+    pub(super) fn sync_due_at(&self) -> Option<Time> {
+        let interval = self.config.sync_interval;
+        let late = match self.gathering.is_empty() {
+            true => interval,
+            false => interval * LATE_INTERVALS,
+        };
+        let due = |group: &Group, after| (!group.is_empty()).then(|| group.since + after);
+        let times = [due(&self.gathering, interval), due(&self.late, late)];
+        times.into_iter().flatten().min()
+    }
+
+    /// Takes the group to sync now. Returns `None` if no group is due.
+    fn take_due(&mut self, now: Time) -> Option<Group> {
+        if self.config.options.durability != Durability::File {
+            return Some(std::mem::take(&mut self.gathering));
+        }
+        let nothing_more = self.is_listed_to_the_end() && self.wanting == 0 && self.finishing == 0;
+        let is_stopping = matches!(self.phase, super::Phase::Stopping { .. });
+        if nothing_more || is_stopping {
+            let mut group = std::mem::take(&mut self.gathering);
+            group.join(std::mem::take(&mut self.late));
+            return Some(group);
+        }
+        let is_full = self.unsafe_bytes >= self.config.sync_group_bytes / 2;
+        let live_max = self.config.live_entries_max;
+        let interval = self.config.sync_interval;
+        // The late group comes first when both are due: otherwise it would never be synced while
+        // the other targets are busy.
+        let late = &self.late;
+        let is_alone = self.gathering.is_empty();
+        let is_late_due = late.bytes >= self.config.sync_group_bytes / LATE_PART
+            || late.is_due(live_max)
+            || now >= late.since + interval * LATE_INTERVALS
+            || (is_alone && (is_full || now >= late.since + interval));
+        if !late.is_empty() && is_late_due {
+            return Some(std::mem::take(&mut self.late));
         }
         let group = &self.gathering;
-        let nothing_more = self.is_listed_to_the_end() && self.wanting == 0 && self.finishing == 0;
-        let due = match self.config.options.durability {
-            Durability::None | Durability::Object => true,
-            Durability::File => {
-                self.unsafe_bytes >= self.config.sync_group_bytes / 2
-                    || group.is_due(self.config.live_entries_max)
-                    || now >= group.since + self.config.sync_interval
-                    || nothing_more
-                    || matches!(self.phase, super::Phase::Stopping { .. })
-            }
-        };
-        if !due {
+        let is_due = is_full || group.is_due(live_max) || now >= group.since + interval;
+        (!group.is_empty() && is_due).then(|| std::mem::take(&mut self.gathering))
+    }
+
+    pub(super) fn sync_if_due(&mut self, now: Time) {
+        if self.syncing.is_some() || self.has_gathered_nothing() {
             return;
         }
-        let group = std::mem::take(&mut self.gathering);
+        let Some(group) = self.take_due(now) else {
+            return;
+        };
         if self.config.options.durability == Durability::None {
             self.log(group);
         } else {

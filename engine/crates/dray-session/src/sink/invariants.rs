@@ -23,11 +23,12 @@ impl Sink {
         let ranges = live.map(|segment| (segment.file, segment.range));
         ensure(!overlap(ranges), ATTEMPT)?;
         self.check_group(&self.gathering)?;
+        self.check_group(&self.late)?;
         self.syncing
             .iter()
             .try_for_each(|group| self.check_group(group))?;
         let is_settled =
-            self.live.is_empty() && self.gathering.is_empty() && self.syncing.is_none();
+            self.live.is_empty() && self.has_gathered_nothing() && self.syncing.is_none();
         let has_verdict = matches!(
             self.phase,
             Phase::Storing(_) | Phase::Announced(_) | Phase::Removing(_)
@@ -56,7 +57,7 @@ impl Sink {
     /// [`CHECKED_BLOCKS_MAX`] blocks and records, or if a defect is planted, because the simulator
     /// must detect that defect by itself.
     pub(super) fn check_if_small(&self) -> Result<(), Breach> {
-        let records = self.gathering.record_count();
+        let records = self.gathering.record_count() + self.late.record_count();
         let records = records + self.syncing.as_ref().map_or(0, Group::record_count);
         match self.planted.is_any() || self.blocks.len() + records > CHECKED_BLOCKS_MAX {
             true => Ok(()),

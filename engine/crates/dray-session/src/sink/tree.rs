@@ -401,6 +401,7 @@ impl Sink {
             self.release_held(file, &error);
         }
         self.gathering.forget(index);
+        self.late.forget(index);
         let closed = FileClosed {
             index: live.index,
             result: Err(error),

@@ -1,0 +1,217 @@
+//! Tests of the late group: a slow target does not delay the sync of other targets' objects.
+
+use dray_core::options::Options;
+use dray_core::{
+    BlockId, BufferId, ByteRange, Entry, EntryKind, FileIndex, Layout, Metadata, Name, PeerId,
+    Sums, TargetId, Time,
+};
+use dray_sched::tuner::threads::ThreadCount;
+use dray_session::sink::{BlockKey, Config, Effect, Facts, Input, Inspected, Sink, SyncItem};
+use dray_wire::message::{BlockHead, BlockState, Message, Segment, SegmentKind};
+use std::time::Duration;
+
+const PEER: PeerId = PeerId(0);
+const OBJECT: u64 = 4;
+const OBJECTS: u64 = 1000;
+const INTERVAL: Duration = Duration::from_millis(500);
+/// Index of the file on the slow target. Files 0 and 1 are on two other targets.
+const SLOW: FileIndex = FileIndex(2);
+
+/// A sink with three open files on three targets, and a simulated clock.
+struct Scene {
+    sink: Sink,
+    now: Time,
+    effects: Vec<Effect>,
+    next: u64,
+    written: [u64; 3],
+}
+
+impl Scene {
+    fn new() -> Self {
+        let sink = Sink::new(Config {
+            options: Options {
+                object_bytes: OBJECT,
+                ..Options::default()
+            },
+            demanded: None,
+            identity: Vec::new(),
+            buffers: 64,
+            buffer_bytes: OBJECT,
+            writers: ThreadCount::Fixed(4),
+            live_entries_max: 1000,
+            claims: Vec::new(),
+            precision_nanoseconds: 1,
+            ordered_window: None,
+            holes: true,
+            sync_group_bytes: 1000 * OBJECT,
+            sync_interval: INTERVAL,
+            attempt: 1,
+            is_driver: false,
+        });
+        let mut scene = Self {
+            sink,
+            now: Time::ZERO,
+            effects: Vec::new(),
+            next: 0,
+            written: [0; 3],
+        };
+        scene.step(Input::PeerUp(PEER));
+        for index in [0, 1, 2].map(FileIndex) {
+            let letter = b'a' + u8::try_from(index.0).expect("few files");
+            let entry = Entry {
+                index,
+                parent: None,
+                name: Name::new(&[letter]).expect("a good name"),
+                kind: EntryKind::File {
+                    size: OBJECTS * OBJECT,
+                    sparse: false,
+                },
+                metadata: Metadata::default(),
+            };
+            scene.step(Input::Message(PEER, Message::NewFiles(vec![entry])));
+            let facts = Facts {
+                existing: None,
+                resume: None,
+                layout: Layout::Single(target_of(index)),
+            };
+            scene.step(Input::Inspected(vec![(index, Inspected::File(facts))]));
+            scene.step(Input::Prepared(index, Ok(())));
+        }
+        scene
+    }
+
+    fn step(&mut self, input: Input) {
+        self.sink.handle(input, self.now);
+        self.sink.check_invariants().expect("no broken invariant");
+        self.effects.extend(std::iter::from_fn(|| self.sink.poll()));
+    }
+
+    fn wait(&mut self, duration: Duration) {
+        self.now = self.now + duration;
+        self.step(Input::Tick);
+    }
+
+    /// Writes the next object of a file, which takes `duration`.
+    fn write(&mut self, file: FileIndex, duration: Duration) -> BlockId {
+        let id = BlockId(self.next);
+        self.next += 1;
+        let at = &mut self.written[usize::try_from(file.0).expect("few files")];
+        let range = ByteRange {
+            offset: *at * OBJECT,
+            length: OBJECT,
+        };
+        *at += 1;
+        let kind = SegmentKind::Data(Sums::of(b"abcd"));
+        let head = BlockHead {
+            id,
+            target: target_of(file),
+            segments: vec![Segment { file, range, kind }],
+        };
+        self.step(Input::BlockArrived {
+            peer: PEER,
+            head,
+            buffer: Some(BufferId(u32::try_from(id.0 % 64).expect("few buffers"))),
+            verified: Ok(()),
+        });
+        self.now = self.now + duration;
+        let key = BlockKey {
+            peer: PEER,
+            block: id,
+        };
+        self.step(Input::Written(key, vec![Ok(())]));
+        id
+    }
+
+    /// Returns the files of the syncs that were requested since the last call, one list for each.
+    fn syncs(&mut self) -> Vec<Vec<FileIndex>> {
+        let effects = std::mem::take(&mut self.effects);
+        let items = effects.into_iter().filter_map(|effect| match effect {
+            Effect::Sync(items) => Some(items),
+            _ => None,
+        });
+        let files = items.map(|items| {
+            let partials = items.into_iter().map(|item| match item {
+                SyncItem::Partial(index) => index,
+                other => panic!("no file is complete: {other:?}"),
+            });
+            partials.collect()
+        });
+        files.collect()
+    }
+
+    /// Ends the sync that is under way. Returns the blocks that became durable.
+    fn end_sync(&mut self) -> Vec<BlockId> {
+        self.effects.clear();
+        self.step(Input::Synced(Ok(Vec::new())));
+        self.step(Input::Logged(Ok(())));
+        let messages = self.effects.iter().filter_map(|effect| match effect {
+            Effect::Message(_, Message::BlockSync(states)) => Some(states.clone()),
+            _ => None,
+        });
+        let durable = messages
+            .flatten()
+            .filter(|(_, state)| *state == BlockState::Durable);
+        durable.map(|(id, _)| id).collect()
+    }
+
+    /// Writes objects until the sink knows which target is slow, and makes them durable.
+    fn learn(&mut self) {
+        for _ in 0..20 {
+            for (file, milliseconds) in [(FileIndex(0), 4), (FileIndex(1), 4), (SLOW, 80)] {
+                self.write(file, Duration::from_millis(milliseconds));
+                if !self.syncs().is_empty() {
+                    self.end_sync();
+                }
+            }
+        }
+        // Sync both groups, one after the other.
+        for _ in 0..2 {
+            self.wait(INTERVAL * 8);
+            if !self.syncs().is_empty() {
+                self.end_sync();
+            }
+        }
+    }
+}
+
+fn target_of(file: FileIndex) -> TargetId {
+    TargetId(u32::try_from(file.0).expect("few files") + 1)
+}
+
+#[test]
+fn objects_of_a_slow_target_do_not_delay_the_sync_of_others() {
+    let mut scene = Scene::new();
+    scene.learn();
+    let slow = scene.write(SLOW, Duration::from_millis(80));
+    let fast = scene.write(FileIndex(0), Duration::from_millis(4));
+    scene.wait(INTERVAL);
+    assert_eq!(scene.syncs(), [vec![FileIndex(0)]], "without the slow file");
+    assert_eq!(scene.end_sync(), [fast]);
+    // No data of another target waits now, so the slow object waits no longer.
+    scene.wait(Duration::from_millis(1));
+    assert_eq!(scene.syncs(), [vec![SLOW]]);
+    assert_eq!(scene.end_sync(), [slow]);
+}
+
+#[test]
+fn busy_targets_do_not_delay_a_slow_target_for_ever() {
+    let mut scene = Scene::new();
+    scene.learn();
+    let slow = scene.write(SLOW, Duration::from_millis(80));
+    let wrote = scene.now;
+    loop {
+        scene.write(FileIndex(1), Duration::from_millis(100));
+        let syncs = scene.syncs();
+        assert!(syncs.len() <= 1, "one sync at a time");
+        let is_slow = syncs.iter().any(|files| files.contains(&SLOW));
+        let durable = match syncs.is_empty() {
+            true => Vec::new(),
+            false => scene.end_sync(),
+        };
+        assert_eq!(durable.contains(&slow), is_slow);
+        if is_slow {
+            break;
+        }
+        assert!(scene.now.since(wrote) <= INTERVAL * 9, "{:?}", scene.now);
+    }
+}
