@@ -198,3 +198,49 @@ def test_a_plan_shows_the_osd_of_each_object(ceph: Cluster, pool: str, tmp_path:
         f"osd{number}" for number in range(3)
     }
     assert lines[-1]["bytes_to_send"] == 16 * MIB
+
+
+def _write_files(ceph: Cluster, pool: str, folder: Path) -> list[str]:
+    """Write files into a pool; return their names in order."""
+    names = [f"{number:04}" for number in range(500)]
+    for name in names:
+        (folder / name).write_bytes(b"x")
+    _copy(ceph, "-r", f"{folder}/", f"rados://{pool}//listed/")
+    return names
+
+
+def _listed(ceph: Cluster, pool: str) -> list[str]:
+    """Return the names of files in the listing of a folder, as ``dray plan`` prints them."""
+    url = f"rados://{pool}//listed/"
+    ended = _run(ceph, _program(), "plan", "-r", "--json", "--layout", url, "/nonexistent/")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    lines = [json.loads(line) for line in ended.stdout.splitlines()]
+    return [line["path"].rsplit("/", 1)[-1] for line in lines if line["event"] == "range"]
+
+
+@pytest.mark.parametrize("groups", [1, 12, 64])
+def test_a_listing_contains_each_file(ceph: Cluster, tmp_path: Path, groups: int) -> None:
+    """A pool may have one group, groups of unequal sizes, or more groups than threads."""
+    pool = f"listed-{groups}"
+    ceph.make_pool(pool, groups)
+    ceph.await_groups(pool)
+    names = _write_files(ceph, pool, tmp_path)
+    assert _listed(ceph, pool) == names
+    ceph.remove_pool(pool)
+
+
+def test_a_listing_is_complete_while_groups_split(ceph: Cluster, tmp_path: Path) -> None:
+    """Each listing contains each file, while a pool of one group gets 32 groups."""
+    pool = "listed-split"
+    ceph.make_pool(pool, 1)
+    ceph.await_groups(pool)
+    names = _write_files(ceph, pool, tmp_path)
+    ceph.mon("osd pool set", pool=pool, var="pg_num", val="32")
+    counts: set[int] = set()
+    until = time.monotonic() + 120
+    while max(counts, default=0) < 32:
+        assert time.monotonic() < until, f"the groups are not split: {counts}"
+        assert _listed(ceph, pool) == names
+        pools = ceph.mon("osd dump")["pools"]
+        counts |= {one["pg_num"] for one in pools if one["pool_name"] == pool}
+    ceph.remove_pool(pool)

@@ -32,6 +32,8 @@ mod places;
 mod pool;
 mod publish;
 mod read;
+#[expect(unsafe_code, reason = "librados is reached by its C interface")]
+mod slices;
 mod slots;
 mod small;
 mod store;

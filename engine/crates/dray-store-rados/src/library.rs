@@ -7,6 +7,7 @@ use dray_core::{End, Error, ErrorKind, Result};
 use libloading::Library as Loaded;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::io::Write;
+use std::ptr::null_mut;
 use std::sync::OnceLock;
 
 /// Environment variable with the path of librados, if it is not in a library folder of the system.
@@ -14,7 +15,7 @@ pub const LIBRARY_VARIABLE: &str = "DRAY_LIBRADOS";
 
 const LIBRARY: &str = "librados.so.2";
 
-/// A handle of librados: a cluster, a pool, an operation, a completion or an iterator.
+/// A handle of librados: a cluster, a pool, an operation, a completion, an iterator or a position.
 pub(crate) type Handle = *mut c_void;
 type Text = *const c_char;
 
@@ -45,6 +46,30 @@ pub(crate) struct ClusterStat {
     pub(crate) kb_used: u64,
     pub(crate) kb_avail: u64,
     pub(crate) num_objects: u64,
+}
+
+/// The structure `rados_object_list_item`: an object of a listing.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ListItem {
+    pub(crate) name_length: usize,
+    pub(crate) name: *mut c_char,
+    namespace_length: usize,
+    namespace: *mut c_char,
+    locator_length: usize,
+    locator: *mut c_char,
+}
+
+impl ListItem {
+    /// An item to which the library has written nothing.
+    pub(crate) const EMPTY: Self = Self {
+        name_length: 0,
+        name: null_mut(),
+        namespace_length: 0,
+        namespace: null_mut(),
+        locator_length: 0,
+        locator: null_mut(),
+    };
 }
 
 macro_rules! library {
@@ -92,11 +117,17 @@ library! {
     ioctx_get_id: fn(Handle) -> i64;
     ioctx_set_namespace: fn(Handle, Text);
     set_pool_full_try: fn(Handle);
-    nobjects_list_open: fn(Handle, *mut Handle) -> c_int;
-    nobjects_list_next2: fn(
-        Handle, *mut Text, *mut Text, *mut Text, *mut usize, *mut usize, *mut usize,
+    object_list_begin: fn(Handle) -> Handle;
+    object_list_end: fn(Handle) -> Handle;
+    object_list_cursor_free: fn(Handle, Handle);
+    object_list_cursor_cmp: fn(Handle, Handle, Handle) -> c_int;
+    object_list_slice: fn(
+        Handle, Handle, Handle, usize, usize, *mut Handle, *mut Handle,
+    );
+    object_list: fn(
+        Handle, Handle, Handle, usize, Text, usize, *mut ListItem, *mut Handle,
     ) -> c_int;
-    nobjects_list_close: fn(Handle);
+    object_list_free: fn(usize, *mut ListItem);
     aio_create_completion2: fn(*mut c_void, OnDone, *mut Handle) -> c_int;
     aio_wait_for_complete_and_cb: fn(Handle) -> c_int;
     aio_get_return_value: fn(Handle) -> c_int;

@@ -151,6 +151,12 @@ impl Placement {
         self.pools.contains_key(pool)
     }
 
+    /// Returns the number of placement groups of a pool. Zero: the number is unknown.
+    #[must_use]
+    pub fn group_count(&self, pool: &str) -> usize {
+        self.pools.get(pool).map_or(0, |pool| pool.primaries.len())
+    }
+
     /// Returns the placement group of an object, in the form of Ceph's tools: the number of the
     /// pool, a dot, and the number of the group in hexadecimal digits.
     #[must_use]

@@ -7,7 +7,6 @@ use crate::placement::OsdId;
 use crate::slots::Slots;
 use dray_core::{End, Result};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::ops::ControlFlow;
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
@@ -131,6 +130,7 @@ pub(crate) struct Pool {
     pub(crate) raw: Handle,
     /// Number of the pool in the cluster.
     pub(crate) number: i64,
+    pub(crate) name: String,
 }
 
 // SAFETY: librados permits calls with one pool handle from any thread. The namespace of the handle
@@ -284,6 +284,7 @@ impl Pool {
             cluster: Arc::clone(cluster),
             raw,
             number,
+            name: pool.to_owned(),
         })
     }
 
@@ -367,43 +368,6 @@ impl Pool {
             is_read: matches!(job.action, Action::Read(_)),
             _raw: raw,
         }
-    }
-
-    /// Passes the name of each object of the namespace to `take`, in no order.
-    pub(crate) fn each_object(&self, take: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) -> Answer<()> {
-        let library = self.cluster.library;
-        let mut list: Handle = null_mut();
-        // SAFETY: the handle is open.
-        let opened = unsafe { (library.nobjects_list_open)(self.raw, &raw mut list) };
-        self.cluster.note(Errno::check(opened))?;
-        let ended = loop {
-            let (mut name, mut length) = (null(), 0);
-            // SAFETY: the list is open. Null pointers skip the results that are not needed.
-            let next = unsafe {
-                (library.nobjects_list_next2)(
-                    list,
-                    &raw mut name,
-                    null_mut(),
-                    null_mut(),
-                    &raw mut length,
-                    null_mut(),
-                    null_mut(),
-                )
-            };
-            match Errno::check(next) {
-                Err(Errno::NOT_FOUND) => break Ok(()),
-                Err(errno) => break Err(errno),
-                Ok(_) => {}
-            }
-            // SAFETY: the library returns a name of this length, valid until the next call.
-            let name = unsafe { std::slice::from_raw_parts(name.cast::<u8>(), length) };
-            if take(name).is_break() {
-                break Ok(());
-            }
-        };
-        // SAFETY: the list is open, and nothing uses it afterwards.
-        unsafe { (library.nobjects_list_close)(list) };
-        self.cluster.note(ended)
     }
 }
 

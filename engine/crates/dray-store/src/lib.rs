@@ -9,8 +9,8 @@
 //! - one [`conformance`] suite for all backends;
 //! - pools of [`connections`] for backends that use several connections to one server.
 //!
-//! A store does not retry or schedule calls, start threads for them, or know the wire protocol. It
-//! executes each call once.
+//! A store does not retry or schedule calls, or know the wire protocol. It starts no threads for
+//! calls, except for a listing. It executes each call once.
 //!
 //! Invariants: a file gets its final name in one atomic step, and no path leads out of the store's
 //! root. docs/design/stores.md describes the contract.

@@ -2,8 +2,8 @@
 //!
 //! A store is one root at one end of a transfer. It executes each call immediately and once. Calls
 //! block, and many threads make calls concurrently. A store does not retry calls, change their
-//! order, or start threads for calls. docs/design/stores.md describes the order of calls. This is a
-//! summary:
+//! order, or start threads for calls; only a listing may start threads. docs/design/stores.md
+//! describes the order of calls. This is a summary:
 //!
 //! ```text
 //! source  list -> open_read -> (next_data) -> read_at ... state
