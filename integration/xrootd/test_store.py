@@ -180,6 +180,30 @@ def test_a_change_in_the_last_second_of_a_copy_is_seen(bare: Scene, ours: Path) 
         assert not (to / "a").exists()
 
 
+@pytest.mark.parametrize("is_overwritten", [False, True])
+def test_a_file_that_gets_a_new_time_is_compared_with_a_new_checksum(
+    bare: Scene, ours: Path, is_overwritten: bool
+) -> None:
+    """A single file gets its name only if the server's new checksum is that of the copied bytes."""
+    server = bare.server("source", tpc=None)
+    source = make(server, "a", 32 * MIB, seed=1)
+    to = bare.folder / "out" / "a"
+    copy = begin(bare, ours, "--progress", "json", "--rate", "8MiB", server.at("a"), to)
+    copy.await_durable()
+    if is_overwritten:
+        with source.open("r+b") as written:
+            written.write(b"other bytes")
+    os.utime(source, (time.time() + 10, time.time() + 10))
+    ended = copy.wait(120)
+    if is_overwritten:
+        assert ended.code != 0
+        assert "the modification time of the file changed after the copy began" in ended.words
+        assert not to.exists()
+    else:
+        ended.expect(0)
+        assert hash_file(to) == hash_file(source)
+
+
 def test_a_file_with_a_known_checksum_is_copied_once(bare: Scene, ours: Path) -> None:
     """A second run of the same command sends nothing."""
     server = bare.server("source", tpc=None)

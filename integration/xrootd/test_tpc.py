@@ -50,6 +50,58 @@ def test_files_of_every_size_arrive_with_their_checksums(scene: Scene) -> None:
     assert [sent for sent, _ in copies(sink)] == [0, 1, MIB, 64 * MIB + 17]
 
 
+@pytest.mark.parametrize("begun", ["a stored checksum", "no stored checksum"])
+def test_a_source_that_only_gets_a_new_time_is_copied(scene: Scene, begun: str) -> None:
+    """The copy compares the checksum that the server computes after the change of the time."""
+    source, sink = pair(scene, f"rate = {16 * MIB}")
+    made = make(source, "a", 48 * MIB)
+    if begun == "a stored checksum":
+        source.checksum("a", "adler32")
+    client = scene.begin("xrdcp", "--nopbar", "--tpc", "only", source.at("a"), sink.at("a"))
+    await_safe(sink, 8 * MIB)
+    later = made.stat().st_mtime + 10
+    os.utime(made, (later, later))
+    client.wait(60).expect(0)
+    assert hash_file(sink.path("a")) == hash_file(made)
+    assert copies(sink) == [(48 * MIB, 0)]
+
+
+@pytest.mark.parametrize("compare", ["offered", "never"])
+def test_a_source_that_is_overwritten_during_the_copy_is_reported(
+    scene: Scene, compare: str
+) -> None:
+    """The size stays the same, and the copy has already read the overwritten bytes."""
+    source, sink = pair(scene, f"rate = {16 * MIB}", f'compare = "{compare}"')
+    made = make(source, "a", 48 * MIB)
+    client = scene.begin("xrdcp", "--nopbar", "--tpc", "only", source.at("a"), sink.at("a"))
+    await_safe(sink, 16 * MIB)
+    later = made.stat().st_mtime + 10
+    with made.open("r+b") as written:
+        written.write(b"other bytes")
+    os.utime(made, (later, later))
+    ended = client.wait(60)
+    assert ended.code != 0
+    assert "the source changed during the copy" in ended.out + ended.words
+    assert not sink.path("a").exists()
+
+
+def test_a_source_without_checksums_that_gets_a_new_time_is_reported(scene: Scene) -> None:
+    """No checksum shows that the content is the same."""
+    source, sink = pair(scene, f"rate = {16 * MIB}")
+    source.sums = ""
+    source.kill()
+    source.start()
+    made = make(source, "a", 48 * MIB)
+    client = scene.begin("xrdcp", "--nopbar", "--tpc", "only", source.at("a"), sink.at("a"))
+    await_safe(sink, 8 * MIB)
+    later = made.stat().st_mtime + 10
+    os.utime(made, (later, later))
+    ended = client.wait(60)
+    assert ended.code != 0
+    assert "the source changed during the copy" in ended.out + ended.words
+    assert not sink.path("a").exists()
+
+
 def test_a_failed_copy_leaves_nothing_and_reports_the_cause(scene: Scene) -> None:
     """The client gets the cause, and the name has no file."""
     source, sink = pair(scene)

@@ -8,8 +8,8 @@
 pub use crate::targets::Targets;
 
 use crate::locations::{self, Folder, LocalSource, Places, Sources};
-use crate::server_checksum::{Needed, Offer};
-use crate::store_kind::{Location, Looked, OpenedSink, OpenedSource, writable_with};
+use crate::server_checksum::{Need, Offer};
+use crate::store_kind::{ChecksumNeed, Location, Looked, OpenedSink, OpenedSource, writable_with};
 use dray_core::options::{Links, Options};
 use dray_core::{End, Error, ErrorKind, FileKind, Name, RelPath, Result, TransferId, plan};
 use dray_runtime::assembly::{Content, TransferPlan};
@@ -248,15 +248,13 @@ fn stored_roots(
     stored: &[Arc<dyn Location>],
     targets: &Targets,
     is_compared: bool,
-) -> Result<(Vec<Root>, Needed)> {
+) -> Result<(Vec<Root>, Need)> {
     let Some(first) = stored.first() else {
-        return Ok((Vec::new(), Box::new(|| false)));
+        return Ok((Vec::new(), Box::new(|| ChecksumNeed::Optional)));
     };
     let on_host = first.on_host(targets);
-    let OpenedSource {
-        store,
-        needs_checksum,
-    } = on_host.as_ref().unwrap_or(first).open_source(is_compared)?;
+    let OpenedSource { store, need } =
+        on_host.as_ref().unwrap_or(first).open_source(is_compared)?;
     let store = targets.limit(store);
     let root = |location: &Arc<dyn Location>| Root {
         store: Arc::clone(&store),
@@ -265,7 +263,7 @@ fn stored_roots(
         name: None,
         contents: location.is_folder(),
     };
-    Ok((stored.iter().map(root).collect(), needs_checksum))
+    Ok((stored.iter().map(root).collect(), need))
 }
 
 /// Opens the sources that are on this host or in a store.
@@ -331,17 +329,17 @@ pub fn open(request: &Request) -> Result<(source::Setup, sink::Setup)> {
         },
         Sources::Local(_) | Sources::Remote(..) => None,
     };
-    let (roots, needs_checksum) = match &places.sources {
+    let (roots, need) = match &places.sources {
         Sources::Stored(stored) => stored_roots(stored, &targets, whole_file.is_some())?,
         sources => {
             let roots = open_roots(sources, &targets, links)?;
-            (roots, Box::new(|| false) as Needed)
+            (roots, Box::new(|| ChecksumNeed::Optional) as Need)
         }
     };
     let source_can = roots.first().map(|root| root.store.capabilities());
     let offer = whole_file
         .filter(|one| content.demanded.is_none() && one.offers_checksum())
-        .map(|one| Offer::ask(one, needs_checksum));
+        .map(|one| Offer::ask(one, need));
     let destination = destination.compare_with(offer.map(|offer| -> Arc<dyn FinalCheck> { offer }));
     let selection = Selection {
         rename: places.rename.clone(),

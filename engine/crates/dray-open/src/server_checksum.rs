@@ -3,7 +3,7 @@
 //! checksum that the caller demands is not compared here but by the sink machine of `dray_session`,
 //! because it also decides which existing file is adopted.
 
-use crate::store_kind::Location;
+use crate::store_kind::{ChecksumNeed, Location};
 use dray_core::lock::LockExt;
 use dray_core::{Checksum, End, Error, ErrorKind, Result, Status, Sums};
 use dray_link::panic_guard::caught;
@@ -20,8 +20,11 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 type Answer = Result<Option<Checksum>>;
 
-/// A function that returns true if the copy must not be published without a comparison.
-pub(crate) type Needed = Box<dyn Fn() -> bool + Send + Sync>;
+/// A function that requests the checksum from the server.
+type Ask = Arc<dyn Fn() -> Answer + Send + Sync>;
+
+/// A function that returns which checksum the copy must be compared with.
+pub(crate) type Need = Box<dyn Fn() -> ChecksumNeed + Send + Sync>;
 
 /// An event that ends the wait for the checksum.
 enum WaitEnd {
@@ -38,54 +41,92 @@ pub(crate) struct Offer {
     /// end the wait.
     stop: Sender<WaitEnd>,
     heard: OnceLock<Answer>,
-    is_needed: Needed,
+    ask: Ask,
+    need: Need,
     patience: Duration,
 }
 
 impl Offer {
     /// Starts a thread that requests the checksum of the single file from its server.
-    pub(crate) fn ask(location: &Arc<dyn Location>, is_needed: Needed) -> Arc<Self> {
+    pub(crate) fn ask(location: &Arc<dyn Location>, need: Need) -> Arc<Self> {
         let location = Arc::clone(location);
-        Self::of(PATIENCE, is_needed, move || location.checksum())
+        Self::of(PATIENCE, need, move || location.checksum())
     }
 
     fn of(
         patience: Duration,
-        is_needed: Needed,
-        ask: impl FnOnce() -> Answer + Send + 'static,
+        need: Need,
+        ask: impl Fn() -> Answer + Send + Sync + 'static,
     ) -> Arc<Self> {
-        let (tell, words) = channel();
-        let stop = tell.clone();
+        let (stop, words) = channel();
+        let offer = Self {
+            words: Mutex::new(words),
+            stop,
+            heard: OnceLock::new(),
+            ask: Arc::new(ask),
+            need,
+            patience,
+        };
+        offer.begin_request();
+        Arc::new(offer)
+    }
+
+    /// Starts a thread that requests the checksum.
+    fn begin_request(&self) {
+        let (ask, tell) = (Arc::clone(&self.ask), self.stop.clone());
         let asked = std::thread::Builder::new().spawn(move || {
-            let said = caught("get the checksum", ask).and_then(|said| said);
+            let said = caught("get the checksum", || ask()).and_then(|said| said);
             // If the copy has already ended, sending fails, and the answer is not needed.
             let _ = tell.send(WaitEnd::Answer(said));
         });
         if let Err(error) = asked {
-            let _ = stop.send(WaitEnd::Answer(Err(threads::refused(&error))));
+            let refused = WaitEnd::Answer(Err(threads::refused(&error)));
+            let _ = self.stop.send(refused);
         }
-        Arc::new(Self {
-            words: Mutex::new(words),
-            stop,
-            heard: OnceLock::new(),
-            is_needed,
-            patience,
-        })
+    }
+
+    /// Waits for the answer to the oldest request without an answer.
+    fn wait(&self) -> Answer {
+        let words = self.words.lock_unpoisoned();
+        let (kind, cause) = match words.recv_timeout(self.patience) {
+            Ok(WaitEnd::Answer(said)) => return said,
+            Ok(WaitEnd::Stop) => (ErrorKind::Cancelled, "the copy was stopped"),
+            Err(_) => (
+                ErrorKind::TimedOut,
+                "the server has not returned the checksum yet",
+            ),
+        };
+        Err(Error::new(kind, End::Source, "get the checksum").cause(cause))
     }
 
     fn hear(&self) -> &Answer {
-        self.heard.get_or_init(|| {
-            let words = self.words.lock_unpoisoned();
-            let (kind, cause) = match words.recv_timeout(self.patience) {
-                Ok(WaitEnd::Answer(said)) => return said,
-                Ok(WaitEnd::Stop) => (ErrorKind::Cancelled, "the copy was stopped"),
-                Err(_) => (
-                    ErrorKind::TimedOut,
-                    "the server has not returned the checksum yet",
-                ),
-            };
-            Err(Error::new(kind, End::Source, "get the checksum").cause(cause))
-        })
+        self.heard.get_or_init(|| self.wait())
+    }
+
+    /// Requests the checksum again, and compares the copy with the answer.
+    fn compare_again(&self, sums: &Sums) -> Result<()> {
+        // Do not request the checksum while the first request is running, because a server may
+        // answer the second request with the result of a calculation that began before a change.
+        match self.hear() {
+            Err(error) if error.kind == ErrorKind::Cancelled => return Err(error.clone()),
+            Err(error) if error.kind == ErrorKind::TimedOut => {
+                return Err(changed(&error.to_string()));
+            }
+            _ => self.begin_request(),
+        }
+        match self.wait() {
+            Ok(Some(known)) if known.matches(sums) => Ok(()),
+            Ok(Some(known)) => Err(changed(&format!(
+                "the file on the server now has the checksum {known}, but the bytes read have the \
+                    checksum {}",
+                known.same_algorithm(sums)
+            ))),
+            Ok(None) => Err(changed(
+                "the server offers no checksum of an algorithm that dray supports",
+            )),
+            Err(error) if error.kind == ErrorKind::Cancelled => Err(error),
+            Err(error) => Err(changed(&error.to_string())),
+        }
     }
 }
 
@@ -98,10 +139,14 @@ impl FinalCheck for Offer {
 
     /// Waits for the server's answer, at most for the time `patience`, and compares the checksums.
     fn compare(&self, sums: &Sums) -> Result<()> {
+        let need = (self.need)();
+        if need == ChecksumNeed::New {
+            return self.compare_again(sums);
+        }
         let known = match self.hear() {
             Ok(Some(known)) => known,
             Err(error) if error.kind == ErrorKind::Cancelled => return Err(error.clone()),
-            _ if !(self.is_needed)() => return Ok(()),
+            _ if need == ChecksumNeed::Optional => return Ok(()),
             Ok(None) => {
                 return Err(uncompared(
                     "the server offers no checksum of an algorithm that dray supports",
@@ -141,6 +186,17 @@ impl FinalCheck for Offer {
     }
 }
 
+/// Returns the error for a file whose modification time changed during the copy, if no checksum
+/// shows that its content is the same.
+fn changed(why: &str) -> Error {
+    let error = Error::new(ErrorKind::SourceChanged, End::Source, "verify the file");
+    error
+        .cause(format!(
+            "the modification time of the file changed after the copy began; {why}"
+        ))
+        .remedy("run the same command again when no program writes to the file")
+}
+
 /// Returns the error for a copy that was read from several servers and could not be compared. The
 /// copy may be a mixture of different files, so it is not published. Its partial data is kept.
 fn uncompared(why: &str) -> Error {
@@ -158,22 +214,23 @@ fn uncompared(why: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::Offer;
+    use super::{ChecksumNeed, Offer};
     use dray_core::{Checksum, ErrorKind, Sums};
     use dray_runtime::sink::FinalCheck;
+    use std::sync::Mutex;
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
     const LONG: Duration = Duration::from_secs(60);
 
-    fn never() -> super::Needed {
-        Box::new(|| false)
+    fn never() -> super::Need {
+        Box::new(|| ChecksumNeed::Optional)
     }
 
     #[test]
     fn a_copy_from_several_servers_is_published_only_after_a_comparison() {
         let sums = Sums::of(b"1");
-        let silent = Offer::of(LONG, Box::new(|| true), || Ok(None));
+        let silent = Offer::of(LONG, Box::new(|| ChecksumNeed::Any), || Ok(None));
         let error = silent.compare(&sums).expect_err("nothing was compared");
         assert_eq!(error.kind, ErrorKind::TimedOut);
         let failed = || {
@@ -183,8 +240,26 @@ mod tests {
                 "ask",
             ))
         };
-        let failed = Offer::of(LONG, Box::new(|| true), failed);
+        let failed = Offer::of(LONG, Box::new(|| ChecksumNeed::Any), failed);
         assert!(failed.compare(&sums).is_err());
+    }
+
+    #[test]
+    fn a_file_with_a_new_time_is_compared_with_a_second_checksum() {
+        let sums = Sums::of(b"123456789");
+        let of = |second: Option<Checksum>| {
+            let answers = Mutex::new(vec![second, Some(Checksum::Adler32(0x091e_01de))]);
+            Offer::of(LONG, Box::new(|| ChecksumNeed::New), move || {
+                Ok(answers.lock().expect("alone").pop().flatten())
+            })
+        };
+        let same = of(Some(Checksum::Adler32(0x091e_01de)));
+        same.compare(&sums).expect("the same content");
+        // The first checksum agrees, but the content has changed since then.
+        for second in [Some(Checksum::Adler32(1)), None] {
+            let error = of(second).compare(&sums).expect_err("changed");
+            assert_eq!(error.kind, ErrorKind::SourceChanged, "{second:?}");
+        }
     }
 
     #[test]
@@ -202,8 +277,9 @@ mod tests {
     #[test]
     fn a_stop_ends_the_wait_and_prevents_publishing() {
         let (silence, answer) = channel::<()>();
+        let answer = Mutex::new(answer);
         let silent = Offer::of(Duration::from_secs(86_400), never(), move || {
-            let _ = answer.recv();
+            let _ = answer.lock().expect("alone").recv();
             Ok(None)
         });
         let waiting = std::thread::spawn({
@@ -230,8 +306,9 @@ mod tests {
         assert!(none.notice().is_some());
         // This server never answers.
         let (silence, answer) = channel::<()>();
+        let answer = Mutex::new(answer);
         let silent = Offer::of(Duration::from_millis(1), never(), move || {
-            let _ = answer.recv();
+            let _ = answer.lock().expect("alone").recv();
             Ok(None)
         });
         silent.compare(&sums).expect("not waited for");

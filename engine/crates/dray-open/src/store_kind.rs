@@ -97,7 +97,8 @@ pub trait Location: fmt::Debug + Send + Sync {
 
     /// Opens the store to read from. `is_compared` is true if the caller will compare the whole
     /// file with the server's checksum. If it is true, the store may read parts of the file from
-    /// several replicas, although it cannot check that the replicas are equal.
+    /// several replicas, although it cannot check that the replicas are equal. It may also continue
+    /// to read a file whose modification time changes.
     ///
     /// # Errors
     /// Errors of the store.
@@ -189,8 +190,20 @@ pub struct Looked {
 pub struct OpenedSource {
     /// The store, with all paths relative to its root.
     pub store: Arc<dyn Store>,
-    /// Returns true if a copy must be compared with the server's checksum before it is published.
-    pub needs_checksum: Box<dyn Fn() -> bool + Send + Sync>,
+    /// Returns which checksum of the server a copy must be compared with before it is published.
+    pub need: Box<dyn Fn() -> ChecksumNeed + Send + Sync>,
+}
+
+/// The checksum of the server that a copy must be compared with before it is published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChecksumNeed {
+    /// None: the copy is also published without a comparison.
+    Optional,
+    /// A checksum that was requested at any time during the copy.
+    Any,
+    /// A checksum that is requested after all bytes were read, because the modification time of the
+    /// file has changed.
+    New,
 }
 
 impl OpenedSource {
@@ -199,7 +212,7 @@ impl OpenedSource {
     pub fn of(store: Arc<dyn Store>) -> Self {
         Self {
             store,
-            needs_checksum: Box::new(|| false),
+            need: Box::new(|| ChecksumNeed::Optional),
         }
     }
 }

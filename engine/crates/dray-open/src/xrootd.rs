@@ -1,6 +1,8 @@
 //! XRootD servers as sources and destinations.
 
-use crate::store_kind::{Location, Looked, OpenedSink, OpenedSource, StoreKind, Writable};
+use crate::store_kind::{
+    ChecksumNeed, Location, Looked, OpenedSink, OpenedSource, StoreKind, Writable,
+};
 use dray_core::options::{Durability, Options};
 use dray_core::{Checksum, End, Error, ErrorKind, RelPath, Result};
 use dray_store::ReadOnly;
@@ -93,16 +95,18 @@ impl Location for XrootdLocation {
 
     fn open_source(&self, is_compared: bool) -> Result<OpenedSource> {
         let options = XrootdOptions {
-            // Read replicas only if the whole file is compared. Nothing else shows whether they are
-            // equal.
-            replicas: is_compared,
+            is_compared,
             ..XrootdOptions::default()
         };
         let opened = XrootdStore::open(self.url.clone(), End::Source, options)?;
         let store = Arc::new(ReadOnly(opened.clone()));
         Ok(OpenedSource {
             store,
-            needs_checksum: Box::new(move || is_compared && opened.is_from_several()),
+            need: Box::new(move || match is_compared {
+                true if opened.has_new_time() => ChecksumNeed::New,
+                true if opened.is_from_several() => ChecksumNeed::Any,
+                _ => ChecksumNeed::Optional,
+            }),
         })
     }
 

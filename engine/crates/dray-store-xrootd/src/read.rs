@@ -46,7 +46,7 @@ struct LastState {
 }
 
 /// Options for reading a file.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct How {
     /// Maximum number of connections.
     pub(crate) connections: u32,
@@ -56,11 +56,27 @@ pub(crate) struct How {
     pub(crate) is_once: bool,
     /// Maximum duration of a call in seconds. Set if another server has the file too.
     pub(crate) seconds: Option<u32>,
+    /// Set if a new modification time is not an error, as long as the size is the same. The reader
+    /// then sets the value to true, because only a checksum of the whole file shows whether the
+    /// content has changed.
+    pub(crate) new_time: Option<Arc<AtomicBool>>,
 }
 
 impl How {
-    fn mode(self) -> Mode {
+    fn mode(&self) -> Mode {
         self.seconds.map_or(Mode::Read, Mode::Replica)
+    }
+
+    /// Returns true if only the time of the file differs and a new time is not an error.
+    fn accepts(&self, before: &RemoteState, now: &RemoteState) -> bool {
+        let is_same_file = before.size == now.size && before.is_folder == now.is_folder;
+        match &self.new_time {
+            Some(new_time) if is_same_file => {
+                new_time.store(true, Ordering::SeqCst);
+                true
+            }
+            _ => false,
+        }
     }
 }
 
@@ -115,6 +131,27 @@ impl RemoteReader {
         self.seen().found
     }
 
+    /// Reads the file as the version that was listed with another time and the same size. Returns
+    /// false if this reader does not accept a new time.
+    pub(crate) fn assume(&self, listed: &ReadState) -> bool {
+        let mut seen = self.seen();
+        let before = RemoteState {
+            modified: listed.modified,
+            ..seen.found
+        };
+        let is_accepted = seen.found.size == listed.size && self.how.accepts(&before, &seen.found);
+        if is_accepted {
+            seen.found = before;
+        }
+        is_accepted
+    }
+
+    /// Returns true if the file may still be the version that was opened first.
+    fn is_accepted(&self, now: &RemoteState) -> bool {
+        let opened = self.seen().found;
+        is_same(now, &opened) || self.how.accepts(&opened, now)
+    }
+
     fn seen(&self) -> MutexGuard<'_, LastState> {
         self.seen.lock_unpoisoned()
     }
@@ -146,7 +183,7 @@ impl RemoteReader {
         }
         let opened = Arc::new(client()?.open(&self.url.at(&self.path, number)?, self.how.mode())?);
         // The server sent the state with the answer to the opening, so this call sends no request.
-        if !is_same(&opened.state(false)?, &self.seen().found) {
+        if !self.is_accepted(&opened.state(false)?) {
             // Do not use this connection, because it found another state than the first connection.
             // Either the file was replaced and the first connection still reads the old version, or
             // the two connections read different replicas in a cluster, whose times differ.
@@ -279,7 +316,7 @@ impl RemoteReader {
         };
         let found = file.state(true);
         Self::forget_if_lost(slot, &file, &found);
-        if !is_same(&found?, &self.seen().found) {
+        if !self.is_accepted(&found?) {
             return Err(self.changed());
         }
         slot.judged.fetch_max(ended, Ordering::SeqCst);

@@ -67,7 +67,7 @@ impl ReplicaReader {
         let url = replica.map_or_else(|| self.url.clone(), |one| self.url.with_host(&one.server));
         let how = How {
             seconds: replica.map(|_| CALL_SECONDS),
-            ..self.how
+            ..self.how.clone()
         };
         let opened = Arc::new(RemoteReader::open(&url, &self.path, how)?);
         let found = opened.opened();

@@ -14,6 +14,7 @@ use dray_store::{
     ReadState, Readable, Target,
 };
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Number of times that the authorisation permits opening a file.
@@ -36,11 +37,13 @@ pub struct XrootdOptions {
     /// True if the server must send a checksum with each page of 4 KiB. The URL may request this
     /// too.
     pub pages: bool,
-    /// True if a large file is read from all servers of a cluster that have it. Only a checksum of
-    /// the whole file shows that the replicas are equal. So set this option only if the caller
-    /// compares such a checksum before it publishes a copy for which
-    /// [`XrootdStore::is_from_several`] is true.
-    pub replicas: bool,
+    /// True if the caller compares a checksum of the whole file before it publishes a copy for which
+    /// [`XrootdStore::is_from_several`] or [`XrootdStore::has_new_time`] is true. The store then
+    /// reads a large file from all servers of a cluster that have it, although only the checksum
+    /// shows that the replicas are equal. The store also continues to read a file whose
+    /// modification time changes, because some servers change the time when a client reads the file
+    /// (XrdCeph).
+    pub is_compared: bool,
 }
 
 impl Default for XrootdOptions {
@@ -49,7 +52,7 @@ impl Default for XrootdOptions {
             authorised: Authorised::Always,
             connections: 4,
             pages: false,
-            replicas: false,
+            is_compared: false,
         }
     }
 }
@@ -63,6 +66,8 @@ pub struct XrootdStore {
     /// The server, and the replicas of the file that the URL names, if the server is the manager of
     /// a cluster.
     cluster: Arc<Cluster>,
+    /// True if the server has sent another modification time of the file that the URL names.
+    new_time: Arc<AtomicBool>,
 }
 
 impl XrootdStore {
@@ -79,11 +84,12 @@ impl XrootdStore {
             pages: options.pages || url.pages(),
             ..options
         };
-        let may_locate = options.replicas && options.authorised == Authorised::Always;
+        let may_locate = options.is_compared && options.authorised == Authorised::Always;
         let mut store = Self {
             options,
             one: None,
             cluster: Arc::new(Cluster::new(Files { url, end }, may_locate)),
+            new_time: Arc::default(),
         };
         if options.authorised == Authorised::Once {
             let path = store.url().path().clone();
@@ -134,6 +140,14 @@ impl XrootdStore {
         self.cluster.is_from_several()
     }
 
+    /// Returns true if the server has sent another modification time of the file after the copy
+    /// began, and the same size. The caller must then request the checksum of the file again, and
+    /// compare it.
+    #[must_use]
+    pub fn has_new_time(&self) -> bool {
+        self.new_time.load(Ordering::SeqCst)
+    }
+
     /// Returns the URL of the store.
     #[must_use]
     pub fn url(&self) -> &Url {
@@ -149,7 +163,12 @@ impl XrootdStore {
     }
 
     fn reader_at(&self, url: &Url, path: &RelPath, is_once: bool) -> Result<RemoteReader> {
-        let opened = RemoteReader::open(url, path, self.how(is_once));
+        let is_compared = self.options.is_compared && path == self.url().path();
+        let how = How {
+            new_time: is_compared.then(|| Arc::clone(&self.new_time)),
+            ..self.how(is_once)
+        };
+        let opened = RemoteReader::open(url, path, how);
         opened.map_err(|error| error.file(path).at(self.files().end))
     }
 
@@ -159,6 +178,7 @@ impl XrootdStore {
             pages: self.options.pages,
             is_once,
             seconds: None,
+            new_time: None,
         }
     }
 }
@@ -216,12 +236,15 @@ impl Readable for XrootdStore {
         if reader.opened().is(listed) {
             return Ok(Box::new(Handle(Arc::new(reader))));
         }
-        // The manager of a cluster may choose another server than the one that was listed. If no
-        // server has the listed version, the reader reports the change.
+        // The manager of a cluster may choose another server than the one that was listed.
         let server = self.cluster.server_that_has(path, listed);
         let reader = match server.map_err(|error| error.file(path).at(self.files().end))? {
             Some(server) => self.reader_at(&self.url().with_host(&server), path, false)?,
-            None => reader,
+            None => {
+                // If the reader does not accept the new time, it reports the change.
+                reader.assume(listed);
+                reader
+            }
         };
         Ok(Box::new(Handle(Arc::new(reader))))
     }

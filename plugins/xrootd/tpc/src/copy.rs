@@ -104,7 +104,7 @@ impl CopyJob {
             },
             connections,
             pages: self.config.pages,
-            replicas: self.config.compare != Compare::Never,
+            is_compared: self.config.compare != Compare::Never,
         };
         XrootdStore::open(self.source.clone(), End::Source, options)
     }
@@ -192,6 +192,14 @@ impl Origin for XrootdStore {
 
     fn is_from_several(&self) -> bool {
         Self::is_from_several(self)
+    }
+
+    fn may_get_new_time(&self) -> bool {
+        true
+    }
+
+    fn has_new_time(&self) -> bool {
+        Self::has_new_time(self)
     }
 }
 

@@ -38,6 +38,17 @@ pub(crate) trait Origin: Send + Sync {
     fn is_from_several(&self) -> bool {
         false
     }
+
+    /// Returns true if the server may change the modification time of the file when a client reads
+    /// the file. A new time then does not show that the content has changed.
+    fn may_get_new_time(&self) -> bool {
+        false
+    }
+
+    /// Returns true if the server has sent a new modification time while the file was read.
+    fn has_new_time(&self) -> bool {
+        false
+    }
 }
 
 /// The final check of one copy.
@@ -107,27 +118,84 @@ impl FinalCheck {
         self.begun.size
     }
 
-    /// Checks that the source has not changed since the copy began.
-    fn check_source(&self) -> Result<()> {
+    /// Checks that the copied file and the file on the source server have the same time as when the
+    /// copy began. Returns false if only the time on the server may have changed.
+    ///
+    /// # Errors
+    /// `SourceChanged` if the size has changed, or if a new time shows that the content has changed.
+    fn has_same_time(&self, copied: &ModifiedTime) -> Result<bool> {
         let now = self.source.state_now()?;
-        if now == self.begun {
-            return Ok(());
+        let is_changed = now.size != self.begun.size || !self.source.may_get_new_time();
+        if now != self.begun && is_changed {
+            return Err(changed(
+                "the size or modification time of the file changed after the copy began",
+            ));
         }
-        Err(changed(
-            "the size or modification time of the file changed after the copy began",
-        ))
+        // The data may come from a dray endpoint or a replica. Check that it belongs to the same
+        // version of the file as on the source server.
+        let is_version = copied.equal_at(&self.begun.modified, SECOND);
+        if !is_version && is_changed {
+            return Err(changed(
+                "the modification time of the file changed during the copy",
+            ));
+        }
+        Ok(is_version && now == self.begun && !self.source.has_new_time())
     }
 
-    /// Waits for the server's checksum. A server without a stored checksum reads the whole file
-    /// first.
+    /// Compares the copied bytes with a checksum that the server computes after the copy, because
+    /// the modification time of the file has changed. Only the content shows whether another
+    /// program has written the file.
+    fn check_content(&self, sums: Option<&Sums>) -> Result<()> {
+        let cause = "the modification time of the file changed after the copy began";
+        let (Some(sums), true) = (sums, self.compare != Compare::Never) else {
+            return Err(changed(cause));
+        };
+        // Wait for the first answer, because a server may answer a second request with the result
+        // of a calculation that is still running.
+        self.hear()?;
+        let known = match self.wait(&ask(Arc::clone(&self.source))?)? {
+            Ok(Some(known)) if known.matches(sums) => return Ok(()),
+            Ok(Some(known)) => known,
+            Ok(None) => {
+                return Err(changed(&format!(
+                    "{cause}, and the source's server offers no checksum of an algorithm that dray \
+                        supports"
+                )));
+            }
+            Err(error) => {
+                return Err(changed(&format!(
+                    "{cause}, and the source's server gave no checksum for comparison: {error}"
+                )));
+            }
+        };
+        let copied = known.same_algorithm(sums);
+        Err(changed(&format!(
+            "{cause}; the file on the server now has the checksum {known}, but the bytes read have \
+                the checksum {copied}"
+        )))
+    }
+
+    /// Waits for the checksum that the server was asked for when the copy began.
     fn hear(&self) -> Result<&ChecksumAnswer> {
         let answers = self.said.lock_unpoisoned();
+        if self.heard.get().is_none() {
+            let _ = self.heard.set(self.wait(&answers)?);
+        }
+        Ok(self.heard.get().unwrap_or(&Ok(None)))
+    }
+
+    /// Waits for an answer of the server. A server without a stored checksum reads the whole file
+    /// first.
+    ///
+    /// # Errors
+    /// `Cancelled` if the copy was stopped.
+    fn wait(&self, answers: &Receiver<ChecksumAnswer>) -> Result<ChecksumAnswer> {
         let until = Instant::now() + self.patience;
-        while self.heard.get().is_none() {
-            let said = match answers.recv_timeout(LOOK_EVERY) {
-                Ok(said) => said,
+        loop {
+            match answers.recv_timeout(LOOK_EVERY) {
+                Ok(said) => return Ok(said),
                 // The thread has panicked without an answer, so no checksum is known.
-                Err(RecvTimeoutError::Disconnected) => Ok(None),
+                Err(RecvTimeoutError::Disconnected) => return Ok(Ok(None)),
                 Err(RecvTimeoutError::Timeout) if self.handle.is_stopped() => {
                     return Err(Error::new(
                         ErrorKind::Cancelled,
@@ -138,17 +206,14 @@ impl FinalCheck {
                 Err(RecvTimeoutError::Timeout) if Instant::now() >= until => {
                     let error = Error::new(ErrorKind::TimedOut, End::Source, "get the checksum");
                     let seconds = self.patience.as_secs();
-                    Err(error.cause(format!(
+                    return Ok(Err(error.cause(format!(
                         "the source's server has not returned the checksum \
                         for {seconds} s"
-                    )))
+                    ))));
                 }
-                Err(RecvTimeoutError::Timeout) => continue,
-            };
-            let _ = self.heard.set(said);
+                Err(RecvTimeoutError::Timeout) => {}
+            }
         }
-        drop(answers);
-        Ok(self.heard.get().unwrap_or(&Ok(None)))
     }
 
     fn check_sums(&self, sums: &Sums) -> Result<()> {
@@ -207,18 +272,7 @@ impl FinalCheck {
 
 impl Hook for FinalCheck {
     fn to_publish(&self, _: &Call<'_>, given: &Attributes<'_>) -> Result<Option<Metadata>> {
-        self.check_source()?;
-        // The data may come from a dray endpoint or a replica. Check that it belongs to the same
-        // version of the file as on the source server.
-        if !given
-            .metadata
-            .modified
-            .equal_at(&self.begun.modified, SECOND)
-        {
-            return Err(changed(
-                "the modification time of the file changed during the copy",
-            ));
-        }
+        let is_same_time = self.has_same_time(&given.metadata.modified)?;
         let mut metadata = given.metadata.clone();
         if let Some(mode) = self.mode {
             metadata.mode = mode;
@@ -227,8 +281,13 @@ impl Hook for FinalCheck {
             metadata.modified = now();
         }
         metadata.xattrs.clone_from(&self.xattrs);
+        if !is_same_time {
+            self.check_content(given.sums.as_ref())?;
+        }
         if let Some(sums) = &given.sums {
-            self.check_sums(sums)?;
+            if is_same_time {
+                self.check_sums(sums)?;
+            }
             if self.can_keep_sums {
                 metadata
                     .xattrs
