@@ -39,7 +39,7 @@ LICENCES_ALLOWED = frozenset(
     }
 )
 
-#: Both files fill .venv (docs/decisions/0019-airflow-in-the-one-environment.md).
+#: Both files fill .venv (docs/decisions/0019-airflow-in-the-common-environment.md).
 REQUIREMENTS = ("requirements-dev.txt", "requirements-airflow.txt")
 #: Fills .tools/rucio. The versions differ from those in .venv, so only the lines are checked.
 REQUIREMENTS_APART = ("requirements-rucio.txt",)

@@ -101,8 +101,9 @@ READING = """\
   file with `sendfile`, no end computes checksums, and each byte is copied twice. dray computes
   checksums at both ends and stores them. Between two ends of dray, each byte is copied four times,
   because a source has to read the bytes to compute checksums ([why it
-  copies](../decisions/0020-a-source-copies-and-does-not-lend.md)). dray would be faster relative to
-  XRootD with a kernel in which `sendfile` is cheaper, or with separate processors for the two ends.
+  copies](../decisions/0020-sources-send-from-buffers-without-sendfile.md)). dray would be faster
+  relative to XRootD with a kernel in which `sendfile` is cheaper, or with separate processors for
+  the two ends.
 - With many small files, some of XRootD's own copies fail with the error *tpc authorization
   expired*, because the source's server does not answer the request that opens the file ([what could
   go wrong](../design/xrootd.md#what-could-go-wrong-and-what-is-done)). If this happens to dray,

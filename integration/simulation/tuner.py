@@ -175,10 +175,10 @@ throughput of a path falls, at a rate that differs from path to path. The far si
 to 2.65 times the best number.
 
 The constants were changed twice after random paths of this kind had shown a fault of the tuner
-([0021](../../decisions/0021-a-tuner-that-believes.md)). So the random paths are not a completely
-independent test. In the table, the columns have the same meaning as in the first table of this
-page, and the first column shows whether the network or the storage limits the throughput of the
-path:
+([0021](../../decisions/0021-a-tuner-that-weighs-hypotheses.md)). So the random paths are not a
+completely independent test. In the table, the columns have the same meaning as in the first table
+of this page, and the first column shows whether the network or the storage limits the throughput of
+the path:
 
 {reached(results["drawn"], DRAWN)}
 

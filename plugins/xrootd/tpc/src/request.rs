@@ -3,7 +3,7 @@
 //! objects on standard output, one on each line.
 //!
 //! Secrets are only in the request. They are never on the command line, in the server's environment
-//! or in the log. See docs/decisions/0027-a-copy-is-a-process-of-its-own.md.
+//! or in the log. See docs/decisions/0027-a-separate-process-for-each-third-party-copy.md.
 
 use crate::config::{Compare, Config};
 use crate::copy::{self, CopyTarget, FindDray, IDENTITY_BYTES_MAX, LOCAL_ROOT, Opened};
