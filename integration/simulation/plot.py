@@ -1,4 +1,4 @@
-"""Pictures of results as SVG: lines over time, and groups of bars.
+"""Pictures of results as SVG: lines over time, marks at times, and groups of bars.
 
 The same numbers always give the same bytes. A test draws each picture again from the stored
 results, and compares it with the picture in the tree.
@@ -18,6 +18,8 @@ LEFT, RIGHT, TOP, BOTTOM = 64, 16, 36, 46
 TICKS = 5
 #: Height of a horizontal bar, and the gap between the bars of two names. Both are in pixels.
 ROW_BAR, ROW_GAP = 12, 8
+#: Height of a row of marks
+MARK_ROW = 30
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,16 @@ class Bars:
 
     name: str
     values: list[float]
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Times of events in one row."""
+
+    name: str
+    times: list[float]
+    #: Begin and end of the grey period of the row.
+    slow: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -209,3 +221,27 @@ def across(frame: Frame, names: list[str], series: list[Bars]) -> str:
             label = f"{one.values[nth]:.0f}" if one.values[nth] else "did not run"
             parts.append(text(end + 4, y + at * ROW_BAR + 9, label, 'font-size="9"'))
     return page(frame, [*parts, *legend([one.name for one in series])], height)
+
+
+def marks(title: str, rows: list[Marks], seconds: float) -> str:
+    """Draw a row for each series, with a mark at each of its times."""
+    bottom = TOP + MARK_ROW * len(rows)
+    height = bottom + BOTTOM
+    x_scale = Scale(0, seconds, LEFT, WIDTH - RIGHT)
+    parts = [text(LEFT, 22, title, 'font-size="14"')]
+    for at, row in enumerate(rows):
+        y = TOP + MARK_ROW * at
+        if row.slow is not None:
+            begins, ends = (x_scale.at(value) for value in row.slow)
+            size = f'width="{ends - begins:.1f}" height="{MARK_ROW}"'
+            parts.append(f'<rect x="{begins:.1f}" y="{y}" {size} fill="#eee"/>')
+        parts.append(text(8, y + 19, row.name))
+        path = "".join(f"M{x_scale.at(time):.1f} {y + 5}v20" for time in row.times)
+        parts.append(f'<path d="{path}" stroke="{colour(at)}" stroke-width="2"/>')
+    parts.append(stroke(LEFT, bottom, WIDTH - RIGHT, bottom, "#666"))
+    distance = step(seconds)
+    for count in range(math.floor(seconds / distance) + 1):
+        x = x_scale.at(count * distance)
+        parts.append(stroke(x, bottom, x, bottom + 4, "#666"))
+        parts.append(text(x, bottom + 18, f"{count * distance:g}", 'text-anchor="middle"'))
+    return page(Frame(title, "seconds", ""), parts, height)

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import json
 import tempfile
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from integration.harness import tree
-from integration.simulation import simulator
+from integration.simulation import plot, simulator
 
 if TYPE_CHECKING:
     from integration.harness.program import Bench
@@ -32,9 +31,6 @@ SLOW = 2
 SLOW_RATE = 256 << 10
 SLOW_FROM, SLOW_TO = 0.3, 1.0
 FOLDERS = [f"{turn}osd{target}" for turn in range(TURNS) for target in range(TARGETS)]
-
-WIDTH, ROW, LEFT, TOP = 860, 30, 70, 40
-COLOURS = ("#0072b2", "#56b4e9", "#d55e00", "#009e73")
 
 
 def copy(bench: Bench, source: Path, order: str) -> list[list[float]]:
@@ -71,32 +67,16 @@ def run(bench: Bench) -> dict[str, Any]:
 
 
 def picture(sent: list[list[float]], title: str, seconds: float) -> str:
-    """Draw a mark for each object: x is the time, and the row is the target of the source."""
-    height = TOP + ROW * TARGETS + 34
-
-    def x(at: float) -> float:
-        return LEFT + (WIDTH - LEFT - 16) * at / seconds
-
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
-        f'font-family="sans-serif" font-size="12">',
-        f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
-        f'<text x="{LEFT}" y="22" font-size="14">{escape(title)}</text>',
-        f'<rect x="{x(SLOW_FROM):.1f}" y="{TOP + ROW * SLOW}" '
-        f'width="{x(SLOW_TO) - x(SLOW_FROM):.1f}" height="{ROW}" fill="#eeeeee"/>',
+    """Draw a mark for each object, at its time (x) and in the row of its source target (y)."""
+    rows = [
+        plot.Marks(
+            f"osd{target}",
+            [at for at, found in sent if found == target],
+            (SLOW_FROM, SLOW_TO) if target == SLOW else None,
+        )
+        for target in range(TARGETS)
     ]
-    for target in range(TARGETS):
-        y = TOP + ROW * target
-        parts.append(f'<text x="8" y="{y + 19}">osd{target}</text>')
-        marks = "".join(f"M{x(at):.1f} {y + 5}v20" for at, found in sent if found == target)
-        parts.append(f'<path d="{marks}" stroke="{COLOURS[target]}" stroke-width="2"/>')
-    bottom = TOP + ROW * TARGETS
-    parts.append(f'<path d="M{LEFT} {bottom}H{WIDTH - 16}" stroke="black"/>')
-    tick = 0.0
-    while tick <= seconds:
-        parts.append(f'<text x="{x(tick):.1f}" y="{bottom + 18}">{tick:g} s</text>')
-        tick += 0.5
-    return "\n".join([*parts, "</svg>", ""])
+    return plot.marks(title, rows, seconds)
 
 
 def files(text: str) -> dict[str, str]:

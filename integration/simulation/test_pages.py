@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from integration.bench import ceph_slow_picture
 from integration.simulation import (
     bbos,
     bbos_restarts,
@@ -18,6 +19,7 @@ from integration.simulation import (
     liu_scaled,
     loads,
     plot,
+    schedule_picture,
     simulator,
     tier_real_page,
     tuner,
@@ -54,6 +56,21 @@ def test_pages_and_pictures_show_the_results(
     for page, content in files(text).items():
         shown = (simulator.PAGES / page).read_text(encoding="utf-8")
         assert shown == content, f"{page}: run `python -m integration.simulation.{module}`"
+
+
+@pytest.mark.parametrize(
+    ("folder", "files"),
+    [
+        (simulator.PAGES, schedule_picture.files),
+        (ceph_slow_picture.FOLDER, ceph_slow_picture.files),
+    ],
+)
+def test_pictures_of_schedules_show_the_results(
+    folder: Path, files: Callable[[str], dict[str, str]]
+) -> None:
+    text = (folder / "schedule.json").read_text(encoding="utf-8")
+    for name, content in files(text).items():
+        assert (folder / name).read_text(encoding="utf-8") == content, f"{folder}/{name}"
 
 
 def test_the_page_of_rates_marks_late_rules() -> None:
