@@ -96,6 +96,8 @@ def test_wheel_holds_what_it_should_and_nothing_else(wheel: Path) -> None:
         "dray/testing/scripted.py",
         "dray/py.typed",
         "dray_airflow/py.typed",
+        "dray_fts/__main__.py",
+        "dray_fts/py.typed",
         "dray_rucio/py.typed",
         f"dray-{VERSION}.data/scripts/dray",
         f"dray-{VERSION}.dist-info/licenses/LICENSE",
@@ -113,7 +115,7 @@ def test_wheel_holds_what_it_should_and_nothing_else(wheel: Path) -> None:
     metadata = email.message_from_string(packed)
     assert metadata["Requires-Python"] == ">=3.10"
     assert metadata["License-Expression"] == "Apache-2.0"
-    assert {"airflow", "rucio", "globus", "all", "test"} <= set(
+    assert {"airflow", "rucio", "fts", "globus", "all", "test"} <= set(
         metadata.get_all("Provides-Extra") or []
     )
 

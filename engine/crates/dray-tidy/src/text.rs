@@ -35,6 +35,7 @@ pub const PYTHON_PACKAGES: &[(&str, &[&str])] = &[
     ("dray", &[]),
     ("dray_airflow", &["dray"]),
     ("dray_airflow_ui", &["dray"]),
+    ("dray_fts", &["dray"]),
     ("dray_globus", &["dray"]),
     ("dray_rucio", &["dray"]),
 ];

@@ -1,0 +1,99 @@
+"""The program ``dray-fts``."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import signal
+import sqlite3
+import ssl
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dray_fts.settings import SettingsError, read
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["main"]
+
+_EPILOG = """\
+The configuration file names the certificate of the service, the endpoints, and the prefixes of URLs
+that belong to each endpoint. docs/how-to/fts.md shows a complete file.
+
+Exit codes: 0 after SIGTERM or SIGINT, 1 if the service cannot start, 2 for wrong arguments.
+"""
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the service until a signal ends it."""
+    parser = argparse.ArgumentParser(
+        prog="dray-fts",
+        description="Speak the REST API of FTS3 to clients of FTS and to Rucio, and let dray "
+        "endpoints copy the files.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--config", metavar="FILE", type=Path, required=True, help="the configuration file (TOML)"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="check the configuration file, and exit"
+    )
+    options = parser.parse_args(words)
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    # The client of endpoints logs each call.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    try:
+        return _run(options.config, is_check=options.check)
+    except ImportError as error:
+        print(f"dray-fts: {error}; install the extra: pip install 'dray[fts]'", file=sys.stderr)
+    except SettingsError as error:
+        print(f"dray-fts: {error}", file=sys.stderr)
+    except (ssl.SSLError, sqlite3.Error, OSError) as error:
+        print(f"dray-fts: cannot start: {error}", file=sys.stderr)
+    return 1
+
+
+def _run(path: Path, *, is_check: bool) -> int:
+    settings = read(path)
+    import uvicorn
+
+    from dray_fts import tls
+    from dray_fts.service import Service
+
+    context = tls.context(settings)
+    if is_check:
+        print(f"{path}: {len(settings.endpoints)} endpoints, {len(settings.users)} users")
+        return 0
+    service = Service(settings)
+    config = uvicorn.Config(
+        service.app(),
+        host=settings.host,
+        port=settings.port,
+        http=tls.PeerProtocol,
+        ssl_context_factory=lambda _config, _usual: context,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+    )
+
+    class Server(uvicorn.Server):
+        """Ends with exit code 0 after a signal. uvicorn's own server raises the signal again."""
+
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            """Stop the server when one of the signals arrives."""
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, self.handle_exit)
+            yield
+
+    server = Server(config)
+    server.run()
+    return 0 if server.started else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

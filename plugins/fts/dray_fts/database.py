@@ -1,0 +1,398 @@
+"""The jobs in SQLite. Each method is one transaction, which is durable when the method returns."""
+
+# Statements are composed of constants of this module and of column names from the code that calls.
+# All values are parameters.
+# ruff: noqa: S608
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from dray_fts.jobs import storages
+from dray_fts.sites import storage_of
+from dray_fts.states import FAILED_REASON, LIVE, QUEUE_REASON, TERMINAL, job_state
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from dray_fts.jobs import Job
+    from dray_fts.people import Person
+
+__all__ = ["Change", "Database", "JobExistsError", "Row"]
+
+Row: TypeAlias = "sqlite3.Row"
+_VERSION = 1
+_SCHEMA = """
+CREATE TABLE job (
+    job_id TEXT PRIMARY KEY, owner TEXT NOT NULL, user_dn TEXT NOT NULL, vo_name TEXT NOT NULL,
+    cred_id TEXT NOT NULL, job_type TEXT NOT NULL, job_state TEXT NOT NULL, reason TEXT,
+    priority INTEGER NOT NULL, source_se TEXT, dest_se TEXT, params TEXT NOT NULL,
+    job_metadata TEXT NOT NULL, digest TEXT NOT NULL, submit_time REAL NOT NULL, job_finished REAL
+) WITHOUT ROWID;
+CREATE INDEX job_by_owner ON job (owner, submit_time);
+CREATE INDEX job_by_end ON job (job_finished);
+CREATE TABLE file (
+    file_id INTEGER PRIMARY KEY AUTOINCREMENT, job_id TEXT NOT NULL REFERENCES job,
+    number INTEGER NOT NULL, file_index INTEGER NOT NULL, file_state TEXT NOT NULL, reason TEXT,
+    source_surl TEXT NOT NULL, dest_surl TEXT NOT NULL, source_se TEXT NOT NULL,
+    dest_se TEXT NOT NULL, source_endpoint TEXT NOT NULL, source_path TEXT NOT NULL,
+    dest_endpoint TEXT NOT NULL, dest_path TEXT NOT NULL, checksum TEXT, content TEXT,
+    user_filesize INTEGER, file_metadata TEXT NOT NULL, activity TEXT NOT NULL, scitag INTEGER,
+    selection_strategy TEXT NOT NULL, start_time REAL, finish_time REAL, filesize INTEGER,
+    transferred INTEGER, throughput REAL, queued_since REAL, due REAL NOT NULL DEFAULT 0,
+    pauses INTEGER NOT NULL DEFAULT 0, to_cancel INTEGER NOT NULL DEFAULT 0,
+    to_change INTEGER NOT NULL DEFAULT 0, UNIQUE (job_id, number)
+);
+CREATE INDEX file_by_state ON file (file_state, due);
+CREATE INDEX file_to_cancel ON file (to_cancel) WHERE to_cancel;
+CREATE INDEX file_to_change ON file (to_change) WHERE to_change;
+CREATE TABLE delegation (
+    delegation_id TEXT PRIMARY KEY, request TEXT, termination_time REAL
+) WITHOUT ROWID;
+"""
+_JOINED = """
+SELECT file.*, job.owner, job.vo_name, job.job_type, job.priority, job.params, job.submit_time
+FROM file JOIN job USING (job_id)
+"""
+
+
+class JobExistsError(Exception):
+    """A job with this id exists, and its submission was another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of a file's state. ``None`` leaves a value unchanged."""
+
+    file_id: int
+    state: str
+    reason: str | None = None
+    start_time: float | None = None
+    finish_time: float | None = None
+    filesize: int | None = None
+    transferred: int | None = None
+    throughput: float | None = None
+    file_metadata: str | None = None
+
+
+class Database:
+    """One connection that all threads share."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the database, and create it if it is missing.
+
+        :raises sqlite3.Error: if the database cannot be opened, or if a newer program wrote it.
+        """
+        self._lock = threading.RLock()
+        self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        self._db.row_factory = sqlite3.Row
+        for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+            self._db.execute(f"PRAGMA {pragma}")
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if version > _VERSION:
+            raise sqlite3.DatabaseError(f"{path} was written by a newer program ({version})")
+        if version == 0:
+            self._db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._lock:
+            self._db.close()
+
+    @contextmanager
+    def _change(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+
+    def _all(self, text: str, *values: object) -> list[Row]:
+        with self._lock:
+            return self._db.execute(text, values).fetchall()
+
+    # --- submission and queries -------------------------------------------------------------------
+
+    def add(self, job_id: str, job: Job, digest: str, person: Person) -> None:
+        """Store a job. A job that the same submission has stored before stays as it is.
+
+        :raises JobExistsError: if the id belongs to another submission.
+        """
+        now = time.time()
+        sources, destinations = storages(job.files)
+        with self._change() as db:
+            found = db.execute("SELECT * FROM job WHERE job_id = ?", (job_id,)).fetchone()
+            if found is not None:
+                if (found["digest"], found["owner"]) != (digest, person.owner):
+                    raise JobExistsError(f"The job with id {job_id} already exists")
+                return
+            row = {
+                "job_id": job_id,
+                "owner": person.owner,
+                "user_dn": person.dn,
+                "vo_name": person.vo,
+                "cred_id": person.delegation_id,
+                "job_type": job.job_type,
+                "job_state": "SUBMITTED",
+                "priority": job.params.priority,
+                "source_se": sources,
+                "dest_se": destinations,
+                "params": json.dumps(asdict(job.params)),
+                "job_metadata": json.dumps(job.metadata),
+                "digest": digest,
+                "submit_time": now,
+            }
+            _insert(db, "job", row)
+            for number, each in enumerate(job.files):
+                row = {
+                    "job_id": job_id,
+                    "number": number,
+                    "file_index": each.index,
+                    "file_state": "SUBMITTED" if each.begins else "NOT_USED",
+                    "source_surl": each.source_url,
+                    "dest_surl": each.destination_url,
+                    "source_se": storage_of(each.source_url),
+                    "dest_se": storage_of(each.destination_url),
+                    "source_endpoint": each.source.endpoint,
+                    "source_path": each.source.path,
+                    "dest_endpoint": each.destination.endpoint,
+                    "dest_path": each.destination.path,
+                    "checksum": each.checksum,
+                    "content": each.content,
+                    "user_filesize": each.size,
+                    "file_metadata": json.dumps(each.metadata),
+                    "activity": each.activity,
+                    "scitag": each.scitag,
+                    "selection_strategy": each.strategy,
+                    "queued_since": now if each.begins else None,
+                }
+                _insert(db, "file", row)
+
+    def job(self, job_id: str) -> Row | None:
+        """Return a job."""
+        rows = self._all("SELECT * FROM job WHERE job_id = ?", job_id)
+        return rows[0] if rows else None
+
+    def files(self, job_id: str) -> list[Row]:
+        """Return the files of a job in their order."""
+        return self._all(f"{_JOINED} WHERE job_id = ? ORDER BY number", job_id)
+
+    def find(self, what: str, filters: Mapping[str, Sequence[str]], limit: int) -> list[Row]:
+        """Return jobs or files, newest first.
+
+        :param what: ``job`` or ``file``.
+        :param filters: permitted values of columns. The column ``since`` is a time of submission.
+        """
+        words: list[str] = ["1"]
+        values: list[object] = []
+        for column, allowed in filters.items():
+            if column == "since":
+                words.append("submit_time >= ?")
+                values.append(float(allowed[0]))
+                continue
+            words.append(f"{column} IN ({', '.join('?' * len(allowed))})")
+            values.extend(allowed)
+        table = "SELECT * FROM job" if what == "job" else f"SELECT * FROM ({_JOINED})"
+        text = f"{table} WHERE {' AND '.join(words)} ORDER BY submit_time DESC LIMIT {int(limit)}"
+        return self._all(text, *values)
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of files in each live state."""
+        text = f"SELECT file_state, count(*) FROM file WHERE file_state IN {LIVE} GROUP BY 1"
+        return {state: count for state, count in self._all(text)}
+
+    # --- calls of users ---------------------------------------------------------------------------
+
+    def cancel(self, job_id: str, file_ids: Sequence[int] | None = None) -> int:
+        """Cancel the live files of a job, or some of them. Return the number of canceled files.
+
+        The driver then cancels their transfers.
+        """
+        chosen = "" if file_ids is None else f" AND file_id IN ({', '.join(map(str, file_ids))})"
+        with self._change() as db:
+            now = time.time()
+            done = db.execute(
+                "UPDATE file SET file_state = 'CANCELED', to_cancel = 1, finish_time = ?, "
+                "reason = 'TRANSFER [125] Transfer canceled by the user' "
+                f"WHERE job_id = ? AND file_state IN {LIVE}{chosen}",
+                (now, job_id),
+            )
+            if done.rowcount:
+                _settle(db, job_id, now)
+            return done.rowcount
+
+    def prioritise(self, job_id: str, priority: int) -> None:
+        """Change the priority of a job. The driver changes its transfers."""
+        with self._change() as db:
+            db.execute("UPDATE job SET priority = ? WHERE job_id = ?", (priority, job_id))
+            db.execute(
+                "UPDATE file SET to_change = 1 WHERE job_id = ? "
+                "AND file_state IN ('READY', 'ACTIVE')",
+                (job_id,),
+            )
+
+    # --- the driver -------------------------------------------------------------------------------
+
+    def due(self, limit: int) -> list[Row]:
+        """Return submitted files whose transfers can be submitted now."""
+        text = (
+            f"{_JOINED} WHERE file_state = 'SUBMITTED' AND due <= ? "
+            "ORDER BY priority DESC, file_id LIMIT ?"
+        )
+        return self._all(text, time.time(), limit)
+
+    def live(self) -> list[Row]:
+        """Return files that have a transfer at an endpoint."""
+        return self._all(f"{_JOINED} WHERE file_state IN ('READY', 'ACTIVE')")
+
+    def to_cancel(self, limit: int) -> list[Row]:
+        """Return files whose transfers must be cancelled."""
+        return self._all(f"{_JOINED} WHERE to_cancel LIMIT ?", limit)
+
+    def to_change(self, limit: int) -> list[Row]:
+        """Return files whose transfers need a new priority."""
+        return self._all(f"{_JOINED} WHERE to_change LIMIT ?", limit)
+
+    def settled(self, flag: str, file_id: int) -> None:
+        """Clear the flag ``to_cancel`` or ``to_change`` of a file."""
+        with self._change() as db:
+            db.execute(f"UPDATE file SET {flag} = 0 WHERE file_id = ?", (file_id,))
+
+    def apply(self, changes: Sequence[Change]) -> None:
+        """Store new states of files, and begin the alternatives or hops that follow."""
+        if not changes:
+            return
+        now = time.time()
+        with self._change() as db:
+            jobs = set()
+            for change in changes:
+                row = _apply(db, change)
+                if row is not None:
+                    jobs.add(row["job_id"])
+                    if change.state in TERMINAL:
+                        _begin_next(db, row, change.state, now)
+            for job_id in jobs:
+                _settle(db, job_id, now)
+
+    def postpone(self, file_id: int, due: float, reason: str) -> None:
+        """Submit the transfer of a file later."""
+        with self._change() as db:
+            db.execute(
+                "UPDATE file SET due = ?, pauses = pauses + 1, reason = ? "
+                "WHERE file_id = ? AND file_state = 'SUBMITTED'",
+                (due, reason, file_id),
+            )
+
+    def expire(self) -> None:
+        """Cancel files that have waited longer than their ``max_time_in_queue``."""
+        limit = "json_extract(params, '$.queue_seconds')"
+        text = (
+            f"{_JOINED} WHERE file_state IN ('SUBMITTED', 'READY') AND {limit} IS NOT NULL "
+            f"AND queued_since + {limit} < ?"
+        )
+        now = time.time()
+        for row in self._all(text, now):
+            with self._change() as db:
+                done = db.execute(
+                    "UPDATE file SET file_state = 'CANCELED', to_cancel = 1, finish_time = ?, "
+                    "reason = ? WHERE file_id = ? AND file_state IN ('SUBMITTED', 'READY')",
+                    (now, QUEUE_REASON, row["file_id"]),
+                )
+                if done.rowcount:
+                    _settle(db, row["job_id"], now)
+
+    def forget(self, keep_seconds: float) -> int:
+        """Delete jobs that ended this long ago, except jobs whose transfers must be cancelled."""
+        before = time.time() - keep_seconds
+        chosen = (
+            "SELECT job_id FROM job WHERE job_finished < ? "
+            "AND job_id NOT IN (SELECT job_id FROM file WHERE to_cancel)"
+        )
+        with self._change() as db:
+            db.execute(f"DELETE FROM file WHERE job_id IN ({chosen})", (before,))
+            return db.execute(f"DELETE FROM job WHERE job_id IN ({chosen})", (before,)).rowcount
+
+    # --- delegation -------------------------------------------------------------------------------
+
+    def delegation(self, delegation_id: str) -> Row | None:
+        """Return the request and the termination time of a delegation."""
+        rows = self._all("SELECT * FROM delegation WHERE delegation_id = ?", delegation_id)
+        return rows[0] if rows else None
+
+    def delegate(self, delegation_id: str, request: str | None, until: float | None) -> None:
+        """Store the request and the termination time of a delegation."""
+        with self._change() as db:
+            db.execute(
+                "INSERT OR REPLACE INTO delegation VALUES (?, ?, ?)",
+                (delegation_id, request, until),
+            )
+
+    def undelegate(self, delegation_id: str) -> bool:
+        """Delete a delegation. Return false if there was none."""
+        with self._change() as db:
+            text = "DELETE FROM delegation WHERE delegation_id = ?"
+            return bool(db.execute(text, (delegation_id,)).rowcount)
+
+
+def _insert(db: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> None:
+    places = ", ".join("?" * len(row))
+    # The names of the table and the columns are constants of this module.
+    db.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({places})", tuple(row.values()))
+
+
+def _apply(db: sqlite3.Connection, change: Change) -> Row | None:
+    """Store the state of a file. Return the file, or ``None`` if it has ended already."""
+    row: Row | None = db.execute(
+        f"{_JOINED} WHERE file_id = ? AND file_state IN {LIVE}", (change.file_id,)
+    ).fetchone()
+    if row is None:
+        return None
+    values = asdict(change)
+    values["file_state"] = values.pop("state")
+    file_id = values.pop("file_id")
+    # A reason of a postponed submission must not stay after the submission.
+    kept = {name: value for name, value in values.items() if value is not None or name == "reason"}
+    text = ", ".join(f"{name} = ?" for name in kept)
+    db.execute(f"UPDATE file SET {text} WHERE file_id = ?", (*kept.values(), file_id))
+    return row
+
+
+def _begin_next(db: sqlite3.Connection, row: Row, state: str, now: float) -> None:
+    """Begin the next alternative of a failed file, or the next hop of a finished one."""
+    if (row["job_type"], state) not in {("R", "FAILED"), ("H", "FINISHED")}:
+        return
+    same = "AND file_index = ?" if row["job_type"] == "R" else "AND file_index > ?"
+    following = db.execute(
+        f"SELECT file_id FROM file WHERE job_id = ? AND file_state = 'NOT_USED' {same} "
+        "ORDER BY number LIMIT 1",
+        (row["job_id"], row["file_index"]),
+    ).fetchone()
+    if following is not None:
+        db.execute(
+            "UPDATE file SET file_state = 'SUBMITTED', queued_since = ? WHERE file_id = ?",
+            (now, following["file_id"]),
+        )
+
+
+def _settle(db: sqlite3.Connection, job_id: str, now: float) -> None:
+    """Compute the state of a job from the states of its files."""
+    job = db.execute("SELECT job_type FROM job WHERE job_id = ?", (job_id,)).fetchone()
+    files = db.execute(
+        "SELECT file_index, file_state FROM file WHERE job_id = ? ORDER BY number", (job_id,)
+    ).fetchall()
+    state = job_state(job["job_type"], [(row[0], row[1]) for row in files])
+    has_ended = state not in LIVE
+    reason = FAILED_REASON if state in ("FAILED", "FINISHEDDIRTY") else None
+    db.execute(
+        "UPDATE job SET job_state = ?, reason = ?, job_finished = ? WHERE job_id = ?",
+        (state, reason, now if has_ended else None, job_id),
+    )

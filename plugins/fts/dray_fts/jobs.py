@@ -1,0 +1,416 @@
+"""Parse a submission of FTS into a job. Pure functions.
+
+A parameter of FTS is carried out, has no meaning for endpoints, or is refused. No parameter that
+would change a copy is ignored.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import re
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dray_fts.sites import NoPlaceError, Place, SiteMap, storage_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dray_fts.settings import Limits
+
+__all__ = ["BASE_ID", "BadJobError", "File", "Job", "Params", "parse", "priority_of"]
+
+BASE_ID = uuid.uuid5(uuid.NAMESPACE_URL, "urn:dray:fts")
+"""Root of the ids of jobs with ``id_generator`` ``deterministic``."""
+PRIORITY_USUAL = 3
+_SOURCES_MAX = 16
+_MULTI_WORD = "one job copies either hops (multihop) or alternatives of a file"
+#: Parameters that change nothing at an endpoint (docs/reference/fts.md has the reasons).
+_WITHOUT_MEANING = ("account", "disable_cleanup", "s3alternate", "strict_copy", "unmanaged_tokens")
+#: Parameters that the service cannot carry out, each with the reason. A value that switches the
+#: parameter off is accepted, because clients send all parameters.
+_REFUSED = {
+    "archive_timeout": "the service does not wait until a file is archived on tape",
+    "bring_online": "the service does not stage files from tape",
+    "buffer_size": "endpoints choose the sizes of buffers",
+    "copy_pin_lifetime": "the service does not stage files from tape",
+    "credential": "the service has its own credentials for endpoints",
+    "destination_spacetoken": "endpoints have no space tokens",
+    "fail_nearline": "the service does not know the locality of a file",
+    "gridftp": "endpoints do not use GridFTP",
+    "ipv4": "endpoints choose their addresses",
+    "ipv6": "endpoints choose their addresses",
+    "overwrite_when_only_on_disk": "the service does not know the locality of a file",
+    "source_spacetoken": "endpoints have no space tokens",
+    "spacetoken": "endpoints have no space tokens",
+}
+_CARRIED = (
+    "dst_file_report",
+    "id_generator",
+    "job_metadata",
+    "max_time_in_queue",
+    "multihop",
+    "nostreams",
+    "overwrite",
+    "overwrite_hop",
+    "overwrite_on_retry",
+    "priority",
+    "retry",
+    "retry_delay",
+    "reuse",
+    "sid",
+    "timeout",
+    "verify_checksum",
+)
+_FILE_KEYS = (
+    "activity",
+    "archive_metadata",
+    "checksum",
+    "destination_tokens",
+    "destinations",
+    "file_metadata",
+    "filesize",
+    "metadata",
+    "scitag",
+    "selection_strategy",
+    "source_tokens",
+    "sources",
+    "staging_metadata",
+)
+_MODES: dict[str | bool | None, str] = {
+    **dict.fromkeys((None, False, "", "n", "none"), "none"),
+    **dict.fromkeys((True, "b", "both"), "both"),
+    **dict.fromkeys(("s", "source"), "source"),
+    **dict.fromkeys(("t", "target"), "target"),
+}
+_QUEUE_TIME = re.compile(r"(\d+)([smhd]?)")
+_QUEUE_UNITS = {"s": 1, "m": 60, "h": 3600, "": 3600, "d": 86400}
+_CHECKSUM = re.compile(r"(adler32|crc32c):([0-9a-f]{1,8})", re.IGNORECASE)
+
+
+class BadJobError(ValueError):
+    """A submission is malformed, or asks for something that the service cannot carry out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Params:
+    """The parameters of a job that are carried out.
+
+    :param overwrite: ``no``, ``yes``, or ``hops`` (all hops but the last).
+    :param retry: below 0: no retry. 0: as often as the endpoint usually does. Otherwise the number
+        of retries.
+    :param queue_seconds: time after which a file that has not begun is canceled.
+    :param timeout_seconds: time after which a running file fails.
+    """
+
+    priority: int = PRIORITY_USUAL
+    verify_checksum: str = "none"
+    overwrite: str = "no"
+    retry: int = 0
+    retry_delay: int = 0
+    nostreams: int | None = None
+    queue_seconds: float | None = None
+    timeout_seconds: float | None = None
+    dst_file_report: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of a job: one source and one destination.
+
+    :param index: number of the file. Alternatives of a file have the same number.
+    :param begins: false for a later alternative or hop, which waits for the one before.
+    :param checksum: as submitted.
+    :param content: checksum that the copy must have, in the form of the API.
+    :param tokens: tokens of the source and of the destination. They are not stored.
+    """
+
+    index: int
+    begins: bool
+    source_url: str
+    destination_url: str
+    source: Place
+    destination: Place
+    checksum: str | None
+    content: str | None
+    size: int | None
+    metadata: Any
+    activity: str
+    scitag: int | None
+    strategy: str
+    tokens: tuple[str | None, str | None]
+
+    def __repr__(self) -> str:
+        """Return the URLs, and never a token."""
+        return f"File({self.source_url!r}, {self.destination_url!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A parsed submission.
+
+    :param seed: ``sid`` of a deterministic id.
+    """
+
+    job_type: str
+    params: Params
+    files: tuple[File, ...]
+    metadata: Any
+    seed: str | None
+
+
+def parse(body: bytes, sites: SiteMap, limits: Limits) -> Job:
+    """Parse the body of a submission.
+
+    :raises BadJobError: with the field and the fault.
+    """
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BadJobError(f"the submission is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise BadJobError("the submission is not a JSON object")
+    if found.get("delete"):
+        raise BadJobError("the service deletes no files; use `dray rm` or the control API")
+    unknown = sorted(found.keys() - {"files", "Files", "params", "delete", "staging"})
+    if unknown or found.get("staging"):
+        raise BadJobError(
+            f"the submission has the unknown field {unknown[0] if unknown else 'staging'}"
+        )
+    params = found.get("params") or {}
+    if not isinstance(params, dict):
+        raise BadJobError("params is not an object")
+    _check_names(params)
+    files = found.get("files") or found.get("Files")
+    if not isinstance(files, list) or not files:
+        raise BadJobError("No transfers specified")
+    metadata = params.get("job_metadata")
+    _check_metadata("job_metadata", metadata, limits)
+    read = _params(params)
+    parsed: list[File] = []
+    for index, each in enumerate(files):
+        parsed.extend(_file(index, each, read, sites, limits))
+        if len(parsed) > limits.files:
+            raise BadJobError(f"the job has more than {limits.files} files; submit several jobs")
+    job_type, parsed = _typed(params, parsed)
+    seed = None
+    if params.get("id_generator") == "deterministic":
+        seed = params.get("sid")
+        if not isinstance(seed, str) or not seed:
+            raise BadJobError("id_generator is deterministic, but sid is missing")
+    return Job(job_type, read, tuple(parsed), metadata, seed)
+
+
+def priority_of(value: object) -> int:
+    """Return a priority, 1 to 5 as in FTS. ``None`` is the default.
+
+    :raises BadJobError: if the value is no number.
+    """
+    if value is None:
+        return PRIORITY_USUAL
+    if isinstance(value, bool) or not isinstance(value, (int, str)) or not str(value).isdecimal():
+        raise BadJobError(f"priority is {value!r}; write a number from 1 to 5")
+    return min(max(int(value), 1), 5)
+
+
+def _check_names(params: Mapping[str, Any]) -> None:
+    known = {*_CARRIED, *_WITHOUT_MEANING, *_REFUSED}
+    unknown = sorted(params.keys() - known)
+    if unknown:
+        raise BadJobError(f"the parameter {unknown[0]} is unknown; leave it out")
+    for name, why in _REFUSED.items():
+        value = params.get(name)
+        is_off = value in (None, False, "", 0) or (isinstance(value, int) and value < 0)
+        if name == "ipv6" and params.get("ipv4") is None:
+            is_off = value in (None, False)
+        if not is_off:
+            raise BadJobError(f"the parameter {name} is not supported: {why}; leave it out")
+
+
+def _params(params: Mapping[str, Any]) -> Params:
+    mode = params.get("verify_checksum")
+    if not isinstance(mode, (str, bool, type(None))) or mode not in _MODES:
+        raise BadJobError(f"verify_checksum is {mode!r}; write source, target, both or none")
+    flags = ("overwrite", "overwrite_on_retry", "overwrite_hop")
+    if sum(bool(params.get(name)) for name in flags) > 1:
+        raise BadJobError("Incompatible overwrite flags used at the same time")
+    overwrite = "no"
+    if params.get("overwrite"):
+        overwrite = "yes"
+    elif params.get("overwrite_hop"):
+        overwrite = "hops"
+    # With overwrite_on_retry nothing differs: an endpoint never leaves a partial file under the
+    # final name, so a retry has nothing to overwrite.
+    streams = _number(params, "nostreams")
+    if streams is not None and not 1 <= streams <= 64:
+        raise BadJobError(f"nostreams is {streams}; write a number from 1 to 64")
+    timeout = _number(params, "timeout")
+    return Params(
+        priority=priority_of(params.get("priority")),
+        verify_checksum=_MODES[mode],
+        overwrite=overwrite,
+        retry=_number(params, "retry") or 0,
+        retry_delay=max(_number(params, "retry_delay") or 0, 0),
+        nostreams=streams,
+        queue_seconds=_queue_seconds(params.get("max_time_in_queue")),
+        timeout_seconds=float(timeout) if timeout and timeout > 0 else None,
+        dst_file_report=bool(params.get("dst_file_report")),
+    )
+
+
+def _file(index: int, found: object, params: Params, sites: SiteMap, limits: Limits) -> list[File]:
+    where = f"files[{index}]"
+    if not isinstance(found, dict):
+        raise BadJobError(f"{where} is not an object")
+    unknown = sorted(found.keys() - set(_FILE_KEYS))
+    if unknown:
+        raise BadJobError(f"{where} has the unknown field {unknown[0]}; leave it out")
+    for name in ("staging_metadata", "archive_metadata"):
+        if found.get(name):
+            raise BadJobError(f"{where}: {name} is not supported; the service does not use tape")
+    metadata = found.get("metadata", found.get("file_metadata"))
+    _check_metadata(f"{where}.metadata", metadata, limits)
+    sources, source_tokens = _urls(where, found, "source")
+    destinations, destination_tokens = _urls(where, found, "destination")
+    checksum = found.get("checksum")
+    size = _number(found, "filesize", where)
+    made: list[File] = []
+    for destination, destination_token in zip(destinations, destination_tokens, strict=True):
+        for source, source_token in zip(sources, source_tokens, strict=True):
+            if len(destinations) > 1 and source.split(":")[0] != destination.split(":")[0]:
+                continue
+            try:
+                places = sites.place(source), sites.place(destination)
+            except NoPlaceError as error:
+                raise BadJobError(f"{where}: {error}") from error
+            if places[0] == places[1]:
+                raise BadJobError(f"{where}: {source} and {destination} are the same file")
+            made.append(
+                File(
+                    index=index,
+                    begins=not made,
+                    source_url=source,
+                    destination_url=destination,
+                    source=places[0],
+                    destination=places[1],
+                    checksum=None if checksum is None else str(checksum),
+                    content=_content(where, checksum, params.verify_checksum),
+                    size=size if size and size > 0 else None,
+                    metadata=metadata,
+                    activity=str(found.get("activity") or "default"),
+                    scitag=_scitag(where, found),
+                    strategy=str(found.get("selection_strategy") or "auto"),
+                    tokens=(source_token, destination_token),
+                )
+            )
+    if not made:
+        raise BadJobError(f"{where}: no source and destination have the same scheme")
+    if len(made) > _SOURCES_MAX:
+        raise BadJobError(f"{where} has more than {_SOURCES_MAX} pairs of source and destination")
+    return made
+
+
+def _typed(params: Mapping[str, Any], files: list[File]) -> tuple[str, list[File]]:
+    """Return the type of the job, and the files with the right ``begins``."""
+    has_alternatives = any(not each.begins for each in files)
+    if not params.get("multihop"):
+        if has_alternatives:
+            return "R", files
+        return ("Y" if params.get("reuse") else "N"), files
+    if has_alternatives or params.get("reuse"):
+        raise BadJobError(f"multihop does not go with reuse or several sources: {_MULTI_WORD}")
+    for before, after in itertools.pairwise(files):
+        if before.destination != after.source:
+            raise BadJobError(
+                f"the hop to {before.destination_url} is followed by a hop from "
+                f"{after.source_url}; each hop must begin where the one before ends"
+            )
+    return "H", [dataclasses.replace(each, begins=at == 0) for at, each in enumerate(files)]
+
+
+def _urls(
+    where: str, found: Mapping[str, Any], side: str
+) -> tuple[Sequence[str], Sequence[str | None]]:
+    urls, tokens = found.get(f"{side}s"), found.get(f"{side}_tokens")
+    if not isinstance(urls, list) or not urls or not all(isinstance(url, str) for url in urls):
+        raise BadJobError(f"{where}: {side}s is not a list of URLs")
+    if not tokens:
+        return urls, [None] * len(urls)
+    if not isinstance(tokens, list) or len(tokens) != len(urls):
+        raise BadJobError(f"{where}: {side}_tokens needs one token for each of the {side}s")
+    if not all(isinstance(token, str) for token in tokens):
+        raise BadJobError(f"{where}: {side}_tokens is not a list of texts")
+    return urls, tokens
+
+
+def _content(where: str, checksum: object, mode: str) -> str | None:
+    """Return the checksum that the copy must have.
+
+    An endpoint compares the checksum of the bytes that it reads at the source and that it writes at
+    the destination, so the modes source, target and both are one comparison.
+    """
+    if mode == "none" or checksum is None:
+        return None
+    if not isinstance(checksum, str):
+        raise BadJobError(f"{where}: checksum is not a text")
+    name, colon, _ = checksum.partition(":")
+    if not colon:
+        # Only a name: both ends of a copy always compare their checksums.
+        return None
+    match = _CHECKSUM.fullmatch(checksum.strip())
+    if match is None:
+        raise BadJobError(
+            f"{where}: the checksum {name} cannot be verified; write ADLER32:HHHHHHHH or "
+            "CRC32C:HHHHHHHH, or set verify_checksum to none"
+        )
+    return f"{match[1].lower()}:{match[2].lower().zfill(8)}"
+
+
+def _scitag(where: str, found: Mapping[str, Any]) -> int | None:
+    tag = _number(found, "scitag", where)
+    if tag is not None and not 65 <= tag <= 65535:
+        raise BadJobError(f"{where}: scitag is {tag}; write a number from 65 to 65535")
+    return tag
+
+
+def _number(found: Mapping[str, Any], name: str, where: str = "params") -> int | None:
+    value = found.get(name)
+    if value is None or value == "":
+        return None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, str) and re.fullmatch(r"-?\d{1,18}", value):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 1 << 62:
+        raise BadJobError(f"{where}: {name} is {value!r}; write a whole number")
+    return value
+
+
+def _queue_seconds(value: object) -> float | None:
+    if value is None or value in (0, "0", ""):
+        return None
+    match = _QUEUE_TIME.fullmatch(str(value))
+    if match is None or isinstance(value, bool):
+        raise BadJobError(f"max_time_in_queue is {value!r}; write hours, or 30m, 12h or 2d")
+    return float(int(match[1]) * _QUEUE_UNITS[match[2]])
+
+
+def _check_metadata(name: str, value: object, limits: Limits) -> None:
+    size = len(json.dumps(value))
+    if size > limits.metadata_bytes:
+        raise BadJobError(
+            f"{name} has {size} bytes, but at most {limits.metadata_bytes} are stored; shorten it"
+        )
+
+
+def storages(files: Sequence[File]) -> tuple[str | None, str | None]:
+    """Return the storage elements of a job, each ``None`` if the files have several."""
+    sources = {storage_of(each.source_url) for each in files}
+    destinations = {storage_of(each.destination_url) for each in files}
+    return (
+        sources.pop() if len(sources) == 1 else None,
+        destinations.pop() if len(destinations) == 1 else None,
+    )

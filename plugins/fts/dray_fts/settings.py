@@ -1,0 +1,263 @@
+"""The configuration file of the service (TOML)."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from dray_fts.sites import NoPlaceError, Prefix, SiteMap
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Endpoint", "Limits", "Settings", "SettingsError", "User", "read"]
+
+T = TypeVar("T")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_PATH = re.compile(r"/[^/?#\s]+(/[^?#\s]*)?")
+
+
+class SettingsError(ValueError):
+    """The configuration file is missing or wrong. The message names the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An endpoint of dray.
+
+    :param token_file: file with the token for this endpoint. ``{owner}`` in it stands for the owner
+        of a job.
+    """
+
+    name: str
+    url: str
+    pin: str | None = None
+    ca: str | None = None
+    token_file: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """The owner and the VO of a certificate's subject."""
+
+    subject: str
+    owner: str
+    vo: str
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits and times.
+
+    :param body_bytes: maximum size of a submission.
+    :param metadata_bytes: maximum size of each metadata of a job or a file.
+    :param files: maximum number of files of a job.
+    :param wait_seconds: time for which a file waits for an endpoint that does not answer.
+    :param poll_seconds: time between two queries about live transfers.
+    :param keep_days: time for which an ended job is kept.
+    """
+
+    body_bytes: int = 32 << 20
+    metadata_bytes: int = 64 << 10
+    files: int = 10_000
+    wait_seconds: float = 3600.0
+    poll_seconds: float = 1.0
+    keep_days: float = 7.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The whole configuration.
+
+    :param host: address on which the service listens.
+    :param name: name of the service in its answers.
+    :param vo: VO of users without a VO.
+    :param tokens_at: name of the endpoint that checks bearer tokens. ``None`` refuses tokens.
+    """
+
+    host: str
+    port: int
+    name: str
+    state: Path
+    vo: str
+    certificate: Path
+    key: Path
+    client_ca: Path | None
+    sites: SiteMap
+    endpoints: Mapping[str, Endpoint]
+    users: Mapping[str, User]
+    administrators: frozenset[str]
+    tokens_at: str | None
+    limits: Limits = field(default_factory=Limits)
+
+
+class _Table:
+    """A table of the file. Each key that nobody takes is an error."""
+
+    def __init__(self, place: str, found: object) -> None:
+        if not isinstance(found, dict):
+            raise SettingsError(f"{place} is not a table")
+        self._place, self._left = place, dict(found)
+
+    def take(self, key: str, kind: type[T], default: T | None = None) -> T:
+        """Return a value. Without a default, the key is required."""
+        if key not in self._left:
+            if default is None:
+                raise SettingsError(f"{self._place}: the key {key} is missing")
+            return default
+        value = self._left.pop(key)
+        if kind is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise SettingsError(f"{self._place}: {key} is {value!r}, and not of type {_word(kind)}")
+        return value
+
+    def maybe(self, key: str) -> str | None:
+        """Return a text, or ``None`` if the key is missing."""
+        return self.take(key, str) if key in self._left else None
+
+    def name(self, key: str) -> str:
+        """Return a name that is safe in paths and ids."""
+        text = self.take(key, str)
+        if not _NAME.fullmatch(text):
+            raise SettingsError(
+                f"{self._place}: {key} is {text!r}; write letters, digits and `._-` only"
+            )
+        return text
+
+    def tables(self, key: str) -> list[_Table]:
+        """Return the tables of an array."""
+        found = self.take(key, list, [])
+        return [_Table(f"[[{key}]] number {at + 1}", each) for at, each in enumerate(found)]
+
+    def table(self, key: str) -> _Table:
+        """Return a table, which may be missing."""
+        return _Table(f"[{key}]", self.take(key, dict, {}))
+
+    def end(self) -> None:
+        """Refuse keys that the service does not know."""
+        if self._left:
+            raise SettingsError(f"{self._place}: the key {sorted(self._left)[0]} is unknown")
+
+
+def read(path: Path) -> Settings:
+    """Read the configuration file.
+
+    :raises SettingsError: if the file cannot be read, or if a key is missing, unknown or wrong.
+    """
+    # Python 3.10 has no tomllib. The extra `fts` installs tomli there.
+    reader = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    try:
+        found = reader.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise SettingsError(f"{path} is not TOML: {error}") from error
+    return _settings(_Table(str(path), found))
+
+
+def _settings(top: _Table) -> Settings:
+    host, port = _listen(top.take("listen", str, "127.0.0.1:8446"))
+    tls, tokens, limits = top.table("tls"), top.table("tokens"), top.table("limits")
+    vo = top.take("vo", str, "default")
+    endpoints = {each.name: each for each in map(_endpoint, top.tables("endpoint"))}
+    prefixes = [_prefix(table, endpoints) for table in top.tables("prefix")]
+    users = {each.subject: each for each in (_user(table, vo) for table in top.tables("user"))}
+    tokens_at = tokens.maybe("endpoint")
+    if tokens_at is not None and tokens_at not in endpoints:
+        raise SettingsError(f"[tokens]: endpoint is {tokens_at}, which no [[endpoint]] names")
+    client_ca = tls.maybe("client_ca")
+    if client_ca is None and tokens_at is None:
+        raise SettingsError(
+            "nobody could authenticate; set client_ca in [tls], or endpoint in [tokens]"
+        )
+    try:
+        sites = SiteMap(prefixes)
+    except NoPlaceError as error:
+        raise SettingsError(f"[[prefix]]: {error}") from error
+    made = Settings(
+        host=host,
+        port=port,
+        name=top.take("name", str, "dray-fts"),
+        state=Path(top.take("state", str)),
+        vo=vo,
+        certificate=Path(tls.take("certificate", str)),
+        key=Path(tls.take("key", str)),
+        client_ca=None if client_ca is None else Path(client_ca),
+        sites=sites,
+        endpoints=endpoints,
+        users=users,
+        administrators=frozenset(map(str, top.take("administrators", list, []))),
+        tokens_at=tokens_at,
+        limits=_limits(limits),
+    )
+    for table in (top, tls, tokens, limits):
+        table.end()
+    return made
+
+
+def _listen(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise SettingsError(f"listen is {text!r}; write ADDRESS:PORT")
+    return host.strip("[]"), int(port)
+
+
+def _endpoint(table: _Table) -> Endpoint:
+    made = Endpoint(
+        name=table.name("name"),
+        url=table.take("url", str),
+        pin=table.maybe("pin"),
+        ca=table.maybe("ca"),
+        token_file=table.maybe("token_file"),
+        certificate=table.maybe("certificate"),
+        key=table.maybe("key"),
+    )
+    table.end()
+    if made.token_file is None and made.certificate is None:
+        raise SettingsError(
+            f"endpoint {made.name}: no credential; set token_file, or certificate and key"
+        )
+    return made
+
+
+def _prefix(table: _Table, endpoints: Mapping[str, Endpoint]) -> Prefix:
+    made = Prefix(table.take("url", str), table.take("endpoint", str), table.take("path", str))
+    table.end()
+    if made.endpoint not in endpoints:
+        raise SettingsError(f"prefix {made.url}: no [[endpoint]] has the name {made.endpoint}")
+    if not _PATH.fullmatch(made.path):
+        raise SettingsError(f"prefix {made.url}: path is {made.path!r}; write /ROOT or /ROOT/PATH")
+    return made
+
+
+def _user(table: _Table, vo: str) -> User:
+    made = User(table.take("subject", str), table.name("owner"), table.take("vo", str, vo))
+    table.end()
+    return made
+
+
+def _limits(table: _Table) -> Limits:
+    usual = Limits()
+    made = Limits(
+        body_bytes=table.take("body_bytes", int, usual.body_bytes),
+        metadata_bytes=table.take("metadata_bytes", int, usual.metadata_bytes),
+        files=table.take("files", int, usual.files),
+        wait_seconds=table.take("wait_seconds", float, usual.wait_seconds),
+        poll_seconds=table.take("poll_seconds", float, usual.poll_seconds),
+        keep_days=table.take("keep_days", float, usual.keep_days),
+    )
+    for name in ("body_bytes", "files", "poll_seconds", "keep_days"):
+        if getattr(made, name) <= 0:
+            raise SettingsError(f"[limits]: {name} is {getattr(made, name)}; write a number over 0")
+    return made
+
+
+def _word(kind: type[object]) -> str:
+    return {str: "text", int: "integer", float: "number", list: "array", dict: "table"}[kind]

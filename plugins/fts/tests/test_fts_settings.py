@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dray_fts.settings import SettingsError, read
+
+HOW_TO = Path(__file__).parents[3] / "docs" / "how-to" / "fts.md"
+
+
+def example() -> str:
+    """Return the configuration file in the how-to."""
+    found = re.search(r"```toml\n(listen.*?)```", HOW_TO.read_text(encoding="utf-8"), re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "fts.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_the_file_of_the_how_to(tmp_path: Path) -> None:
+    settings = read(write(tmp_path, example()))
+    assert (settings.host, settings.port, settings.vo) == ("0.0.0.0", 8446, "atlas")  # noqa: S104
+    assert settings.sites.place("davs://se.b.example/atlas/x").path == "/data/x"
+    assert settings.users["/DC=org/DC=example/CN=rucio-robot"].owner == "rucio"
+    assert settings.tokens_at is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('state = "/var/lib/dray-fts"', "", "the key state is missing"),
+        ("[tls]", "nonsense = 1\n[tls]", "the key nonsense is unknown"),
+        ('vo = "atlas"', "vo = 1", "vo is 1, and not of type text"),
+        (":8446", "", "write ADDRESS:PORT"),
+        ('endpoint = "b"', 'endpoint = "c"', "no [[endpoint]] has the name c"),
+        ('path = "/data"', 'path = "data"', "write /ROOT or /ROOT/PATH"),
+        ('owner = "rucio"', 'owner = "../x"', "owner is '../x'"),
+        ('token_file = "/etc/dray-fts/tokens/a"', "", "endpoint a: no credential"),
+        ('client_ca = "/etc/grid-security/certificates"', "", "nobody could authenticate"),
+        ("[tls]", "[limits]\nfiles = 0\n[tls]", "files is 0; write a number over 0"),
+        ("[tls]", '[tokens]\nendpoint = "x"\n[tls]', "which no [[endpoint]] names"),
+        ("[tls]", "[tls", "is not TOML"),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, old: str, new: str, words: str) -> None:
+    assert old in example()
+    with pytest.raises(SettingsError) as caught:
+        read(write(tmp_path, example().replace(old, new, 1)))
+    assert words in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"cannot read .*none: No such file"):
+        read(tmp_path / "none")
