@@ -41,8 +41,9 @@ LICENCES_ALLOWED = frozenset(
 
 #: Both files fill .venv (docs/decisions/0019-airflow-in-the-common-environment.md).
 REQUIREMENTS = ("requirements-dev.txt", "requirements-airflow.txt")
-#: Fills .tools/rucio. The versions differ from those in .venv, so only the lines are checked.
-REQUIREMENTS_APART = ("requirements-rucio.txt",)
+#: Fill .tools/rucio and .tools/fts. The versions differ from those in .venv, so only the lines are
+#: checked.
+REQUIREMENTS_APART = ("requirements-rucio.txt", "requirements-fts.txt")
 
 # Crates whose state or types are shared in a program. Two versions of such a crate in one
 # program would not work together.

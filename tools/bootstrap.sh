@@ -15,7 +15,8 @@
 # installs them, and exits with code 1. Then it fills .venv from the locked lists
 # (tools/requirements-dev.txt, and tools/requirements-airflow.txt for the levels with Airflow) and
 # writes .venv/dray-env.sh, which the Makefile sources. For the tests, Rucio has its own
-# environment, .tools/rucio (tools/requirements-rucio.txt).
+# environment, .tools/rucio (tools/requirements-rucio.txt). The stock client of FTS is in .tools/fts
+# (tools/requirements-fts.txt).
 #
 # Environment variables: PYTHON (a Python >= 3.10; default python3), DRAY_NO_INSTALL=1 (never call
 # apt-get).
@@ -32,6 +33,10 @@ requirements_airflow=$root/tools/requirements-airflow.txt
 # Rucio has a separate environment, because it needs older libraries than the tools in .venv.
 requirements_rucio=$root/tools/requirements-rucio.txt
 rucio=$root/.tools/rucio
+# The stock client of FTS has a separate environment. It needs Debian's M2Crypto, because pip cannot
+# build M2Crypto on every host, so the environment uses Debian's Python and its packages.
+requirements_fts=$root/tools/requirements-fts.txt
+fts=$root/.tools/fts
 # Package with the tree of many small files for the benchmark (see integration/bench/datasets.py).
 linux_source=/usr/src/linux-source-6.1.tar.xz
 # rclone as its authors release it, because Debian's version is years older. Debian's is kept too.
@@ -169,6 +174,9 @@ find_missing() {
         has_by_root glusterfs || missing+=(glusterfs-client)
         # Rucio's client uses this library to find the type of a file.
         has_library libmagic.so.1 || missing+=(libmagic1)
+        # The stock client of FTS uses this library.
+        compgen -G "$system/usr/lib/python3/dist-packages/M2Crypto*" >/dev/null ||
+            missing+=(python3-m2crypto)
         # iperf3 measures plain TCP, with which the copies over a path are compared.
         has iperf3 || missing+=(iperf3)
     elif [ "$level" = xrootd ]; then
@@ -340,6 +348,18 @@ if is_for_tests; then
         "$python" -m venv "$rucio"
         install_many "$rucio/bin/python" --requirement "$requirements_rucio"
         printf '%s\n' "$stamp" >"$rucio/dray-stamp"
+    fi
+    stamp="$root $(cksum <"$requirements_fts")"
+    if [ ! -x "$fts/bin/python" ] || [ "$(cat "$fts/dray-stamp" 2>/dev/null)" != "$stamp" ]; then
+        say "filling .tools/fts from tools/requirements-fts.txt"
+        rm -rf "$fts"
+        # If this fails, the tests with the client are skipped.
+        if "$system/usr/bin/python3" -m venv "$fts" --system-site-packages &&
+            install_many "$fts/bin/python" --no-deps --requirement "$requirements_fts"; then
+            printf '%s\n' "$stamp" >"$fts/dray-stamp"
+        else
+            say "cannot install the stock client of FTS"
+        fi
     fi
 fi
 

@@ -72,8 +72,11 @@ keyUsage = critical,digitalSignature
 class Certificate:
     """A certificate, its private key, and its issuers."""
 
-    def __init__(self, folder: Path, name: str, subject: str) -> None:
-        """Make the private key. Another method makes the certificate."""
+    def __init__(self, folder: Path, name: str, subject: str, *, is_rsa: bool = False) -> None:
+        """Make the private key. Another method makes the certificate.
+
+        :param is_rsa: make an RSA key, which clients of FTS need, and no elliptic-curve key.
+        """
         self.folder = folder
         self.name = name
         self.subject = subject
@@ -82,7 +85,10 @@ class Certificate:
         #: The issuing certificates from the direct issuer upwards, without the authority's own
         #: certificate.
         self.above: list[Certificate] = []
-        run("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", self.key)
+        if is_rsa:
+            run("genrsa", "-traditional", "-out", self.key, "2048")
+        else:
+            run("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", self.key)
 
     @property
     def chain(self) -> str:
@@ -124,9 +130,11 @@ class Authority:
         extensions: str = CLIENT,
         start_days: float = -2,
         end_days: float = 30,
+        is_rsa: bool = False,
     ) -> Certificate:
-        """Make a certificate that the authority signs."""
-        made = Certificate(self.folder, name, subject or f"/DC=org/DC=dray/CN={name}")
+        """Make a certificate."""
+        subject = subject or f"/DC=org/DC=dray/CN={name}"
+        made = Certificate(self.folder, name, subject, is_rsa=is_rsa)
         self._sign(made, self.root, extensions, start_days, end_days)
         return made
 
@@ -138,9 +146,11 @@ class Authority:
         *,
         start_days: float = -1,
         end_days: float = 1,
+        is_rsa: bool = False,
     ) -> Certificate:
         """Make a proxy. The certificate of a person or of another proxy signs it."""
-        made = Certificate(self.folder, name, f"{of.subject}/CN={len(of.above) + 1000}")
+        subject = f"{of.subject}/CN={len(of.above) + 1000}"
+        made = Certificate(self.folder, name, subject, is_rsa=is_rsa)
         self._sign(made, of, extensions or proxy_extensions(), start_days, end_days)
         made.above = [of, *of.above]
         return made

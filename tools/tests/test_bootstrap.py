@@ -61,6 +61,7 @@ class Host:
         (self.tree / "tools" / "requirements-dev.txt").write_text("")
         (self.tree / "tools" / "requirements-airflow.txt").write_text("")
         (self.tree / "tools" / "requirements-rucio.txt").write_text("")
+        (self.tree / "tools" / "requirements-fts.txt").write_text("")
         (self.tree / "engine" / "Cargo.toml").write_text(f'rust-version = "{version}"\n')
 
     def python_floor(self) -> None:
@@ -84,10 +85,15 @@ class Host:
             self.program(name, "exit 0")
         libraries = ["libXrdAccSciTokens-5.so", "libXrdCeph-5.so", "libmagic.so.1"]
         libraries = [f"any-linux/{library}" for library in libraries]
-        for library in (*libraries, "python3/dist-packages/rados.any.so"):
+        for library in (
+            *libraries,
+            *(f"python3/dist-packages/{each}" for each in ("rados.any.so", "M2Crypto")),
+        ):
             path = self.system / "usr" / "lib" / library
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
+        (self.system / "usr" / "bin").mkdir(parents=True)
+        self.program("python3", f'exec {sys.executable} "$@"', self.system / "usr" / "bin")
         for name in ("mkfs.xfs", "nginx", "glusterd", "glusterfs"):
             (self.system / "usr" / "sbin").mkdir(parents=True, exist_ok=True)
             self.program(name, "exit 0", self.system / "usr" / "sbin")
@@ -114,6 +120,7 @@ class Host:
 esac"""
         self.program("chmod", f'exec {shutil.which("chmod")} "$@"')
         self.program("python3", body)
+        self.program("python3", body, self.system / "usr" / "bin")
         return asked
 
     def run(self, level: str = "test") -> "subprocess.CompletedProcess[str]":
@@ -180,6 +187,7 @@ def test_a_bare_host_gets_one_list_of_all_packages(host: Host) -> None:
         "glusterfs-server",
         "glusterfs-client",
         "libmagic1",
+        "python3-m2crypto",
         "iperf3",
         "libxrootd-client-dev",
         "libxrootd-server-dev",
@@ -231,8 +239,11 @@ def test_airflow_is_installed_once_and_only_on_request(host: Host) -> None:
         assert host.run(level).stderr == ""
     assert asked.read_text().splitlines() == lines
     # Rucio has a separate environment.
-    assert host.run("test").stderr.count("filling") == 1
-    assert asked.read_text().splitlines()[-1].endswith("requirements-rucio.txt")
+    assert host.run("test").stderr.count("filling") == 2
+    lines = asked.read_text().splitlines()
+    assert lines[-2].endswith("requirements-rucio.txt")
+    # The stock client of FTS has one too.
+    assert lines[-1].endswith("requirements-fts.txt")
     assert host.run("test").stderr == ""
     (host.tree / "tools" / "requirements-airflow.txt").write_text("uv==1\n")
     assert host.run("build").stderr == ""

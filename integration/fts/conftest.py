@@ -1,0 +1,69 @@
+"""Fixtures for tests of the FTS service with real endpoints."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dray.testing.endpoints import Endpoint
+from integration.endpoint.authority import Authority
+from integration.endpoint.raw import shipped_program
+from integration.fts.face import Face, has_client
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SERVER = """\
+basicConstraints = critical,CA:FALSE
+keyUsage = critical,digitalSignature,keyEncipherment
+extendedKeyUsage = serverAuth
+subjectAltName = IP:127.0.0.1
+"""
+
+
+def make_pems(folder: Path) -> tuple[Authority, dict[str, Path]]:
+    """Make an authority, and certificates of the service and of users."""
+    authority = Authority(folder)
+    pems = {"server": authority.issue("server", extensions=SERVER, is_rsa=True).file()}
+    for name in ("alice", "bob", "root", "nobody"):
+        pems[name] = authority.issue(name, is_rsa=True).file()
+    person = authority.issue("alice2", "/DC=org/DC=dray/CN=alice", is_rsa=True)
+    pems["proxy"] = authority.proxy(person, "proxy", is_rsa=True).file()
+    stranger = folder / "stranger"
+    stranger.mkdir()
+    pems["stranger"] = Authority(stranger).issue("alice", is_rsa=True).file()
+    return authority, pems
+
+
+@pytest.fixture(scope="module")
+def face() -> Iterator[Face]:
+    """Yield a running service with two endpoints, ``a`` and ``b``."""
+    folder = Path(tempfile.mkdtemp(prefix="dray-test-", dir=os.environ.get("DRAY_TEST_DIR")))
+    ends: dict[str, Endpoint] = {}
+    face: Face | None = None
+    (folder / "ca").mkdir()
+    authority, pems = make_pems(folder / "ca")
+    try:
+        for name in ("a", "b"):
+            end = Endpoint(folder / name, name=f"{name}.example", program=shipped_program())
+            ends[name] = end.start()
+        face = Face(folder / "face", ends, authority.file, pems).start()
+        yield face
+    finally:
+        if face is not None:
+            face.close()
+        for end in ends.values():
+            end.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def stock_client() -> None:
+    """Skip a test if the stock client of FTS is missing."""
+    if not has_client():
+        pytest.skip("no client of FTS in .tools/fts; tools/bootstrap.sh test installs it")
