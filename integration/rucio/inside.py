@@ -205,18 +205,19 @@ def replicas(name: str) -> dict[str, dict[str, str]]:
     return {each["name"]: dict(each["states"]) for each in found}
 
 
-def submit() -> None:
+def submit(tool: str = "dray") -> None:
     """Run the submitter once."""
     from rucio.daemons.conveyor import submitter
 
-    submitter.submitter(once=True, partition_wait_time=0, transfertools=["dray"])
+    # The transfertool for FTS submits at most so many files in one job.
+    submitter.submitter(once=True, partition_wait_time=0, transfertools=[tool], group_bulk=100)
 
 
-def poll() -> None:
+def poll(tool: str = "dray") -> None:
     """Run the poller once."""
     from rucio.daemons.conveyor import poller
 
-    poller.poller(once=True, partition_wait_time=0, older_than=0, transfertool="dray")
+    poller.poller(once=True, partition_wait_time=0, older_than=0, transfertool=tool)
 
 
 def finish() -> None:

@@ -30,10 +30,13 @@ READY_SECONDS = 60.0
 class Rucio:
     """Rucio's REST server, and a process that runs functions of ``integration.rucio.inside``."""
 
-    def __init__(self, folder: Path, settings: Settings) -> None:
+    def __init__(
+        self, folder: Path, settings: Settings, path: Sequence[Path] = PYTHON_PATH
+    ) -> None:
         """Create the database, and start the two processes.
 
         :param settings: sections for ``rucio.cfg``, which override those of :meth:`_write`.
+        :param path: import paths, in addition to the packages of Rucio's environment.
         """
         self.folder = folder
         self.log = folder / "log"
@@ -44,7 +47,7 @@ class Rucio:
             **os.environ,
             "RUCIO_CONFIG": str(folder / "rucio.cfg"),
             "PATH": f"{ENVIRONMENT / 'bin'}:{os.environ['PATH']}",
-            "PYTHONPATH": ":".join(str(path) for path in PYTHON_PATH),
+            "PYTHONPATH": ":".join(str(each) for each in path),
         }
         self._processes: list[subprocess.Popen[str]] = []
         python = ENVIRONMENT / "bin" / "python"
