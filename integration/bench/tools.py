@@ -69,7 +69,7 @@ def at_once(commands: Sequence[Sequence[Word]]) -> list[Word]:
 
 @dataclass
 class Scene:
-    """What a tool needs for one run: data, folders, processes and the ends of the path."""
+    """The environment of a tool for one run: data, folders, processes, ends of the path."""
 
     data: Data
     #: The empty destination folder, in which all users may write.

@@ -200,7 +200,7 @@ class Server(Process):
 
 @dataclass
 class Bench:
-    """What one test uses: a folder, the program, and all started processes."""
+    """The folder, the program and all started processes of one test."""
 
     folder: Path
     program: Path

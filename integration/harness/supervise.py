@@ -125,7 +125,7 @@ NAMES = {call.number: name for name, call in CALLS.items()}
 
 
 class Key(NamedTuple):
-    """What is counted: a system call on a kind of file."""
+    """A system call on a kind of file, which is counted."""
 
     call: str
     place: str

@@ -9,7 +9,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-from integration.bench import ceph_slow_picture
 from integration.simulation import (
     bbos,
     bbos_restarts,
@@ -58,19 +57,10 @@ def test_pages_and_pictures_show_the_results(
         assert shown == content, f"{page}: run `python -m integration.simulation.{module}`"
 
 
-@pytest.mark.parametrize(
-    ("folder", "files"),
-    [
-        (simulator.PAGES, schedule_picture.files),
-        (ceph_slow_picture.FOLDER, ceph_slow_picture.files),
-    ],
-)
-def test_pictures_of_schedules_show_the_results(
-    folder: Path, files: Callable[[str], dict[str, str]]
-) -> None:
-    text = (folder / "schedule.json").read_text(encoding="utf-8")
-    for name, content in files(text).items():
-        assert (folder / name).read_text(encoding="utf-8") == content, f"{folder}/{name}"
+def test_pictures_of_the_schedule_show_the_results() -> None:
+    text = (simulator.PAGES / "schedule.json").read_text(encoding="utf-8")
+    for name, content in schedule_picture.files(text).items():
+        assert (simulator.PAGES / name).read_text(encoding="utf-8") == content, name
 
 
 def test_the_page_of_rates_marks_late_rules() -> None:

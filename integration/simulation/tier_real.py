@@ -54,7 +54,7 @@ Sums = dict[tuple[str, int], str]
 
 @dataclass
 class Written:
-    """What the applications have written in one period."""
+    """Amount that the applications have written in one period."""
 
     versions: int = 0
     bytes: int = 0

@@ -1,9 +1,9 @@
 //! Submits the next demotion, and changes the rate of the running one.
 
 use super::Round;
+use super::demoted::endpoint;
 use super::fast_roots::{home, lost};
 use super::plan::{self, Planned};
-use super::rows::endpoint;
 use crate::staging::{Copy, copy};
 use dray_access::OWN_PRINCIPAL;
 use dray_api::{

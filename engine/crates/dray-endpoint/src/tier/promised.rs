@@ -3,8 +3,8 @@
 
 use super::Round;
 use super::demote::{RATE_CHANGE, RATE_MIN};
+use super::demoted::endpoint;
 use super::plan::{self, Planned};
-use super::rows::endpoint;
 use dray_api::{Patch, TierVersionState as At, Timestamp, Transfer};
 use dray_core::{ErrorKind, Result};
 use dray_queue::TierVersion;

@@ -169,7 +169,7 @@ impl Round<'_> {
 
     /// Returns true if the transfer `id` reads the copy at `from`.
     pub(super) fn reads(&self, id: &str, from: &ApiPath) -> bool {
-        let transfer = self.all.queue.show(&super::rows::endpoint(), id);
+        let transfer = self.all.queue.show(&super::demoted::endpoint(), id);
         transfer.is_ok_and(|transfer| {
             let source = transfer.request.sources.first();
             source.is_some_and(|place| place.url.trim_end_matches('/') == from.text())

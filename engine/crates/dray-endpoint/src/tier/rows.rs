@@ -9,7 +9,7 @@ use dray_api::{TierVersionState as At, Timestamp};
 use dray_config::ManagedTier;
 use dray_config::roots::Root;
 use dray_core::{End, Error, ErrorKind, Result};
-use dray_queue::{Actor, TierVersion};
+use dray_queue::TierVersion;
 use dray_sched::tiers::device::ModelError;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
@@ -39,14 +39,6 @@ pub(super) fn invalid(tier: &ManagedTier, error: &ModelError) -> Error {
     Error::new(ErrorKind::InvalidRequest, End::Here, operation)
         .cause(error.to_string())
         .remedy("correct write_max, write_min, read_max and read_min of the tier")
-}
-
-/// The endpoint itself, as a caller of the queue.
-pub(super) fn endpoint() -> Actor {
-    Actor {
-        owner: String::new(),
-        is_administrator: true,
-    }
 }
 
 /// A version that a scan has looked at on a fast root, with its row in the database if it has one.

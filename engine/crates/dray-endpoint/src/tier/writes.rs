@@ -95,7 +95,7 @@ impl Tiers {
         let is_known = self
             .queue
             .tiers()
-            .write_job(&super::rows::endpoint(), &id)
+            .write_job(&super::demoted::endpoint(), &id)
             .is_ok();
         let placement = match self.bypasses(tier, request)? {
             true => WritePlacement::Slow,

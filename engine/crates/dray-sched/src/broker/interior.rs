@@ -1,5 +1,4 @@
-//! Makes plans by linear programming, for demands on several resources or with ceilings for which
-//! filling finds no plan.
+//! Makes plans by linear programming, for demands for which filling finds no plan.
 //!
 //! The linear program minimises the sum of all shortfalls, each relative to the size of its demand.
 //! The program uses Mehrotra's predictor-corrector method (Wright, Primal-Dual Interior-Point
@@ -8,10 +7,9 @@
 //! consist of one small block for each interval and one dense block for the demands. Each of about
 //! twenty steps costs O(n^3 + K n^2 R), with n demands, K intervals and R resources.
 //!
-//! This is the only part of the broker with floating-point numbers. A solution is only a proposal:
-//! it is rounded down to bytes, filled up, and accepted only if the result is a plan. A refusal
-//! relies on a lower bound from the dual problem, which is valid at every feasible point of the
-//! dual.
+//! Only this part of the broker has floating-point numbers. A solution is rounded down to bytes,
+//! filled up, and accepted only if the result is a plan. A refusal relies on a lower bound from the
+//! dual problem, which is valid at every feasible point of the dual.
 
 use super::fill::{self, Fill};
 use super::matrix::{factorise, invert, substitute};
@@ -21,8 +19,7 @@ use super::plan::{Plan, short_max};
 /// Maximum number of steps of the method. About twenty are usual.
 const STEPS_MAX: usize = 80;
 
-/// The demands count as fitting up to this sum of relative shortfalls, which is below
-/// [`short_max`].
+/// The demands count as fitting up to this sum of relative shortfalls, below [`short_max`].
 const LACK_MAX: f64 = 1e-4;
 
 /// The method stops when the relative gap between objective and bound is smaller than this.
