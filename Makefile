@@ -113,10 +113,12 @@ test-full: setup build build-xrootd build-sim develop ## Faults in full: 20 mome
 	$(PYTEST) integration/faults/test_soak.py integration/endpoint/test_load.py -s -rA $(ARGS)
 	$(MAKE) fuzz SECONDS=10
 
-# The programs are those of `integration`. One worker: several clusters share two cores badly.
-test-storage: setup build build-xrootd develop ## Real storage clusters (Ceph) with faults and stock clients: 20 minutes; a part is in `make test`
+# The programs are those of `integration`. Three workers: most tests wait for a cluster, and each
+# worker starts clusters of its own.
+test-storage: setup build build-xrootd develop ## Real storage clusters (Ceph, GlusterFS) with faults and stock clients: 10 minutes; a part is in `make test`
 	$(CARGO) build --locked -p dray-store-rados --examples
-	$(PYTEST) -m "(slow or server or full) and not bench" integration/storage $(ARGS)
+	$(PYTEST) -m "(slow or server or full) and not bench" integration/storage \
+		-n 3 --dist loadfile $(ARGS)
 
 test-docker: ## Two endpoints and a client in containers, with docker or podman; KEEP=1 keeps the images
 	@tools/container.sh

@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from integration.storage.network import Network
 
 
+def _kept(name: str) -> Path:
+    """Return the folder for the logs of a cluster of this pytest worker."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    return OUT / (f"{name}-{worker}" if worker else name)
+
+
 def _cluster(name: str, **options: Any) -> Iterator[Cluster]:  # noqa: ANN401
     reason = find_missing()
     if reason:
@@ -103,20 +109,20 @@ def release_program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
         pytest.fail(str(error), pytrace=False)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def gluster_folder() -> Iterator[Path]:
     """Yield a folder for GlusterFS. Keep its logs afterwards."""
     # Do not use pytest's folder: its path is too long for a socket.
     folder = Path(tempfile.mkdtemp(prefix="dray-gl-", dir=os.environ.get("DRAY_TEST_DIR")))
     folder.chmod(0o755)
     yield folder
-    kept = OUT / "gluster"
+    kept = _kept("gluster")
     shutil.rmtree(kept, ignore_errors=True)
     shutil.copytree(folder / "log", kept)
     shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def gluster(gluster_folder: Path) -> Iterator[Gluster]:
     """Yield a running GlusterFS."""
     gluster = Gluster(gluster_folder)
@@ -126,13 +132,13 @@ def gluster(gluster_folder: Path) -> Iterator[Gluster]:
         gluster.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def spread(gluster: Gluster) -> Volume:
     """Return a distributed volume of three bricks."""
     return gluster.volume("spread")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def sharded(gluster: Gluster) -> Volume:
     """Return a distributed volume that splits files into blocks (shards)."""
     return gluster.volume("sharded", options=SHARDED)

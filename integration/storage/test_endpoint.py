@@ -13,6 +13,7 @@ import pytest
 from dray import DrayError
 from dray.testing.endpoints import Root
 from integration.harness.program import Process
+from integration.storage.moments import kills
 from integration.storage.pool_root import (
     END_SECONDS,
     MIB,
@@ -37,7 +38,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(1200)]
 
 SIZE = 48 * MIB + 12345
 RATE = 16 * MIB
-MOMENTS = int(os.environ.get("DRAY_KILLS", "20"))
+MOMENTS = kills(full=20)
 
 
 def test_files_and_trees_go_in_and_out(sites: Sites) -> None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from integration.storage.moments import kills
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -23,7 +25,7 @@ SIZE = 64 * MIB + 12345
 #: Maximum seconds of a copy with a fault. Requests to a stopped OSD wait until the cluster finds it
 #: dead.
 PATIENT_SECONDS = 180.0
-KILLS = int(os.environ.get("DRAY_KILLS", "20"))
+KILLS = kills(full=20)
 
 
 @pytest.fixture(scope="module")

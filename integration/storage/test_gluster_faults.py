@@ -16,6 +16,7 @@ from dray.client import Policy, Request, Retry, Selection, copy
 from dray.testing.endpoints import Root
 from integration.harness import tree
 from integration.storage.gluster import make_files, reason
+from integration.storage.moments import kills
 from integration.storage.trees import same
 
 if TYPE_CHECKING:
