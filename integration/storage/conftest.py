@@ -45,7 +45,7 @@ def _cluster(name: str, **options: Any) -> Iterator[Cluster]:  # noqa: ANN401
     finally:
         cluster.close()
         # Keep the logs, which are small at the default log level.
-        kept = OUT / f"ceph-{name}"
+        kept = _kept(f"ceph-{name}")
         shutil.rmtree(kept, ignore_errors=True)
         if (folder / "log").exists():
             shutil.copytree(folder / "log", kept)

@@ -39,7 +39,7 @@ RATE_BYTES = 4 * tree.MIB
 #: Number and size of the files in a distributed volume, and of those in a sharded volume.
 SPREAD_FILES, SPREAD_BYTES = 16, 3 * tree.MIB + 5
 LARGE_FILES, LARGE_BYTES = 2, 20 * tree.MIB + 5
-KILLS = int(os.environ.get("DRAY_KILLS", "10"))
+KILLS = kills(full=10)
 #: Maximum seconds from the start of a copy to its kill.
 KILL_SECONDS = 2.0
 #: Maximum seconds of a copy. GlusterFS takes some seconds to notice a killed or revived brick.

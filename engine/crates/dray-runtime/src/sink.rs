@@ -3,6 +3,7 @@
 mod adopt;
 mod asked;
 mod begin;
+mod begin_records;
 mod cleanup;
 mod compare;
 mod continued;

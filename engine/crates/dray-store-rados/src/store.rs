@@ -6,7 +6,7 @@ use crate::files::{Entry, Files, Found, folder_of, is_own};
 use crate::names::State;
 use crate::note::{GENERATION, NOTE, Note, USER_PREFIX};
 use crate::partial::Part;
-use crate::pool::{Job, Pool, Step};
+use crate::pool::{Job, Step};
 use crate::read::RadosFile;
 use crate::url::Url;
 use dray_core::lock::{LockExt, RwLockExt};
@@ -232,38 +232,23 @@ impl Files {
     fn sync_each(&self, items: &[SyncItem<'_>]) -> Result<Vec<Result<()>>> {
         let mut results = Vec::with_capacity(items.len());
         for chunk in items.chunks(crate::partial::BATCH) {
-            let mut data = Vec::new();
-            let mut state = Vec::new();
+            let mut looks = Vec::new();
             for item in chunk {
-                match item {
-                    SyncItem::File(path) => {
-                        data.push(Job::look(crate::names::object(&self.full(path)?, 0)));
-                    }
-                    SyncItem::Partial { path, name } => {
-                        let partial = self.beside(path, name)?;
-                        state.push(Job::look(State::Partial.object(&partial)));
-                    }
-                    SyncItem::Folder(_) => {}
+                if let SyncItem::File(path) = item {
+                    looks.push(Job::look(crate::names::object(&self.full(path)?, 0)));
                 }
             }
-            let (data, state) = Pool::run_both((&self.data, data), (&self.state, state));
-            let (mut data, mut state) = (data.into_iter(), state.into_iter());
+            let mut looks = self.data.run(looks).into_iter();
             for item in chunk {
-                let (path, answer) = match item {
-                    SyncItem::File(path) => (path, data.next()),
-                    SyncItem::Partial { path, .. } => (path, state.next()),
-                    SyncItem::Folder(_) => {
-                        results.push(Ok(()));
-                        continue;
-                    }
+                let SyncItem::File(path) = item else {
+                    // The pool has answered all writes of a partial file, so they are durable.
+                    results.push(Ok(()));
+                    continue;
                 };
-                let answer = answer.unwrap_or(Err(Errno::NOT_FOUND));
-                let result = self.about(answer, "sync", path).map(drop);
-                match result {
+                let answer = looks.next().unwrap_or(Err(Errno::NOT_FOUND));
+                match self.about(answer, "sync", path).map(drop) {
                     Err(error) if error.kind != ErrorKind::NotFound => return Err(error),
-                    Err(error) => {
-                        results.push(Err(error.cause("another program has removed the file")));
-                    }
+                    Err(error) => results.push(Err(error.cause("another program has removed it"))),
                     Ok(()) => results.push(Ok(())),
                 }
             }

@@ -60,6 +60,9 @@ pub struct Capabilities {
     /// name. A new holder waits this long if the former holder may still run. Zero if the lease is
     /// released only after all calls have ended.
     pub late_calls: Duration,
+    /// Time for which a read may return the old content of a file that another host has changed. A
+    /// new holder of a lease also waits this long if the former holder may still run.
+    pub stale_reads: Duration,
 }
 
 impl Capabilities {
@@ -86,6 +89,7 @@ impl Capabilities {
         compares_sums: false,
         takes_many: false,
         late_calls: Duration::ZERO,
+        stale_reads: Duration::ZERO,
     };
 }
 

@@ -62,14 +62,7 @@ impl Space {
                 born: id.born,
             },
         };
-        // Append the record immediately: another transfer that is about to begin the same file
-        // reads our log.
-        let begun = self.destination().and_then(|mut destination| {
-            let number = destination.log.begin_file(begin)?;
-            destination.log.write_pending()?;
-            Ok(number)
-        });
-        match begun {
+        match self.record_begin(begin) {
             Ok(number) => Ok(self.handles.adopt(path, size, number, name, partial, true)),
             Err(error) => {
                 // Remove the partial file now. No log names the file, so no later run would remove

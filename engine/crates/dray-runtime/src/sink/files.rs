@@ -2,6 +2,7 @@
 //! names.
 
 use crate::sink::asked::Asked;
+use crate::sink::begin_records::BeginRecords;
 use crate::sink::destination::Destination;
 use crate::sink::folders::Folders;
 use crate::sink::handles::Handles;
@@ -59,6 +60,7 @@ pub(super) struct Space {
     /// Paths and old partial names of published files whose end is not committed in the log yet.
     /// Until the commit, no other file may use the partial name.
     ended: Mutex<Vec<(RelPath, Name)>>,
+    pub(super) begin_records: BeginRecords,
     /// Unfinished files of the log that the source has announced in this session.
     pub(super) met: Mutex<HashSet<RelPath>>,
     /// Other transfers' logs; `None` if the store keeps no logs. A thread that needs this lock and
@@ -118,6 +120,7 @@ impl Space {
             names,
             small: Mutex::new(HashMap::default()),
             ended: Mutex::new(Vec::new()),
+            begin_records: BeginRecords::default(),
             unsynced: Mutex::new(HashSet::default()),
             undurable: Mutex::new(HashSet::default()),
             store: Arc::clone(&destination.store),

@@ -3,7 +3,7 @@
 //!
 //! The module `lease_watch` checks a lease that is already held.
 
-use crate::sink::lease_watch::{FRESH, Lease, fresh_of, read_slots};
+use crate::sink::lease_watch::{FRESH, Lease, read_slots, takeover_wait};
 use crate::sink::log_place::LogPlace;
 use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId};
 use dray_log::lease::{self, LEASE_BYTES};
@@ -129,12 +129,13 @@ pub(super) fn lock_lease(
             if is_named(store, &path, &record)? {
                 if let Some(before) = &before {
                     // The previous holder did not release the lease. If it runs on another host, it
-                    // may still rely on its last check of the lease, and one of its calls may be
-                    // pending. Wait until neither is possible.
+                    // may still rely on its last check of the lease, its next check may read the
+                    // old lease, and one of its calls may be pending. Wait until nothing of this is
+                    // possible.
                     let capabilities = store.capabilities();
                     std::thread::sleep(match is_gone(before, &record) {
                         true => FRESH,
-                        false => capabilities.late_calls + fresh_of(&capabilities),
+                        false => takeover_wait(&capabilities),
                     });
                 }
                 return Ok((file, record));

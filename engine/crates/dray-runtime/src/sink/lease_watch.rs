@@ -30,6 +30,12 @@ pub(super) fn fresh_of(capabilities: &Capabilities) -> Duration {
     }
 }
 
+/// Returns the time that a new holder waits after a former holder on another host, which did not
+/// release the lease.
+pub(super) fn takeover_wait(capabilities: &Capabilities) -> Duration {
+    capabilities.late_calls + capabilities.stale_reads + fresh_of(capabilities)
+}
+
 /// A held lease on a log. Dropping this value releases the lease.
 pub(super) struct Lease {
     pub(super) file: Box<dyn ControlFile>,

@@ -86,7 +86,11 @@ pub(super) fn run(jobs: &Receiver<BackgroundTask>, space: &Space, events: &Sende
                 }
             },
             BackgroundTask::Sync(items) => Input::Synced(space.sync(&items)),
-            BackgroundTask::Log(records) => held(space, || Input::Logged(space.log(&records))),
+            // A recent check is sufficient, as for a write of data.
+            BackgroundTask::Log(records) => match space.check_lease_often() {
+                Ok(()) => Input::Logged(space.log(&records)),
+                Err(error) => Input::LeaseLost(error),
+            },
             BackgroundTask::ReadBack {
                 index,
                 path,

@@ -1,5 +1,6 @@
 //! Determines the capabilities of the file system of a root.
 
+use super::file_systems::kind_of;
 use super::{attributes, size_of, time_of};
 use crate::types::Capabilities;
 use dray_core::path::{NAME_LENGTH_MAX, PATH_LENGTH_MAX, RESERVED_PREFIX};
@@ -7,6 +8,7 @@ use dray_core::{End, ModifiedTime};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::{Errno, Result};
+use std::time::Duration;
 
 /// Time for the test of the time resolution. It has a nonzero digit in every place, so that
 /// rounding is visible. Its second is odd, because some file systems have a resolution of two
@@ -30,6 +32,14 @@ pub(super) const SIZELESS: [u64; 6] = [
     0x7363_6673,
 ];
 
+/// Kind of FUSE file systems (linux/magic.h).
+const FUSE: u64 = 0x6573_5546;
+
+/// Time for which a read on a FUSE file system may return old content: by default, the kernel trusts
+/// the attributes of an open file for a second, and a client of GlusterFS trusts its own caches for
+/// another second.
+const FUSE_STALE_READS: Duration = Duration::from_secs(2);
+
 const POSIX: Capabilities = Capabilities {
     random_write: true,
     atomic_rename: true,
@@ -50,7 +60,8 @@ const POSIX: Capabilities = Capabilities {
     keeps_nothing: false,
     compares_sums: false,
     takes_many: false,
-    late_calls: std::time::Duration::ZERO,
+    late_calls: Duration::ZERO,
+    stale_reads: Duration::ZERO,
 };
 
 /// Returns the capabilities of the file system of `root`. The store does not write to a source, so
@@ -59,6 +70,9 @@ const POSIX: Capabilities = Capabilities {
 pub(super) fn capabilities(root: BorrowedFd<'_>, end: End) -> Capabilities {
     let mut found = POSIX;
     found.xattrs = attributes::are_supported(root);
+    if kind_of(root) == Some(FUSE) {
+        found.stale_reads = FUSE_STALE_READS;
+    }
     if end == End::Sink {
         // If the root is not writable, the test fails, and the first real write reports the reason.
         if let Ok((precision, holes)) = try_out(root) {

@@ -1,4 +1,4 @@
-use super::{FRESH, FRESH_REMOTE, Lease};
+use super::{FRESH, FRESH_REMOTE, Lease, takeover_wait};
 use dray_core::{End, Error, ErrorKind, RelPath, Result, TransferId};
 use dray_log::{BootId, LeaseRecord, LockKind};
 use dray_store::{Capabilities, ControlFile, ControlMode, PosixOptions, PosixStore, Store};
@@ -187,4 +187,15 @@ fn a_check_of_a_server_is_repeated_while_other_threads_use_the_last_one() {
         refresh.join().expect("no panic").expect("ours");
     });
     assert_eq!(reads.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn a_new_holder_waits_until_the_former_holder_cannot_read_the_old_lease() {
+    let local = Capabilities::MINIMAL;
+    assert_eq!(takeover_wait(&local), FRESH);
+    let mount = Capabilities {
+        stale_reads: Duration::from_secs(2),
+        ..Capabilities::MINIMAL
+    };
+    assert_eq!(takeover_wait(&mount), Duration::from_secs(2) + FRESH);
 }
