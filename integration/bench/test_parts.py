@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from integration.bench import account, datasets, jobs, machine, peers, runs, sendfile
+from integration.bench import (
+    account,
+    ceph_slow_picture,
+    datasets,
+    jobs,
+    machine,
+    peers,
+    runs,
+    sendfile,
+)
 from integration.bench.__main__ import options
 from integration.bench.begin import command
 from integration.bench.check import Content, compare
@@ -326,3 +335,11 @@ def test_copies_of_many_files_stay_on_a_disk_with_room_for_all_of_them(tmp_path:
 
 def open_files() -> set[int]:
     return {int(each.name) for each in Path("/proc/self/fd").iterdir() if each.exists()}
+
+
+def test_pictures_of_a_slow_osd_show_the_results() -> None:
+    """The pictures in the tree are those of the stored results."""
+    folder = ceph_slow_picture.FOLDER
+    text = (folder / "schedule.json").read_text(encoding="utf-8")
+    for name, content in ceph_slow_picture.files(text).items():
+        assert (folder / name).read_text(encoding="utf-8") == content, name

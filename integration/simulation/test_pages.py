@@ -44,6 +44,7 @@ SVG = "{http://www.w3.org/2000/svg}"
         ("tuner", tuner.files),
         ("bbos-restarts", bbos_restarts.files),
         ("tier-real", tier_real_page.files),
+        ("schedule", schedule_picture.files),
     ],
 )
 def test_pages_and_pictures_show_the_results(
@@ -55,12 +56,6 @@ def test_pages_and_pictures_show_the_results(
     for page, content in files(text).items():
         shown = (simulator.PAGES / page).read_text(encoding="utf-8")
         assert shown == content, f"{page}: run `python -m integration.simulation.{module}`"
-
-
-def test_pictures_of_the_schedule_show_the_results() -> None:
-    text = (simulator.PAGES / "schedule.json").read_text(encoding="utf-8")
-    for name, content in schedule_picture.files(text).items():
-        assert (simulator.PAGES / name).read_text(encoding="utf-8") == content, name
 
 
 def test_the_page_of_rates_marks_late_rules() -> None:
