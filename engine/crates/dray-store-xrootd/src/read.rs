@@ -183,14 +183,16 @@ impl RemoteReader {
         }
         let opened = Arc::new(client()?.open(&self.url.at(&self.path, number)?, self.how.mode())?);
         // The server sent the state with the answer to the opening, so this call sends no request.
-        if !self.is_accepted(&opened.state(false)?) {
-            // Do not use this connection, because it found another state than the first connection.
-            // Either the file was replaced and the first connection still reads the old version, or
-            // the two connections read different replicas in a cluster, whose times differ.
-            if number > 0 && slot.ended.load(Ordering::SeqCst) == 0 {
-                slot.is_other.store(true, Ordering::Relaxed);
-                return Ok(None);
-            }
+        let found = opened.state(false)?;
+        // Do not use a new connection that found another state than the first connection. Either
+        // the file was replaced and the first connection still reads the old version, or the two
+        // connections read different replicas in a cluster, whose times differ.
+        let is_new = number > 0 && slot.ended.load(Ordering::SeqCst) == 0;
+        if is_new && !is_same(&found, &self.seen().found) {
+            slot.is_other.store(true, Ordering::Relaxed);
+            return Ok(None);
+        }
+        if !self.is_accepted(&found) {
             return Err(self.changed());
         }
         *file = Some(Arc::clone(&opened));
